@@ -1,9 +1,9 @@
 """A step of a biped whose foot must not slip, tip or turn: minimum torques subject to the contact wrench cone.
 
-The robot stands on its left foot and swings the right one from behind to ahead, from one double support to its mirror image, so
-that the next step can begin where this one ends. `ContactWrenchCone` keeps the ground's wrench within what forces at a sole's
-corners on ice can give, each in a pyramid within the friction cone; `solve_by_inverse_dynamics` finds the motion. Beside it
-the step of least torque with no thought of the ground, which leaves the pyramid. Writes biped_step.png.
+The robot stands on its left foot and swings the right one forward, from one double support to its mirror image, so that
+steps can follow each other. `ContactWrenchCone` restricts the ground reaction to contact forces at the corners of the
+sole, each within a friction pyramid for ice; `solve_by_inverse_dynamics` finds the motion. For comparison, the
+minimum-torque step without this constraint leaves the pyramid. Writes biped_step.png.
 """
 
 import os
@@ -20,12 +20,12 @@ import jaxdyn
 jax.config.update("jax_enable_x64", True)
 steps, intervals = (20, 8) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (48, 10)
 duration, stride, lift, height = 0.6, 0.5, 0.05, 0.72  # of the step [s], of the foot [m], its lift, pelvis [m]
-friction, margin, dt = 0.12, 0.01, 2e-3  # of ice; of the sole's edge that is not used [m]
+friction, margin, dt = 0.12, 0.01, 2e-3  # friction coefficient of ice; unused edge of the sole [m]
 
 robot = jaxdyn.textbook.biped()
 leg, width, ankle = 0.35, 0.2, 0.08  # as in `biped`
 heel, toe = jnp.array([-0.08, -0.06]), jnp.array([0.14, 0.06])  # corners of a sole
-foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])  # of the foot that stands, which the chain leaves out
+foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])  # of the stance foot, which is not part of the chain
 
 
 def leg_angles(hip, sole):
@@ -38,13 +38,13 @@ def leg_angles(hip, sole):
 
 
 def double_support(pelvis):
-    """Joints with the right foot half a step behind, from the left ankle up and down again."""
+    """Joint angles with the right foot half a step behind, from the left ankle up and down to the right one."""
     side = jnp.array([0, width / 2, 0])
     behind = jnp.array([-stride / 2, -width, 0])
     return jnp.concatenate([leg_angles(pelvis + side, jnp.zeros(3))[::-1], leg_angles(pelvis - side, behind)])
 
 
-# the pelvis begins as an inverted pendulum that comes back to its mirror image after the step (Kajita et al. 2001)
+# the pelvis starts as an inverted pendulum that reaches its mirror image after the step (Kajita et al. 2001)
 rate = jnp.sqrt(9.81 / height)
 away = jnp.array([stride / 4, width / 2]) * rate * jnp.tanh(rate * duration / 2) ** jnp.array([-1.0, 1.0])
 pelvis = jnp.array([-stride / 4, -width / 2, height])
@@ -54,14 +54,14 @@ last, last_speed = mirror * start[::-1], mirror * speed[::-1]
 
 
 def below(chain, knot, lift):
-    """How far heel and toe of the right foot are below the arc that they are to pass over."""
+    """Penetration of heel and toe of the right foot into the arc that they must clear."""
     sole, s = jaxdyn.frame_pose(chain, knot.q, "right_sole"), knot.k / steps
     ends = jnp.stack([sole[2, 3] + sole[2, 0] * x for x in (heel[0], toe[0])])
     return lift * (4 * s * (1 - s)) ** 2 - 2e-3 - ends
 
 
 def leaning(chain, knot, weight):
-    """Pitch and roll of the torso, about."""
+    """Approximate pitch and roll of the torso."""
     return weight * jnp.stack([knot.q[1:4].sum(), knot.q[0] + knot.q[4]])
 
 
@@ -70,7 +70,7 @@ strength = jnp.array([60.0, 100, 150, 120, 100, 100, 120, 150, 100, 60])
 
 @jax.jit
 def plan(lower, upper, mu):
-    """The step of least torque on a sole with these corners."""
+    """The minimum-torque step for a sole with these corners."""
     cone = jaxdyn.trajectory.ContactWrenchCone("left_sole", lower, upper, mu, foot_weight, least_force=50.0)
     problem = jaxdyn.trajectory.OptimalControlProblem(
         robot,
@@ -95,7 +95,7 @@ def plan(lower, upper, mu):
 
 
 def sampled(trajectory):
-    """q, v and a every dt. The plan is a spline, so that this one is it."""
+    """q, v and a every dt; exact, because the plan is a spline."""
     t = np.asarray(trajectory.t)
     knots = t[-1] * np.concatenate([np.zeros(5), np.linspace(0, 1, intervals + 1), np.ones(5)])
     spline = make_lsq_spline(t, np.asarray(trajectory.q), knots, k=5)
@@ -105,7 +105,7 @@ def sampled(trajectory):
 @jax.jit
 @jax.vmap
 def standing(q, v, a):
-    """The ground's wrench about the sole's origin, and the zero moment point."""
+    """The ground reaction about the sole's origin, and the zero moment point."""
     wrench = jaxdyn.mechanisms.ground_reaction(robot, q, v, a) + foot_weight
     return wrench, jaxdyn.mechanisms.zero_moment_point(wrench)
 
@@ -113,7 +113,7 @@ def standing(q, v, a):
 rest = jnp.zeros(10)
 times = np.arange(round(duration / dt) + 1) * dt
 slope = np.array(friction / np.sqrt(2))  # of a pyramid within the cone
-soles = {  # arrays, no Python numbers, whose type is another: one program serves both
+soles = {  # arrays, not Python numbers, so that one program serves both
     "no thought of the ground": (np.full(2, -9.0), np.full(2, 9.0), np.array(9.0)),
     "within the contact wrench cone": (heel + margin, toe - margin, slope),
 }
@@ -126,14 +126,14 @@ for name, sole in soles.items():
     outside = jnp.maximum(heel - zmp, zmp - toe).max()
     sideways = jnp.hypot(wrench[:, 3], wrench[:, 4])
     print(f"{name}: {solution.message} after {solution.iterations} iterations, cost {solution.cost:.4f}")
-    print(f"  friction needed: {(sideways / wrench[:, 5]).max():.3f}; the floor has {friction}")
+    print(f"  friction coefficient needed: {(sideways / wrench[:, 5]).max():.3f}, available: {friction}")
     print(f"  least margin of the friction cone: {(friction * wrench[:, 5] - sideways).min():+.1f} N")
     print(f"  zero moment point: {-100 * outside:+.1f} cm within the sole; least load {wrench[:, 5].min():.0f} N")
     found[name] = solution, reference, wrench, zmp
 
 solution, reference, wrench, zmp = found["within the contact wrench cone"]
 used = jnp.abs(solution.trajectory.tau / strength).max()
-print(f"the step takes {duration} s, and up to {100 * used:.0f} % of the torques")
+print(f"the step takes {duration} s and up to {100 * used:.0f} % of the torque limits")
 assert (jnp.hypot(wrench[:, 3], wrench[:, 4]) < friction * wrench[:, 5]).all(), "the foot would slip"
 assert ((heel < zmp) & (zmp < toe)).all(), "the foot would tip"
 
@@ -141,7 +141,7 @@ assert ((heel < zmp) & (zmp < toe)).all(), "the foot would tip"
 @jax.jit
 @jax.vmap
 def stick(q):
-    """Points along the stance leg, along the swinging one, of its sole, and of the torso, (x, z)."""
+    """Points (x, z) along the stance leg, the swing leg, its sole and the torso."""
     poses, sole = jaxdyn.forward_kinematics(robot, q)[:, :3, 3], jaxdyn.frame_pose(robot, q, "right_sole")
     top = (jaxdyn.frame_pose(robot, q, "pelvis") @ jnp.array([0, 0, 0.5, 1]))[:3]
     ends = [(sole @ jnp.array([x, 0, 0, 1]))[:3] for x in (heel[0], toe[0])]
@@ -159,11 +159,11 @@ for k in range(len(shown)):
         axes["step"].plot(*points[k].T, "-", c=colour, lw=thick, alpha=0.25 + 0.75 * k / (len(shown) - 1))
 axes["step"].plot([heel[0], toe[0]], [0, 0], c="C0", lw=4)
 axes["step"].axhline(0, c="0.6", lw=0.8, zorder=0)
-axes["step"].set(xlabel="x (ahead) [m]", ylabel="z [m]", aspect="equal", title="stance leg blue, later darker")
+axes["step"].set(xlabel="x (ahead) [m]", ylabel="z [m]", aspect="equal", title="stance leg blue; darker: later")
 for k, name in enumerate("xyz"):
     axes["force"].plot(times, wrench[:, 3 + k], label=f"$f_{name}$")
 axes["force"].axhline(float(9.81 * robot.inertia[:, 0].sum() + foot_weight[5]), c="0.5", ls=":", label="weight")
-axes["force"].set(xlabel="time [s]", ylabel="ground's force [N]")
+axes["force"].set(xlabel="time [s]", ylabel="ground reaction [N]")
 axes["force"].legend(fontsize="x-small", ncols=2)
 angle = jnp.linspace(0, 2 * jnp.pi, 100)
 axes["cone"].fill(friction * jnp.cos(angle), friction * jnp.sin(angle), fc="0.93", ec="0.5")
@@ -178,6 +178,6 @@ for (name, (_, _, wrench, zmp)), colour in zip(found.items(), ("C3", "C0"), stri
 axes["cone"].set(xlabel="$f_x / f_z$", ylabel="$f_y / f_z$", aspect="equal", title="friction cone and pyramid")
 axes["sole"].set(xlabel="x [m]", ylabel="y [m]", aspect="equal", title="zero moment point in the sole")
 axes["need"].axhline(friction, c="0.5", ls=":")
-axes["need"].set(xlabel="time [s]", ylabel="friction needed", ylim=(0, None))
+axes["need"].set(xlabel="time [s]", ylabel="friction coefficient needed", ylim=(0, None))
 axes["need"].legend(fontsize="x-small")
 figure.savefig("biped_step.png", dpi=90)

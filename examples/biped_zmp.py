@@ -1,4 +1,4 @@
-"""The zero moment point of a biped that sways and bends, by three routes: one sweep, sums over links, the rate of momentum.
+"""The zero moment point of a swaying biped by three routes: recursion over the links, explicit sums, and the rate of momentum.
 
 Writes biped_zmp.png. x = -n_y / f_z and y = n_x / f_z of the ground's wrench (n, f) about the point below the ankle.
 """
@@ -16,7 +16,7 @@ GRAVITY = 9.81
 
 
 def motion(t):
-    """Stands leaning over the left foot, sways a little and swings the other leg."""
+    """Motion that leans over the left foot, sways, and swings the other leg."""
     wave, lift = jnp.sin(np.pi * t), jnp.sin(np.pi * t / 2) ** 2
     sway, bend = 0.15 + 0.015 * wave, 0.25 + 0.05 * lift
     leg = [sway, -bend, 2 * bend, -bend, -sway]
@@ -24,12 +24,12 @@ def motion(t):
 
 
 def by_sweep(q, v, a):
-    """The ground's wrench by Newton and Euler, link after link."""
+    """Ground reaction by recursive Newton-Euler."""
     return jaxdyn.mechanisms.zero_moment_point(jaxdyn.mechanisms.ground_reaction(BIPED, q, v, a))
 
 
 def by_sums(q, v, a):
-    """The source's sums: m_i (zdd_i + g) x_i - m_i xdd_i z_i - (dH_i/dt)_y over the links, H_i about the own centre of mass."""
+    """Sums over the links: m_i (zdd_i + g) x_i - m_i xdd_i z_i - (dH_i/dt)_y, with H_i about the link's centre of mass."""
     mass, com, inertia = jax.vmap(jaxdyn.spatial.inertia.inertial_parameters_to_com)(BIPED.inertia)
     poses = jaxdyn.forward_kinematics(BIPED, q)
     motions = jaxdyn.dynamics.link_accelerations(BIPED, q, v, a, "body", "conventional")
@@ -47,7 +47,7 @@ def by_sums(q, v, a):
 
 
 def by_momentum(q, v, a):
-    """The rate of the whole robot's momentum about the origin, less gravity's wrench."""
+    """Rate of the robot's momentum about the origin, minus the wrench of gravity."""
     moved = lambda t: jaxdyn.dynamics.total_momentum(BIPED, q + t * v, v + t * a)
     rate = jax.jvp(moved, (jnp.zeros(()),), (jnp.ones(()),))[1]
     weight = jnp.array([0, 0, -GRAVITY * jaxdyn.total_mass(BIPED)])
@@ -74,11 +74,11 @@ def main() -> None:
     axes[0].legend(fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes[0].grid(alpha=0.3)
     axes[1].plot(*routes["by_sweep"].T, label="zero moment point")
-    axes[1].plot(below[:, 0], below[:, 1], "--", label="below the centre of mass")
+    axes[1].plot(below[:, 0], below[:, 1], "--", label="projection of the centre of mass")
     axes[1].add_patch(plt.Rectangle((-0.08, -0.06), 0.22, 0.12, fill=False, ec="0.4", label="stance foot"))
     axes[1].set(xlabel="x, ahead [m]", ylabel="y, to the left [m]", aspect="equal")
     axes[1].set(xlim=(-0.1, 0.16), ylim=(-0.08, 0.1))
-    axes[1].legend(fontsize=8, loc="upper center")
+    axes[1].legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes[1].grid(alpha=0.3)
     figure.savefig("biped_zmp.png", dpi=150)
 

@@ -1,4 +1,4 @@
-"""Four ways to a robot: a URDF text, screws, Denavit-Hartenberg parameters, and a ready-made arm; and their quantities."""
+"""Four ways to build a robot: URDF text, screws, Denavit-Hartenberg parameters, and a built-in arm."""
 
 import jax
 import jax.numpy as jnp

@@ -1,9 +1,9 @@
 """A computed-torque loop at 1 kHz: time from state to torques, start jitter, and tracking error.
 
-A simulated 7R arm, whose masses differ from the controller's model by up to a tenth, stands in for the real one:
-each millisecond the loop reads its state, computes torques and "sends" them; the simulation's own time is not counted.
-Prints the distribution of latencies and the turns that missed their millisecond, and draws both: control_loop.png.
-`--turns 60000` runs longer.
+A simulated 7R arm, whose masses differ from the controller's model by up to a tenth, stands in for the real one: every
+millisecond the loop reads its state, computes torques and "sends" them; the time of the simulation itself is excluded.
+Prints the latency distribution and the number of missed deadlines, and draws them: control_loop.png. `--turns 60000`
+runs longer.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 
 import jaxdyn
 
-# By default the CPU computes in a thread of its own and the call returns before it is done; who waits for the result at once
-# pays for two changes of thread. Before the first computation:
+# By default, JAX's CPU backend computes in a separate thread and calls return immediately; waiting for the result then costs
+# two thread switches. Disable this before the first computation:
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 jax.config.update("jax_enable_x64", True)
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
@@ -39,7 +39,7 @@ def reference(t):
     )
 
 
-@jax.jit  # the robot is closed over: its numbers are constants of the program
+@jax.jit  # closes over the robot, whose numbers become constants of the program
 def control(t, q, v):
     wanted = reference(t)
     return jaxdyn.control.computed_torque(model, q, v, wanted, kp=400.0, kd=40.0), wanted.q - q
@@ -51,7 +51,7 @@ def plant(q, v, tau):
 
 
 def loop(turns):
-    """Seconds of computation and of lateness of every turn, and tracking errors."""
+    """Computation time and start delay of every cycle [s], and tracking errors."""
     q, v = np.asarray(centre), np.zeros(7)
     for _ in range(100):  # the first call compiles
         tau, _ = control(0.0, q, v)
@@ -59,13 +59,13 @@ def loop(turns):
     taken, late, error = np.zeros(turns), np.zeros(turns), np.zeros((turns, 7))
     gc.collect()
     gc.freeze()
-    gc.disable()  # no pause for garbage within the loop
+    gc.disable()  # no garbage collection during the loop
     start = time.perf_counter() + 0.01
     for k in range(turns):
         due = start + k * PERIOD
         while (left := due - time.perf_counter()) > 0:
             if left > 3e-4:
-                time.sleep(left - 2e-4)  # sleep most of the time, and wait the rest awake: a sleep ends late
+                time.sleep(left - 2e-4)  # sleep first, then busy-wait, because sleep overshoots
         begin = time.perf_counter()
         tau, missing = control(k * PERIOD, q, v)
         tau = np.asarray(tau)  # "send to the drives"
@@ -84,23 +84,22 @@ def main():
         middle, high = np.percentile(1e6 * values, [50, 99])
         print(f"{name} [us]: p50 {middle:.0f}, p99 {high:.0f}, max {1e6 * values.max():.0f}")
     missed = (late + taken > PERIOD).sum()
-    print(
-        f"{(taken > PERIOD).sum()} of {len(taken)} turns took longer than 1 ms; {missed} ended more than 1 ms after their time"
-    )
-    print(f"tracking error, largest of the last half: {1e3 * np.abs(error[len(error) // 2 :]).max():.2f} mrad")
+    print(f"{(taken > PERIOD).sum()} of {len(taken)} cycles took longer than 1 ms; {missed} missed their deadline")
+    print(f"largest tracking error in the second half: {1e3 * np.abs(error[len(error) // 2 :]).max():.2f} mrad")
     assert np.isfinite(error).all() and np.abs(error).max() < 0.2
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     bins = np.geomspace(max(1.0, 1e6 * taken.min() * 0.8), max(2e3, 1e6 * (late + taken).max() * 1.1), 70)
     left.hist(1e6 * taken, bins=bins, alpha=0.7, label="from state to torques")
-    left.hist(1e6 * (late + taken), bins=bins, histtype="step", label="from when it was due")
+    left.hist(1e6 * (late + taken), bins=bins, histtype="step", label="from the start of the period")
     left.axvline(1e6 * np.percentile(taken, 99), color="tab:red", linestyle="--", linewidth=1, label="99th percentile")
-    left.axvline(1e6 * PERIOD, color="black", linewidth=1, label="the period")
-    left.set(xscale="log", yscale="log", xlabel="[us]", ylabel="turns")
+    left.axvline(1e6 * PERIOD, color="black", linewidth=1, label="period")
+    left.set(xscale="log", yscale="log", xlabel="latency [µs]", ylabel="cycles")
     left.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-    right.plot(PERIOD * np.arange(len(error)), 1e3 * error)
+    right.plot(PERIOD * np.arange(len(error)), 1e3 * error, label=[f"joint {j + 1}" for j in range(error.shape[1])])
     right.set(xlabel="time [s]", ylabel="tracking error [mrad]")
+    right.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
     figure.savefig("control_loop.png", dpi=120)
 
 

@@ -1,7 +1,7 @@
-"""Coriolis and centrifugal torques of the planar elbow over a motion, with the second joint driven directly and by a belt.
+"""Coriolis and centrifugal torques of a planar elbow arm, with the second joint driven directly and through a belt.
 
-Writes coriolis_split.png. In joint angles the first torque has a Coriolis term, of qd1 qd2, and a centrifugal one, of qd2^2;
-in the absolute angles of the belt's drive only centrifugal ones are left. Bearing forces come from the same recursion.
+Writes coriolis_split.png. In joint angles the first torque has a Coriolis term in qd1 qd2 and a centrifugal term in qd2^2;
+in the absolute angles of the belt drive only centrifugal terms remain. The same recursion gives the bearing forces.
 """
 
 import jax
@@ -15,7 +15,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 def split(chain, q, qd):
-    """Torques of the products of rates, and of their squares; and both together, by Newton-Euler."""
+    """Coriolis torques, centrifugal torques, and their sum by Newton-Euler."""
     terms = jaxdyn.dynamics.velocity_products(chain, q)
     products = jnp.stack([qd[j] * qd[k] for j, k in jaxdyn.dynamics.rate_pairs(chain.nv)])
     return terms.coriolis @ products, terms.centrifugal @ qd**2, jaxdyn.coriolis_force(chain, q, qd)
@@ -47,7 +47,7 @@ def main() -> None:
     wrenches = jax.jit(jax.vmap(lambda *x: jaxdyn.dynamics.joint_wrenches(elbow, *x)))(q, qd, qdd)
     forces = jnp.linalg.norm(wrenches[:, :, 3:], axis=2)
     axes[2].plot(t, forces, label=["joint 1", "joint 2"])
-    axes[2].set(title="forces that the bearings carry", xlabel="time [s]", ylabel="force [N]")
+    axes[2].set(title="bearing forces", xlabel="time [s]", ylabel="force [N]")
     for ax in axes:
         ax.legend()
         ax.grid(alpha=0.3)

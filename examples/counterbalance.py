@@ -1,7 +1,8 @@
-"""A heavy arm with a hydropneumatic counterbalance at its shoulder: identified without a term for it, and with one.
+"""Identification of a heavy arm with a hydropneumatic counterbalance at its shoulder, without and with a model of it.
 
-The log is synthetic, of an arm of a few hundred kilograms like KUKA's KR300: replace it by `jaxdyn.read_log("run.csv")`.
-The geometry of the cylinder comes from a drawing; the gas column that is left at full stroke, and the force, come from the log.
+The log is synthetic, from an arm of a few hundred kilograms similar to a KUKA KR 300: replace it by
+`jaxdyn.read_log("run.csv")`. The geometry of the cylinder is taken from a drawing; the force and the gas column
+remaining at full stroke are identified.
 """
 
 import os
@@ -32,7 +33,7 @@ log = jaxdyn.Log(t, np.asarray(q), None, np.asarray(tau + force) + noise, source
 
 start = Counterbalance(
     pivot=pivot, crank=crank, angle=angle, joints=(1,)
-)  # with half a metre of gas at full stroke, to begin with
+)  # initial guess: half a metre of gas at full stroke
 filters, plain = Filters(10.0), Terms(choose=())
 without = jaxdyn.identify(arm, log, terms=plain, filters=filters)
 balanced = jaxdyn.identify(arm, log, terms=Terms(further=(start,), choose=()), filters=filters)

@@ -1,7 +1,7 @@
-"""One robot, many states, all devices: the same functions over 8 devices as over one, with the same results.
+"""One robot, many states, all devices: the same functions on one device and on eight, with the same results.
 
-XLA gives a CPU one device, and one device keeps to about one core on these small programs; several virtual devices use
-several cores. On a machine with accelerators leave the first setting out: `sharded_vmap` takes all of them.
+By default a CPU is one XLA device, which uses about one core for small programs like these; several virtual devices use
+several cores. On a machine with accelerators omit the first setting: `sharded_vmap` uses all of them.
 """
 
 import os
@@ -24,7 +24,7 @@ rng = np.random.default_rng(0)
 
 
 def motion(robot, q, qd):
-    """Where an arm under PD control and gravity compensation is after all steps."""
+    """Final state of an arm under PD control and gravity compensation."""
     inertia = jaxdyn.mass_matrix(robot, goal)
 
     def policy(t, q, qd):
@@ -35,7 +35,7 @@ def motion(robot, q, qd):
 
 
 def timed(function, *arguments):
-    """Result and shortest time of three runs, the program compiled before."""
+    """Result, and shortest time of three runs after compilation."""
     result, best = jax.block_until_ready(function(*arguments)), np.inf
     for _ in range(3):
         start = time.perf_counter()
@@ -57,10 +57,10 @@ for name, (function, batch, unit, count) in work.items():
     pairs = zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True)
     error = max(float(np.abs(np.asarray(x) - np.asarray(y)).max() / np.abs(x).max()) for x, y in pairs)
     print(f"{name}: 1 device {count / slow:,.0f} {unit}/s, {jax.device_count()} devices {count / fast:,.0f} {unit}/s")
-    print(f"  they differ by {error:.0e} of the largest number")
+    print(f"  largest relative difference {error:.0e}")
     assert error < 1e-10
 
-few = rng.normal(size=(3, 13, 7))  # 13 states over 8 devices: filled up to 16, and cut off again
+few = rng.normal(size=(3, 13, 7))  # 13 states on 8 devices: padded to 16, and trimmed afterwards
 uneven = jaxdyn.sharded_vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few)
 assert np.allclose(uneven, jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few), rtol=1e-12)
-print(f"{len(uneven)} states over {jax.device_count()} devices are correct too")
+print(f"{len(uneven)} states on {jax.device_count()} devices: also correct")

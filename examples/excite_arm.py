@@ -1,6 +1,7 @@
 """An excitation trajectory within a UR10's limits, compared with its random initial guess, drawn in exciting_motion.png.
 
-Positions, velocities and torques are limited by the robot's data sheet, accelerations by us; the tip stays above the table.
+Position, velocity and torque limits come from the robot's data sheet, acceleration limits are our choice; the tip stays
+above a table.
 """
 
 import os
@@ -39,10 +40,13 @@ best = max(design.random, key=lambda quality: quality.log_det) if design.random 
 print(f"{design.quality.parameters} parameters, condition number {design.quality.condition:.0f}")
 if best is not None:
     ratio = jaxdyn.identification.variance_ratio(design.quality, best)
-    print(f"variances {ratio:.1f} times less than by the best random motion, condition number {best.condition:.0f}")
+    print(
+        f"variances {ratio:.1f} times smaller than with the best random motion, condition number {best.condition:.0f}"
+    )
 for name, share in design.usage.items():
-    if share.any():  # zero where there is no limit
-        print(f"  {name:14}", np.round(100 * share).astype(int), "% of the limit")
+    print(
+        f"  {name:14}", *((np.round(100 * share).astype(int), "% of the limit") if share.any() else ("no limit set",))
+    )
 print(f"  the tip stays {design.clearance:.3f} m above the table")
 assert max(share.max() for share in design.usage.values()) < 0.951 and design.clearance >= 0
 

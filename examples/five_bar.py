@@ -1,6 +1,7 @@
-"""The five-bar linkage, decoupled and not: a push on one motor moves the other angle, unless m3 l2 lc3 = m4 l1 lc4.
+"""Coupled and decoupled five-bar linkages: a torque on one motor moves the other, unless m3 l2 lc3 = m4 l1 lc4.
 
-Writes five_bar.png. Both linkages get the same torques above what holds them; M, C and g are those of the two motors' angles.
+Writes five_bar.png. Both linkages get the same torques in addition to gravity compensation; M, C and g are in the two
+motor angles.
 """
 
 import jax
@@ -13,7 +14,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 def linkage(lc4: float) -> jaxdyn.Chain:
-    """In its absolute angles, with the last link's centre of mass at lc4."""
+    """The linkage in absolute angles, with the centre of mass of the last link at lc4."""
     return jaxdyn.mechanisms.linkages.five_bar_chain(
         masses=(1.0, 1.0, 2.0, 0.8), l1=1.0, l2=0.4, com_distances=(0.5, 0.2, 0.5, lc4)
     )

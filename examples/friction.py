@@ -1,7 +1,7 @@
 """Friction with memory: identification of an elbow arm whose joints have presliding friction, with plots.
 
-The logs are synthetic: replace them by `jaxdyn.read_log("run.csv")` of your robot, read at full rate with `stride=1`. Compares
-friction models by the error on a run left out, fits the selected one, and writes friction.png.
+The logs are synthetic: replace them by `jaxdyn.read_log("run.csv")` of your robot, preprocessed at full rate with
+`stride=1`. Compares friction models by their error on a held-out run, fits the selected one, and writes friction.png.
 """
 
 import os
@@ -24,11 +24,11 @@ truth = jaxdyn.identification.FrictionModel(
         jaxdyn.identification.LoadedSlip(width=1e-3),
     )
 )
-torques = np.array([2.0, 1.5, 0.05, 1.0, 0.8, 0.04])  # fv, fz, fzl of either joint
+torques = np.array([2.0, 1.5, 0.05, 1.0, 0.8, 0.04])  # fv, fz, fzl of the two joints
 
 
 def run(seed: int) -> jaxdyn.identification.Samples:
-    """A motion that slows down to a creep now and then, and the torques it takes."""
+    """A motion that repeatedly slows down to a creep, and its torques."""
     t = np.arange(round(SECONDS * RATE)) / RATE
     clock = np.cumsum(np.clip(1.3 * np.sin(0.9 * t) + 0.6, 0.002, None)) / RATE
     rng = np.random.default_rng(seed)

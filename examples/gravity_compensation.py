@@ -1,8 +1,8 @@
 """Deployment: gravity compensation of a 7R arm, exported to a file, and a 1 kHz loop in a process that has only the file.
 
-The second process reads no robot description and traces nothing. Its loop stands for a driver's: each millisecond it takes
-joint positions (here made up), computes torques, and would send them. It reports how long a tick took from positions to
-torques and how late it began, and draws both: gravity_compensation.png. `--seconds 10` runs longer.
+The second process needs neither the robot description nor tracing. Its loop stands in for a driver: every millisecond
+it takes joint positions (synthetic here) and computes the torques to send. It reports the computation time and start
+delay of the cycles and draws both: gravity_compensation.png. `--seconds 10` runs longer.
 """
 
 import argparse
@@ -22,7 +22,7 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 
 
 def export():
-    """On the desk: where the robot's description and the code are."""
+    """On the desktop, which has the robot description and the code."""
     jax.config.update("jax_enable_x64", True)
     robot = jaxdyn.robots.panda()
     jaxdyn.deployment.export_function(jaxdyn.gravity_force, robot, np.zeros(robot.nq), path=FILE)
@@ -32,9 +32,9 @@ def export():
 
 
 def control(ticks):
-    """At the robot: durations of the ticks' computation and how late they began, both in microseconds."""
-    # By default the CPU computes in a thread of its own and the call returns before it is done. A loop that waits for
-    # the result anyway pays two changes of thread a tick for that, so: compute in this thread. Before the first computation.
+    """On the robot: computation time and start delay of every cycle [us]."""
+    # By default, JAX's CPU backend computes in a separate thread and calls return immediately. This loop waits for the
+    # result, which would cost two thread switches per cycle. Disable it before the first computation.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.config.update("jax_enable_x64", True)
     gravity = jaxdyn.deployment.load_exported(FILE)
@@ -44,14 +44,14 @@ def control(ticks):
         np.asarray(gravity(q))  # the first call compiles
     gc.collect()
     gc.freeze()
-    gc.disable()  # no pause for garbage within the loop
+    gc.disable()  # no garbage collection during the loop
     taken, late = np.zeros(ticks), np.zeros(ticks)
     start = time.perf_counter() + 0.01
     for k in range(ticks):
         due = start + k / RATE
         while (left := due - time.perf_counter()) > 0:
             if left > 3e-4:
-                time.sleep(left - 2e-4)  # sleep most of the time, and wait the rest awake: a sleep ends late
+                time.sleep(left - 2e-4)  # sleep first, then busy-wait, because sleep overshoots
         begin = time.perf_counter()
         q[:] = 0.5 * np.sin(2 * np.pi * 0.2 * k / RATE)  # "read the encoders"
         torque = np.asarray(gravity(q))  # "send to the drives"
@@ -66,14 +66,14 @@ def draw(taken, late):
 
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    for ax, values, name in zip(axes, (taken, late), ("from positions to torques", "late by"), strict=True):
+    for ax, values, name in zip(axes, (taken, late), ("computation, positions to torques", "start delay"), strict=True):
         values = np.maximum(values, 0.1)
         ax.hist(values, bins=np.geomspace(values.min(), values.max() * 1.01, 60))
         ax.axvline(np.percentile(values, 99), color="tab:red", linestyle="--", label="99th percentile")
         ax.set(xscale="log", yscale="log", xlabel=f"{name} [µs]")
         ax.xaxis.set_minor_formatter("")  # less than a decade would crowd its labels
         ax.legend()
-    axes[0].set_ylabel("ticks")
+    axes[0].set_ylabel("cycles")
     figure.savefig("gravity_compensation.png", dpi=120)
 
 
@@ -94,7 +94,7 @@ def main():
         print(
             f"{name} [us]: median {low:.0f}, 95 % {middle:.0f}, 99 % {high:.0f}, 99.9 % {top:.0f}, max {values.max():.0f}"
         )
-    print(f"{(taken > 1e6 / RATE).sum()} of {len(taken)} ticks took longer than {1e6 / RATE:.0f} us")
+    print(f"{(taken > 1e6 / RATE).sum()} of {len(taken)} cycles took longer than {1e6 / RATE:.0f} us")
     draw(taken, late)
 
 

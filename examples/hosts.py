@@ -1,10 +1,9 @@
-"""A batch over several hosts: two processes, connected by jax.distributed, each with its share; the result equals that
-of one process.
+"""A batch distributed over two processes with jax.distributed; the result equals that of a single process.
 
-`work` is the user's code, the same for any number of processes. Each simulates its arms, which takes no word from the others;
-two things are added up over all: the mean tracking error, and the p x p normal matrix of the regressor, which is all that an
-identification has to exchange. Started as it is, this script starts the processes on this machine and compares. On a
-cluster every process runs `jax.distributed.initialize()`, which finds the others by itself, and then `work`.
+`work` is the user's code, independent of the number of processes. Each process simulates its share of the arms without
+communication; two sums are reduced over all: the mean tracking error, and the p x p normal matrix of the regressor, all
+that an identification needs to exchange. By default this script starts the processes on this machine and compares them.
+On a cluster every process runs `jax.distributed.initialize()`, which discovers the others, and then `work`.
 """
 
 import argparse
@@ -25,11 +24,11 @@ import jaxdyn
 
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 ARMS, STEPS, DT = (16, 40, 5e-3) if FAST else (256, 400, 5e-3)
-LIMIT = 300  # [s] after which a process that hangs ends
+LIMIT = 300  # time after which a hanging process is ended [s]
 
 
 def simulate(robot, q):
-    """An arm that follows a sine from where it starts: positions, velocities, accelerations, tracking errors."""
+    """An arm that tracks a sine from its start: positions, velocities, accelerations, tracking errors."""
     inertia = jaxdyn.mass_matrix(robot, q)
 
     def wanted(t):
@@ -53,7 +52,7 @@ def work(file):
     """The user's program."""
     robot = jaxdyn.robots.panda()
     starts = np.random.default_rng(0).normal(size=(ARMS, robot.n)) * 0.3
-    mine = np.split(starts, jax.process_count())[jax.process_index()]  # of a large log, only this part would be read
+    mine = np.split(starts, jax.process_count())[jax.process_index()]  # with a large log, read only this part
     q, qd, qdd, error = jaxdyn.sharded_vmap(simulate, (None, 0))(robot, jaxdyn.parallel.shard_batch(mine))
     square = jaxdyn.parallel.sharded_sum(lambda e: jnp.mean(e**2))(error)
     normal = jaxdyn.parallel.sharded_sum(normal_matrix, (None, 0, 0, 0))(robot, q, qd, qdd)
@@ -66,7 +65,7 @@ def work(file):
 
 
 def launch(count, folder):
-    """Run `count` processes to their end and return what each saved; no process outlives this call."""
+    """Run `count` processes to completion and return their saved results; no process outlives this call."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -81,7 +80,7 @@ def launch(count, folder):
         end = time.monotonic() + LIMIT
         while any(child.poll() is None for child in children):
             if any(child.poll() for child in children) or time.monotonic() > end:
-                break  # one that failed leaves the others waiting
+                break  # if one failed, the others wait forever
             time.sleep(0.05)
     finally:
         for child in children:
@@ -94,7 +93,7 @@ def launch(count, folder):
 
 
 def launch_again(count, folder, tries=3):
-    """`launch`, on another port where somebody took the first one in between."""
+    """`launch`, retried on another port if the first one was taken meanwhile."""
     for left in reversed(range(tries)):
         try:
             return launch(count, folder)
@@ -114,7 +113,7 @@ def main():
     if options.join:
         address, count, index, file = options.join
         if hasattr(signal, "alarm"):
-            signal.alarm(LIMIT)  # should the parent have died
+            signal.alarm(LIMIT)  # in case the parent died
         if int(count) > 1:
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
             jax.distributed.initialize(address, int(count), int(index), initialization_timeout=60)
@@ -130,7 +129,7 @@ def main():
         np.testing.assert_allclose(part["normal"], alone["normal"], rtol=1e-9, atol=1e-9 * alone["normal"].max())
     np.testing.assert_allclose(np.concatenate([part["ends"] for part in parts]), alone["ends"], rtol=1e-9, atol=1e-9)
     exchanged = alone["normal"].nbytes + alone["rms"].nbytes
-    print(f"{options.processes} processes give one process's answer, having exchanged sums of {exchanged} bytes")
+    print(f"{options.processes} processes agree with one process, exchanging sums of {exchanged} bytes")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Inverse kinematics of a batch of poses: how many a Panda reaches, how fast, and where with its hand pointing down.
+"""Inverse kinematics of a batch of poses: success rate and speed for a Panda, and its workspace with the hand pointing down.
 
-Random poses within reach are solved from 1 to 16 starts; then a grid of points in a vertical plane through the base, with the
-flange pointing down and free rotation about the vertical. Writes inverse_kinematics.png.
+Random reachable poses are solved from 1 to 16 starts, then a grid of points in a vertical plane through the base, with the
+flange pointing down and its rotation about the vertical free. Writes inverse_kinematics.png.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""An arm held at a pose by linear-quadratic feedback, from the exact derivatives of its forward dynamics.
+"""A linear-quadratic regulator that holds an arm at a posture, from the analytic derivatives of its forward dynamics.
 
 Writes linearise.png. Around an equilibrium d(dq)/dt = A_q dq + A_v dv + M^-1 dtau; the gains come from SciPy.
 """

@@ -1,9 +1,9 @@
 """Identification from a log larger than memory: read in parts, on several devices and processes, resumed from a file.
 
-The log is written to a file first, as a controller would have. `work` is the user's program, the same for any number of
-devices and processes: each process reads its share of the file in parts and keeps triangular factors, which are put together at
-the end. Started as it is, the script runs it on one device, on eight virtual ones, and in two processes, and compares.
-On a cluster every process runs `jax.distributed.initialize()`, which finds the others by itself, and then `work`.
+The script first writes the log to a file. `work` is the user's program, independent of the number of devices and processes:
+each process reads its share of the file in parts and keeps triangular factors, which are merged at the end. By default the
+script runs it on one device, on eight virtual devices and in two processes, and compares the results. On a cluster every
+process runs `jax.distributed.initialize()`, which discovers the others, and then `work`.
 """
 
 import argparse
@@ -28,11 +28,11 @@ import matplotlib.pyplot as plt
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 SAMPLES, RATE, PART, CUTOFF = (6_000, 100.0, 1_000, 5.0) if FAST else (24_000, 200.0, 5_000, 10.0)
 COLUMNS = jaxdyn.identification.Columns(("viscous", "coulomb", "offset"))
-LIMIT = 300  # [s] after which a process that hangs ends
+LIMIT = 300  # time after which a hanging process is ended [s]
 
 
 def write_log(file):
-    """A minute or more of an arm that follows sines, with noise on its torques, as .npz."""
+    """Write a log of a minute or more of an arm that tracks sines, with torque noise, as .npz."""
     arm = jaxdyn.robots.ur10()
     rng = np.random.default_rng(0)
     t = np.arange(SAMPLES) / RATE
@@ -54,7 +54,7 @@ def work(log, result):
     parts = jaxdyn.identification.preprocess_stream(
         jaxdyn.io.read_log_chunks(log, PART), jaxdyn.identification.Filters(position_cutoff=CUTOFF, stride=1)
     )
-    mine = itertools.islice(parts, jax.process_index(), None, jax.process_count())  # of many files: every so many
+    mine = itertools.islice(parts, jax.process_index(), None, jax.process_count())  # with many files: every n-th file
     factors = jaxdyn.identification.merge_over_processes(jaxdyn.identification.accumulate_stream(COLUMNS, arm, mine))
     estimate = jaxdyn.identification.weighted_least_squares(
         factors, jaxdyn.identification.base_parameters(arm, COLUMNS)
@@ -68,7 +68,7 @@ def work(log, result):
 
 
 def launch(folder, processes, devices):
-    """Run `work` in processes of their own and give back the factors."""
+    """Run `work` in separate processes and return the factors."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -85,7 +85,7 @@ def launch(folder, processes, devices):
         end = time.monotonic() + LIMIT
         while any(child.poll() is None for child in children):
             if any(child.poll() for child in children) or time.monotonic() > end:
-                break  # one that failed leaves the others waiting
+                break  # if one failed, the others wait forever
             time.sleep(0.05)
     finally:
         for child in children:
@@ -121,13 +121,13 @@ def main():
     deviation = estimates[0].standard_deviations
     for estimate, name in zip(estimates[1:], ("eight devices", "two processes"), strict=True):
         off = np.abs((estimate.values - estimates[0].values) / deviation).max()
-        print(f"{name} give one device's estimate to {off:.0e} standard deviations")
+        print(f"{name} agree with one device to {off:.0e} standard deviations")
         assert off < 1e-7
     draw(base, estimates[0])
 
 
 def draw(base, estimate):
-    """How well each base parameter is known."""
+    """Standard deviation of each base parameter."""
     order = np.argsort(estimate.relative_standard_deviations)
     figure, axes = plt.subplots(figsize=(8, 0.17 * len(order) + 1.2), layout="constrained")
     names = [base.names[k] if len(base.names[k]) < 50 else base.names[k][:47] + "..." for k in order]

@@ -1,6 +1,6 @@
 """Thousands of reaching problems of a Panda in one call: each has its own goal, and all are solved in parallel.
 
-On a GPU `jax.jit(jax.vmap(...))` does them all at once; on a CPU the same line works through them in chunks that stay in the
+On a GPU `jax.jit(jax.vmap(...))` solves them all at once; on a CPU the same line processes them in chunks that fit the
 cache. Writes many_reaches.png.
 """
 
@@ -9,6 +9,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from matplotlib.figure import Figure
 
 import jaxdyn
@@ -43,7 +44,7 @@ seconds = time.perf_counter() - before
 solved = solutions.status == jaxdyn.trajectory.Status.CONVERGED
 miss = jnp.abs(solutions.trajectory.q[:, -1] - goals).max(axis=1)
 print(f"{count} problems in {seconds:.2f} s, {count / seconds:.0f} per second; {int(solved.sum())} converged to 1e-3")
-print(f"{float(solutions.iterations.mean()):.1f} iterations on average; median miss {float(jnp.median(miss)):.1e} rad")
+print(f"{float(solutions.iterations.mean()):.1f} iterations on average; median error {float(jnp.median(miss)):.1e} rad")
 
 points = jax.vmap(jax.vmap(lambda q: jaxdyn.frame_pose(robot, q)[:3, 3]))(solutions.trajectory.q[:200])
 figure = Figure(figsize=(8, 3.2), layout="constrained")
@@ -51,6 +52,6 @@ left, right = figure.subplots(1, 2)
 for path in points:
     left.plot(path[:, 0], path[:, 2], linewidth=0.5)
 left.set(xlabel="x [m]", ylabel="z [m]", title="paths of the flange", aspect="equal")
-right.hist(solutions.iterations, bins=range(most + 2))
-right.set(xlabel="iterations", ylabel="problems")
+right.hist(solutions.iterations, bins=np.arange(most + 2) - 0.5)
+right.set(xlabel="iterations", ylabel="number of problems")
 figure.savefig("many_reaches.png", dpi=120)

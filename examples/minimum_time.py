@@ -1,7 +1,7 @@
 """The fastest motion of a UR10 around a pillar, under its limits of position, velocity and torque.
 
-Inverse dynamics of B-splines with a free duration: the unknowns are control points, torques come from inverse dynamics, and
-the interior-point method keeps spheres about the wrist and the tool outside of a capsule, given as a signed-distance function.
+B-splines with free duration: the unknowns are control points, torques follow from inverse dynamics, and an interior-point
+method keeps spheres around the wrist and the tool outside a capsule given by its signed-distance function.
 Writes minimum_time.png.
 """
 
@@ -21,7 +21,7 @@ start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
 goal = jnp.array([0.9, -1.0, 1.2, -1.8, -1.57, 0.0])
 frames = ("wrist_1_link", "wrist_2_link", "tool0")
 radius = jnp.array([0.08, 0.07, 0.06])
-margin = 0.01  # at the knots, so that the arcs between them stay outside of the pillar as well
+margin = 0.01  # at the knots, so that the motion between them also clears the pillar
 pillar = {"from": jnp.array([-1.0, -0.12, 0.0]), "to": jnp.array([-1.0, -0.12, 0.6]), "radius": jnp.asarray(0.1)}
 
 
@@ -40,7 +40,7 @@ problem = jaxdyn.trajectory.OptimalControlProblem(
     jnp.zeros(6),
     steps,
     2.0 / steps,
-    # small weights, which determine the motion of joints with time to spare
+    # small weights, which determine the motion of joints that do not limit the duration
     running=(
         jaxdyn.trajectory.TorqueCost(0.1 / torques[:, 1]),
         jaxdyn.trajectory.StateCost(goal, jnp.zeros(6), 0.0, 0.3 / robot.limits.velocity),
@@ -104,7 +104,12 @@ for name, across, label in (("above", 1, "y [m]"), ("side", 2, "z [m]")):
     for centre in jnp.linspace(ends[0], ends[1], 20):
         x = centre[0] + pillar["radius"] * jnp.cos(angle)
         axes[name].fill(x, centre[across] + pillar["radius"] * jnp.sin(angle), c="0.6")
-    axes[name].set(xlabel="x [m]", ylabel=label, aspect="equal", title=f"{name}, later darker")
+    axes[name].set(
+        xlabel="x [m]",
+        ylabel=label,
+        aspect="equal",
+        title={"above": "top view", "side": "side view"}[name] + " (darker: later)",
+    )
 for j in range(6):
     axes["torque"].step(t[:-1], tau[:, j] / torques[j, 1], where="post", label=f"joint {j + 1}")
     axes["speed"].plot(t, v[:, j] / robot.limits.velocity[j])

@@ -1,7 +1,8 @@
 """The fastest motion of a UR10 with 10 kg in its hand through waypoints, under limits of torque and velocity.
 
-The path is a spline through positions that inverse kinematics finds for a few poses; `time_optimal_path` times it, beside a
-quintic time scaling. Draws the phase plane, the torques over their limits, and the positions. Writes path_under_limits.png.
+The path is a spline through inverse-kinematics solutions for a few poses. `time_optimal_path` finds its fastest timing,
+compared with a quintic time scaling. Draws the phase plane, torques relative to their limits, and positions. Writes
+path_under_limits.png.
 """
 
 import functools

@@ -1,9 +1,9 @@
-"""A Panda identifies a heavy payload from a log, and moves it within its torque limits.
+"""Identification of a heavy payload in a Panda's gripper, and a fast motion with it within the torque limits.
 
-Some seconds of motion with the unknown body in the gripper; its mass, centre and inertia by `identify_payload_on`; then a
-quick reach of least torque within 90 % of the torque limits, planned with the arm's own model, with the body identified, and,
-to compare, with the true one. Each plan is played on the true arm by computed torque with the model that it was
-made with; motors give no more than their limits. The arm without its load is taken to be known; where it is not, see
+A few seconds of motion with the unknown payload give its mass, centre of mass and inertia (`identify_payload_on`). A
+fast minimum-torque reach within 90 % of the torque limits is then planned with three models: without payload, with the
+identified payload and with the true one. Each plan is executed on the true arm by computed torque with the model it was
+planned with; motors saturate at their limits. The arm without payload is assumed known; otherwise, see
 notebooks/identify_a_log.ipynb. Writes payload_motion.png.
 """
 
@@ -29,18 +29,18 @@ tip = model.link_names[-1]
 
 
 def holding(parameters):
-    """The arm with a body of these ten parameters in the flange."""
+    """The arm with a body with these ten parameters at the flange."""
     return jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].add(jnp.asarray(parameters)))
 
 
 arm = holding(body)
 
-# a run with the body, as the robot's computer logs it
+# a run with the payload, as logged by the robot
 excitation = jaxdyn.identification.random_excitation(arm, seconds, 5, 1)
 log = jaxdyn.identification.synthetic_log(arm, excitation, None, 100.0, 1e-5, 1.0, 1, "holding something")
 found = jaxdyn.identification.identify_payload_on(model, log, frame=tip)
-print(f"held: {found.mass:.3f} +- {found.standard_deviations[0]:.3f} kg, in truth {body[0]:.3f} kg;", end=" ")
-print(f"centre {1e3 * float(np.linalg.norm(found.com - body[1:4] / body[0])):.1f} mm from the true one")
+print(f"payload: {found.mass:.3f} +- {found.standard_deviations[0]:.3f} kg (true: {body[0]:.3f} kg);", end=" ")
+print(f"centre of mass {1e3 * float(np.linalg.norm(found.com - body[1:4] / body[0])):.1f} mm from the true one")
 
 limits = jaxdyn.trajectory.torque_limits(model, 0.8)
 start = jnp.array([0.0, -0.4, 0.0, -2.0, 0.0, 1.6, 0.8])
@@ -50,7 +50,7 @@ rest = jnp.zeros(7)
 
 @jax.jit
 def plan(believed):
-    """The reach of least torque within nine tenths of the limits: what is left is for feedback."""
+    """The minimum-torque reach within 90 % of the limits; the rest is left for feedback."""
     problem = jaxdyn.trajectory.OptimalControlProblem(
         believed,
         start,
@@ -69,7 +69,7 @@ def plan(believed):
 
 
 def sampled(trajectory):
-    """q, v and a at the controller's times; at the goal when it has arrived. The plan is a spline, so that this one is it."""
+    """q, v and a at the controller's times, held at the goal after arrival; exact, because the plan is a spline."""
     t = np.asarray(trajectory.t)
     knots = t[-1] * np.concatenate([np.zeros(5), np.linspace(0, 1, intervals + 1), np.ones(5)])
     spline = make_lsq_spline(t, np.asarray(trajectory.q), knots, k=5)
@@ -81,7 +81,7 @@ def sampled(trajectory):
 
 @jax.jit
 def play(believed, reference):
-    """The true arm under computed torque with the model believed: commanded torque, applied torque, and the tool's error."""
+    """The true arm under computed torque with the assumed model: commanded torque, applied torque, tool error."""
 
     def law(_, t, q, v):
         now = jax.tree.map(lambda rows: rows[jnp.round(t / dt).astype(int)], reference)
@@ -94,7 +94,7 @@ def play(believed, reference):
 
 
 runs = {}
-print("model       cost    torque commanded   saturated   tool off on the way, on arrival, 0.3 s later")
+print("model       cost    commanded torque   saturated   tool error during motion, at arrival, 0.3 s later")
 for name, believed in (("nominal", model), ("identified", holding(found.body)), ("true", arm)):
     solution = plan(believed)
     assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED, solution.message
@@ -126,7 +126,9 @@ for name, colour in (("nominal", "C3"), ("identified", "C0"), ("true", "0.5")):
     _, off = runs[name]
     style = "--" if name == "true" else "-"
     axes["error"].semilogy(times, 1e3 * np.maximum(off, 1e-7), c=colour, ls=style, label=name)
-axes["error"].set(xlabel="time [s]", ylabel="tool off its plan [mm]", xlim=(0, times[-1]), ylim=(1e-3, None))
+axes["error"].set(
+    xlabel="time [s]", ylabel="deviation of the tool from its plan [mm]", xlim=(0, times[-1]), ylim=(1e-3, None)
+)
 axes["error"].axvline(duration, c="0.5", ls=":", lw=1)
 axes["error"].legend(title="model", fontsize="small", title_fontsize="small")
 figure.savefig("payload_motion.png", dpi=80)

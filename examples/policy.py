@@ -1,8 +1,8 @@
 """Policy optimisation through thousands of rollouts: a cart that swings up its pole, with unknown masses and friction.
 
-A small network sees positions and velocities and pushes the cart within limits; the gradient of the mean cost goes through
-every step of every rollout. Each rollout is another robot (masses +-20 %, friction) from another start. Afterwards the policy
-meets robots that it has never seen. Writes policy.png and policy.gif.
+A small network maps positions and velocities to a bounded force on the cart; the gradient of the mean cost passes
+through every step of every rollout. Each rollout has a different robot (masses +-20 %, friction) and start. The trained
+policy is then tested on unseen robots. Writes policy.png and policy.gif.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ problem = jaxdyn.trajectory.OptimalControlProblem(
         jaxdyn.trajectory.TorqueCost(jnp.array([0.03, 0.0])),
     ),
     terminal=(jaxdyn.trajectory.UserCost(at_goal, jnp.array([1.0, 3.0, 0.5, 0.5])),),
-    torque_limits=jnp.array([[-20.0, 20.0], [0.0, 0.0]]),  # nothing drives the hinge
+    torque_limits=jnp.array([[-20.0, 20.0], [0.0, 0.0]]),  # the hinge has no motor
 )
 
 
@@ -88,11 +88,11 @@ found = jaxdyn.trajectory.optimise_policy(
     batch=batch,
     updates=updates,
     optimiser=jaxdyn.trajectory.clipped_adam(optax.cosine_decay_schedule(6e-3, updates)),
-    settings=jaxdyn.trajectory.PolicySettings(checkpoint=None if FAST else 1),  # little to store, less to compile
+    settings=jaxdyn.trajectory.PolicySettings(checkpoint=None if FAST else 1),  # little memory, faster compilation
 )
 print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots, {batch} of them per update")
 
-# robots and starts it has never met; the untrained policy beside it
+# unseen robots and starts, compared with the untrained policy
 unseen, fresh = robots(keys[3], rollouts), starts(keys[4], rollouts)
 before, after = (np.asarray(jaxdyn.trajectory.policy_costs(p, problem, *fresh, unseen)) for p in (policy, found.policy))
 print(
@@ -114,14 +114,14 @@ motions = swing(unseen.inertia[:200], unseen.friction.viscous[:200], *(x[:200] f
 figure = Figure(figsize=(10, 3.2), layout="constrained")
 left, middle, right = figure.subplots(1, 3)
 left.plot(found.history["cost"], color="tab:blue")
-left.set(xlabel="update", ylabel="mean cost of the batch", yscale="log")
+left.set(xlabel="update", ylabel="mean cost of a batch", yscale="log")
 height = -0.6 * np.cos(np.asarray(motions.q[..., 1]))
 middle.plot(np.asarray(motions.t[0]), height.T, color="tab:blue", alpha=0.1, linewidth=0.8)
 middle.axhline(0.6, color="black", linestyle=":", linewidth=1)
-middle.set(xlabel="time [s]", ylabel="height of the pole's end [m]", title=f"{len(height)} unseen robots")
+middle.set(xlabel="time [s]", ylabel="height of the pole's tip [m]", title=f"{len(height)} unseen robots")
 bins = np.linspace(0, np.quantile(np.concatenate([before, after]), 0.99), 40)
 right.hist([before, after], bins=bins, label=["untrained", "trained"], color=["tab:gray", "tab:blue"])
-right.set(xlabel="cost of a rollout", ylabel="unseen robots")
+right.set(xlabel="cost of a rollout", ylabel="number of unseen robots")
 right.legend()
 figure.savefig("policy.png", dpi=120)
 jaxdyn.view.animate(

@@ -1,7 +1,7 @@
 """A short noisy log of a UR5e: links from plain least squares, and the nearest physically consistent ones.
 
-Draws each link's distribution of mass (two standard deviations about the centre of mass, in the link's x-z plane): true,
-prior, identified. Saves possible_bodies.png.
+Draws the mass distribution of each link as an ellipse of two standard deviations about the centre of mass in its x-z plane:
+true, prior and identified. Writes possible_bodies.png.
 """
 
 import os
@@ -20,7 +20,7 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 truth = jaxdyn.robots.ur5e()
 rng = np.random.default_rng(0)
 prior = jaxdyn.with_inertial_parameters(truth, truth.inertia * jnp.asarray(rng.uniform(0.6, 1.5, (6, 1))))
-mass = float(truth.inertia[:, 0].sum())  # the arm was weighed
+mass = float(truth.inertia[:, 0].sum())  # known from weighing the arm
 log = jaxdyn.identification.synthetic_log(
     truth,
     jaxdyn.identification.random_excitation(truth, 5.0, 5, seed=1),
@@ -51,11 +51,11 @@ for i, name in enumerate(truth.link_names):
         f"{name:16s} true {float(truth.inertia[i, 0]):6.2f} kg, prior {float(prior.inertia[i, 0]):6.2f}, "
         f"unconstrained {free[i, 0]:6.2f} ({kind}), identified {possible[i, 0]:6.2f}"
     )
-print(f"in all {possible[:, 0].sum():.3f} kg of {mass:.3f}")
+print(f"total identified mass {possible[:, 0].sum():.3f} kg; known: {mass:.3f} kg")
 
 
 def outline(pi):
-    """Points two standard deviations of mass about the centre, in the x-z plane [m]."""
+    """Ellipse of two standard deviations of mass about the centre, in the x-z plane [m]."""
     j = np.asarray(jaxdyn.spatial.inertia.pseudo_inertia(jnp.asarray(pi)))
     centre = j[:3, 3] / j[3, 3]
     spread = (j[:3, :3] / j[3, 3] - np.outer(centre, centre))[np.ix_([0, 2], [0, 2])]

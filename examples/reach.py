@@ -1,8 +1,8 @@
-"""Gradient-based trajectory optimisation: the least feed-forward that brings a 7R arm from rest to rest.
+"""Gradient-based trajectory optimisation: the smallest feed-forward that moves a 7R arm from rest to rest.
 
-The arm runs under gravity compensation and damping; its feed-forward accelerations u minimise |u|^2 subject to x_N(u) = goal,
-by sequential quadratic programming: with J = dx_N/du from reverse-mode differentiation through the simulator, the next u is
-the least-norm solution of J u' = J u + goal - x_N. Writes reach.png.
+The arm runs under gravity compensation and damping; its feed-forward accelerations u minimise |u|^2 subject to x_N(u) =
+goal, by sequential quadratic programming: with J = dx_N/du from reverse-mode differentiation through the simulator, the
+next u is the least-norm solution of J u' = J u + goal - x_N. Writes reach.png.
 """
 
 import os

@@ -1,8 +1,7 @@
-"""A Panda reaches a goal within its torque limits, faster than a naive motion could; and the sensitivity of the cost to
-the limits.
+"""A Panda's reach within its torque limits, faster than a naive motion allows, and the sensitivity of its cost to them.
 
 `solve_by_shooting` finds the motion; the derivative of its cost with respect to the torque limits, from the solution's
-implicit derivative, says which motor is worth making stronger. Writes reach_with_limits.png.
+implicit derivative, shows which motor is worth upgrading. Writes reach_with_limits.png.
 """
 
 import dataclasses

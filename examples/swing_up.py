@@ -1,8 +1,8 @@
 """Swing-ups: a pendulum with a weak motor, and an acrobot, a double pendulum whose elbow alone is driven.
 
-The motor of the pendulum holds less than half its weight, so that it has to swing to gather energy; the acrobot's shoulder has
-limits of zero. Both are solved by `solve_by_shooting` from several starting guesses at once, small random torques.
-Writes swing_up.png.
+The pendulum's motor supports less than half its weight, so it has to build up energy by swinging; the acrobot's
+shoulder has torque limits of zero. `solve_by_shooting` solves both from a batch of initial guesses, small random
+torques. Writes swing_up.png.
 """
 
 import os
@@ -63,5 +63,5 @@ for (name, task), (left, right) in zip(robots.items(), rows, strict=True):
     right.step(time[:-1], best.trajectory.tau, where="post")
     for limit in task.torque_limits[-1]:
         right.axhline(limit, color="0.6", linewidth=0.8, linestyle="--")
-    right.set(title=f"{int(best.iterations)} iterations", xlabel="time [s]", ylabel="torque [N m]")
+    right.set(title=f"solved in {int(best.iterations)} iterations", xlabel="time [s]", ylabel="torque [N m]")
 figure.savefig("swing_up.png", dpi=120)

@@ -1,8 +1,8 @@
-"""Two arms of one type, each with its own friction: links from the logs of both; and a tool alone, on an arm that is known.
+"""Joint identification of two arms of one type with different friction, and of a tool alone on a known arm.
 
-Two UR5e are simulated, the second with half as much friction again. Their links, identified together, are found more precisely
-than from one log. Then the first gets a tool: only its last link is identified, with the rest of the arm known exactly, and
-known to 5 %. Draws standard deviations and the mass found: two_arms.png.
+Two UR5e are simulated, the second with 1.5 times the friction. Identified together, their links are more precise than
+from one log. Then only the last link of the first arm, which carries a tool, is identified, with the rest of the arm
+known exactly or to 5 %. Draws standard deviations and the identified tool mass: two_arms.png.
 """
 
 import os
@@ -21,7 +21,7 @@ SECONDS = 10.0 if os.environ.get("JAXDYN_EXAMPLES_FAST") else 20.0
 
 
 def arm(friction: float) -> jaxdyn.Chain:
-    """A UR5e with gears whose friction is this many times the usual one."""
+    """A UR5e whose gear friction is scaled by this factor."""
     leaves = {
         "armature": jnp.array([1.0, 1.0, 0.6, 0.2, 0.2, 0.2]),
         "friction.viscous": friction * jnp.array([5.0, 5.0, 4.0, 1.0, 1.0, 1.0]),
@@ -53,20 +53,20 @@ for deviation in (0.0, 0.05):
     found = jaxdyn.identify(left, held, terms=plain, knowledge=knowledge)
     k = [name.split()[0] for name in found.base.names].index("m6")
     masses.append((found.wls.values[k] - float(left.inertia[-1, 0]), found.wls.standard_deviations[k]))
-    print(f"tool, arm known to {100 * deviation:g} %: {masses[-1][0]:.3f} +- {masses[-1][1]:.3f} kg; in truth 1.6 kg")
+    print(f"tool, arm known to {100 * deviation:g} %: {masses[-1][0]:.3f} +- {masses[-1][1]:.3f} kg (true: 1.6 kg)")
 assert abs(masses[0][0] - 1.6) < 0.05
 
 figure, (one, two) = plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 1), layout="constrained")
 where = np.flatnonzero(of_links)
 one.semilogy(alone.wls.standard_deviations[where], "o", color="grey", label="left arm's log alone")
 one.semilogy(both["left"].wls.standard_deviations[where], ".", color="C0", label="both arms together")
-one.set(xlabel="base parameter of the links", ylabel="standard deviation [SI]")
+one.set(xlabel="index of the base parameter", ylabel="standard deviation [SI units]")
 one.legend()
 for x, (mass, sd) in enumerate(masses):
     two.errorbar([x], [mass], [2 * sd], fmt="o", color="C0", capsize=4)
 two.axhline(1.6, color="black", lw=0.8, label="truth")
 two.set(ylabel="mass of the tool [kg]", xticks=(0, 1), xlim=(-0.5, 1.5))
-two.set_xticklabels(["arm exact", "arm to 5 %"])
+two.set_xticklabels(["arm known exactly", "arm known to 5 %"])
 two.legend()
 figure.savefig("two_arms.png", dpi=120)
 print("written: two_arms.png")

@@ -1,7 +1,7 @@
-"""Plots of torques against their limits and of positions, and an animation; the page in the browser shows the same.
+"""Plots of torques and positions against their limits, and an animation; `jaxdyn view` shows the same in the browser.
 
-A 7R arm follows a smooth motion through three postures; its torques are those of inverse dynamics. Writes view_arm.csv, which
-`jaxdyn view` plays, view_arm_torques.png, view_arm_positions.png and view_arm.gif.
+A 7R arm follows a smooth motion through three postures; its torques are those of inverse dynamics. Writes view_arm.csv,
+which `jaxdyn view` plays, view_arm_torques.png, view_arm_positions.png and view_arm.gif.
 """
 
 import os
@@ -22,11 +22,11 @@ postures = jnp.array(
         [0.0, -0.6, 0.0, -2.3, 0.0, 1.8, 0.8],
     ]
 )
-between = 0.45  # [s], too fast for one of the joints
+between = 0.45  # [s], too fast for joint 2
 
 
 def motion(t):
-    """From posture to posture with s = 10 u^3 - 15 u^4 + 6 u^5: at rest in each."""
+    """From posture to posture with s = 10 u^3 - 15 u^4 + 6 u^5, at rest in each."""
     k = jnp.clip(jnp.floor(t / between), 0, len(postures) - 2).astype(int)
     u = t / between - k
     return postures[k] + (10 * u**3 - 15 * u**4 + 6 * u**5) * (postures[k + 1] - postures[k])

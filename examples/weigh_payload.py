@@ -1,7 +1,7 @@
-"""Weighing with an arm that measures motor currents: gains from a known weight, then an unknown mass.
+"""Weighing with an arm that measures motor currents: drive gains from a known weight, then an unknown mass.
 
-A UR10 is simulated with friction, and with gains that differ from those the user assumes. Three runs: nothing, a weight
-of 2.8 kg, and a tool. Draws the gains found and the tool's mass with and without them: weigh_payload.png.
+A UR10 is simulated with friction and with gains that differ from their nominal values, in three runs: without load, with a
+weight of 2.8 kg, and with a tool. Draws the estimated gains, and the tool mass with and without them: weigh_payload.png.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ arm = jaxdyn.model.with_leaves(
         "friction.coulomb": jnp.array([10.0, 12.0, 6.0, 2.0, 2.0, 1.5]),
     },
 )
-believed = np.array([14.9, 13.3, 11.1, 10.6, 11.0, 11.5])  # what the data sheet says [N m/A]
+believed = np.array([14.9, 13.3, 11.1, 10.6, 11.0, 11.5])  # from the data sheet [N m/A]
 true = believed * np.array([0.85, 0.92, 0.90, 0.97, 0.88, 0.93])
 
 
@@ -54,23 +54,25 @@ before = jaxdyn.identification.identify_payload(robot, empty, tool, frame=tip)
 gains = jaxdyn.identification.calibrate_gains(robot, empty, weight, 2.8, frame=tip, gains=believed)
 after = jaxdyn.identification.identify_payload(robot, empty, tool, frame=tip, gains=gains)
 for name, k, sd, right in zip(robot.joint_names, gains.gains, gains.standard_deviations, true, strict=True):
-    print(f"{name:22s} {k:7.3f} +- {sd:.3f} N m/A, in truth {right:.3f}")
-print(f"tool: {before.mass:.3f} kg with the gains believed,")
-print(f"      {after.mass:.3f} +- {after.standard_deviations[0]:.3f} kg with those found; in truth 1.7 kg")
+    print(f"{name:22s} {k:7.3f} +- {sd:.3f} N m/A (true: {right:.3f})")
+print(f"tool: {before.mass:.3f} kg with the nominal gains,")
+print(f"      {after.mass:.3f} +- {after.standard_deviations[0]:.3f} kg with the estimated gains (true: 1.7 kg)")
 assert abs(after.mass - 1.7) < 0.05
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), width_ratios=(2, 1), layout="constrained")
 joints = np.arange(1, 7)
-left.errorbar(joints, gains.gains / believed, 2 * gains.standard_deviations / believed, fmt="o", label="found, 2 sd")
+left.errorbar(
+    joints, gains.gains / believed, 2 * gains.standard_deviations / believed, fmt="o", label="estimate ± 2 sd"
+)
 left.plot(joints, true / believed, "_", color="black", markersize=22, label="truth")
-left.axhline(1, color="grey", lw=0.8, ls=":", label="believed")
-left.set(xlabel="joint", ylabel="gain over the gain believed", xticks=joints)
-left.legend()
+left.axhline(1, color="grey", lw=0.8, ls=":", label="nominal")
+left.set(xlabel="joint", ylabel="drive gain / nominal gain", xticks=joints)
+figure.legend(loc="outside lower left", ncols=3)
 for x, found in enumerate((before, after)):
     right.errorbar([x], [found.mass], [2 * found.standard_deviations[0]], fmt="o", color="C0")
 right.axhline(1.7, color="black", lw=0.8, label="truth")
 right.set(ylabel="mass of the tool [kg]", xticks=(0, 1), xlim=(-0.5, 1.5))
-right.set_xticklabels(["gains believed", "gains found"])
+right.set_xticklabels(["nominal gains", "estimated gains"])
 right.legend()
 figure.savefig("weigh_payload.png", dpi=120)
 print("written: weigh_payload.png")

@@ -80,7 +80,7 @@ class VerdictCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The outcome, by uses or by limits if there are any, and the checks behind it.
+    """The verdict, by use or by the user's limits if given, and the checks behind it.
 
     Attributes:
         level: good if every use is, or every limit is met; poor if no use is, or a limit is exceeded; else fair.
@@ -202,7 +202,7 @@ def _headline(uses: Sequence[UseVerdict]) -> str:
     named = {level: [use.use for use in uses if use.level == level] for level in ("good", "fair", "poor")}
     join = lambda words: words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
     if not named["good"] and not named["fair"]:
-        return "The identified model should not be used: see below."
+        return "Do not use the identified model; the reasons are below."
     parts = []
     if named["good"]:
         parts.append(f"can be relied on for {join(named['good'])}")

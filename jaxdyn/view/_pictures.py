@@ -67,7 +67,7 @@ def plot_torques(
                 axes.fill_between(times, low, shown, where=beyond, color=_BEYOND, alpha=0.5, step=step, linewidth=0)
         axes.set_title(f"{name} [{units[j]}]", fontsize="small", loc="left")
     figure.supxlabel("time [s]", fontsize="small")
-    figure.supylabel("torque; dashed: limits" if np.isfinite(bounds).any() else "torque", fontsize="small")
+    figure.supylabel("torque (dashed: limits)" if np.isfinite(bounds).any() else "torque", fontsize="small")
     return _saved(figure, path)
 
 
@@ -96,6 +96,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
         where = layout(chain)
         limits[where.entries] = np.asarray(chain.limits.position, float)[where.columns]
     figure, panels = _panels(chain.nq)
+    drawn = False
     for j, axes in enumerate(panels):
         axes.plot(times, values[:, j], color=_LINE, linewidth=1.2)
         low, high = axes.get_ylim()
@@ -103,9 +104,11 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
             axes.axhline(bound, color=_LIMIT, linestyle="--", linewidth=0.9)
         if values[:, j].min() > limits[j, 0] and values[:, j].max() < limits[j, 1]:
             axes.set_ylim(low, high)  # a distant limit would flatten the motion
+        low, high = axes.get_ylim()
+        drawn = drawn or bool(((limits[j] >= low) & (limits[j] <= high)).any())
         axes.set_title(f"{names[j]} [{units[j]}]" if units[j] else names[j], fontsize="small", loc="left")
     figure.supxlabel("time [s]", fontsize="small")
-    figure.supylabel("position; dashed: limits" if np.isfinite(limits).any() else "position", fontsize="small")
+    figure.supylabel("position (dashed: limits)" if drawn else "position", fontsize="small")
     return _saved(figure, path)
 
 

@@ -38,7 +38,7 @@ TIGHT = 1e-9  # what remains of a violated constraint, relative to the size of i
 
 @dataclasses.dataclass(frozen=True)
 class ConsistentProblem:
-    """A consistent estimation problem in numbers, for every solver.
+    """Matrices and vectors of an estimation problem with physical consistency, as all solvers take it.
 
     Attributes:
         matrix: (b, p) A, weighted so that the noise of every row has variance one.

@@ -220,7 +220,7 @@ def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Co
 def unusual_links(
     chain: Chain, densities: tuple[float, float] = DENSITIES, model: Chain | None = None
 ) -> tuple[str, ...]:
-    """Unusual links of a chain, one sentence per link: too dense, too light or too large for the kinematics.
+    """Links that are too dense, too light or too large for the kinematics, described in one sentence each.
 
     Args:
         chain: the robot; links without mass are ignored.

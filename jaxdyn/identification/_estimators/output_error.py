@@ -14,7 +14,7 @@ HALVINGS = 6
 
 
 def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 15) -> Estimate:
-    """argmin sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by Gauss-Newton; from joint positions only, without torques.
+    """Closed-loop output error: minimises sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by Gauss-Newton, without measured torques.
 
     q_s is the motion of the simulated closed loop and d q_s / d base its forward-mode derivative, all directions in one
     vmap: exact for the discretised loop, whereas finite differences need one simulation per parameter. The step is

@@ -76,6 +76,8 @@ def summary(
         if np.isfinite(limit).any():
             worst = int(np.argmax(share))
             lines.append(f"  {name.replace('_', ' '):14}{100 * share[worst]:6.1f} %  ({joint_names[worst]})")
+        else:
+            lines.append(f"  {name.replace('_', ' '):14}  no limit set")
     if np.isfinite(design.clearance):
         lines.append(f"  least clearance {design.clearance:.3g}")
     return "\n".join([*lines, *design.notes])

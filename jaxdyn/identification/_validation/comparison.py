@@ -44,8 +44,8 @@ class ModelComparison:
     """Two models on the same logs.
 
     Attributes:
-        names: names of both models.
-        models: both models.
+        names: the two names.
+        models: the two models.
         runs: each log separately.
         fits: errors of both models over all logs together.
     """

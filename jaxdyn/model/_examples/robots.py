@@ -62,9 +62,9 @@ def panda(**leaves: Any) -> Chain:
 
 
 def ur5(**leaves: Any) -> Chain:
-    """Universal Robots UR5 (CB3), 6 joints; frames and base as `ur10`.
+    """Universal Robots UR5 (CB3), 6 joints; frames and base as for `ur10`.
 
-    Sources as `ur10`'s, with config/ur5; the inertias are those of cylinders.
+    Sources: see `ur10`, with config/ur5; the inertias are those of cylinders.
     """
     return _universal(
         "ur5",
@@ -85,9 +85,9 @@ def ur5(**leaves: Any) -> Chain:
 
 
 def ur5e(**leaves: Any) -> Chain:
-    """Universal Robots UR5e, 6 joints; frames and base as `ur10`.
+    """Universal Robots UR5e, 6 joints; frames and base as for `ur10`.
 
-    Sources as `ur10`'s, with config/ur5e.
+    Sources: see `ur10`, with config/ur5e.
     """
     return _universal(
         "ur5e",

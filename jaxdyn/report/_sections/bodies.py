@@ -107,10 +107,10 @@ def _svg(
 ) -> str:
     """SVG in millimetres, upright; data attributes hold what page.js needs to rotate it."""
     centre = np.concatenate(lines).mean(axis=0)
-    # room for every direction, as the picture can be rotated; ellipsoids far larger than the arm are clipped
+    # room for every direction, as the picture can be rotated; only ellipsoids over five times the arm's size are clipped
     arm = max(float(np.linalg.norm(np.concatenate(lines) - centre, axis=1).max()), 1e-3)
     sizes = [float(np.linalg.norm(e.centre - centre) + e.semi_axes[-1]) for _, e in (*solid, *outline)]
-    reach = max(arm, min(max(sizes, default=0.0), 1.5 * arm))
+    reach = max(arm, min(max(sizes, default=0.0), 5 * arm))
     reach *= 1.05 * _UNIT
     shapes = "".join(_ellipse(e, view, centre, "body") for _, e in solid)
     shapes += "".join(_ellipse(e, view, centre, "prior") for _, e in outline)

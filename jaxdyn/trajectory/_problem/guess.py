@@ -19,7 +19,7 @@ def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
 
 
 def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
-    """A solution shifted by `steps` knots: its remainder, then the last torque held; multipliers likewise.
+    """The solution shifted by `steps` knots, with the last torque held at the end; multipliers are shifted likewise.
 
     Use it as the guess for the same problem with a new start, `q0` and `v0`, which replace the first knot.
 
