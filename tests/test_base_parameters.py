@@ -369,3 +369,15 @@ def test_columns_are_chosen_by_their_size_beside_the_largest():
     assert _select(np.diag([1.0, 3e-7, 3e-8]), names[:3], (0, 1, 2), 1e-7).kept.tolist() == [0, 1]
     with pytest.raises(IdentificationError, match="no parameter has any effect"):
         _select(0 * r, names, order, 1e-7)
+
+
+def test_columns_that_are_alike_to_seven_digits_do_not_raise_the_rank():
+    """As those of a Romeo's finger joints, whose axes its file rounds: a, a + 1e-8 u and u are two directions, not three."""
+    rng = np.random.default_rng(0)
+    a, u = np.linalg.qr(rng.normal(size=(60, 12)))[0].T.reshape(2, 6, 60)
+    r = np.concatenate([a, a + 1e-8 * u, u, a - 0.5 * u]).T
+    names = tuple(f"{kind}{k}" for kind in ("a", "b", "u", "c") for k in range(6))
+    base = _select(r, names, tuple(range(24)), RANK_TOLERANCE)
+    assert base.size == 12 and np.abs(r - r[:, base.kept] @ base.matrix).max() < 2e-8
+    assert base.names[:6] == tuple(f"a{k} + b{k} + c{k}" for k in range(6))
+    assert base.names[6:] == tuple(f"u{k} - 0.5 c{k}" for k in range(6))

@@ -15,6 +15,7 @@ import jaxdyn
 from jaxdyn import IdentificationError, LogError, ModelError, textbook
 from jaxdyn.identification import (
     Columns,
+    Consistency,
     Filters,
     MechanismLog,
     base_parameters,
@@ -24,7 +25,10 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification._mechanisms.log import _continuous, _in_coordinates, _of_imu
 from jaxdyn.identification._mechanisms.rows import left_over, remaining_parameters
+from jaxdyn.identification._regression.base_parameters import BaseParameters
+from jaxdyn.identification._regression.columns import INERTIAL_NAMES
 from jaxdyn.identification._regression.prediction import fit_quality, predict
+from jaxdyn.identification._regression.total_mass import total_mass_of
 from jaxdyn.mechanisms import linkages
 from standing_robots import STEP, standing_log
 
@@ -90,6 +94,25 @@ def test_errors_count_what_was_measured():
     np.testing.assert_allclose(found.relative_moving, [10, np.nan, 30])
     assert found.total_relative == pytest.approx(100 * 1.3 / 5) and found.samples == 2
     assert np.isnan(fit_quality(0 * tau, error, rates).total_relative)
+
+
+def test_deviation_of_the_total_mass_is_that_of_its_combination():
+    """Two links: m1 + m2 from base parameters m1 + 2 my2 and m2 - 2 my2; without the second it is not determined."""
+    names = tuple(f"{name}{k}" for k in (1, 2) for name in INERTIAL_NAMES)
+    rows = np.zeros((2, 20))
+    rows[0, [0, 12]], rows[1, [10, 12]] = [1, 2], [1, -2]
+    covariance, found, prior = np.array([[0.04, 0.01], [0.01, 0.09]]), np.arange(20.0), np.ones(20)
+    both = BaseParameters(np.array([0, 10]), rows, ("a", "b"), (), (), names)
+    total = total_mass_of(both, covariance, found, prior, np.ones(2, bool))
+    assert (total.value, total.prior) == (10.0, 2.0) and total.deviation == pytest.approx(np.sqrt(0.04 + 0.02 + 0.09))
+    one = BaseParameters(np.array([0]), rows[:1], ("a",), (), (), names)
+    assert total_mass_of(one, covariance[:1, :1], found, prior, np.ones(2, bool)).deviation is None
+    assert (
+        total_mass_of(one, covariance[:1, :1], found, prior, np.array([True, False])).deviation is None
+    )  # my2 is in it
+    alone = dataclasses.replace(one, matrix=np.eye(1, 20), known=("m2",))
+    known = total_mass_of(alone, covariance[:1, :1], found, prior, np.ones(2, bool))
+    assert known.deviation == pytest.approx(0.2) and str(known) == "10 kg, standard deviation 0.2 kg"
 
 
 def biped_log(**changes):
@@ -162,6 +185,8 @@ def test_a_standing_biped_by_all_rows():
     assert abs(mass(result.chain) / mass(chain) - 1) < 1e-3  # 0.5 % asked for
     assert agreeing(result, chain) >= 0.9
     assert result.validation[0].fit.total_relative < 0.3
+    total = result.total_mass
+    assert total.value == pytest.approx(mass(result.chain)) and abs(total.value - 36.0) < 3 * total.deviation < 0.01
     assert (np.asarray(result.chain.inertia[:5]) == 0).all()  # links within the free joint stay none
 
 
@@ -183,8 +208,13 @@ def test_a_biped_on_held_feet_without_force_plates():
     result = identify_mechanism(prior, held, columns=LINKS)
     assert 40 < result.base.size < 80 and not result.impossible
     assert not any(f"{k}{i}" in name.split() for name in result.base.names for k in ("Ixx", "Izz") for i in (11, 16))
-    assert agreeing(result, chain) >= 0.8
+    assert agreeing(result, chain) >= 0.9
     assert result.validation[0].fit.total_relative < 0.5
+    # the ground carries what never moves: no combination of base parameters is the total mass, and the result says so
+    assert result.total_mass.deviation is None and "not determined by the data" in str(result)
+    assert "at left_sole, right_sole carry it: measure the contact wrenches" in result.notes[0]
+    weighed = identify_mechanism(prior, held, columns=LINKS, consistent=Consistency(mass=36.0))
+    assert weighed.total_mass.value == pytest.approx(36.0) and not weighed.notes
 
 
 @functools.cache

@@ -172,6 +172,7 @@ from ._regression.factors import (
 from ._regression.knowledge import Knowledge as Knowledge
 from ._regression.mirror import mirrored_links as mirrored_links
 from ._regression.prediction import Fit as Fit, fit_quality as fit_quality
+from ._regression.total_mass import TotalMass as TotalMass
 from ._result import Evaluation as Evaluation, Identification as Identification
 from ._selection.choose import choose_terms as choose_terms
 from ._selection.outcome import TermChoice as TermChoice, Trial as Trial

@@ -1,7 +1,7 @@
 """The fit behind `identify`: one regression on a part of the runs."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
-from ._consistency.constraints import Consistency
-from ._consistency.densities import LinkBounds, consistent_within, link_bounds
+from ._consistency.constraints import DENSITIES, Consistency
+from ._consistency.densities import LinkBounds, consistent_within, link_bounds, unusual_links
 from ._estimators.estimate import Estimate
 from ._estimators.least_squares import ordinary_least_squares, weighted_least_squares
 from ._estimators.split_half import SplitHalf, split_half
@@ -25,6 +25,7 @@ from ._regression.base_parameters import BaseParameters, base_parameters
 from ._regression.blocks import BLOCKS, BlockFactors
 from ._regression.columns import Columns, ExtraColumns
 from ._regression.completion import (
+    impossible_links,
     nearest_parameters,
     prior_parameters,
     with_parameters,
@@ -35,10 +36,13 @@ from ._regression.factors import triangle_of
 from ._regression.knowledge import Knowledge, Known
 from ._regression.prediction import fit_quality, predict
 from ._regression.robot import as_float64
-from ._result import Evaluation
+from ._result import Evaluation, Identification
+from ._selection.outcome import TermChoice
 from ._selection.setup import Setup
 from ._stretches import FullRun, Stretch, fit_friction_beside, friction_stretch, plain_stretch
 
+HOLDOUT = 0.3  # share of each fitted run, without validation runs
+POSSIBLE = Consistency()
 Progress = Callable[[str, int, int], None]
 
 
@@ -280,6 +284,46 @@ class Fitting:
         like = lambda new, old: jnp.asarray(np.asarray(new), old.dtype)
         return jax.tree.map(like, found, self.setup.chain)
 
+    def identification(
+        self,
+        solution: Solution,
+        fitted: Sequence[Evaluation],
+        validation: Sequence[Evaluation],
+        *,
+        refit: bool,
+        notes: Iterable[str],
+        choice: TermChoice | None = None,
+    ) -> Identification:
+        """The result of a solution.
+
+        Args:
+            refit: held-out stretches were predicted by a fit without them.
+        """
+        identified, setup = self.identified_chain(solution), self.setup
+        densities = (self.consistent and self.consistent.densities) or DENSITIES
+        return Identification(
+            chain=identified,
+            prior=setup.chain,
+            columns=setup.columns,
+            base=self.base,
+            ols=solution.ols,
+            wls=solution.wls,
+            consistent=solution.consistent,
+            parameters=solution.parameters,
+            unconstrained=solution.nearest,
+            fitted=tuple(fitted),
+            validation=tuple(validation),
+            validation_refit=refit,
+            friction=solution.friction,
+            delay=setup.delay,
+            choice=choice,
+            factors=solution.blocks.total,
+            split_half=solution.split_half,
+            impossible=impossible_links(identified),
+            notes=tuple(dict.fromkeys(notes)),
+            unusual=unusual_links(identified, densities, setup.chain),
+        )
+
 
 def begin(
     setup: Setup,
@@ -289,15 +333,23 @@ def begin(
     fitted: int,
     report: Progress,
     knowledge: Knowledge | None = None,
+    choose_base: Callable[[Known | None], BaseParameters] | None = None,
 ) -> Fitting:
-    """The regression with its base parameters and its prior found."""
+    """The regression with its base parameters and its prior found.
+
+    Args:
+        choose_base: finds the base parameters, given what is known; by default those of all rows at random states.
+    """
     model = as_float64(setup.chain)
     if setup.friction is not None:  # its columns are filtered like the torques
         friction = dataclasses.replace(setup.friction, cutoff=runs[0].thinned.torque_cutoff)
         setup = dataclasses.replace(setup, friction=friction)
     report("finding base parameters", 0, 1)
     known = None if knowledge is None else knowledge.of(setup.chain, setup.columns)
-    base = base_parameters(setup.chain, setup.columns, knowledge=knowledge)
+    if choose_base is None:
+        base = base_parameters(setup.chain, setup.columns, knowledge=knowledge)
+    else:
+        base = choose_base(known)
     report("finding base parameters", 1, 1)
     filled, bodiless = with_stand_ins(model)
     filled, thin = (filled, ()) if consistent is None else with_thickness(filled)

@@ -11,11 +11,10 @@ from ..io._logs.log import Log, named_apart
 from ..io._logs.motion import coordinate_names
 from ..io._logs.units import STILL
 from ..model._chain import Chain
-from ._consistency.constraints import DENSITIES, Consistency
-from ._consistency.densities import unusual_links
-from ._fit import Fitting, Progress, Solution, begin
+from ._consistency.constraints import Consistency
+from ._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from ._preprocessing.samples import Filters
-from ._regression.completion import STAND_IN_MASS, STAND_IN_RADIUS, impossible_links
+from ._regression.completion import STAND_IN_MASS, STAND_IN_RADIUS
 from ._regression.knowledge import Knowledge
 from ._regression.robot import check_identifiable, check_one_by_one
 from ._result import Identification
@@ -25,8 +24,6 @@ from ._selection.setup import setup_of
 from ._selection.terms import Terms
 from ._stretches import prepared
 
-HOLDOUT = 0.3  # share of each fitted run, without validation runs
-POSSIBLE = Consistency()
 CHOSEN = Terms()
 
 
@@ -99,30 +96,12 @@ def identify(
         held, solution = fitting.identified(holdout, titles)
         titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
         seen = fitting.seen(titles, solution)
-        identified = fitting.identified_chain(solution)
         report("predicting torques", 1, 1)
-    return Identification(
-        chain=identified,
-        prior=setup.chain,
-        columns=setup.columns,
-        base=fitting.base,
-        ols=solution.ols,
-        wls=solution.wls,
-        consistent=solution.consistent,
-        parameters=solution.parameters,
-        unconstrained=solution.nearest,
-        fitted=tuple(seen[: len(logs)]),
-        validation=(*held, *seen[len(logs) :]),
-        validation_refit=holdout is not None,
-        friction=solution.friction,
-        delay=setup.delay,
-        choice=choice,
-        factors=solution.blocks.total,
-        split_half=solution.split_half,
-        impossible=impossible_links(identified),
-        notes=tuple(_notes(fitting, solution, choice, every)),
-        unusual=unusual_links(identified, (consistent and consistent.densities) or DENSITIES, setup.chain),
-    )
+        validation = [*held, *seen[len(logs) :]]
+        notes = _notes(fitting, solution, choice, every)
+        return fitting.identification(
+            solution, seen[: len(logs)], validation, refit=holdout is not None, notes=notes, choice=choice
+        )
 
 
 def _runs(

@@ -11,6 +11,7 @@ from .._summary import Summary, data_frame, lines
 from ..errors import IdentificationError
 from ..io._logs.motion import coordinate_names
 from ..model._chain import Chain
+from ..model._layout import with_bodies
 from ._consistency.consistent import ConsistentEstimate
 from ._estimators.estimate import Estimate
 from ._estimators.split_half import SplitHalf
@@ -22,6 +23,7 @@ from ._regression.columns import INERTIAL_NAMES, Columns
 from ._regression.completion import prior_parameters
 from ._regression.factors import QRFactors
 from ._regression.prediction import Fit, fit_quality
+from ._regression.total_mass import TotalMass, total_mass_of
 from ._selection.outcome import TermChoice
 
 
@@ -139,6 +141,7 @@ class Identification(Summary):
             f"Identification: {len(self.base.names)} base parameters of {self.chain.n} joints",
             *rows,
             f"{consistent} physically consistent",
+            f"total mass {self.total_mass}" if self.has_free_base else "",
             "" if self.split_half is None else str(self.split_half),
             f"friction: {', '.join(type(term).__name__ for term in self.friction.model.terms)}"
             if self.friction
@@ -160,6 +163,17 @@ class Identification(Summary):
     def model(self) -> TorqueModel:
         """The complete fitted model: the chain, the friction model, and columns beyond the chain."""
         return torque_model(self.chain, self.columns, self.parameters, self.friction, self.delay)
+
+    @property
+    def has_free_base(self) -> bool:
+        """True if the robot has a free joint."""
+        return any(size == 6 for _, size in self.chain.topology.quaternion_joints)
+
+    @property
+    def total_mass(self) -> TotalMass:
+        """Total mass of the moving links, with its standard deviation if the fitted rows determine it."""
+        prior, bodies = prior_parameters(self.prior, self.columns), with_bodies(self.chain.topology)
+        return total_mass_of(self.base, self.wls.covariance, self.parameters, prior, bodies)
 
     def to_pandas(self) -> Any:
         """The base parameters, then the full set, as a `pandas.DataFrame` with one row per parameter, in SI units.

@@ -11,24 +11,20 @@ from ..errors import IdentificationError
 from ..io._logs.log import Log, named_apart
 from ..model._chain import Chain
 from ._consistency.consistent import POSITIVE_TERMS
-from ._consistency.constraints import DENSITIES, Consistency
-from ._consistency.densities import unusual_links
+from ._consistency.constraints import Consistency
 from ._estimators.estimate import Estimate
-from ._fit import Fitting, Progress, Solution, begin, named_columns
+from ._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin, named_columns
 from ._preprocessing.samples import Filters
 from ._regression.base_parameters import chosen_parameters, random_factors, rank_tolerance
 from ._regression.blocks import BlockFactors
 from ._regression.columns import DRIVE_NAMES, Columns, DriveTerm
-from ._regression.completion import impossible_links
 from ._regression.factors import triangle_of
 from ._regression.robot import check_identifiable
-from ._result import Evaluation, Identification
+from ._result import Identification
 from ._selection.setup import setup_of
 from ._selection.terms import FRICTION, Terms
 from ._stretches import prepared
 
-HOLDOUT = 0.3
-POSSIBLE = Consistency()
 Runs = Mapping[str, Log | Sequence[Log]]
 
 
@@ -95,16 +91,17 @@ def identify_together(
             title = f"{'fitted' if k < len(fitted) else 'validation'}: {log.source}"
             seen.append((robot, single.evaluated(title, part, found[robot])))
         own_seen = lambda some, robot: tuple(evaluation for of, evaluation in some if of == robot)
-        return {
-            robot: _identification(
-                single,
-                dataclasses.replace(found[robot], blocks=_of_runs(blocks, np.array(robots) == robot)),
+        results = {}
+        for robot in logs:
+            of_robot = dataclasses.replace(found[robot], blocks=_of_runs(blocks, np.array(robots) == robot))
+            results[robot] = single.identification(
+                of_robot,
                 own_seen(seen[: len(fitted)], robot),
                 own_seen([*held, *seen[len(fitted) :]], robot),
-                share is not None,
+                refit=share is not None,
+                notes=(note for run in single.runs for note in run.thinned.notes),
             )
-            for robot in logs
-        }
+        return results
 
 
 def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
@@ -233,37 +230,3 @@ def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int
 def _of_runs(blocks: BlockFactors, chosen: np.ndarray) -> BlockFactors:
     mine = chosen[blocks.runs]
     return BlockFactors(blocks.r[mine], blocks.counts[mine], blocks.runs[mine])
-
-
-def _identification(
-    single: Fitting,
-    found: Solution,
-    fitted: tuple[Evaluation, ...],
-    validation: tuple[Evaluation, ...],
-    refit: bool,
-) -> Identification:
-    """The result for one robot."""
-    setup, identified = single.setup, single.identified_chain(found)
-    densities = (single.consistent and single.consistent.densities) or DENSITIES
-    return Identification(
-        chain=identified,
-        prior=setup.chain,
-        columns=setup.columns,
-        base=single.base,
-        ols=found.ols,
-        wls=found.wls,
-        consistent=found.consistent,
-        parameters=found.parameters,
-        unconstrained=found.nearest,
-        fitted=fitted,
-        validation=validation,
-        validation_refit=refit,
-        friction=None,
-        delay=setup.delay,
-        choice=None,
-        factors=found.blocks.total,
-        split_half=found.split_half,
-        impossible=impossible_links(identified),
-        notes=tuple(dict.fromkeys(note for run in single.runs for note in run.thinned.notes)),
-        unusual=unusual_links(identified, densities, setup.chain),
-    )

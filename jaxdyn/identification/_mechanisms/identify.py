@@ -5,31 +5,21 @@ import functools
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._consistency.constraints import DENSITIES, Consistency
-from .._consistency.densities import unusual_links
-from .._fit import Fitting, Progress, Solution
+from .._consistency.constraints import Consistency
+from .._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from .._preprocessing.samples import Filters, split
 from .._regression.accumulate import accumulate_blocks
-from .._regression.base_parameters import base_parameters
+from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.blocks import BLOCKS
 from .._regression.columns import Columns, all_columns
-from .._regression.completion import (
-    given_torque,
-    impossible_links,
-    prior_parameters,
-    with_parameters,
-    with_stand_ins,
-    with_thickness,
-)
-from .._regression.knowledge import Knowledge
+from .._regression.completion import given_torque
+from .._regression.knowledge import Knowledge, Known
 from .._regression.prediction import fit_quality, predict
-from .._regression.robot import as_float64
 from .._result import Evaluation, Identification
 from .._selection.setup import Setup
 from .._selection.terms import Terms
@@ -37,10 +27,8 @@ from .._stretches import full_run
 from .log import MechanismLog, MechanismSamples, mechanism_samples, narrow_cutoff
 from .rows import left_over, projected_blocks, remaining_parameters, unknown_forces
 
-HOLDOUT = 0.3
 ROUNDS = 3  # of weights from residuals, where unknown forces are eliminated
 LEAST_NOISE = 1e-4  # of a row's root mean square
-POSSIBLE = Consistency()
 
 
 def identify_mechanism(
@@ -93,6 +81,7 @@ def identify_mechanism(
     if columns is None:
         joints = np.any([run.measured for run in first], axis=0)
         columns = all_columns(chain) if joints[_driven(chain)].any() else Columns(())
+    weighed = consistent is not None and consistent.mass is not None
     consistent = None if consistent is None else consistent.of(columns.names(chain.n))
     with jax.enable_x64(True):
         fit = _begin(chain, columns, consistent, first, report, knowledge)
@@ -105,31 +94,23 @@ def identify_mechanism(
         solution = fit.solved(first, report)
         titles = [*(f"fitted: {x.source}" for x in fitted), *(f"validation: {x.source}" for x in unseen)]
         seen = [fit.evaluated(title, run, solution) for title, run in zip(titles, runs, strict=True)]
-        fitting = fit.fitting
-        identified = with_parameters(fitting.model, columns, solution.parameters)
-    identified = jax.tree.map(lambda new, old: jnp.asarray(np.asarray(new), old.dtype), identified, chain)
-    notes = dict.fromkeys(f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes)
-    return Identification(
-        chain=identified,
-        prior=chain,
-        columns=columns,
-        base=fitting.base,
-        ols=solution.ols,
-        wls=solution.wls,
-        consistent=solution.consistent,
-        parameters=solution.parameters,
-        unconstrained=solution.nearest,
-        fitted=tuple(seen[: len(fitted)]),
-        validation=(*held, *seen[len(fitted) :]),
-        validation_refit=share is not None,
-        friction=None,
-        delay=None,
-        choice=None,
-        factors=solution.blocks.total,
-        split_half=solution.split_half,
-        impossible=impossible_links(identified),
-        notes=tuple(notes),
-        unusual=unusual_links(identified, (consistent and consistent.densities) or DENSITIES, chain),
+        notes = [f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes]
+        validation = [*held, *seen[len(fitted) :]]
+        result = fit.fitting.identification(
+            solution, seen[: len(fitted)], validation, refit=share is not None, notes=notes
+        )
+    if result.has_free_base and result.total_mass.deviation is None and not weighed:
+        result = dataclasses.replace(result, notes=(_undetermined(result, first), *result.notes))
+    return result
+
+
+def _undetermined(result: Identification, runs: Sequence[MechanismSamples]) -> str:
+    """Note on a total mass that the rows do not determine."""
+    frames = ", ".join(dict.fromkeys(frame for run in runs for frame in run.held))
+    carried = f", because unmeasured forces at {frames} carry it" if frames else ""
+    return (
+        f"the total mass is {result.total_mass}{carried}: measure the contact wrenches, weigh the robot and give its mass "
+        "(Consistency(mass=..), --mass), or use the predicted torques alone"
     )
 
 
@@ -250,20 +231,12 @@ def _begin(
 ) -> _Fit:
     """The regression with its base parameters and its prior found."""
     projected = any(run.is_held for run in runs)
-    model = as_float64(chain)
-    report("finding base parameters", 0, 1)
     rows = np.any([run.measured for run in runs], axis=0).astype(float)
-    known = None if knowledge is None else knowledge.of(chain, columns)
-    base = base_parameters(chain, columns, rows=rows, knowledge=knowledge)
-    if projected:
-        base = remaining_parameters(chain, columns, runs, base, known)
-    report("finding base parameters", 1, 1)
-    filled, bodiless = with_stand_ins(model)
-    filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
-    prior = prior_parameters(filled, columns)
+
+    def choose_base(known: Known | None) -> BaseParameters:
+        base = base_parameters(chain, columns, rows=rows, knowledge=knowledge)
+        return remaining_parameters(chain, columns, runs, base, known) if projected else base
+
     whole = [full_run(run.samples, 1) for run in runs]
-    terms = Terms(columns.drive_terms, extra=columns.extra, choose=())
-    setup = Setup(chain, columns, None, Filters(), None, terms)
-    return _Fit(
-        Fitting(setup, consistent, 0.0, whole, len(runs), model, base, prior, bodiless, thin, report, known), projected
-    )
+    setup = Setup(chain, columns, None, Filters(), None, Terms(columns.drive_terms, extra=columns.extra, choose=()))
+    return _Fit(begin(setup, consistent, 0.0, whole, len(runs), report, knowledge, choose_base), projected)

@@ -20,6 +20,7 @@ from .robot import as_float64
 # are zero except for the rounding of cos(pi/2).
 RANK_TOLERANCE = 1e-9
 ROUNDED_TOLERANCE = 1e-6  # if the chain's numbers are in single precision
+COARSER = (1, 10, 100, 1000)  # factors of the tolerance that are tried one after another
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,11 +164,30 @@ def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray
 
 
 def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], tolerance: float) -> BaseParameters:
-    """Choose independent columns of r in the given order, and express the rest by them."""
+    """Choose independent columns of r in the given order, and express the rest by them.
+
+    Axes that the model's numbers make parallel to seven digits only leave columns that differ from a combination of others
+    by as little. Kept, they are a basis in which rounding is magnified, so that more columns seem independent than the
+    rank; then columns that stand out by more are chosen, which span the same space.
+
+    Raises:
+        IdentificationError: r is zero, or no choice has as many columns as the rank.
+    """
     norms = np.linalg.norm(r, axis=0)
-    floor = tolerance * norms.max()
     if norms.max() == 0:
         raise IdentificationError("no parameter has any effect on any torque: the regressor is zero at every state")
+    rank = int((np.linalg.svd(r, compute_uv=False) > tolerance * norms.max() / 10).sum())
+    counts = []
+    for wider in COARSER:
+        kept, rest = _independent(r, order, wider * tolerance * norms.max())
+        counts.append(len(kept))
+        if len(kept) == rank or (wider == 1 and len(kept) < rank):
+            return _expressed(r, names, kept, rest, wider * tolerance)
+    raise IdentificationError(f"the regressor's rank is ambiguous: {rank} by singular values, {counts[0]} by columns")
+
+
+def _independent(r: np.ndarray, order: tuple[int, ...], floor: float) -> tuple[list[int], list[int]]:
+    """Columns that stand out of those before them by more than the floor, and the others."""
     basis = np.zeros((r.shape[0], 0))
     kept, rest = [], []
     for k in order:
@@ -180,11 +200,13 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
             kept.append(k)
         else:
             rest.append(k)
-    rank = int((np.linalg.svd(r, compute_uv=False) > floor / 10).sum())
-    if rank < len(kept):
-        raise IdentificationError(
-            f"the regressor's rank is ambiguous: {rank} by singular values, {len(kept)} by columns"
-        )
+    return kept, rest
+
+
+def _expressed(
+    r: np.ndarray, names: tuple[str, ...], kept: list[int], rest: list[int], tolerance: float
+) -> BaseParameters:
+    """The combinations that lead with the kept columns."""
     kept_array = np.array(kept)
     matrix = np.zeros((len(kept), r.shape[1]))
     matrix[np.arange(len(kept)), kept_array] = 1

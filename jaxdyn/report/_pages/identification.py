@@ -99,7 +99,12 @@ def report_html(
         ),
         parameter_sections(result),
         excitation_section(result.base, result.wls),
-        bodies_section(result.chain, result.prior if known else None, result.fitted[0].samples),
+        bodies_section(
+            result.chain,
+            result.prior if known else None,
+            result.fitted[0].samples,
+            result.total_mass if result.has_free_base else None,
+        ),
         notes_section(notes),
         provenance_section(provenance),
     )

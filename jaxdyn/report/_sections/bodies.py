@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...identification._preprocessing.samples import Samples
+from ...identification._regression.total_mass import TotalMass
 from ...model._chain import Chain
 from .._markup import DASH, Cell, Column, columns_table, element, escaped, faint, names_column, number, rounded
 from .._pictures.ellipsoids import Ellipsoid, equivalent_ellipsoid, outstretched, projected
@@ -18,12 +19,13 @@ _VIEWS = (  # rows: the picture's right and up directions
 _UNIT = 1000.0  # picture units per metre
 
 
-def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
+def bodies_section(chain: Chain, prior: Chain | None, samples: Samples, mass: TotalMass | None = None) -> str:
     """Two views of the robot in a posture of the run with each link's ellipsoid, and a table of masses and sizes.
 
     Args:
         chain: the identified robot.
         prior: the given model, if it has inertias; its ellipsoids are outlined.
+        mass: the total mass, of a robot with a free base.
     """
     poses = outstretched(chain, samples)
     lines = line_ends(poses, skeleton(chain))
@@ -62,6 +64,8 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples) -> str:
             f"Not drawn, because {'its inertia is' if len(lacking) == 1 else 'their inertias are'} physically inconsistent: "
             f"{escaped(', '.join(lacking))}.",
         )
+    if mass is not None:
+        text += element("p", f"Total mass: {escaped(str(mass))}.")
     centres = [DASH if e is None else ", ".join(number(float(round(1000 * x)), 6) for x in e.centre) for e in found]
     columns = [
         Column("", [*(str(i + 1) for i in range(chain.n)), ""]),

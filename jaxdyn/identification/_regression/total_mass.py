@@ -1,0 +1,57 @@
+"""Total mass of an identified robot, and whether the fitted rows determine it."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from .base_parameters import BaseParameters
+from .columns import INERTIAL_NAMES
+
+CLOSE = 1e-4  # of the masses' norm; postures of a log keep constraints to its noise only
+
+
+@dataclasses.dataclass(frozen=True)
+class TotalMass:
+    """Total mass of the moving links.
+
+    Attributes:
+        value: mass of the identified robot [kg].
+        deviation: standard deviation of its weighted estimate, by jackknife [kg]; None if the fitted rows do not determine
+            the total mass, so that the value rests on the given model. Forces of held frames carry what never moves, and a
+            fixed base the whole robot.
+        prior: mass of the given model [kg].
+    """
+
+    value: float
+    deviation: float | None
+    prior: float
+
+    def __str__(self) -> str:
+        if self.deviation is None:
+            return f"{self.value:.4g} kg, not determined by the data ({self.prior:.4g} kg in the given model)"
+        return f"{self.value:.4g} kg, standard deviation {self.deviation:.2g} kg"
+
+
+def total_mass_of(
+    base: BaseParameters,
+    covariance: Float[np.ndarray, "b b"],
+    parameters: Float[np.ndarray, " p"],
+    prior: Float[np.ndarray, " p"],
+    bodies: Bool[np.ndarray, " n"],
+) -> TotalMass:
+    """Sum of the links' masses, with the deviation of the combination of base parameters that equals it, if there is one.
+
+    Args:
+        covariance: of the base parameters.
+        parameters, prior: the identified and the given full set.
+        bodies: links that can have a mass (`with_bodies`).
+    """
+    masses = np.zeros(base.matrix.shape[1])
+    masses[: len(INERTIAL_NAMES) * len(bodies) : len(INERTIAL_NAMES)] = bodies
+    unknown = np.where(np.isin(np.array(base.parameters), base.known), 0.0, masses) if base.known else masses
+    weights = np.linalg.lstsq(base.matrix.T, unknown, rcond=None)[0]
+    missed = np.linalg.norm(base.matrix.T @ weights - unknown)
+    determined = missed <= CLOSE * max(float(np.linalg.norm(unknown)), 1.0)
+    deviation = float(np.sqrt(weights @ covariance @ weights)) if determined else None
+    return TotalMass(float(masses @ parameters), deviation, float(masses @ prior))
