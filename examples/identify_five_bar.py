@@ -117,7 +117,7 @@ def draw(tree: jaxdyn.Chain, values: dict[str, tuple[float, ...]], moved: list[n
     poses = np.asarray(jaxdyn.forward_kinematics(tree, HOME))
     at = lambda link, x: (poses[link] @ [x, 0, 0, 1])[:2]
     for k, (near, far) in enumerate(((0, 1.0), (0, 0.4), (0, 1.0), (-1.0, 0.4))):
-        one.plot(*np.array([at(k, near), at(k, far)]).T, "o-", ms=4, lw=2.5, label=f"link {k + 1}")
+        one.plot(*np.array([at(k, near), at(k, far)]).T, "o-", ms=4, lw=2.5, label=f"link {k + 1}", zorder=4 - k)
     one.plot(*at(3, -1.0), "o", ms=11, color="black", label="weight")
     one.set(xlabel="x [m]", ylabel="y [m]", aspect="equal")
     one.legend(fontsize=7)
@@ -125,10 +125,11 @@ def draw(tree: jaxdyn.Chain, values: dict[str, tuple[float, ...]], moved: list[n
     two.plot(100 * (by_design / true - 1), "x", color="C1", label="design")
     two.errorbar(range(len(true)), 100 * (value / true - 1), 200 * sd / true, fmt="o", capsize=3, label="found, 2 sd")
     two.axhline(0, color="grey", lw=0.8)
-    two.set(xticks=range(len(values)), ylabel="off the truth [%]")
+    two.set(xticks=range(len(values)), ylabel="off the truth [%]", ylim=(-200, 20))
+    two.set_yscale("symlog", linthresh=1)
     two.set_xticklabels(list(values))
     two.legend(fontsize=7)
-    for y, style, of in zip(moved, ("--", "-"), ("without weight", "with it"), strict=True):
+    for y, style, of in zip(moved, ("--", "-"), ("without weight", "with weight"), strict=True):
         for k in range(2):
             three.plot(2e-3 * np.arange(len(y)), 1e3 * y[:, k], style, color=f"C{k}", label=f"q{k + 1} {of}")
     three.set(xlabel="time [s]", ylabel="motion after a push on motor 1 [mrad]")
