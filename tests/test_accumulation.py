@@ -22,6 +22,7 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification._regression import accumulate as accumulation
 from jaxdyn.identification._regression.accumulate import accumulate
+from jaxdyn.identification._regression.factors import triangles_of
 from jaxdyn.io import read_log_chunks
 from regression import dense, known_arm, states
 
@@ -269,3 +270,19 @@ def test_parts_of_parquet_are_refused_like_the_whole(logged, tmp_path):
             list(read_log_chunks(path, 150, gains=[2.0, 3.0]))
         except LogError as error:
             assert str(path) in str(error)
+
+
+def test_triangles_of_joints_that_do_not_feel_all_columns():
+    """Columns and rows of zeros left out or not: one triangle, up to signs of its rows."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(4, 30, 12))
+    rows[0][:, [0, 3, 4, 11]] = 0.0
+    rows[1][:, 2:] = 0.0
+    rows[2][5:] = 0.0  # fewer rows than columns
+    rows[3] = 0.0
+    found = triangles_of(rows)
+    assert found.shape == (4, 12, 12) and np.array_equal(found, np.triu(found))
+    np.testing.assert_allclose(
+        np.swapaxes(found, 1, 2) @ found, np.swapaxes(rows, 1, 2) @ rows, atol=1e-12 * np.abs(rows).sum()
+    )
+    assert not found[0][:, [0, 3, 4, 11]].any() and not found[3].any()

@@ -30,6 +30,7 @@ from jaxdyn.identification._regression.columns import INERTIAL_NAMES
 from jaxdyn.identification._regression.prediction import fit_quality, predict
 from jaxdyn.identification._regression.total_mass import total_mass_of
 from jaxdyn.mechanisms import linkages
+from jaxdyn.report._verdict import assess
 from standing_robots import STEP, standing_log
 
 FEET = "left_sole", "right_sole"
@@ -260,6 +261,11 @@ def test_a_five_bar_without_encoders_at_its_passive_joints():
     assert result.base.size == 8  # d11, d22, and d and both gravity terms with what lies beside the links' lines
     assert agreeing(result, chain) == 1.0 and not result.impossible
     assert result.validation[0].fit.total_relative < 1.0
+    judged = assess(result)  # the loop's force stands in all predictions, and passive joints in no verdict
+    assert result.has_unmeasured_forces and not judged.simulated
+    assert [use.level for use in judged.verdict.uses] == ["good", "good", "fair"]
+    assert "closed loops" in judged.verdict.uses[2].text
+    assert 1.0 < judged.prior.given.total_relative < 40.0  # masses are up to 20 % off
 
 
 @pytest.mark.ci

@@ -73,7 +73,10 @@ class Evaluation:
                 f"{self.title}: friction with memory needs the log's own rate, and these samples were decimated: "
                 "use preprocess(log, Filters(stride=1)) and TorqueModel.predict"
             )
-        torque = model.predict(self.samples)
+        return self.with_unmeasured(model.predict(self.samples))
+
+    def with_unmeasured(self, torque: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
+        """Predicted torques, with the best-fitting unmeasured forces if there are any."""
         return torque if self.with_forces is None else self.with_forces(torque)
 
 
@@ -168,6 +171,11 @@ class Identification(Summary):
     def has_free_base(self) -> bool:
         """True if the robot has a free joint."""
         return any(size == 6 for _, size in self.chain.topology.quaternion_joints)
+
+    @property
+    def has_unmeasured_forces(self) -> bool:
+        """True if unmeasured forces of held frames or closed loops were eliminated."""
+        return any(run.with_forces is not None for run in self.fitted)
 
     @property
     def total_mass(self) -> TotalMass:

@@ -104,10 +104,11 @@ class Determination:
     """Relative uncertainty of the model within its range of use.
 
     Attributes:
-        position_error: (n,) RMS of the part of the error that depends on the position, over the torque's RMS.
+        position_error: (n,) RMS of the part of the error that depends on the position, over the torque's RMS; NaN for
+            joints without torque.
         gravity: (n,) standard deviation of the torque at rest within the joints' limits, over its RMS or that of the logged
-            torque, the greater.
-        inertia: (n,) standard deviation of the diagonal of the mass matrix over its mean.
+            torque, the greater; NaN beside unmeasured forces.
+        inertia: (n,) standard deviation of the diagonal of the mass matrix over its mean; NaN beside unmeasured forces.
     """
 
     position_error: Float[np.ndarray, " n"]
@@ -129,9 +130,12 @@ def determination_in_use(result: Identification) -> Determination:
     some = np.unique(np.linspace(0, len(data.q) - 1, min(ROWS, len(data.q))).astype(int))
     q, qd, error = data.q[some], data.qd[some], data.error[some]
     size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # torques that were not measured have no error
+    driven = np.where(size > 0, size, np.nan)
     still = rows(q, np.zeros_like(qd))
     own = _own_positions(chain, q)
     position = np.array([_explained(still[:, j], own[:, j], qd[:, j], error[:, j]) for j in range(n)])
+    if result.has_unmeasured_forces:  # base parameters are those of what the forces leave, not of each row
+        return Determination(position / driven, *np.full((2, n), np.nan))
     postures = _postures(result, q)
     root = covariance_root(result.wls.covariance)
     rest = rows(postures, np.zeros((len(postures), n)))
@@ -147,7 +151,7 @@ def determination_in_use(result: Identification) -> Determination:
         spread[j] = np.sqrt(((alone @ root) ** 2).sum(1).mean())
     floor = lambda x: np.maximum(x, 1e-300)
     return Determination(
-        position / floor(size),
+        position / driven,
         gravity_sd / floor(np.maximum(np.sqrt((weight**2).mean(0)), size)),
         spread / floor(np.abs(inertia)),
     )
@@ -199,9 +203,10 @@ Simulated = tuple[Evaluation, Resimulation]
 def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
     """Each sufficiently long run with its re-simulation; friction memory includes the run before the stretch.
 
-    Empty for robots with a free base or spherical joints, which fall over under the smallest torque error.
+    Empty for robots with a free base or spherical joints, which fall over under the smallest torque error, and for runs
+    with unmeasured forces, such as those that close a loop.
     """
-    if model.chain.topology.quaternion_joints:
+    if model.chain.topology.quaternion_joints or any(e.with_forces is not None for e in evaluations):
         return []
     found = []
     for e in evaluations:

@@ -110,14 +110,12 @@ def _gravity(result: Identification, known: Determination, written: list[Found])
             level_of(error, POSITION),
             f"errors that depend on position are up to {_percent(error)} of the torque ({names[a]})",
         ),
-        (
-            level_of(spread, POSITION),
-            f"within the joints' limits, the torque at rest is known to within {_percent(spread)} ({names[b]}, one standard "
-            "deviation)",
-        ),
         *_unseen(result),
         *written,
     ]
+    if not np.isnan(spread):
+        text = f"within the joints' limits, the torque at rest is known to within {_percent(spread)} ({names[b]}, one standard "
+        found.insert(1, (level_of(spread, POSITION), text + "deviation)"))
     return _sentence("gravity compensation", found)
 
 
@@ -165,10 +163,13 @@ def _simulation(
     text = f"the inertia about every joint is known to within {_percent(spread)} ({names[j]}, one standard deviation)"
     if spread > INERTIA[0]:
         text = f"the inertia about {names[j]} is known only to within {_percent(spread)} (one standard deviation)"
-    found.append((level_of(spread, INERTIA), text))
+    if not np.isnan(spread):
+        found.append((level_of(spread, INERTIA), text))
     ratio = simulated_against_coasting(simulated)
     if ratio is None and chain.topology.quaternion_joints:
         found.append(("fair", "robots with a moving base are not re-simulated"))
+    elif ratio is None and result.has_unmeasured_forces:
+        found.append(("fair", "robots with closed loops or unmeasured contact forces are not re-simulated"))
     elif ratio is None:
         found.append(("fair", "the runs are too short to simulate windows of half a second"))
     else:

@@ -359,6 +359,7 @@ def _better(result: Identification, prior: AgainstPrior) -> VerdictCheck:
     if worse:
         return VerdictCheck("poor", f"The given model predicts the torque better on {', '.join(worse)}.")
     ratio = prior.given.rms / np.maximum(prior.identified.rms, 1e-300)
+    ratio = np.where(np.isnan(prior.identified.relative), np.nan, ratio)  # passive joints have no torque
     middle = float(np.nanmedian(ratio))
     if middle < BETTER:
         return VerdictCheck("note", "The torque is predicted no better than by the given model.")

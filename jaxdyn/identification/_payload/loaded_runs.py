@@ -22,10 +22,10 @@ from ...model._layout import leading_joints
 from .._preprocessing.samples import Samples, left_out_deviations
 from .._regression.accumulate import accumulate_blocks
 from .._regression.base_parameters import base_parameters
-from .._regression.blocks import below, equal_blocks, squared
+from .._regression.blocks import below, equal_blocks
 from .._regression.columns import Columns
 from .._regression.completion import given_torque, prior_parameters
-from .._regression.factors import triangle_of
+from .._regression.factors import triangles_of
 from .._regression.prediction import predict
 from .._regression.robot import as_float64
 
@@ -88,7 +88,7 @@ class Factors:
 
     def total(self, without: int | None = None) -> np.ndarray:
         """(n, w, w) factors of all blocks, or of all but one."""
-        return triangle_of(below(self.r if without is None else np.delete(self.r, without, axis=0)))
+        return triangles_of(below(self.r if without is None else np.delete(self.r, without, axis=0)))
 
     def payload_torques(self, payload: np.ndarray) -> np.ndarray:
         """(n,) root mean square of a payload's torque over the loaded runs [N m]."""
@@ -171,7 +171,7 @@ def accumulate_runs(
         column = r[..., p + k, None]
         beside += [column * (runs_of == run) for run in range(len(runs))] if term in model.own else [column]
     rows = np.concatenate([*beside, r[..., -1:]], axis=3)
-    together = np.stack([squared(triangle_of(below(rows[k::count]))) for k in range(count)])
+    together = np.stack([triangles_of(below(rows[k::count])) for k in range(count)])
     samples_on = sum(len(samples) for samples, loaded in runs if loaded)
     return Factors(together, found.counts.sum(0), model.arm.shape[1], model.known_arm, samples_on)
 

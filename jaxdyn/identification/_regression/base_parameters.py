@@ -160,7 +160,9 @@ def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[
 def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray:
     """One triangular factor of all joints' rows, weighted by joint."""
     r = factors.r if weights is None else factors.r * np.asarray(weights)[:, None, None]
-    return np.asarray(np.linalg.qr(r.reshape(-1, r.shape[2]), mode="r"))
+    rows = r.reshape(-1, r.shape[2])
+    filled = rows.any(axis=1)
+    return np.asarray(np.linalg.qr(rows[filled] if filled.sum() > rows.shape[1] else rows, mode="r"))
 
 
 def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], tolerance: float) -> BaseParameters:

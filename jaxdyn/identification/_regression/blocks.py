@@ -15,6 +15,7 @@ Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -22,7 +23,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...errors import IdentificationError
-from .factors import QRFactors, triangle_of
+from .factors import QRFactors, triangle_of, triangles_of
 
 BLOCKS = 16  # blocks stored for all runs together: twice as many as jackknife blocks, so that each half has as many
 LEFT_OUT = 8  # jackknife blocks
@@ -49,10 +50,10 @@ class BlockFactors:
         """Blocks merged by label, in the order of the labels."""
         found, first = np.unique(labels, return_index=True)
         parts = [self.r[labels == label] for label in found]
-        r = np.stack([x[0] if len(x) == 1 else squared(triangle_of(below(x))) for x in parts])
+        r = np.stack([x[0] if len(x) == 1 else triangles_of(below(x)) for x in parts])
         return BlockFactors(r, np.stack([self.counts[labels == label].sum(0) for label in found]), self.runs[first])
 
-    @property
+    @functools.cached_property
     def total(self) -> QRFactors:
         """The factors of each joint, all blocks together."""
         whole = self.merged(np.zeros(len(self.runs), int))
@@ -64,7 +65,7 @@ class BlockFactors:
         runs = self.merged(self.runs)
         return QRFactors(runs.r.reshape(-1, *runs.r.shape[2:]), runs.counts.reshape(-1))
 
-    @property
+    @functools.cached_property
     def left_out(self) -> "BlockFactors":
         """About `LEFT_OUT` stretches of about equal length, none spanning two runs."""
         labels, first = np.zeros(len(self.runs), int), 0
@@ -156,7 +157,7 @@ class RowBlocks:
             if len(chosen := rows[part]):
                 scaled = (chosen * mask[part, :, None]).transpose(1, 0, 2)
                 both = np.concatenate([self.r[k], scaled], axis=1) if self.counts[k].any() else scaled
-                self.r[k] = squared(triangle_of(both))
+                self.r[k] = triangles_of(both)
                 self.counts[k] += (mask[part] != 0).sum(0)
 
     @property
@@ -181,8 +182,8 @@ def weighted_blocks(
     """One triangular factor per jackknife block, of some columns and all joints' rows, weighted by run and joint."""
     held = blocks.left_out
     scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
-    rows = (r[:, :, columns] * w[:, None, None] for r, w in zip(held.r, scale, strict=True))
-    return [triangle_of(x.reshape(-1, len(columns))) for x in rows]
+    rows = ((r[:, :, columns] * w[:, None, None]).reshape(-1, len(columns)) for r, w in zip(held.r, scale, strict=True))
+    return [triangle_of(x[x.any(axis=1)]) for x in rows]
 
 
 def least_squares_covariance(
@@ -248,8 +249,3 @@ def below(r: Float[np.ndarray, "k n m w"]) -> Float[np.ndarray, "n km w"]:
     """The rows of all blocks, stacked."""
     k, n, m, w = r.shape
     return r.transpose(1, 0, 2, 3).reshape(n, k * m, w)
-
-
-def squared(r: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
-    """Triangular factors with fewer rows than columns, padded with zeros."""
-    return np.concatenate([r, np.zeros((len(r), r.shape[2] - r.shape[1], r.shape[2]))], axis=1)

@@ -98,9 +98,24 @@ def load_factors(path: str | os.PathLike[str]) -> QRFactors:
 
 def combined(factors: Sequence[Float[np.ndarray, "n w w"]]) -> Float[np.ndarray, "n w w"]:
     """One factor per joint from several."""
-    return factors[0] if len(factors) == 1 else triangle_of(np.concatenate(factors, axis=1))
+    return factors[0] if len(factors) == 1 else triangles_of(np.concatenate(factors, axis=1))
 
 
 def triangle_of(rows: Float[np.ndarray, "*batch m w"]) -> Float[np.ndarray, "*batch k w"]:
     """R of QR, by Householder's reflections."""
     return np.asarray(np.linalg.qr(rows, mode="r"))
+
+
+def triangles_of(rows: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
+    """R of each joint's rows, with rows of zeros below.
+
+    In a tree, most columns of a joint are zero: those of links that it does not move. They are left out of the
+    decomposition, and so are rows of zeros.
+    """
+    r = np.zeros((len(rows), rows.shape[2], rows.shape[2]), rows.dtype)
+    for joint, x in enumerate(rows):
+        seen, filled = np.flatnonzero(x.any(axis=0)), x.any(axis=1)
+        if len(seen):
+            small = triangle_of(x[filled][:, seen])
+            r[joint, seen[: len(small), None], seen] = small
+    return r

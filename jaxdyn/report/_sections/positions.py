@@ -29,6 +29,8 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
         return title + element(
             "p", "Robots with a moving base are not simulated: they fall over under the smallest torque error."
         )
+    if result.has_unmeasured_forces:
+        return title + element("p", "Robots with closed loops or unmeasured contact forces are not simulated.")
     if not found:
         return title + element("p", "The runs are too short to simulate windows of half a second.")
     runs = [run for _, run in found]

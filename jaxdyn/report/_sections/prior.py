@@ -45,7 +45,8 @@ def against_prior(result: Identification) -> AgainstPrior | None:
     data = together(evaluations)
 
     def error(chain) -> Fit:
-        return fit_quality(data.tau, np.concatenate([model_torque(chain, e.samples) for e in evaluations]), data.qd)
+        torques = [e.with_unmeasured(model_torque(chain, e.samples)) for e in evaluations]
+        return fit_quality(data.tau, np.concatenate(torques), data.qd)
 
     identified = fit_quality(data.tau, data.prediction, data.qd)
     return AgainstPrior(identified, error(result.prior), error(driven), bool(result.validation))
