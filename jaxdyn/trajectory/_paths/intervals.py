@@ -80,7 +80,7 @@ def controllable_speeds(
     last: Float[Array, ""],
     step: Float[Array, ""],
 ) -> tuple[Float[Array, "points 2"], Bool[Array, " points"]]:
-    """Working backward from the end, the interval of x from which the end can be reached within the limits, and where it is empty.
+    """The interval of x from which the end can be reached within the limits, working backward, and where it is empty.
 
     Args:
         largest: x by the velocity limits.
