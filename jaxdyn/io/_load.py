@@ -53,6 +53,7 @@ def load(
 
     Args:
         lock: URDF only: positions [rad or m] at which joints are locked. Joints that mimic a locked one are locked with it.
+            Ignored, with a warning, for joints that the file fixes.
         tip: URDF only: the link at which to end a serial chain. Joints that do not move the tip are dropped together with
             the bodies they carry, mass included: lock them to keep those bodies. By default all joints are kept; the tip
             is then the last moving link, or the last link fixed to it, if the tree has a single end.

@@ -226,8 +226,8 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
     for name, value in lock.items():
         if name not in robot.joints:
             raise ModelError(f"{robot.source}: lock names the joint {name!r}; the joints are {', '.join(robot.joints)}")
-        if robot.joints[name].kind == "fixed":
-            raise fail(robot.joints[name].node, f"joint {name!r} is fixed already; take it out of lock")
+        if robot.joints[name].kind == "fixed":  # as in a file that was written from a chain with locked joints
+            continue
         if not math.isfinite(value):
             raise ModelError(f"{robot.source}: lock holds {value} for the joint {name!r}; give a finite position")
         locked[name] = float(value)
