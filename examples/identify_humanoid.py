@@ -42,10 +42,9 @@ def joint(parent: str, child: str, at: tuple[float, float, float], axis: str = "
 
 
 def humanoid() -> jaxdyn.Chain:
-    """Legs of six joints, a waist that turns, and arms of three joints: 19 joints, 41 kg."""
+    """A torso, legs of six joints and arms that swing at the shoulders: 14 joints, 40 kg."""
     x, y, z, here = "1 0 0", "0 1 0", "0 0 1", (0.0, 0.0, 0.0)
-    parts = [box("pelvis", 6.0, (0.15, 0.25, 0.12), (0.0, 0.0, 0.03))]
-    parts += [box("torso", 12.0, (0.16, 0.28, 0.4), (0.01, 0.0, 0.22)), joint("pelvis", "torso", (0, 0, 0.1), z)]
+    parts = [box("torso", 18.0, (0.16, 0.28, 0.5), (0.01, 0.0, 0.22))]
     for side, sign in SIDES.items():
         tall = lambda mass, width, length: (mass, (width, width, length), (0.0, 0.0, -length / 2))
         hub = 0.8, (0.08, 0.08, 0.08), here
@@ -53,10 +52,9 @@ def humanoid() -> jaxdyn.Chain:
         leg = [("hip_yaw", hub, (0, 0.1 * sign, 0), z), ("hip_roll", hub, here, x)]
         leg += [("thigh", tall(4.0, 0.1, THIGH), here, y), ("shin", tall(2.2, 0.08, SHIN), (0, 0, -THIGH), y)]
         leg += [("ankle", (0.3, (0.05, 0.05, 0.05), here), (0, 0, -SHIN), y), ("foot", foot, here, x)]
-        arm = [("shoulder", hub, (0, 0.2 * sign, 0.36), y), ("upper_arm", tall(1.6, 0.07, 0.26), here, x)]
-        arm += [("forearm", tall(1.1, 0.06, 0.24), (0, 0, -0.26), y)]
-        for limb, root in ((leg, "pelvis"), (arm, "torso")):
-            above = [root, *(f"{side}_{name}" for name, *_ in limb)]
+        arm = [("arm", tall(3.0, 0.07, 0.5), (0, 0.2 * sign, 0.42), y)]
+        for limb in (leg, arm):
+            above = ["torso", *(f"{side}_{name}" for name, *_ in limb)]
             for parent, (name, body, at, axis) in zip(above, limb, strict=False):
                 parts += [box(f"{side}_{name}", *body), joint(parent, f"{side}_{name}", at, axis)]
         parts += [f'<link name="{side}_sole"/>', joint(f"{side}_foot", f"{side}_sole", (0, 0, -ANKLE))]
@@ -66,7 +64,7 @@ def humanoid() -> jaxdyn.Chain:
 
 
 def leg_angles(turn, hip):
-    """Joint angles of a leg from its hip down: the pelvis is turned by `turn`, the foot flat, the hip here from the ankle."""
+    """Joint angles of a leg from its hip down: the torso is turned by `turn`, the foot flat, the hip here from the ankle."""
     reach, across = jnp.sqrt(hip @ hip), jnp.hypot(hip[1], hip[2])
     knee = jnp.pi - jnp.arccos((THIGH**2 + SHIN**2 - reach**2) / (2 * THIGH * SHIN))
     pitch = -jnp.arctan2(hip[0], across) - jnp.arcsin(THIGH / reach * jnp.sin(knee))
@@ -79,19 +77,17 @@ def leg_angles(turn, hip):
 
 
 def configuration(waves, t):
-    """Positions at time t: the pelvis, the waist and the arms follow sums of sines, the legs keep the feet on the ground."""
+    """Positions at time t: the torso and the arms follow sums of sines, the legs keep the feet on the ground."""
     frequency, phase = waves
-    swing = jnp.sin(2 * jnp.pi * frequency * t + phase).mean(axis=0)  # (13,)
+    swing = jnp.sin(2 * jnp.pi * frequency * t + phase).mean(axis=0)  # (8,)
     hips = jnp.array([0.0, 0.0, 0.63]) + swing[:3] * jnp.array([0.07, 0.1, 0.1])
     turned = jaxdyn.spatial.so3.quaternion_exp(0.35 * swing[3:6])
     rotation = jaxdyn.spatial.so3.quaternion_to_rotation(turned)
-    legs, arms = [], []
+    limbs = []
     for k, sign in enumerate(SIDES.values()):
-        ankle = jnp.array([0.0, 0.11 * sign, ANKLE])
-        legs.append(leg_angles(rotation, hips + rotation @ jnp.array([0.0, 0.1 * sign, 0.0]) - ankle))
-        arms.append(jnp.array([0.1, 0.5 * sign, -0.9]) + 1.5 * swing[7 + 3 * k : 10 + 3 * k])
-    of = {"waist": swing[6:7], "left": [legs[0], arms[0]], "right": [legs[1], arms[1]]}
-    return jnp.concatenate([hips, turned, of["waist"], *of["left"], *of["right"]])
+        hip, ankle = jnp.array([0.0, 0.1 * sign, 0.0]), jnp.array([0.0, 0.11 * sign, ANKLE])
+        limbs += [leg_angles(rotation, hips + rotation @ hip - ankle), 1.5 * swing[6 + k : 7 + k]]
+    return jnp.concatenate([hips, turned, *limbs])
 
 
 @jax.jit
@@ -113,7 +109,7 @@ def sensed(chain: jaxdyn.Chain, waves, t):
 def record(chain: jaxdyn.Chain, seed: int, name: str) -> MechanismLog:
     """A log of a random motion, as noisy sensors see it."""
     rng, t = np.random.default_rng(seed), np.arange(round(SECONDS * RATE)) / RATE
-    waves = rng.uniform(0.1, 0.9, (4, 13)), rng.uniform(0, 2 * np.pi, (4, 13))
+    waves = rng.uniform(0.1, 0.9, (4, 8)), rng.uniform(0, 2 * np.pi, (4, 8))
     noisy = lambda x, size: np.asarray(x) + np.asarray(size) * rng.normal(size=np.shape(x))
     q, tau, imu, wrenches = jax.vmap(sensed, (None, None, 0))(chain, waves, t)
     tau = np.hstack([np.zeros((len(t), 6)), noisy(tau[:, 6:], 0.05)])
@@ -166,16 +162,13 @@ def draw(design: jaxdyn.Chain, log: MechanismLog, found: jaxdyn.Identification, 
     """Three postures, the errors of all base parameters, and a knee's torque in the motion that was not fitted."""
     figure, (one, two, three) = plt.subplots(1, 3, figsize=(12, 4), width_ratios=(1, 1, 1.3), layout="constrained")
     for place, k in enumerate(np.linspace(0, len(log) - 1, 5)[1:4].astype(int)):
-        points = np.asarray(jaxdyn.forward_kinematics(design, jnp.asarray(log.q[k])))[:, :3, 3]
-        at = lambda name, points=points: points[design.link_names.index(name)]
+        poses = np.asarray(jaxdyn.forward_kinematics(design, jnp.asarray(log.q[k])))
+        at = lambda name, z=0.0, poses=poses: (poses[design.link_names.index(name)] @ [0, 0, z, 1])[1:3]
         for side in SIDES:
-            leg = [at(f"{side}_{x}") for x in ("hip_yaw", "thigh", "shin", "ankle")]
-            arm = [at(f"{side}_{x}") for x in ("shoulder", "upper_arm", "forearm")]
-            lines = [[at("pelvis"), *leg], [at("torso"), *arm]]
-            for line in lines:
-                one.plot(0.7 * place + np.array(line)[:, 1], np.array(line)[:, 2], "o-", color=f"C{place}", ms=3)
-        spine = np.array([at("pelvis"), at("torso")])
-        one.plot(0.7 * place + spine[:, 1], spine[:, 2], color=f"C{place}", lw=4)
+            leg = [at("torso"), *(at(f"{side}_{x}") for x in ("hip_yaw", "shin", "ankle")), at(f"{side}_foot", -ANKLE)]
+            arm = [at("torso", 0.42), at(f"{side}_arm"), at(f"{side}_arm", -0.5)]
+            for line in map(np.array, (leg, arm, [at("torso"), at("torso", 0.5)])):
+                one.plot(0.7 * place + line[:, 0], line[:, 1], "o-", color=f"C{place}", ms=3)
     one.axhline(0, color="grey", lw=0.8)
     one.set(xlabel="y [m]", ylabel="z [m]", aspect="equal", title="from behind")
     x = np.linspace(-4, 4, 200)
