@@ -184,6 +184,12 @@ def test_total_least_squares_has_no_bias_where_the_regressor_is_noisy(exact):
     np.testing.assert_allclose(estimate_tls(plain, equal).values, -vt[-1, :-1] / vt[-1, -1], rtol=1e-6)
     with pytest.raises(IdentificationError, match=r"errors have shape \(3, 2, 2\)"):
         estimate_tls(plain, np.ones((3, 2, 2)))
+    # two columns that differ by less than the noise that equal relative errors give them
+    alike = noisy.copy()
+    alike[..., 1] = 2 * alike[..., 0] + 1e-3 * alike[..., 1]
+    close = dataclasses.replace(problem, filtered=(alike,))
+    with pytest.raises(IdentificationError, match=r"equally noisy where no errors are given.*give errors=row_errors"):
+        estimate_tls(close)
 
 
 def test_recursive_is_batch_and_forgets_as_told(exact):

@@ -74,6 +74,10 @@ def test_names_apart():
 
     assert named(log("/x/a/run.csv"), log("/x/b/run.csv")) == ["a/run.csv", "b/run.csv"]
     assert named(log("/x/a/run.csv"), log("/y/a/run.csv")) == ["x/a/run.csv", "y/a/run.csv"]
-    assert named(log("/a/run.csv"), log("/a/run.csv"), log("/b/o.csv", "o.csv")) == ["a/run.csv", "a/run.csv", "o.csv"]
+    assert named(log("/a/run.csv"), log("/a/run.csv"), log("/b/o.csv", "o.csv")) == [
+        "run.csv (1)",
+        "run.csv (2)",
+        "o.csv",
+    ]
     assert named(log("/run.csv"), log("/b/run.csv")) == ["//run.csv", "b/run.csv"]
     assert named(log(), log()) == ["run.csv", "run.csv"] and named() == []

@@ -93,7 +93,7 @@ const ticks = (low, high, count, log) => {
     const big = Math.max(Math.abs(low), Math.abs(high)) >= 1e6 || decimals > 6;
     out.push([k * step, (big ? (k * step).toExponential(1) : (k * step).toFixed(decimals)).replace(/^-/, "−")]);
   }
-  return out;
+  return out.length > 1 || count > 12 ? out : ticks(low, high, 2 * count, false);
 };
 
 const plot = figure => {

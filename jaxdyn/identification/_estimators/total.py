@@ -13,6 +13,8 @@ from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise
 from .problem import EstimationProblem
 
+MOST_NOISE = 0.5  # share of the weakest combination of columns
+
 
 def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] | None = None) -> Estimate:
     """Generalised total least squares: argmin_x |[W tau] x|^2 / x^T C x with x = (base, -1), C the covariance of the errors.
@@ -20,13 +22,14 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
     Least squares shrinks parameters whose columns are noisy; if C is the covariance of the errors of [W tau], total
     least squares does not (Van Huffel & Vandewalle 1991, ch. 10). Rows are weighted as in `estimate_wls`. Errors must
     be known up to a factor: `row_errors` derives them from the noise of positions and torques. By default all but
-    constant columns have equal relative errors, as in textbooks, which rarely holds for robots.
+    constant columns have equal relative errors, as in textbooks, which rarely holds for robots: that is refused where it
+    would take some combination of columns for noise by more than half.
 
     Args:
         errors: covariance of the errors of a row [W_j, tau_j] of the base regressor, joint by joint, c = b + 1.
 
     Raises:
-        IdentificationError: covariances of wrong shape, or errors that exceed the regressor.
+        IdentificationError: covariances of wrong shape, or errors that exceed the regressor; errors that are needed.
     """
     start = estimate_wls(problem)
     kept, b = problem.base.kept, problem.base.size
@@ -57,6 +60,8 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
         raise IdentificationError("the given errors exceed the regressor; are they too large?")
     values = -x[:-1] / x[-1]
     inexact = 1 / sizes[-1]  # of C, in the rows
+    if errors is None:
+        _check_share(problem, r, inexact * c)
     gram = r[:, :-1].T @ r[:, :-1]
     inner = np.linalg.inv(gram - inexact * c[:-1, :-1])
     residual = np.append(values, -1)
@@ -79,6 +84,21 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
         history=(),
         converged=True,
     )
+
+
+def _check_share(problem: EstimationProblem, r: Float[np.ndarray, "c c"], noise: Float[np.ndarray, "c c"]) -> None:
+    """Refuse errors that exceed half of the regressor, in squares, along some combination of the columns."""
+    inverse = np.linalg.inv(r[:-1, :-1])
+    shares, directions = np.linalg.eigh(inverse.T @ noise[:-1, :-1] @ inverse)
+    if shares[-1] > MOST_NOISE:
+        direction = np.abs(inverse @ directions[:, -1]) * np.linalg.norm(r[:, :-1], axis=0)
+        names = " and ".join(problem.base.names[k].split(" ")[0] for k in np.argsort(-direction)[:2])
+        raise IdentificationError(
+            "total least squares takes all columns as equally noisy where no errors are given, and then "
+            f"{100 * shares[-1]:.0f} % of the difference between {names} would be noise",
+            "give {errors}, from the noise of positions and torques, or use estimate_wls",
+            errors="row_errors(problem, position, torque)",
+        )
 
 
 def row_errors(

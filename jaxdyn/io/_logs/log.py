@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -185,15 +186,22 @@ def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Floa
 
 
 def named_apart(logs: Sequence[Log]) -> list[Log]:
-    """The logs with distinct sources: files of one name in several folders become folder/name."""
+    """The logs with distinct sources: files of one name in several folders become folder/name, parts of one file name (1), ...
+
+    Logs without a file keep their source.
+    """
     names = [log.source for log in logs]
     parts = [log.path.absolute().parts if log.path is not None and names.count(log.source) > 1 else () for log in logs]
     files, depth = {p for p in parts if p}, 2
     while len({p[-depth:] for p in files}) < len(files):
         depth += 1
-    return [
-        dataclasses.replace(log, source="/".join(p[-depth:])) if p else log for log, p in zip(logs, parts, strict=True)
-    ]
+    out, seen = [], Counter[tuple[str, ...]]()
+    for log, p in zip(logs, parts, strict=True):
+        seen[p] += 1
+        name = "/".join(p[-depth:]) if len(files) > 1 else log.source
+        name += f" ({seen[p]})" if parts.count(p) > 1 else ""
+        out.append(dataclasses.replace(log, source=name) if p else log)
+    return out
 
 
 def check_log(

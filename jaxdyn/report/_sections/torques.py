@@ -36,18 +36,20 @@ def errors_section(result: Identification) -> str:
     unit, total = f" [{units[0]}]" if same else "", ("", "")
     columns = [names_column("joint", (*result.rows, "all joints"))]
     columns += [] if same else [Column("unit", [*units, total], "text")]
-    columns.append(Column(f"torque, RMS{unit}", [*map(rounded, size), total]))
+    columns.append(Column(f"torque,<br>RMS{unit}", [*map(rounded, size), total]))
     raw = {name: pooled_raw(some) for name, some in runs if some}
     known = None not in raw.values()
     for name, fit in groups:
-        columns += error_columns((known and raw[name]) or fit, f"error, RMS{unit}")
+        columns += error_columns((known and raw[name]) or fit, f"RMS{unit}")
         if known:
-            behind = {f"filtered, RMS{unit}": fit.rms, "filtered, moving [%]": fit.relative_moving}
+            behind = {f"filtered<br>RMS{unit}": fit.rms, "filtered<br>moving [%]": fit.relative_moving}
             columns += [Column(heading, [*map(rounded, values), ""]) for heading, values in behind.items()]
     return section(
         "Errors by joint",
         "errors",
-        columns_table(columns, group_row(2 if same else 3, (name for name, _ in groups), 5 if known else 3)),
+        columns_table(
+            columns, group_row(2 if same else 3, (f"error, {name}" for name, _ in groups), 5 if known else 3)
+        ),
         faint(
             "RRE is the norm of the error in percent of the norm of the measured torque; moving: over the samples at "
             f"which the joint itself moves faster than {MOVING:g} rad/s or m/s. A joint that carries little torque has a "
@@ -74,7 +76,7 @@ def error_columns(fit: Fit, heading: str, better: Sequence[bool] = ()) -> list[C
     rms: list[Cell] = [(text, "edge yes") if won else text for text, won in zip(texts, wins, strict=True)]
     relative = [*map(rounded, fit.relative), (rounded(fit.total_relative), "yes")]
     moving = [*map(rounded, fit.relative_moving), ""]
-    return [Column(heading, rms, "edge"), Column("RRE [%]", relative), Column("RRE moving [%]", moving)]
+    return [Column(heading, rms, "edge"), Column("RRE [%]", relative), Column("moving [%]", moving)]
 
 
 def runs_of(result: Identification) -> tuple[Evaluation, ...]:
