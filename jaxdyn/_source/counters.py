@@ -71,7 +71,7 @@ def _index(x: Scalar) -> Any:
 
 
 def increment(jaxpr: Any, place: int, result: int) -> int | None:
-    """What result adds to the input at the place: 0 if it is that input, a known whole number for a counter, else None."""
+    """Increment of a result over the input at the place: 0 if it is that input, a known integer for a counter, else None."""
     found = _shift(jaxpr, jaxpr.outvars[result])
     return found[1] if found is not None and found[0] == place else None
 

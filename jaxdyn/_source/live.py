@@ -1,4 +1,4 @@
-"""What of a graph with loops its results need."""
+"""The part of a graph with loops that its results depend on."""
 
 from collections.abc import Iterable
 

@@ -217,7 +217,7 @@ class LoopGraph(Graph):
         ]
 
     def _carried(self, loop: Loop, x: np.ndarray, added: int | None, dtype: Any) -> np.ndarray:
-        """What a turn finds of what is carried: the start where it stays, a multiple of the turn where it counts."""
+        """Carried values at the start of an iteration: the initial value if constant, a multiple of the index for counters."""
         if added is not None:
             count = self.index(Index(0, ((loop, added),) if added else ()))
             return self.converted(_each(lambda y: self.apply("+", y, count), x), float, dtype)

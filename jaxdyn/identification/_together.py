@@ -188,7 +188,7 @@ class _Together:
         return self.fitting.solved(BlockFactors(*(x[early_first] for x in (r, blocks.counts, blocks.runs))), None)
 
     def of_robot(self, robot: str, solution: Solution) -> Solution:
-        """What a solution says of one robot, in the parameters of a single one."""
+        """The part of a solution that belongs to one robot, in the parameters of a single robot."""
         at, base = self.columns[robot], self.single.base
         change = base.matrix @ np.linalg.pinv(self.fitting.base.matrix)[at]
         values = lambda x: change @ x

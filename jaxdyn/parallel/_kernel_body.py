@@ -20,7 +20,7 @@ ONE_BY_ONE = 2000  # entries of results that are written by a line of their own
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Where a kernel's results and memories lie.
+    """Memory layout of a kernel's results and buffers.
 
     Attributes:
         graph: the operations.
@@ -44,7 +44,7 @@ class Plan:
 
 
 def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
-    """Where everything lies: what a loop writes and a result holds in the same order is written into the result at once.
+    """The memory layout; arrays that a loop writes in the order of a result are written directly into the result.
 
     Raises:
         DeploymentError: a large result holds what loops write in another order.

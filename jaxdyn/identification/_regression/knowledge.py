@@ -1,4 +1,4 @@
-"""What is known of a robot's parameters before its logs are read: from its model, or from the symmetry of its limbs."""
+"""Prior knowledge of a robot's parameters: from its model, or from the symmetry of its limbs."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ SMALLEST = 1e-8  # square of a radius of gyration [m^2]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Which links and drives are identified, and how well the others are known.
+    """The links and drives to identify, and the uncertainty of the others.
 
     Links and drives that are not identified have the parameters of the model: exactly, so that their torque is taken off the
     logs', or with a relative standard deviation s. Then they are estimated too, from the logs and the model together, and the
@@ -51,7 +51,7 @@ class Knowledge:
 
     @property
     def is_partial(self) -> bool:
-        """Whether only a part of the robot is identified."""
+        """True if only a part of the robot is identified."""
         return self.links is not None or self.joints is not None
 
     def of(self, chain: Chain, columns: Columns) -> "Known":

@@ -45,7 +45,7 @@ class Symmetry:
 
 
 def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | None = None) -> Symmetry:
-    """Whether left and right limbs, identified independently of each other, are mirror images within their intervals.
+    """Test whether left and right limbs, identified independently, are mirror images within their intervals.
 
     Of the differences D pi = pi_right - T pi_left of all pairs, the combinations A D pi that depend on base parameters alone
     are compared with their covariance. Robots are built symmetric: differences well above 1 show intervals that are too narrow,
