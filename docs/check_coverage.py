@@ -44,14 +44,14 @@ def public_members(owner: ModuleType | type) -> dict[str, object]:
 
 
 def has_docstring(value: object) -> bool:
-    """Whether somebody wrote one: what dataclasses make up from their fields does not count."""
+    """True if a docstring was written by hand; those that dataclasses generate from their fields do not count."""
     text = (getattr(value, "__doc__", None) or "").strip()
     made_up = inspect.isclass(value) and text.startswith(f"{value.__name__}(")
     return bool(text) and not made_up
 
 
 def inherits_docstring(owner: object, member: str) -> bool:
-    """Whether a method is another way to do what a base class, which says what, leaves to its subclasses."""
+    """True if a method implements one that a base class documents and leaves to its subclasses."""
     bases = inspect.getmro(owner)[1:] if inspect.isclass(owner) else ()
     return any(
         base.__module__.startswith("jaxdyn") and member in vars(base) and has_docstring(vars(base)[member])

@@ -117,7 +117,7 @@ class ShownText(HTMLParser):
 
 
 def _named(name: str) -> object:
-    """What a dotted name under jaxdyn means, without the wrappers of methods; None where it means nothing."""
+    """The object of a dotted name under jaxdyn, without the wrappers of methods; None if there is none."""
     value: object = importlib.import_module("jaxdyn")
     for part in name.split(".")[1:]:
         value = inspect.getattr_static(value, part, None) if inspect.isclass(value) else getattr(value, part, None)

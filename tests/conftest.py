@@ -43,7 +43,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish():
-    """What the imports left behind stays to the end: the collector need not look at it again and again."""
+    """Exclude imported objects, which live to the end, from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

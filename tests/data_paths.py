@@ -1,4 +1,4 @@
-"""Where the logs of real robots lie. They are no part of the repository: a test that needs them skips where they are absent."""
+"""Paths of the logs of real robots, which are not in the repository: tests that need them are skipped without them."""
 
 import os
 from pathlib import Path

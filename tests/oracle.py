@@ -88,7 +88,7 @@ def closed_form(chain, q, qd, tip: np.ndarray | None = None) -> ClosedForm:
 
 
 class Recursion(NamedTuple):
-    """What the recursive algorithm finds, literally: V_i, dV_i (gravity's -g in it), F_i and tau_i."""
+    """The recursive Newton-Euler algorithm, literally: V_i, dV_i (including -g), F_i and tau_i."""
 
     twists: np.ndarray
     accelerations: np.ndarray

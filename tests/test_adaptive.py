@@ -31,7 +31,7 @@ DRIVES = ("armature", "friction.viscous", "friction.coulomb", "friction.offset")
 
 
 def body_divergence(law, pi, estimate):
-    """What the law's Lyapunov function measures an estimate by."""
+    """Distance of an estimate from the truth in the law's Lyapunov function."""
     if isinstance(law, jaxdyn.control.EuclideanAdaptation):
         return 0.5 * ((estimate - pi) ** 2 / jnp.broadcast_to(law.gain, pi.shape)).sum()
     return jax.vmap(jaxdyn.identification.entropic_divergence)(pi, estimate).sum() / law.gain

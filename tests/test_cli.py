@@ -107,7 +107,7 @@ def test_quiet_says_nothing(files, tmp_path, capsys):
 
 @pytest.fixture
 def given(monkeypatch):
-    """What `identify` is called with; it then stops."""
+    """The arguments that `identify` receives; it then stops."""
     calls = []
 
     def record(*given, **options):

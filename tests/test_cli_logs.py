@@ -1,4 +1,4 @@
-"""What the command line reads: column maps and bags, beside plain files."""
+"""Logs on the command line: column maps, bags and plain files."""
 
 import numpy as np
 import pytest

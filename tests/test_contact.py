@@ -27,7 +27,7 @@ def value(cone, q, wrench):
 
 
 def corners_can_give(wrench, shrunk=1.0):
-    """Whether forces in the pyramids at the sole's four corners add up to a wrench (n, f) about the frame's origin."""
+    """True if forces within the pyramids at the sole's corners can produce a wrench (n, f) about the frame's origin."""
     corners = [np.array([x, y, 0]) for x in (LOWER[0], UPPER[0]) for y in (LOWER[1], UPPER[1])]
     balance = np.hstack([np.vstack([np.cross(p, np.eye(3), axisb=0, axisc=0), np.eye(3)]) for p in corners])
     mu = FRICTION * shrunk

@@ -344,7 +344,7 @@ def test_errors_of_ball_joints_and_their_rates():
 
 
 def everything(chain, q, v):
-    """What every controller commands, and the next states of those with a memory."""
+    """Torques of every controller, and the next states of stateful ones."""
     reference = jaxdyn.control.JointReference(0.5 * q, 0.2 * v, v)
     pose = jaxdyn.frame_pose(chain, 0.9 * q)
     task = jaxdyn.control.TaskReference(pose, 0.1 * jnp.ones_like(pose, shape=6), jnp.ones_like(pose, shape=6))

@@ -52,7 +52,7 @@ def terms(chain, q, qd, qdd):
 
 @once
 def torques(chain, q, qd, qdd):
-    """What motors and friction give and take, and nothing else."""
+    """Power of motors and friction alone."""
     return jaxdyn.inverse_dynamics(chain, q, qd, qdd) + jaxdyn.resistive_force(chain, q, qd)
 
 

@@ -177,7 +177,7 @@ def test_derivatives_of_batches_are_batches_of_derivatives(name):
 
 
 def variable(arguments):
-    """What enters the equations freely: states, wrenches, inertias, armature, gravity, placements' origins."""
+    """Unconstrained inputs of the equations: states, wrenches, inertias, armature, gravity, origins of the placements."""
     chain, *state = arguments
     return (chain.inertia, chain.armature, chain.gravity, chain.translation, *state)
 

@@ -203,7 +203,7 @@ def test_a_standing_biped_by_the_rows_of_its_base_alone():
 
 @pytest.mark.ci
 def test_a_biped_on_held_feet_without_force_plates():
-    """What joint torques tell: the unseen motion's torques, and nothing of feet that never move."""
+    """Joint torques suffice to predict unseen motion, but leave feet that never move undetermined."""
     chain, prior, log, _ = standing()
     held = dataclasses.replace(log, wrenches={}, held=dict.fromkeys(FEET, "pose"))
     result = identify_mechanism(prior, held, columns=LINKS)

@@ -305,7 +305,7 @@ def test_the_merit_of_a_point_and_the_residual_of_its_products():
 
 
 def test_a_guess_is_moved_inside_its_bounds():
-    """Where limits contradict each other nothing is solved: the guess as it was moved comes back."""
+    """With contradictory limits nothing is solved: the projected guess is returned."""
     lower = array(2.0, -INF, 0.0, 300.0, -INF, 0.0, 1.0)
     upper = array(1.0, 0.0, 0.5, INF, INF, 10.0, 1.0)
     found = jaxdyn.trajectory.interior_point(
@@ -353,4 +353,4 @@ def test_residuals_are_divided_by_large_multipliers_and_convergence_is_what_they
     history = {name: np.asarray(v)[: int(found.iterations) + 1] for name, v in found.history.items()}
     assert_allclose(history["stationarity"][-1], found.stationarity)
     assert_allclose(history["infeasibility"][-1], found.infeasibility)
-    assert tolerance < products  # which the loop minds only divided
+    assert tolerance < products  # which the loop checks only after division

@@ -322,7 +322,7 @@ def test_short_lines(write):
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", " "])
 def test_rows_with_a_cell_too_many_are_refused(write, separator):
-    """Where the cell came in, nobody can know: what stands behind it belongs to the column before."""
+    """The position of an extra cell is unknown: all later cells may belong to the previous column."""
     cells = rows_of(table())
     cells[12].insert(3, "0")
     text = complaint(write(cells, separator=separator))

@@ -499,7 +499,7 @@ def test_rates_of_quaternion_joints_in_exponential_coordinates():
 
 @once
 def of_the_ball(chain, q, v, a, v_ref):
-    """What is compared with torques at other states alone."""
+    """Quantities compared only with torques at other states."""
     return {
         "slopes": jaxdyn.inverse_dynamics_derivatives(chain, q, v, a)[:3],
         "C": jaxdyn.coriolis_matrix(chain, q, v),

@@ -78,7 +78,7 @@ def compiled(text: str, seed: int):
 
 @once
 def evaluate(chain, qpos, qvel, qacc):
-    """What MuJoCo computes, in its layout."""
+    """MuJoCo's results, in its layout."""
     q, v = layouts.from_mujoco_state(chain, qpos, qvel)
     a = layouts.from_mujoco_acceleration(chain, qpos, qvel, qacc)
     to_force = lambda tau: layouts.to_mujoco_force(chain, q, tau)

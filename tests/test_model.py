@@ -1,4 +1,4 @@
-"""What a chain refuses to be built from, what it keeps, and what its functions refuse to be called with."""
+"""Validation of a chain's constructors and of its functions' arguments."""
 
 import dataclasses
 import pickle

@@ -183,7 +183,7 @@ def test_files_that_are_no_good(spoil, message, tmp_path):
 
 
 def written_before(chain, path, version):
-    """What jaxdyn wrote before the leaves had their present names: motors without Stribeck friction and offset."""
+    """A file written before the leaves were renamed: motors without Stribeck friction and offset."""
     save_model(chain, path)
     line, _, rest = path.read_bytes().partition(b"\n")
     header, old = json.loads(line), io.BytesIO()

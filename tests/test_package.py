@@ -240,7 +240,7 @@ def cells_of(name, kind):
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_can_be_opened(name):
-    """What Jupyter's format 4.5 requires, and nothing that a run leaves behind."""
+    """Jupyter's format 4.5, without the outputs of a run."""
     notebook = json.loads((ROOT / "examples" / "notebooks" / name).read_text())
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"

@@ -23,7 +23,7 @@ def rows(*shape):
 
 
 def checked(program, whole, x, free):
-    """What a program says of itself at x, against x -> (f, c, g) written out; unknowns that are held have no derivatives."""
+    """Values and derivatives of a program at x, against x -> (f, c, g) written out; fixed unknowns have no derivatives."""
     _, c, g = jax.eval_shape(whole, x)
     y, w, dx, r1, r2 = (rows(*shape.shape) for shape in (c, g, x, x, c))
     weights, diagonal = jnp.asarray(RNG.uniform(0.5, 1.5, g.shape)), jnp.asarray(RNG.uniform(30.0, 40.0, x.shape))

@@ -1,4 +1,4 @@
-"""What an identification leaves behind: table, report, terminal summary, and files that are whole or not there."""
+"""Output of an identification: table, report, terminal summary, and files written completely or not at all."""
 
 import base64
 import csv
@@ -167,7 +167,7 @@ def test_csv_is_read_by_numpy(result, tmp_path):
 
 
 def data_of(text):
-    """What the plots and the matrix of a page are drawn from."""
+    """Data behind the plots and the matrix of a page."""
     found = re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
     return [json.loads(data) for data in found]
 

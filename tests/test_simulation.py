@@ -241,7 +241,7 @@ def test_batches_of_rollouts():
 
 
 def final_state(chain, q, qd, controls, dt):
-    """Where a rollout of the default method ends, as one vector."""
+    """Final state of a rollout by the default method, as one vector."""
     positions, velocities = jaxdyn.rollout(chain, q, qd, controls, dt)
     return jnp.concatenate([positions[-1], velocities[-1]])
 

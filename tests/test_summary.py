@@ -1,4 +1,4 @@
-"""What objects print: a few lines, whatever they hold."""
+"""Objects print as a few lines, regardless of their size."""
 
 import dataclasses
 

@@ -53,7 +53,7 @@ def terms(chain, q, qd, qdd):
 
 
 def vanishes(x):
-    """Whether an expression is zero, by complex exponentials: not the way that the library simplifies."""
+    """True if an expression is zero, by complex exponentials, unlike the library's simplification."""
     return sympy.expand(x.rewrite(sympy.exp), power_exp=True) == 0
 
 

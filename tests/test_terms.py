@@ -348,7 +348,7 @@ def test_a_filter_is_chosen_where_it_predicts_the_widest_band_better(annotations
 
 
 def test_torques_behind_a_low_pass_before_the_log(elbow, late_log):
-    """Whether there is one is seen in their spectrum, and its cutoff is chosen by blocks left out; friction goes through it."""
+    """A low-pass before logging shows in the spectrum; cross-validation selects its cutoff, and friction is filtered too."""
     rate = 400.0
     plain = jaxdyn.model.with_leaves(
         elbow, {"springs.stiffness": jnp.zeros(2), "friction.coulomb": jnp.array([2.0, 1.0])}

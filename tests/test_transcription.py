@@ -143,7 +143,7 @@ class Posed:
 
 
 def ended_at(x, c, g):
-    """What the interior-point method would return of unknowns, with numbers of constraints as their multipliers."""
+    """A result of the interior-point method for given unknowns, with the indices of the constraints as multipliers."""
     number = jnp.asarray
     return InteriorPointResult(
         *(x, number(0.1), c, g, x, 2 * x, g, number(0), number(0.2), number(0.3), number(0.4), number(5), {})

@@ -25,7 +25,7 @@ LIMIT = 1500  # [s] for a group; what takes longer hangs
 
 
 def failures(group: str, *options: str) -> list[str]:
-    """What went wrong in a group; after an abort it goes on with the next program."""
+    """Failures in a group; after an abort the next program runs."""
     found, done, count = [], 0, None
     own = environment()
     if group in PLACES:  # XLA cannot serialize what it has from the cache ("Function ... not found", jaxlib 0.10.2)

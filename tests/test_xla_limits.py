@@ -1,4 +1,4 @@
-"""What XLA:CPU aborts on, hangs on or refuses, each with a reproduction, and that users of the public API do not get there.
+"""Programs on which XLA:CPU aborts, hangs or fails, each with a reproduction, and that the public API avoids them.
 
 A kernel is a call that is marked `xla_cpu_small_call`; dynamics/kernel.py lists what XLA asks of one, and how that holds.
 With jaxlib 0.10.2 besides:
@@ -207,7 +207,7 @@ def test_the_library_sets_no_flags():
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is one of Linux")
 @pytest.mark.parametrize("count", [8, 12])
 def test_a_few_states_in_float32_compile_in_little_memory(count):
-    """What is limited is the space of addresses: 8 GB, of which 6 are enough."""
+    """The limit applies to the address space: 8 GB, of which 6 suffice."""
     program = f"""
 import resource
 import jaxdyn

@@ -38,7 +38,7 @@ PLAIN = (Viscous(), Coulomb(width=0.02), Offset())
 
 
 def panda(folder: Path):
-    """What reads training and validation samples, delays, and friction models: plain, and with presliding."""
+    """A reader of training and validation samples, delays, and friction models: plain, and with presliding."""
     chain = jaxdyn.load(folder / "panda_kinematics.urdf")
     log = jaxdyn.io.check_log(jaxdyn.read_log(folder / "exciting_1.csv", chain.n), chain)
 

@@ -75,7 +75,7 @@ def body(
 
 
 def used(nodes: Sequence[Node], results: Sequence[np.ndarray]) -> int:
-    """Number of operations that results need."""
+    """Number of operations that the results depend on."""
     uses = _uses(nodes, [x for result in results for x in result.ravel()])
     return sum(uses[node.place] > 0 and node.kind != "input" for node in nodes)
 

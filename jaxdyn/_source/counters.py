@@ -1,4 +1,4 @@
-"""Whole numbers that the turns of loops decide: counters, and places in memory."""
+"""Integers that depend on loop iterations: counters, and positions in memory."""
 
 import dataclasses
 from typing import Any
@@ -9,7 +9,7 @@ from .scalars import Node, Scalar
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """The whole number offset + sum of stride * turn over terms (loop, stride)."""
+    """The integer offset + sum of stride * iteration over terms (loop, stride)."""
 
     offset: int
     terms: tuple
@@ -24,23 +24,23 @@ class Index:
         return Index(self.offset * factor, tuple((k, s * factor) for k, s in self.terms if factor))
 
     def at(self, loop: Any, turn: int) -> "Index":
-        """The same number with the turn of a loop known."""
+        """The same number at a given iteration of a loop."""
         stride = dict(self.terms).get(loop, 0)
         return Index(self.offset + stride * turn, tuple((k, s) for k, s in self.terms if k is not loop))
 
     def bounds(self) -> tuple[int, int]:
-        """The least and the greatest value in any turn."""
+        """Minimum and maximum over all iterations."""
         ends = [sorted((0, s * (loop.length - 1))) for loop, s in self.terms]
         return self.offset + sum(low for low, _ in ends), self.offset + sum(high for _, high in ends)
 
 
 def is_index(x: Scalar) -> bool:
-    """True for a node that is a whole number."""
+    """True for an integer node."""
     return isinstance(x, Node) and x.kind == "index"
 
 
 def applied(kind: str, of: tuple) -> "Index | bool | None":
-    """The operation on whole numbers, where it gives one or its outcome is the same in all turns; else None."""
+    """The operation on integers, if its result is an integer or the same in all iterations; otherwise None."""
     if kind not in ("+", "-", "*", "negative", "<", "<=", "==", "!="):
         return None
     numbers = [_index(x) for x in of]
@@ -71,13 +71,13 @@ def _index(x: Scalar) -> Any:
 
 
 def increment(jaxpr: Any, place: int, result: int) -> int | None:
-    """What result adds to the input at the place: 0 if it is that input, a known whole number for a counter, else None."""
+    """Increment of a result over the input at the place: 0 if it is that input, a known integer for a counter, else None."""
     found = _shift(jaxpr, jaxpr.outvars[result])
     return found[1] if found is not None and found[0] == place else None
 
 
 def _shift(jaxpr: Any, variable: Any) -> tuple[int, int] | None:
-    """The input of which a variable is the sum with a known whole number."""
+    """The input that a variable equals up to a known integer."""
     if isinstance(variable, Literal):
         return None
     if variable in jaxpr.invars:

@@ -1,4 +1,4 @@
-"""What of a graph with loops its results need."""
+"""The part of a graph with loops that its results depend on."""
 
 from collections.abc import Iterable
 
@@ -10,8 +10,8 @@ class Live:
     """The nodes, loops and stores that results depend on.
 
     Attributes:
-        items: all of them, and memories.
-        carried: of each loop the numbers of what it has to carry.
+        items: nodes, loops, stores and memories.
+        carried: for each loop, indices of the values it must carry.
     """
 
     def __init__(self, graph: LoopGraph, results: Iterable[Scalar], written: Iterable[Memory] = ()) -> None:

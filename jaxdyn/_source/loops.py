@@ -1,4 +1,4 @@
-"""Traced functions as operations on scalars that keep their long loops, with memory that is read and written step by step."""
+"""Traced functions as scalar operations with long loops kept, and memory that is read and written by iteration."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +21,12 @@ CHOICES = 8  # values among which a loop's turn selects; more are read from memo
 
 @dataclasses.dataclass(eq=False)
 class Memory:
-    """Numbers that a state reads, or writes and reads back.
+    """Memory that a state reads, or writes and reads back.
 
     Attributes:
-        size: how many.
-        argument: which leaf of the arguments they are; None for numbers that a loop writes, or that are known.
-        values: known numbers, the same for all states.
+        size: number of entries.
+        argument: index of the argument leaf; None for memory that a loop writes, and for constants.
+        values: constants, shared by all states.
     """
 
     size: int
@@ -36,7 +36,7 @@ class Memory:
 
 @dataclasses.dataclass(eq=False)
 class Store:
-    """A scalar written to memory at offset + sum of stride * turn over loops."""
+    """A scalar written to memory at offset + sum of stride * iteration over loops."""
 
     memory: Memory
     offset: int
@@ -46,13 +46,13 @@ class Store:
 
 @dataclasses.dataclass(eq=False)
 class Loop:
-    """A loop that remains one.
+    """A loop that is kept, not unrolled.
 
     Attributes:
-        length: number of turns.
-        items: operations, stores and loops of a turn, in order.
-        carried: scalars as a turn finds them, "carry" nodes.
-        first, last: their values before the first turn, and after each.
+        length: number of iterations.
+        items: operations, stores and loops of an iteration, in order.
+        carried: scalars at the start of an iteration, "carry" nodes.
+        first, last: their values before the first iteration, and after each.
     """
 
     length: int
@@ -63,10 +63,10 @@ class Loop:
 
 
 class LoopGraph(Graph):
-    """A graph whose long loops remain loops. Kinds of nodes beside those of `Graph`:
+    """A graph that keeps long loops. Kinds of nodes in addition to those of `Graph`:
 
-    "load": memory, offset, terms ((loop, stride), ...); "index": offset, terms, a whole number; "carry" and "result": loop,
-    number; "truncate": a whole number. Whole numbers are kept in the type of the others.
+    "load": memory, offset, terms ((loop, stride), ...); "index": offset, terms, an integer; "carry" and "result": loop,
+    number; "truncate": an integer. Integers are stored in the floating-point type.
     """
 
     target = "a kernel"
@@ -95,15 +95,15 @@ class LoopGraph(Graph):
         return super().apply(kind, *of)
 
     def index(self, index: Index) -> Scalar:
-        """A whole number that a loop's turn decides."""
+        """An integer that depends on a loop's iteration."""
         return self._node("index", (index.offset, index.terms)) if index.terms else float(index.offset)
 
     def load(self, memory: Memory, offset: int, terms: tuple = ()) -> Node:
-        """The number at offset + sum of stride * turn."""
+        """The number at offset + sum of stride * iteration."""
         return self._node("load", (memory, offset, terms))
 
     def argument(self, number: int, shape: tuple[int, ...]) -> np.ndarray:
-        """The entries of a leaf of the arguments."""
+        """The entries of an argument leaf."""
         memory = Memory(int(np.prod(shape)), number)
         nodes = [self.load(memory, k) for k in range(memory.size)]
         return np.array(nodes, object).reshape(shape)
@@ -140,7 +140,7 @@ class LoopGraph(Graph):
         return node
 
     def _written_out(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
-        """The form of a function of the library that is not for the CPU, all its loops over links written out."""
+        """The non-CPU form of a library function, with its loops over links unrolled."""
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
         closed = jax.make_jaxpr(equation.params["default"])(*shapes)
         before, self._straight = self._straight, True
@@ -160,13 +160,13 @@ class LoopGraph(Graph):
         return x
 
     def _whole(self, name: str, of: list[np.ndarray]) -> list[np.ndarray]:
-        """Operations on whole numbers: quotients are rounded towards zero, and bits are no numbers."""
+        """Integer operations: quotients are rounded towards zero, and bitwise operations are refused."""
         if name != "div":
             raise DeploymentError(f"the operation {name!r} on the bits of whole numbers has no counterpart in a kernel")
         return [_each(lambda a, b: self.apply("truncate", self.apply("/", a, b)), *np.broadcast_arrays(*of))]
 
     def _placed(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray] | None:
-        """Entries at places that loops' turns decide: those of each turn, as rows of a column."""
+        """Entries at positions that depend on the iteration: those of each iteration, as rows of a column."""
         held = MOVES[equation.primitive.name]
         places = {k for k in range(len(of)) if held is not None and k not in held}
         decided = [x for k in places for x in of[k].ravel() if is_index(x)]
@@ -186,7 +186,7 @@ class LoopGraph(Graph):
         return self.index(Index(*x.of).at(loop, turn)) if isinstance(x, Node) and is_index(x) else x
 
     def _scanned(self, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray] | None:
-        """A scan as a loop; None where it is short, so that it is written out."""
+        """A scan as a loop; None if it is short enough to unroll."""
         length, inner = parameters["length"], parameters["jaxpr"]
         if length < 2 or (self._straight and length <= LINKS) or cost(inner.jaxpr) * length <= SMALL:
             return None
@@ -217,7 +217,7 @@ class LoopGraph(Graph):
         ]
 
     def _carried(self, loop: Loop, x: np.ndarray, added: int | None, dtype: Any) -> np.ndarray:
-        """What a turn finds of what is carried: the start where it stays, a multiple of the turn where it counts."""
+        """Carried values at the start of an iteration: the initial value if constant, a multiple of the index for counters."""
         if added is not None:
             count = self.index(Index(0, ((loop, added),) if added else ()))
             return self.converted(_each(lambda y: self.apply("+", y, count), x), float, dtype)
@@ -274,7 +274,7 @@ class LoopGraph(Graph):
         return self.load(table, first, ((loop, step),))
 
     def _kept(self, loop: Loop, x: np.ndarray, before: int, first: int, step: int) -> Memory | None:
-        """Writes what turns give that is not the same for all."""
+        """Stores for the results that differ between iterations."""
         if not any(isinstance(y, Node) and y.place >= before for y in x.ravel()):
             return None
         memory = Memory(loop.length * x.size)
@@ -295,18 +295,18 @@ def _array(scalars: list, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _each(function: Callable, *xs: np.ndarray) -> np.ndarray:
-    """A function of every entry."""
+    """Apply a function to every entry."""
     return np.asarray(np.frompyfunc(function, len(xs), 1)(*xs), object)
 
 
 def _over(x: np.ndarray, function: Callable) -> np.ndarray:
-    """A function of every column, along the first axis."""
+    """Apply a function to every column, along the first axis."""
     columns = x.reshape(len(x), -1)
     return _array([function(columns[:, k].tolist()) for k in range(columns.shape[1])], x.shape[1:])
 
 
 def cost(jaxpr: Any) -> int:
-    """About how many operations on scalars a program has."""
+    """Approximate number of scalar operations of a program."""
     total = 0
     for equation in jaxpr.eqns:
         parameters = equation.params

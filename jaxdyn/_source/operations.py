@@ -16,7 +16,7 @@ LONGEST = 10_000  # maximum number of unrolled iterations of a loop
 
 
 def entries(graph: Graph, jaxpr: Any, constants: Sequence, given: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results of a traced program as arrays of scalars (objects), for arguments of this kind.
+    """The results of a traced program as arrays of scalars (objects), for arguments of the same form.
 
     Raises:
         DeploymentError: a non-arithmetic operation, or a loop with a data-dependent number of iterations.

@@ -48,7 +48,7 @@ class Graph:
     """All operations of a function, in an order of evaluation.
 
     Attributes:
-        target: what they become, in messages.
+        target: the language they are written in, for messages.
     """
 
     target = "plain C"
@@ -65,7 +65,7 @@ class Graph:
         return self._node(kind, of) if found is None else found
 
     def special(self, equation: Any, of: list) -> list | None:
-        """The results of an equation that this kind of graph treats in its own way; None for all others."""
+        """The results of an equation that this kind of graph handles specially; None for all others."""
         del equation, of
 
     def input(self, name: str) -> Node:

@@ -73,7 +73,7 @@ def _add_design(option) -> None:
 def run(options: argparse.Namespace) -> int:
     """Design, write, print a summary; returns the exit code."""
     if options.usage > 1:
-        raise WrongUsage(f"--usage is {options.usage:g}; it is 1 at most")
+        raise WrongUsage(f"--usage is {options.usage:g}; it must be at most 1")
     use_float64()
     from ..identification._excitation.compare import compare_with_log, summary
     from ..identification._excitation.design import ExcitationSearch, optimal_excitation

@@ -114,7 +114,7 @@ def filters_of(options: argparse.Namespace, delay: float | list[float] | None = 
 
 
 def knowledge_of(options: argparse.Namespace, chain: "Chain") -> "Knowledge | None":
-    """What is known of the robot from --links, --joints, --known and --mirrored; None where none of them is given."""
+    """Prior knowledge from --links, --joints, --known and --mirrored; None if none of them is given."""
     from ..errors import IdentificationError
     from ..identification import Knowledge, mirrored_links
 

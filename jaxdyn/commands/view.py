@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from ..view._server import open_viewer
 
     if not 0 < options.port < 65536:
-        raise WrongUsage(f"--port is {options.port}; it is between 1 and 65535")
+        raise WrongUsage(f"--port is {options.port}; it must be between 1 and 65535")
     if not options.motion and (options.columns or options.topic):
         raise WrongUsage("--columns and --topic need a motion, and none is given")
     for name in ("film", "ghost"):

@@ -143,7 +143,7 @@ def impedance_energy(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
-    """E = V~ . Lambda V~ / 2 + the spring's energy, the energy that `impedance_control` stores [J]; arguments as there."""
+    """E = V~ . Lambda V~ / 2 + the spring's energy, the energy that `impedance_control` stores [J]; same arguments."""
     state = task_state(chain, q, v, reference, frame, task, threshold)
     spring = task_spring(state.pose, reference.pose, stiffness, task)
     return 0.5 * (state.rate @ (state.space.inertia @ state.rate)) + spring.energy

@@ -1,4 +1,4 @@
-"""`identify_together`: several robots of one type, with the same links and drives of their own."""
+"""`identify_together`: several robots of one type, with shared links and individual drives."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -39,13 +39,13 @@ def identify_together(
     consistent: Consistency | None = POSSIBLE,
     progress: Progress | None = None,
 ) -> dict[str, Identification]:
-    """Identify several robots of one type: links that they share, and drive terms of each one's own.
+    """Identify several robots of one type, with shared links and individual drive terms.
 
         tau_r = W pi + W_own(r) d_r,        r = left, right, ..
 
-    is one regression over all logs, in which what one arm did not excite is found from another's motion, and every link
-    parameter from the data of all. Each joint has one noise, that of all robots together. The rest is as in `identify` with
-    plain drive terms.
+    is one regression over all logs: the motion of one arm can excite parameters that another's does not, and every link
+    parameter uses the data of all. Each joint has one noise level, shared by all robots. Everything else is as in `identify`
+    with plain drive terms.
 
     Args:
         chain: the robots' model; its inertias are the prior.
@@ -105,7 +105,7 @@ def identify_together(
 
 
 def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
-    """The runs one after another, and the robot of each."""
+    """All runs, and the robot of each."""
     check_identifiable(chain)
     runs, robots = [], []
     for robot, some in logs.items():
@@ -120,7 +120,7 @@ def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
 
 
 def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequence[str]) -> None:
-    """Refuse what cannot be fitted together."""
+    """Refuse robots that cannot be fitted together."""
     if terms.choose or terms.further:
         raise IdentificationError(
             "terms of several robots are plain: nothing is chosen, and there are no further ones",
@@ -143,10 +143,10 @@ class _Together:
     """One regression for several robots.
 
     Attributes:
-        single: that of one robot.
-        fitting: that of all, with the columns of own terms once for each robot, last.
-        columns: of each robot, the places of its columns among those of all.
-        robots: of each fitted run.
+        single: the regression of one robot.
+        fitting: that of all robots, with one set of columns of individual terms per robot, last.
+        columns: for each robot, the indices of its columns.
+        robots: robot of each fitted run.
     """
 
     single: Fitting
@@ -177,7 +177,7 @@ class _Together:
         return cls(single, dataclasses.replace(single, setup=setup, base=base, prior=prior), places, tuple(robots))
 
     def solved(self, blocks: BlockFactors) -> Solution:
-        """The estimates of all robots' parameters from blocks of all runs."""
+        """Parameters of all robots, estimated from blocks of all runs."""
         width = len(self.fitting.prior)
         r = np.stack(
             [_placed(x, self.columns[self.robots[k]], width) for x, k in zip(blocks.r, blocks.runs, strict=True)]
@@ -188,7 +188,7 @@ class _Together:
         return self.fitting.solved(BlockFactors(*(x[early_first] for x in (r, blocks.counts, blocks.runs))), None)
 
     def of_robot(self, robot: str, solution: Solution) -> Solution:
-        """What a solution says of one robot, in the parameters of a single one."""
+        """The part of a solution that belongs to one robot, in the parameters of a single robot."""
         at, base = self.columns[robot], self.single.base
         change = base.matrix @ np.linalg.pinv(self.fitting.base.matrix)[at]
         values = lambda x: change @ x
@@ -221,7 +221,7 @@ class _Together:
 
 
 def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int) -> Float[np.ndarray, "n W W"]:
-    """Factors of one robot's columns and torque among the columns of all."""
+    """Factors of one robot, placed in the columns of all."""
     out = np.zeros((len(r), width + 1, width + 1))
     out[:, : r.shape[1], [*at, width]] = r
     return out

@@ -134,7 +134,7 @@ def read_model(
     """The chain of a file of `write_model`, its description of further contents, and the further arrays by name.
 
     Raises:
-        ModelError: as `load_model`.
+        ModelError: as for `load_model`.
     """
     name = os.fspath(path)
     header, content = _parts_of(path, name)
@@ -204,7 +204,7 @@ def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
     """The notes given to `save_model`, and the version of jaxdyn that wrote the file (`jaxdyn`).
 
     Raises:
-        ModelError: as `load_model`.
+        ModelError: as for `load_model`.
     """
     header, _ = _parts_of(path, os.fspath(path))
     return {**header["about"], "jaxdyn": header["jaxdyn"]}

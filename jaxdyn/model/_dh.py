@@ -65,7 +65,7 @@ def from_dh(
     if unknown:
         raise ModelError(f"unknown joint type {sorted(unknown)[0]!r}; DH joints are R (revolute) or P (prismatic)")
     if convention not in ("standard", "modified"):
-        raise ModelError(f"unknown DH convention {convention!r}; it is 'standard' or 'modified' (Craig's)")
+        raise ModelError(f"unknown DH convention {convention!r}; it must be 'standard' or 'modified' (Craig's)")
     pose = np.empty((n, 4, 4))
     screw = np.empty((n, 6))
     for i in range(n):

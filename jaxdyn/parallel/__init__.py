@@ -1,4 +1,4 @@
-"""Batches: over devices with the same code on one and on many, and whole rollouts of a batch as one kernel of a GPU."""
+"""Batches: sharded over devices with the same code on one or many, and batched rollouts as a single GPU kernel."""
 
 from ._kernel_vmap import kernel_vmap as kernel_vmap
 from ._sharded import (

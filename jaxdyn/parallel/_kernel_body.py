@@ -1,4 +1,4 @@
-"""A graph of operations on scalars as the body of a Pallas kernel: a thread owns a state, scalars are its registers."""
+"""A graph of scalar operations as the body of a Pallas kernel: one thread per state, with scalars in registers."""
 
 import dataclasses
 import operator
@@ -20,15 +20,15 @@ ONE_BY_ONE = 2000  # entries of results that are written by a line of their own
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Where a kernel's results and memories lie.
+    """Memory layout of a kernel's results and buffers.
 
     Attributes:
         graph: the operations.
         results: arrays of scalars.
-        within: of a memory that is part of a result, which result and from where on.
-        scratch: memories that are no part of a result.
-        tables: known numbers.
-        live: what is needed.
+        within: for a memory that is part of a result, the result and the offset in it.
+        scratch: memories that are not part of a result.
+        tables: constants.
+        live: the nodes that results depend on.
     """
 
     graph: LoopGraph
@@ -39,15 +39,15 @@ class Plan:
     live: Live
 
     def singles(self, number: int) -> list[tuple[int, Scalar]]:
-        """Places and values of a result's entries that no loop writes."""
+        """Positions and values of a result's entries that no loop writes."""
         return _singles(self.results[number], self.within, number)
 
 
 def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
-    """Where everything lies: what a loop writes and a result holds in the same order is written into the result at once.
+    """The memory layout; arrays that a loop writes in the order of a result are written directly into the result.
 
     Raises:
-        DeploymentError: a large result holds what loops write in another order.
+        DeploymentError: loops write a large result in another order.
     """
     within: dict[Memory, tuple[int, int]] = {}
     for number, result in enumerate(results):
@@ -80,7 +80,7 @@ def _at(x: Scalar, memory: Memory, place: int) -> bool:
 
 
 def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], number: int) -> list[tuple[int, Scalar]]:
-    """Places and values of a result's entries that lie in none of the memories that are part of it."""
+    """Positions and values of a result's entries outside the memories that are part of it."""
 
     def lies(x, place):
         memory = _written(x)
@@ -111,7 +111,7 @@ class Body:
         self._lanes, self._type = lanes, np.dtype(dtype).type
 
     def run(self) -> Callable[[Scalar], Any]:
-        """Runs all; returns the function of a scalar that gives its lanes."""
+        """Run the plan and return a function from scalars to their lanes."""
         known: dict[Any, Any] = {}
         self._items(self._plan.graph.items, known, {})
         return lambda x: self._lane(known, x, {})
@@ -187,9 +187,9 @@ class Body:
 
 
 def _is_read_where_used(item: object) -> bool:
-    """True for entries of large arguments, more than registers hold: every turn reads them again, also where none changes.
+    """True for entries of arguments too large for registers: every iteration reads them again, even if constant.
 
-    Their place depends on the turn as far as the compiler knows, which otherwise would read them all before the loop.
+    Their position depends on the iteration as far as the compiler can tell; otherwise it would read them all before the loop.
     """
     if not isinstance(item, Node) or item.kind != "load":
         return False

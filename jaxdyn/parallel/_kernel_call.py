@@ -21,10 +21,10 @@ WARP = 32  # states of a block
 def call_kernel(
     function: Callable, mapped: Sequence[bool], count: int, variables: Sequence[jax.Array], interpret: bool
 ) -> list[jax.Array]:
-    """function(*variables) over the rows of the variables that are mapped, as one kernel.
+    """function(*variables) over the rows of the mapped variables, as one kernel.
 
     Raises:
-        DeploymentError: the function has an operation that no kernel holds, which the message names.
+        DeploymentError: the function has an operation that kernels do not support, named in the message.
     """
     shapes = [x.shape[1:] if m else x.shape for x, m in zip(variables, mapped, strict=True)]
     avals = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, variables, strict=True)]
@@ -41,7 +41,7 @@ def call_kernel(
 
 
 def _number_type(types: Sequence[Any]) -> Any:
-    """The type of all numbers of the kernel."""
+    """The floating-point type of the kernel."""
     for x in types:
         if not any(jnp.issubdtype(x, kind) for kind in (jnp.floating, jnp.integer, jnp.bool)):
             raise DeploymentError(f"an array of type {x} has no counterpart in a kernel")
@@ -60,7 +60,7 @@ def _planned(traced: Any, shapes: Sequence[tuple[int, ...]]) -> Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Arrays (states, entries), of which a block has some rows: as Triton and the interpreter read them.
+    """Arrays (states, entries), split into blocks of rows, as Triton and the interpreter read them.
 
     Attributes:
         lanes: states of a block.
@@ -89,7 +89,7 @@ class Rows:
 
 
 class _Refs:
-    """Reads and writes what a plan's memories are in a kernel's arrays."""
+    """Access to a plan's memories in the arrays of a kernel."""
 
     def __init__(self, planned: Plan, used: Sequence[int], shared: Sequence[bool], refs: Sequence[Any], layout: Any):
         inputs, ends = len(shared), len(shared) + len(planned.results)
@@ -126,7 +126,7 @@ class _Refs:
 def _called(
     planned: Plan, variables: Sequence[jax.Array], mapped: Sequence[bool], count: int, dtype: Any, interpret: bool
 ) -> list[jax.Array]:
-    """The results as (states, entries), a row for each state, and further rows that fill the last block up."""
+    """The results as (states, entries), one row per state, plus rows that pad the last block."""
     layout = Rows()
     blocks = -(-count // layout.lanes)
     used = sorted({x.argument for x in planned.live.items if isinstance(x, Memory) and x.argument is not None})

@@ -1,4 +1,4 @@
-"""`kernel_vmap`: a batch of a function as one kernel of a GPU, in which a thread owns a state."""
+"""`kernel_vmap`: a batched function as a single GPU kernel, one thread per state."""
 
 import functools
 from collections.abc import Callable
@@ -14,19 +14,18 @@ from ._sharded import Axes, _count, _mapped, _of_leaves
 
 
 def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool = False) -> Callable[..., Any]:
-    """`jax.vmap(function, in_axes)`, compiled; on a GPU one kernel, in which a thread owns a state through all steps.
+    """`jax.vmap(function, in_axes)`, compiled; on a GPU a single kernel, one thread per state.
 
     kernel_vmap(lambda q, qd: rollout(robot, q, qd, policy, dt, steps, every=steps))(q, qd) launches one kernel for all
-    steps of all states: the state stays in registers, and memory is touched at the start, at the end, and for the rows that
-    steps read and keep. `jax.vmap` launches some hundred kernels for each step. On a CPU the program is that of `jax.vmap`.
+    steps of all states: the state stays in registers, and memory is accessed at the start, at the end, and for the rows that
+    steps read and store. `jax.vmap` launches about a hundred kernels per step. On a CPU the program is that of `jax.vmap`.
     The kernel is written with Pallas' Triton backend, which JAX 0.11 calls deprecated with a warning.
 
-    The function is traced once and taken apart into operations on scalars, for which a Pallas kernel is written. A robot that
-    it closes over becomes numbers of the program, and what they decide is computed while compiling; robots and parameters
-    that are arguments are read from memory. Integrators, checkpoints, torque tables, `lax.scan`, `lax.cond`, and policies of
-    arithmetic and elementary functions can be part of it, so can `jax.grad`, within the function. Loops over links are
-    written out and loops over time remain loops; numbers have one type, the widest of the arguments and results (float32 or
-    float64); whole numbers are exact up to 2^24 or 2^53.
+    The function is traced once and decomposed into scalar operations, which form a Pallas kernel. A robot that it closes over
+    becomes constants of the program, folded at compile time; robots and parameters passed as arguments are read from memory.
+    Supported are integrators, checkpoints, torque tables, `lax.scan`, `lax.cond`, policies of arithmetic and elementary
+    functions, and `jax.grad` within the function. Loops over links are unrolled, loops over time are kept. All numbers have
+    the widest type of the arguments and results (float32 or float64); integers are exact up to 2^24 or 2^53.
 
     Derivatives are those of `jax.vmap(function)`. For gradients in one kernel, differentiate inside:
     kernel_vmap(jax.grad(cost), in_axes), with `checkpoint=` in the rollout, and sum those of shared arguments over the batch.

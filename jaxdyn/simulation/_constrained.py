@@ -83,7 +83,7 @@ def constrained_rollout(
         checkpoint: as in `rollout`.
 
     Raises:
-        ModelError: as `rollout`.
+        ModelError: as for `rollout`.
     """
     move = lambda q, qd, tau, dt, _: constrained_step(chain, constraints, q, qd, tau, dt, None, method)
     return repeated(move, promoted(chain, q, qd), controls, dt, steps, None, every, checkpoint)

@@ -48,7 +48,7 @@ def moving_base_rollout(
         checkpoint: as in `rollout`.
 
     Raises:
-        ModelError: as `rollout` and `moving_base_forward_dynamics`.
+        ModelError: as for `rollout` and `moving_base_forward_dynamics`.
     """
 
     def move(q, qd, tau, dt, start):
@@ -91,7 +91,7 @@ def hybrid_rollout(
         checkpoint: as in `rollout`.
 
     Raises:
-        ModelError: as `rollout`; an unknown or repeated coordinate, or one of a quaternion joint.
+        ModelError: as for `rollout`; an unknown or repeated coordinate, or one of a quaternion joint.
     """
     columns = coordinate_columns(chain, tuple(prescribed))
     where = dict(zip(layout(chain).columns.tolist(), layout(chain).entries.tolist(), strict=True))

@@ -68,7 +68,7 @@ def repeated(
     """Positions and velocities of (q, qd) = move(q, qd, tau, dt, row), step after step, as `rollout` returns them.
 
     Raises:
-        ModelError: as `rollout`.
+        ModelError: as for `rollout`.
     """
     q, qd = start
     dt = jnp.asarray(dt, q.dtype)

@@ -79,7 +79,7 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     """The chain as constants, some of them replaced by expressions.
 
     Raises:
-        ModelError: as `derive`.
+        ModelError: as for `derive`.
     """
     numbers = {name: number(chain, name) for name in LEAVES}
     known = [name for name, x in numbers.items() if x is not None]

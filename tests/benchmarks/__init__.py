@@ -1,1 +1,1 @@
-"""What jaxdyn costs beside other libraries: `python -m tests.benchmarks --help`."""
+"""Benchmarks of jaxdyn against other libraries: `python -m tests.benchmarks --help`."""

@@ -1,4 +1,4 @@
-"""What jaxdyn costs, beside Pinocchio and other libraries, on this machine.
+"""Benchmarks of jaxdyn against Pinocchio and other libraries on this machine.
 
 Every result is compared with Pinocchio's before it is timed, all libraries are timed in turn in one process, and what is
 timed is waited for. A library that is missing or fails is named with its reason. Every part runs in a process of its own, so
@@ -111,7 +111,7 @@ def merged(records: list[dict]) -> list[dict]:
 
 
 def _settings(part: str, options: argparse.Namespace):
-    """How the processes of a part are configured."""
+    """Configuration of the processes of a part."""
     precisions = options.precisions[:1] if part in ONE_PRECISION else options.precisions
     if part in ("gpu", "accuracy", "identification"):
         yield {"precision": "float64", "inline": False}

@@ -44,7 +44,7 @@ class Layout:
         return np.asarray(x, float)[..., self.columns, :][..., self.columns]
 
     def convert(self, form: str, result, state: dict) -> list[np.ndarray]:
-        """What jaxdyn returned, as arrays in Pinocchio's layout; C(q, v) as C(q, v) v, since C is not unique."""
+        """jaxdyn's result as arrays in Pinocchio's layout; C(q, v) as C(q, v) v, since C is not unique."""
         if form == "coriolis":
             return [np.einsum("...ij,...j->...i", np.asarray(result, float), state["v"])[..., self.columns]]
         if form == "jacobian":

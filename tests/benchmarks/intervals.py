@@ -1,4 +1,4 @@
-"""Whether standard deviations hold: `python -m tests.benchmarks.intervals`, on real logs and on simulated ones.
+"""Coverage of the standard deviations on real and simulated logs: `python -m tests.benchmarks.intervals`.
 
 Real logs (in the folder `JAXDYN_DATA`): two halves of each run, and all pairs of runs of one robot, each fitted by itself. Of
 base parameters whose standard deviations hold, 95 % agree within two of the difference, and the root mean square of the

@@ -29,7 +29,7 @@ def about(machine: dict) -> str:
 
 
 def section(part: str, machine: dict, tables: list[Table], pictures: list[Path]) -> str:
-    """What stands between the comments."""
+    """The text between the comments."""
     shown = [f"![{path.stem.replace('_', ' ')}](pictures/{path.name})" for path in pictures]
     return "\n\n".join([about(machine), *(table.text().strip() for table in tables), *shown])
 

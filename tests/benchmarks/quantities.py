@@ -1,4 +1,4 @@
-"""What is measured: jaxdyn's functions, the arguments they take, and the form of what they return."""
+"""The measured functions of jaxdyn, their arguments, and the form of their results."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What every result is compared with before it is timed: Pinocchio, or, where that is not installed, jaxdyn's own float64.
+"""Reference for every result before it is timed: Pinocchio or, if not installed, jaxdyn in float64.
 
 The second is a weaker check, and the tables say so: the reference is jaxdyn on the CPU in float64, after inverse and forward
 dynamics have been found to undo each other there. It needs 64-bit floats to be on.

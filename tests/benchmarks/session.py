@@ -59,7 +59,7 @@ class Case:
 
 
 class Session:
-    """What a part of the suite works with.
+    """Settings and state shared by the parts of the suite.
 
     Attributes:
         options: the command line's.

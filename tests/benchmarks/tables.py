@@ -63,7 +63,7 @@ def figures(x: float | None, digits: int = 3) -> str:
 
 
 def share(record: dict | None) -> str:
-    """How much of what the machine can do at best a measurement reaches."""
+    """Share of the machine's peak that a measurement reaches."""
     return "-" if not record or not record.get("floor") else f"{100 * record['floor'] / record['seconds']:.0f} %"
 
 

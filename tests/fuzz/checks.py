@@ -1,4 +1,4 @@
-"""What has to hold of anything that was read without a word: finite, whole, and the same as a second, plain reading gives."""
+"""Checks of everything that is read without an error: finite, complete, and equal to an independent reader's result."""
 
 import contextlib
 import re

@@ -89,7 +89,7 @@ def _geometry(path: Path, options: dict[str, Any]) -> None:
 
 
 def _written(path: Path, options: dict[str, Any]) -> None:
-    """What was loaded is the same after it was written as URDF, and as a model."""
+    """The loaded robot survives writing and reading as URDF and as a model."""
     import jaxdyn
 
     chain = jaxdyn.load(path)
@@ -269,7 +269,7 @@ _READERS = {
 
 
 def planted(path: Path, options: dict[str, Any]) -> None:
-    """What a fuzzer must notice: for its own tests."""
+    """Defects that a fuzzer must notice, for its own tests."""
     match options["fault"]:
         case "foreign":
             raise KeyError("planted")

@@ -206,7 +206,7 @@ def damaged_npz(rng: random.Random, data: bytes) -> bytes:
 
 
 def _damaged_header(rng: random.Random, data: bytes) -> bytes:
-    """What a .npy file says of itself."""
+    """Header of a .npy file."""
     length = int.from_bytes(data[8:10], "little")
     head, rest = data[10 : 10 + length].decode("latin-1"), data[10 + length :]
     old, new = rng.choice(

@@ -22,7 +22,7 @@ DEFECTS = (FOREIGN, SILENT, MEMORY, MESSAGE, ABORT, HANG, UNMADE)
 
 
 def outcome(call: dict[str, Any], folder: Path) -> tuple[str, str]:
-    """What became of an input, and the words that go with it."""
+    """Outcome of an input, with its message."""
     from jaxdyn.errors import JaxdynError
 
     from .checks import Wrong
@@ -63,7 +63,7 @@ def _judged(message: str, call: dict[str, Any]) -> tuple[str, str]:
 
 
 def _place() -> str:
-    """Where in the package the error that is being handled came about."""
+    """Place in the package where the error being handled was raised."""
     frames = traceback.extract_tb(sys.exc_info()[2])
     ours = [f for f in frames if f"{os.sep}jaxdyn{os.sep}" in f.filename and "site-packages" not in f.filename]
     last = ours[-1] if ours else frames[-1]

@@ -28,7 +28,7 @@ def batches(portions: Iterable[Portion]) -> Iterator[list[Portion]]:
 
 
 def verdict(slot: Slot, site: Site, tier: str, covering: Covering, budget: float) -> dict:
-    """Whether the tests of a tier notice a change, in about so many processor seconds."""
+    """Run the tests of a tier on a change, within a budget of processor seconds, and record which one fails."""
     record = {"tier": tier, "status": "survived", "cpu": 0.0, "tests": 0, "by": ""}
     if not covering.seen:
         record["by"] = "no test runs this line"
@@ -52,7 +52,7 @@ def verdict(slot: Slot, site: Site, tier: str, covering: Covering, budget: float
 
 
 def _killer(reply: dict, failed: str | None) -> str:
-    """What noticed the change, if anything: a test, a limit, or the end of the process."""
+    """The cause of death of the mutant, if any: a test, a limit, or the end of the process."""
     if reply["limit"]:
         return f"limit of {reply['limit']}"
     if reply["signal"] or reply["code"] > 100:

@@ -1,4 +1,4 @@
-"""Which tests run which lines: recorded once for each test file and tier, kept, and read for any later draw."""
+"""Map from lines to tests, recorded once per test file and tier and reused by later draws."""
 
 import dataclasses
 import difflib
@@ -146,7 +146,7 @@ class Map:
 
 
 def _belongs(test: str, fixtures: list[str], hits: set[str]) -> bool:
-    """Whether a test runs in one of these contexts: its own, that of importing its file, that of a fixture."""
+    """True if a test runs in one of these contexts: its own, the import of its file, or a fixture."""
     shared = {context.removeprefix(FIXTURE) for context in hits if context.startswith(FIXTURE)}
     return test in hits or COLLECTION in hits or bool(shared & set(fixtures)) or bool(shared and "request" in fixtures)
 

@@ -39,14 +39,14 @@ def stale(equivalents: list[Equivalent], sites: list[Site]) -> list[Equivalent]:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What became of a draw, by package and tier; what a tier kills, the tiers before it left alive."""
+    """Outcome of a draw by package and tier; each tier runs on the survivors of those before it."""
 
     tiers: list[str]
     counts: dict[str, Counter]
     survivors: list[dict]
 
     def share(self, tier: str) -> tuple[int, int]:
-        """How many were killed up to a tier, of how many that are not equivalent."""
+        """Numbers of mutants killed up to a tier, and of all that are not equivalent."""
         total = sum(self.counts.values(), Counter())
         killed = [total[name] for name in self.tiers]
         return sum(killed[: self.tiers.index(tier) + 1]), sum(killed) + total[SURVIVED]

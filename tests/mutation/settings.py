@@ -1,4 +1,4 @@
-"""What is checked, with which tests, and where the tool keeps what it makes."""
+"""The packages to check, the tests to run, and the folders of the tool."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Project:
 
     @property
     def folder(self) -> Path:
-        """What the tool keeps: the map, copies of the tree, results."""
+        """Folder of the coverage map, copies of the tree, and results."""
         return self.root / ".mutation"
 
     @property

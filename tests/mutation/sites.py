@@ -58,7 +58,7 @@ class Site:
 
     @property
     def key(self) -> str:
-        """What names the change wherever the lines are moved to: the same in every run as long as its line stays."""
+        """Name of the change, independent of the line number and stable as long as its line is unchanged."""
         return "\0".join((self.file, self.kind, self.before, self.after, str(self.repeat)))
 
 
@@ -229,7 +229,7 @@ def _integer(node: ast.AST) -> bool:
 
 
 def _is_sequence(node: ast.AST) -> bool:
-    """Whether an operand is plainly text or a sequence, of which + and * make longer ones."""
+    """True if an operand is obviously text or a sequence, which + and * concatenate."""
     if isinstance(node, ast.BinOp):
         return _is_sequence(node.left) or _is_sequence(node.right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -19,7 +19,7 @@ from .sites import Site
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "venv", "build", "dist", "*.egg-info")
 UNLIMITED = 24 * 3600.0  # seconds
 ARGUMENTS = ("-q", "-n0", "-p", "no:cacheprovider", "-o", "addopts=", "--tb=short")
-# pytest rewrites the plugins that it finds installed, and minds that they are imported already
+# pytest rewrites installed plugins, and complains if they are already imported
 ARGUMENTS += ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
 
 
@@ -138,7 +138,7 @@ class Slot:
 
 
 def _copy(root: Path, target: Path) -> None:
-    """What git does not ignore; without git everything but hidden and built files."""
+    """Files that git does not ignore; without git, all but hidden and built files."""
     listing = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]
     done = subprocess.run(listing, capture_output=True, check=False) if (root / ".git").exists() else None
     if done is None or done.returncode:

@@ -22,7 +22,7 @@ _UNUSED = {"__init__.py", "__main__.py", "cli.py", "commands", "control", "deplo
 
 
 class Settings(NamedTuple):
-    """How a robot is tried: programs, seconds for one of them, on two devices too, without LLVM's optimisation, seed."""
+    """Settings of a trial: programs, time limit of one, whether on two devices too, whether without LLVM optimisation, seed."""
 
     programs: int
     limit: float
@@ -31,7 +31,7 @@ class Settings(NamedTuple):
     seed: int = 0
 
     def stamp(self) -> dict[str, Any]:
-        """What results hang on: these, what a robot's programs are made of, and JAX."""
+        """Key of the results: these settings, the sources of a robot's programs, and JAX's version."""
         digest = hashlib.sha256()
         for path in sources():
             digest.update(path.relative_to(_TESTS.parent).as_posix().encode() + path.read_bytes())

@@ -1,4 +1,4 @@
-"""What Pinocchio and MuJoCo say of a robot at a state, in jaxdyn's coordinates."""
+"""Results of Pinocchio and MuJoCo for a robot and state, in jaxdyn's coordinates."""
 
 import dataclasses
 from typing import Any
@@ -21,11 +21,11 @@ Values = dict[str, np.ndarray]
 
 
 class NoPeer(Exception):
-    """Why no other program says anything of a model."""
+    """The reason why no other program can compute a model."""
 
 
 def moving_joints(model: Model) -> int:
-    """How many velocities another program gives a file's robot.
+    """Number of velocities of a file's robot in another program.
 
     Raises:
         NoPeer: it cannot read the file, in its words.
@@ -56,7 +56,7 @@ def truth(model: Model, chain: jaxdyn.Chain, frame: str, q, v, a) -> Values:
 
 
 def rotor_matrix(chain: jaxdyn.Chain) -> np.ndarray:
-    """What the rotors that motors turn add to the joints' mass matrix."""
+    """Contribution of the rotors to the joints' mass matrix."""
     if (motors := chain.transmission) is None:
         return np.zeros((chain.n, chain.n))
     ratios = np.asarray(motors.matrix)

@@ -46,7 +46,7 @@ _SECOND = "inverse_dynamics_derivatives", "forward_dynamics_derivatives", "step"
 
 
 class Wrong(Exception):
-    """What a program got wrong, in words."""
+    """A description of a program's error."""
 
 
 @dataclasses.dataclass

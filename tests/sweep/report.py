@@ -1,4 +1,4 @@
-"""What a sweep found, as a table."""
+"""Results of a sweep as a table."""
 
 from collections import Counter
 from typing import Any

@@ -6,7 +6,7 @@ from data_paths import ROOT
 
 
 def environment() -> dict[str, str]:
-    """That of this process without XLA's flags and settings of the library, and with the tests' modules.
+    """The environment of this process without XLA flags and jaxdyn settings, with the tests' modules on the path.
 
     BLAS keeps the one thread that the tests give it.
     """

@@ -54,7 +54,7 @@ def regressor_entries(
 
 
 def _places(parents: tuple[int, ...]) -> np.ndarray:
-    """Where the regressor's entries go: [j, 10 i + k] the place of parameter k of a link i that joint j carries."""
+    """Positions of the regressor's entries: [j, 10 i + k] is that of parameter k of a link i carried by joint j."""
     pairs = pairs_of(parents)
     rows = pairs.above.T[:, :, None]
     return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)

@@ -62,7 +62,7 @@ def essential_parameters(
         rise: of the weighted residual's root mean square [%].
 
     Raises:
-        IdentificationError: as `estimate_wls`.
+        IdentificationError: as for `estimate_wls`.
 
     Cost: O(b^3) per removed parameter; the samples are read once.
     """

@@ -29,7 +29,7 @@ def estimate_ols(problem: EstimationProblem) -> Estimate:
     Biased if W has errors: noisy velocities and accelerations.
 
     Raises:
-        IdentificationError: as `EstimationProblem.factors`; too few rows, or base parameters that the motion does not
+        IdentificationError: as for `EstimationProblem.factors`; too few rows, or base parameters that the motion does not
             separate.
     """
     return ordinary_least_squares(problem.blocks, problem.base, problem.independence)

@@ -137,7 +137,7 @@ def shortened(
             return values, rows, tried * len(problem.samples)
         share /= 2
     raise IdentificationError(
-        f"{method}: the simulated closed loop is not stable, not even near the values it started from; check the gains, the "
+        f"{method}: the simulated closed loop is unstable, even near its initial values; check the gains, the "
         "reference and the start, or give the loop more substeps"
     )
 

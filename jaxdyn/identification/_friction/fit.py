@@ -326,7 +326,7 @@ def _step(factors, noise, share, size, chosen, shift, damping):
 def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
     """Base parameters of columns with signals appended, each independent of all others.
 
-    For the estimators, on factors that `accumulate(..., signals=...)` made.
+    For estimators on factors from `accumulate(..., signals=...)`.
 
     Args:
         names: one per signal, as from `FrictionModel.names`.

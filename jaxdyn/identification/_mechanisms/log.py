@@ -134,7 +134,7 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
     forces sum_i J_i^T F_i on the right-hand side.
 
     Raises:
-        LogError, ModelError: as `check_mechanism_log` and `preprocess`.
+        LogError, ModelError: as for `check_mechanism_log` and `preprocess`.
     """
     check_mechanism_log(chain, log)
     where = layout(chain)

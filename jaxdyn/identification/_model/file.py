@@ -65,7 +65,7 @@ def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None =
         dtype: floating-point type of the leaves; by default that of the file.
 
     Raises:
-        ModelError: as `load_model`; a friction term of an unknown class (import your subclass of `FrictionTerm` first).
+        ModelError: as for `load_model`; a friction term of an unknown class (import your subclass of `FrictionTerm` first).
     """
     chain, beyond, arrays = read_model(path, dtype)
     try:

@@ -86,7 +86,7 @@ class TorqueModel(eqx.Module, Summary):
 
     @property
     def unfiltered(self) -> "TorqueModel":
-        """The model whose friction is not low-passed in `predict`, like raw torques."""
+        """The model with friction that `predict` does not low-pass, for comparison with raw torques."""
         if self.friction is None or self.friction.cutoff is None:
             return self
         return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=None))

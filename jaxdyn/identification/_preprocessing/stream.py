@@ -33,7 +33,7 @@ def preprocess_stream(
         Gap-free samples, one piece each.
 
     Raises:
-        LogError: as `preprocess`; time that does not increase between chunks; a different number of joints.
+        LogError: as for `preprocess`; time that does not increase between chunks; a different number of joints.
     """
     filters = filters or Filters()
     if filters.delay is not None:

@@ -71,7 +71,7 @@ def accumulate_blocks(
         edges: the blocks of each run as (first sample, stop), if not these.
 
     Raises:
-        IdentificationError: as `accumulate_stream`.
+        IdentificationError: as for `accumulate_stream`.
     """
     found, labels, done = [], [], 0
     edges = block_edges([len(run[0]) for run in runs], count) if edges is None else edges

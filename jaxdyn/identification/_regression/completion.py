@@ -99,7 +99,7 @@ def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     """The chain with physically inconsistent inertias replaced by the nearest consistent ones, and the names of such links.
 
     Raises:
-        IdentificationError: as `with_thickness`.
+        IdentificationError: as for `with_thickness`.
     """
     faults = inertia_faults(dict(zip(chain.link_names, np.asarray(chain.inertia, float), strict=True)))
     wrong = np.array([name in faults for name in chain.link_names])

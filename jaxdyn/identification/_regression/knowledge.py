@@ -1,4 +1,4 @@
-"""What is known of a robot's parameters before its logs are read: from its model, or from the symmetry of its limbs."""
+"""Prior knowledge of a robot's parameters: from its model, or from the symmetry of its limbs."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ SMALLEST = 1e-8  # square of a radius of gyration [m^2]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Which links and drives are identified, and how well the others are known.
+    """The links and drives to identify, and the uncertainty of the others.
 
-    Links and drives that are not identified have the parameters of the model: exactly, so that their torque is taken off the
-    logs', or with a relative standard deviation s. Then they are estimated too, from the logs and the model together, and the
-    model's uncertainty is part of all intervals. For a link, with its pseudo-inertia J and the model's J0,
+    Links and drives that are not identified have the parameters of the model: exactly, so that their torque is subtracted from
+    the logs, or with a relative standard deviation s. In the latter case they are estimated too, from the logs and the model
+    together, and all intervals include the uncertainty of the model. For a link with pseudo-inertia J (J0 in the model),
 
         -log p = |J0^-1/2 (J - J0) J0^-1/2|^2 / (8 s^2),
 
@@ -51,11 +51,11 @@ class Knowledge:
 
     @property
     def is_partial(self) -> bool:
-        """Whether only a part of the robot is identified."""
+        """True if only a part of the robot is identified."""
         return self.links is not None or self.joints is not None
 
     def of(self, chain: Chain, columns: Columns) -> "Known":
-        """The knowledge in numbers, for the columns of a regressor.
+        """The knowledge as arrays, for the columns of a regressor.
 
         Raises:
             IdentificationError: a link or joint that the chain does not have; nothing is left to identify; a deviation that is
@@ -85,7 +85,7 @@ class Knowledge:
         return Known(fixed, np.where(fixed, own, 0.0), np.column_stack([np.concatenate([stated, pairs]), sides]))
 
     def _deviations(self, known: Sequence[str]) -> Mapping[str, float]:
-        """Of every known link and joint."""
+        """Relative standard deviation of every known link and joint."""
         given = self.deviation if isinstance(self.deviation, Mapping) else dict.fromkeys(known, self.deviation)
         for name, s in given.items():
             if name not in known:
@@ -96,7 +96,7 @@ class Knowledge:
         return given
 
     def _pairs(self, chain: Chain, own: Float[np.ndarray, " p"]) -> Float[np.ndarray, "k p"]:
-        """Rows of the mirrored links: zero where one is the image of the other."""
+        """Rows for the mirrored links: zero if one is the image of the other."""
         rows = [np.zeros((0, len(own)))]
         for left, right in self.mirrored:
             _check_deviation(self.mirrored_deviation, "of mirrored links", np.finfo(float).tiny)
@@ -113,12 +113,12 @@ class Knowledge:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Known:
-    """`Knowledge` of p parameters, in numbers.
+    """`Knowledge` of p parameters as arrays.
 
     Attributes:
-        fixed: which parameters are known exactly.
-        values: the values of those, zero elsewhere.
-        rows: [P, y] with P x = y +- 1, standard deviations of independent knowledge.
+        fixed: mask of the parameters known exactly.
+        values: their values, zero elsewhere.
+        rows: [P, y] with P x = y +- 1, independent knowledge in units of its standard deviation.
     """
 
     fixed: Bool[np.ndarray, " p"]
@@ -127,7 +127,7 @@ class Known:
 
     @property
     def directions(self) -> Float[np.ndarray, "r p"]:
-        """Orthonormal rows that span those of P: what is known of, whatever how well."""
+        """Orthonormal rows that span those of P: the known directions, regardless of their uncertainty."""
         p = self.rows[:, :-1]
         if not len(p):
             return p
@@ -136,14 +136,14 @@ class Known:
         return vt[values > 1e-12 * values.max()]
 
     def stated(self, width: int) -> Float[np.ndarray, "k w"] | None:
-        """`rows` for factors of this width, whose further columns come before the torque; None where there are none."""
+        """`rows` for factors of this width, whose further columns precede the torque; None if there are none."""
         if not len(self.rows):
             return None
         further = np.zeros((len(self.rows), width - self.rows.shape[1]))
         return np.hstack([self.rows[:, :-1], further, self.rows[:, -1:]])
 
     def taken_off(self, blocks: BlockFactors) -> BlockFactors:
-        """The factors with the torque of what is known exactly taken off."""
+        """The factors with the torque of the exactly known parameters subtracted."""
         if not self.fixed.any():
             return blocks
         at = np.flatnonzero(self.fixed)
@@ -152,7 +152,7 @@ class Known:
         return dataclasses.replace(blocks, r=r)
 
     def filled_in(self, parameters: Float[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
-        """Parameters, further ones last, with what is known exactly in its place."""
+        """Parameters, further ones last, with the exactly known ones inserted."""
         out, p = np.array(parameters, float), len(self.fixed)
         out[:p] = np.where(self.fixed, self.values, out[:p])
         return out
@@ -186,7 +186,7 @@ def body_rows(name: str, pi: Float[np.ndarray, "10"], s: float) -> Float[np.ndar
 
 
 def _others(kind: str, names: tuple[str, ...], chosen: Sequence[str] | None) -> list[int]:
-    """Positions of the names that are not chosen."""
+    """Indices of the names that are not chosen."""
     chosen = names if chosen is None else tuple(chosen)
     for name in chosen:
         if name not in names:
@@ -203,5 +203,5 @@ def _placed(rows: Float[np.ndarray, "k m"], at: np.ndarray, p: int) -> Float[np.
 def _check_deviation(s: float, whose: str, least: float) -> None:
     if not (np.isfinite(s) and s >= least):
         raise IdentificationError(
-            f"the relative standard deviation {whose} is {s:g}; it is a positive number, such as 0.05"
+            f"the relative standard deviation {whose} is {s:g}; it must be a positive number, such as 0.05"
         )

@@ -57,7 +57,7 @@ def term_of(place: str, said: Mapping[str, Any], joints: Sequence[str]) -> Frict
     """A term from its kind, joints and fields.
 
     Raises:
-        IdentificationError: as `read_terms`.
+        IdentificationError: as for `read_terms`.
     """
     rest = dict(said)
     kind = KINDS.get(rest.pop("kind", ""))

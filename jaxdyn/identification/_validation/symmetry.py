@@ -19,8 +19,8 @@ class Symmetry:
     """Agreement of the limbs of an identification.
 
     Attributes:
-        pairs: of links that were compared.
-        differences: of the combinations that the logs determine, in standard deviations; independent of each other.
+        pairs: compared links.
+        differences: independent differences of the identifiable combinations, in standard deviations.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -28,12 +28,12 @@ class Symmetry:
 
     @property
     def share(self) -> float:
-        """Share within two standard deviations; 0.95 is expected of limbs that are equal."""
+        """Share within two standard deviations; about 0.95 for equal limbs."""
         return float(np.mean(np.abs(self.differences) <= AGREEING))
 
     @property
     def rms(self) -> float:
-        """Root mean square of the differences; 1 is expected of limbs that are equal."""
+        """Root mean square of the differences; about 1 for equal limbs."""
         return float(np.sqrt(np.mean(self.differences**2)))
 
     def __str__(self) -> str:
@@ -45,11 +45,11 @@ class Symmetry:
 
 
 def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | None = None) -> Symmetry:
-    """Whether left and right limbs, identified independently of each other, are mirror images within their intervals.
+    """Test whether left and right limbs, identified independently, are mirror images within their intervals.
 
     Of the differences D pi = pi_right - T pi_left of all pairs, the combinations A D pi that depend on base parameters alone
     are compared with their covariance. Robots are built symmetric: differences well above 1 show intervals that are too narrow,
-    or limbs that are not alike (a battery, cables, wear of one side's gears). Where `Knowledge.mirrored` was given, the
+    or limbs that differ (a battery, cables, wear of one side's gears). Where `Knowledge.mirrored` was given, the
     differences were fitted to be small, and say nothing.
 
     Args:

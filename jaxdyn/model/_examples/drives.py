@@ -127,7 +127,7 @@ def coupled_wrist(
     with the velocity v_c / |r6|. The masses, their distances from the wrist centre, and the motors are our own choice.
 
     Raises:
-        ModelError: as `with_transmission`.
+        ModelError: as for `with_transmission`.
     """
     if len(gear_ratio) != 3:
         raise ModelError(f"{len(gear_ratio)} gear ratios are given for a wrist of 3 joints")

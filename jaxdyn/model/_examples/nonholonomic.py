@@ -16,7 +16,7 @@ from .parts import X, Y, Z, parallel_chain
 
 
 def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
-    """k particles in space, free: q = (x1, y1, z1, x2, ..), gravity along -z (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
+    """k free particles in space: q = (x1, y1, z1, x2, ..), gravity along -z (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
 
     M = diag(m1, m1, m1, m2, ..) and g_z = m_i gravity. Constraints connect them: |r1 - r2|^2 = l^2 for two particles on
     a wire (`FunctionConstraint`), constant x and y for a vertical particle.

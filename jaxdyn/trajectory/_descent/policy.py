@@ -229,7 +229,7 @@ def policy_costs(
     """The cost of each rollout under a policy, for example on unseen robots and starts: the objective of `optimise_policy`.
 
     Raises:
-        TrajectoryError: as `optimise_policy`.
+        TrajectoryError: as for `optimise_policy`.
     """
     return _all_costs(_rollouts(policy, problem, q0, v0, chains, speed_bound))
 

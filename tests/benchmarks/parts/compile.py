@@ -1,4 +1,4 @@
-"""What compilation takes, from Python to a program, for one state and for a batch, and how many equations the jaxpr has."""
+"""Compile time from Python to an executable, for one state and for a batch, and the number of equations of the jaxpr."""
 
 import functools
 import time

@@ -14,7 +14,7 @@ PACKAGES = {"frax": "frax", "mjx": "mujoco-mjx", "adam": "adam-robotics", "brax"
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """How a library computes one quantity.
+    """Computation of one quantity by a library.
 
     Attributes:
         function: f(*arrays) of one state, to be mapped and compiled by JAX.
