@@ -110,6 +110,16 @@ def test_base_parameters_of_a_part(arm):
     assert some.fixed.sum() == 10 and some.fixed[10:20].all() and some.rows.shape == (10, rows.shape[1] + 1)
 
 
+def test_a_motor_belongs_to_the_joint_that_it_moves_alone():
+    """Of the wrist's motors the third moves two joints, so it stays to be identified when one of these is known."""
+    chain = textbook.coupled_wrist()
+    columns = all_columns(chain)
+    known = Knowledge(links=chain.link_names, joints=("joint5",)).of(chain, columns)
+    fixed = {name for name, fixed in zip(columns.names(3), known.fixed, strict=True) if fixed}
+    drives = {f"{name}{joint}" for name in ("Ia", "fv", "fc", "off") for joint in (1, 3)}
+    assert fixed == drives | {"J1", "B1", "Fc1"}
+
+
 def test_directions_that_are_known_count_whatever_their_units():
     """Rows of sizes fifteen decades apart, one of them a multiple of another, and one of zeros."""
     rows = np.array([[1e9, 0, 0, 0, 1], [2.0, 0, 0, 0, 1], [0, 0, 1e-6, 1e-6, 1], [0, 0, 0, 0, 0]])

@@ -246,6 +246,11 @@ def test_the_timing_is_the_optimum_of_the_discrete_problem_and_holds_its_limits(
     assert_allclose(timing.acceleration, np.diff(x) / (2 * step), rtol=1e-9)
     lasts = 2 * step / (timing.speed[1:] + timing.speed[:-1])
     assert_allclose(timing.t, np.append(0, np.cumsum(lasts)), rtol=1e-12)
+    rows = len(b) // (len(x) - 1)
+    for k in (5, 40):  # the speed above which no acceleration is within the limits of the interval
+        part = slice(k * rows, (k + 1) * rows)
+        most = scipy.optimize.linprog([-1, 0], a[part, k : k + 2], b[part], bounds=[(0, None), (None, None)])
+        assert_allclose(timing.speed_limit[k] ** 2, -most.fun, rtol=1e-7)
     # the fastest start from which the end can be reached
     most = float(timing.controllable[0, 1])
     for speed, status in (
