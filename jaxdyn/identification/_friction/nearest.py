@@ -14,6 +14,7 @@ from ...model._chain import Chain, with_leaves
 from .._preprocessing.samples import Samples
 from .._regression.robot import as_float64
 from .fit import FrictionFit
+from .terms import Coulomb
 
 WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # widths of the smooth sign to choose from [rad/s or m/s]
 _LAW = ("friction.viscous", "friction.coulomb", "friction.offset", "friction.stribeck")
@@ -27,12 +28,19 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
 
     Args:
         runs: samples at full rate.
-        width: of the smooth sign [rad/s or m/s]; if None, for each joint the best of the chain's own and 0.005 to 0.1
-            (with extra columns the chain's own, which they may use).
+        width: of the smooth sign [rad/s or m/s]; if None, for each joint the best of the Coulomb term's, the chain's own
+            and 0.005 to 0.1 (with extra columns the chain's own, which they may use).
     """
+    fit = dataclasses.replace(
+        fit, model=dataclasses.replace(fit.model, cutoff=None)
+    )  # the law, not its filtered torques
     friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])
-    tried = () if fit.columns.extra else WIDTHS
-    return with_nearest_friction(fit.chain, np.concatenate([s.qd for s in runs]), friction, tried, width)
+    chain, tried = fit.chain, () if fit.columns.extra else WIDTHS
+    dry = [term for term in fit.model.terms if type(term) is Coulomb and term.joints is None]
+    if dry and tried:
+        own = jnp.broadcast_to(jnp.asarray(dry[0].width, chain.dtype), (chain.n,))
+        chain = dataclasses.replace(chain, friction=dataclasses.replace(chain.friction, coulomb_velocity=own))
+    return with_nearest_friction(chain, np.concatenate([s.qd for s in runs]), friction, tried, width)
 
 
 def with_nearest_friction(

@@ -6,17 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ...errors import JaxdynError, ModelWarning
+from ...identification._friction.model import FrictionModel
+from ...identification._friction.terms import Coulomb, Offset, Viscous
 from ...identification._model.file import load_torque_model
 from ...identification._model.torque_model import TorqueModel
 from ...identification._regression.prediction import Fit, fit_quality
 from ...identification._result import Evaluation, Identification
 from ...io._load import load
+from ...model._chain import Chain
 from .._quality import together
 
 MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
+OF_A_CHAIN = {"Viscous", "Coulomb", "Offset"}  # friction that URDF and MJCF hold
 WORSE = 1.02  # errors within 2 % of the fitted model's count as equal
 
 
@@ -99,7 +104,16 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
         raise JaxdynError(f"it has {chain.n} joints, the identified model {own.n}")
     if chain.topology.parents == own.topology.parents:  # torques do not depend on names: one program for all files
         chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
-    return TorqueModel(chain)
+    return _filtered_alike(chain, result.model)
+
+
+def _filtered_alike(chain: Chain, fitted: TorqueModel) -> TorqueModel:
+    """The chain's torques, with friction low-passed like the measured torques where the fit did so."""
+    f, law = chain.friction, fitted.friction
+    if law is None or law.cutoff is None or np.any(np.asarray(f.stribeck)):
+        return TorqueModel(chain)
+    terms = FrictionModel((Viscous(), Coulomb(width=f.coulomb_velocity), Offset()), law.cutoff)
+    return TorqueModel(chain, terms.for_joints(chain.n), jnp.stack([f.viscous, f.coulomb, f.offset], axis=1))
 
 
 def _errors(result: Identification, model: TorqueModel) -> Fit:
@@ -113,7 +127,7 @@ def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
     model, reasons = result.model, []
     if name == "model.eqx":
         return "numbers are rounded in it"
-    if model.friction is not None:
+    if set(model.terms) - OF_A_CHAIN:
         reasons.append(
             f"the friction model ({', '.join(model.terms)}) is approximated by viscous, Coulomb and constant friction"
         )

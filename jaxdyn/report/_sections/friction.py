@@ -122,6 +122,7 @@ def friction_name(result: Identification) -> str:
     terms = []
     for term in result.friction.model.terms:
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(term).__name__)
+        name = {"Viscous": "viscous", "Offset": "constant"}.get(name, name)
         joints = (
             []
             if term.joints is None or len(term.joints) == n

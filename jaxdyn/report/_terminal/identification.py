@@ -35,11 +35,11 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     units = torque_units(result.chain)
     same = len(set(units)) == 1
-    heading = f"RMS [{units[0]}]" if same else "RMS"
+    heading = f"RMS\n[{units[0]}]" if same else "RMS"
     logged = pooled_raw(result.validation)
     title = "Torque errors by joint" + (", held out: against the torque as logged, and filtered" if logged else "")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    table.add_column("joint")
+    table.add_column("joint", min_width=min(max(map(len, result.rows)), 24))
     found = (("held out", logged), ("filtered" if logged else "held out", unseen), ("fitted", fitted))
     groups = [(name, fit) for name, fit in found if fit]
     for name, fit in groups:
