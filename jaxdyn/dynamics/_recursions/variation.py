@@ -132,12 +132,12 @@ def derivative_entries(
         transposed = scale(2, add(coriolis_turn(unrotate, spread, s), cross(p, s[3:])))
         turned = add(carried_wrench(inertia, second), coriolis_wrench(spread, p, turning))
         moved = add(scale(2, carried_wrench(inertia, first)), coriolis_wrench(spread, p, s))
-        return composite, (carried, transposed, turned, moved, wrench)
+        return composite, (carried, transposed, turned, moved, wrench), (*inertia, *spread, *p, *wrench)
 
     own = (motion.inertia, motion.spread, motion.momentum, motion.wrench)
     nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), own)
     inputs = (own, (s, first, turning, second))
-    momenta, transposed, turned, by_velocity, wrench = inward(chain, q, gather, nothing, inputs)
+    momenta, transposed, turned, by_velocity, wrench = inward(chain, q, gather, nothing, inputs, shared=28)
     by_position = add(turned, wrench_bracket(s, tuple(x[base] for x in wrench) if joints else wrench))
 
     def entries(of_carrier, of_carried, same):
@@ -227,7 +227,7 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
         half = 0.5 * (xx + yy + zz)
         second_moment = sym_to_mat((half - xx, -xy, half - yy, -xz, -yz, half - zz))
         spread = tuple(x + u[k // 3] * h[k % 3] for k, x in enumerate(skew_times(w, second_moment)))
-        shared = (*angular, *linear, *moment, *force)
+        shared = (*inertia, *angular, *linear, *moment, *force)
         return ((r, p), twist, spatial), Motion(s, v, a, inertia, spread, linear, wrench), shared
 
     (zero,) = zeros(1, (q, qd, qdd, gravity), (chain.inertia,))
@@ -235,7 +235,7 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
     # gravity is given in the base's axes
     falling = tuple(zero - x for x in rotate(pose[0], unstack(gravity)))
     start = (pose, (zero,) * 6, (zero, zero, zero, *falling))
-    return outward(chain, q, out, start, (qd, qdd, wrench_columns(wrenches)), shared=12)
+    return outward(chain, q, out, start, (qd, qdd, wrench_columns(wrenches)), shared=22)
 
 
 def twist_bracket(x, y):
