@@ -1,4 +1,4 @@
-# What .ci/run and .ci/nightly share: a copy of the checkout, fresh virtual environments, stages. Sourced by both.
+# Shared by .ci/run and .ci/nightly: a copy of the checkout, fresh virtual environments, stages.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -14,7 +14,7 @@ if [ -z "${JAXDYN_DATA:-}" ] && [ -d "$root/../shared/data" ]; then
     export JAXDYN_DATA=$root/../shared/data
 fi
 
-stage() { # title, command...: runs it, says how long it took, stops at the first that fails
+stage() { # title, command...: run it, print its duration, stop if it fails
     local title=$1 start=$SECONDS code=0
     shift
     printf '\n== %s\n' "$title"
@@ -26,7 +26,7 @@ stage() { # title, command...: runs it, says how long it took, stops at the firs
     printf '== %s: ok, %d s\n' "$title" $((SECONDS - start))
 }
 
-copy() { # what the next commit could hold, without what git ignores
+copy() { # all files that git does not ignore
     mkdir "$work/jaxdyn"
     if git -C "$root" rev-parse --git-dir >/dev/null 2>&1; then
         git -C "$root" ls-files -z --cached --others --exclude-standard --deduplicate >"$work/files"
@@ -36,7 +36,7 @@ copy() { # what the next commit could hold, without what git ignores
     tar -C "$root" --null --ignore-failed-read --files-from="$work/files" -cf - 2>/dev/null | tar -C "$work/jaxdyn" -xf -
 }
 
-within() { # name of a virtual environment, command...: runs it in the copy
+within() { # name of a virtual environment, command...: run it in the copy
     local venv=$work/$1
     shift
     [ -d "$venv" ] || "${PYTHON:-python3}" -m venv "$venv"

@@ -126,9 +126,7 @@ for name, colour in (("nominal", "C3"), ("identified", "C0"), ("true", "0.5")):
     _, off = runs[name]
     style = "--" if name == "true" else "-"
     axes["error"].semilogy(times, 1e3 * np.maximum(off, 1e-7), c=colour, ls=style, label=name)
-axes["error"].set(
-    xlabel="time [s]", ylabel="deviation of the tool from its plan [mm]", xlim=(0, times[-1]), ylim=(1e-3, None)
-)
+axes["error"].set(xlabel="time [s]", ylabel="tool error [mm]", xlim=(0, times[-1]), ylim=(1e-3, None))
 axes["error"].axvline(duration, c="0.5", ls=":", lw=1)
 axes["error"].legend(title="model", fontsize="small", title_fontsize="small")
 figure.savefig("payload_motion.png", dpi=80)

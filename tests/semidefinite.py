@@ -48,7 +48,7 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
             left, right = (scale[:, None] * rows) @ x, scale * sides
             conditions.append(left >= right if least else left == right)
     program = cp.Problem(cp.Minimize(sum(terms) / size), conditions)
-    with warnings.catch_warnings():  # an inaccurate solution is told by `converged`
+    with warnings.catch_warnings():  # `converged` reports an inaccurate solution
         warnings.simplefilter("ignore")
         program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
     if program.status not in ("optimal", "optimal_inaccurate"):

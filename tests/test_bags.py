@@ -268,7 +268,7 @@ def planned(first, last):
 
 @pytest.mark.parametrize("stamped", [True, False])
 def test_joint_trajectories_point_by_point(stamped, tmp_path):
-    """A plan of all samples is replaced by another, from sample 40 on, which goes on backwards for two points."""
+    """A plan of all samples is replaced by another, from sample 40 on, which runs backwards for two points."""
     sent = [(0, planned(0, N)), (40, planned(40, N))]
     sent[0][1][45] = (sent[0][1][45][0], Q[45] + 9.0, QD[45], TAU[45])  # of the part that is replaced
     at = [START + round(1e9 * T[first]) for first, _ in sent]

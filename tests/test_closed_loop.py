@@ -88,7 +88,7 @@ def test_sensitivities_of_one_state_are_those_of_differences():
     step = 1e-6
     moved = [both(*(x + s * step * d for x, d in zip(point, directions, strict=True)), directions)[0] for s in (1, -1)]
     np.testing.assert_allclose(by_torque, (moved[0] - moved[1]) / (2 * step), rtol=1e-6, atol=1e-6)
-    # along torques that change as those of the motion do, the motion changes as it was told to
+    # torques that change as those of the motion do change the motion as prescribed
     np.testing.assert_allclose(by_motion, directions[3], rtol=1e-8, atol=1e-8)
     np.testing.assert_array_equal(parameters_of(arm, columns)[:-3], prior_parameters(arm, columns)[:-3])
 

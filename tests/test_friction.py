@@ -226,7 +226,7 @@ def test_widths_and_torques_of_a_slipping_drive_are_found(slipping):
     fit = fit_friction(chain, runs[:2], start, base=base)
     assert fit.names[base.size :] == truth.names(2)
     deviation = np.sqrt(np.diag(fit.covariance))[base.size :]
-    # widths of both terms are the same here, which tells them apart less well than their product
+    # both terms have the same width here, so their product is better determined than each
     np.testing.assert_allclose(fit.nonlinear[:, 0], [4e-4, 8e-4], rtol=0.1)
     assert np.all(np.abs(fit.values[base.size :] - values) < np.maximum(6 * deviation, 0.02))
     np.testing.assert_allclose(fit.noise, 0.02, rtol=0.1)

@@ -73,7 +73,7 @@ def test_columns_of_a_mechanism_give_its_torque():
 
 @pytest.mark.ci
 def test_factors_of_a_mechanism_keep_every_inner_product():
-    """Few samples and many go through different programs; both against rows one by one."""
+    """Few and many samples use different programs; both are compared with single rows."""
     chain = random_mechanism(4)
     columns, generator = all_columns(chain), np.random.default_rng(0)
     count = 700

@@ -1,4 +1,4 @@
-"""The mutation check itself, on a package of a few lines: what it changes, and that it tells what tests notice."""
+"""The mutation check itself, on a package of a few lines: its changes, and that it reports what tests notice."""
 
 import json
 

@@ -177,7 +177,7 @@ def hosts():
 
 
 def test_processes_that_fail_or_hang_are_ended(tmp_path, monkeypatch):
-    """One process that fails ends the others, one that hangs is ended in time, and what they said is told."""
+    """A failing process ends the others, a hanging one is ended in time, and their output is reported."""
     module = hosts()
     script = tmp_path / "child.py"
     monkeypatch.setattr(module, "__file__", str(script))

@@ -455,7 +455,7 @@ def test_bodies_of_which_something_is_known():
 
 
 def test_the_weighted_fit_in_numbers(arm, annotations_unchecked):
-    """Log of the variances that a fit with weights by joint leaves, and deviations of what the motion hardly tells."""
+    """Log of the variances that a fit with weights by joint leaves, and standard deviations of poorly excited parameters."""
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(3, 50, 8))
     rows[:, :, 3] *= 1e-3

@@ -95,7 +95,7 @@ def test_the_gain_found_is_that_of_the_riccati_equation(tmp_path):
     assert_allclose(found.costs, 0.5 * np.einsum("ki,ij,kj->k", x, P, x), rtol=1e-9)
     assert found.finite and found.updates == 400 and found.history["gradient"][-1] < 1e-3
 
-    # interrupted and gone on with: the same to the last bit
+    # interrupted and resumed: bit-identical
     chains, file, told = heavy(jnp.linspace(1.0, 3.0, 4)), tmp_path / "progress.bin", []
     arguments = (start, REGULATOR, Q0, V0, chains)
     whole = jaxdyn.trajectory.optimise_policy(*arguments, updates=6, **OPTIONS)
@@ -161,7 +161,7 @@ def test_progress_that_was_changed_is_refused(tmp_path):
     line, _, numbers = path.read_bytes().partition(b"\n")
     header = json.loads(line)
     assert read_progress(path, carry)[1:] == ({"cost": [2.0, 1.0]}, 0)
-    first = {**header, "version": 1, "sha256": hashlib.sha256(numbers).hexdigest()}  # which has no word for the rest
+    first = {**header, "version": 1, "sha256": hashlib.sha256(numbers).hexdigest()}  # which does not cover the rest
     path.write_bytes(json.dumps(first).encode() + b"\n" + numbers)
     assert read_progress(path, carry)[1:] == ({"cost": [2.0, 1.0]}, 0)
     changes = ({"history": {"cost": [0.0, 1.0]}}, {"lost": 7}, {"version": 1}, {"version": 3}, {"sha256": None})

@@ -1,4 +1,4 @@
-"""Bases and joints that move as told: against pendulums by hand, the recursion written out, and each other."""
+"""Bases and joints with prescribed motion: against pendulums by hand, the recursion written out, and each other."""
 
 import dataclasses
 
@@ -52,7 +52,7 @@ def test_torques_are_the_recursions():
 
 @pytest.mark.ci
 def test_a_base_at_rest_and_one_that_floats():
-    """At rest nothing changes; a robot with a free joint, told to move as the base does, needs the same torques."""
+    """At rest nothing changes; a robot whose free joint has the motion of the base needs the same torques."""
     chain = textbook.biped(floating=True)
     q, v, a = mechanism_state(chain, 1)
     legs = textbook.biped(floating=True)

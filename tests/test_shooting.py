@@ -741,7 +741,7 @@ def test_damping_and_second_derivatives_follow_the_step_lengths():
     assert after(0.0, damping=0.0, growth=3.0)[0] == [0.01, 9.0, 0.0625]
     assert after(1.0, share=1.0, tried=0.25)[0][2] == 0.25  # another was tried than the one asked for
     assert after(1.0, share=0.75, tried=0.75)[0][2] == 1.0 and after(0.0, share=1 / 64, tried=1 / 64)[0][2] == 1 / 64
-    # before the policy minds the limits only a step that is long, near, or none changes that, and damping rests
+    # until the policy respects the limits, only a long, near or null step changes that, and damping stays
     assert after(0.6, boxed=False) == ([0.9, 1.0, 0.5], False)
     assert [after(x, boxed=False)[1] for x in (1.0, 0.0)] == [True, True] and after(0.6, near=True, boxed=False)[1]
 

@@ -265,7 +265,7 @@ def test_a_panda_on_a_spring_comes_to_rest(panda):
 
 @pytest.mark.ci
 def test_singular_tasks_are_damped_and_say_so():
-    """A planar arm cannot move out of its plane, nor along itself when stretched: torques stay small, the status tells."""
+    """A planar arm cannot move out of its plane, nor along itself when stretched: torques stay small; the status says so."""
     arm = jaxdyn.textbook.pendulum(3)
 
     @once

@@ -91,7 +91,7 @@ SIMULATED = {
         "fair|poor",
         "fair|good",
         "poor",
-        "motion of a few degrees predicts more of the same, but tells neither gravity elsewhere nor inertia",
+        "motion of a few degrees predicts more of the same, but determines neither gravity elsewhere nor inertia",
         {"span": 0.05, "validate": 0.3},
     ),
     "another robot": Case(

@@ -1,6 +1,6 @@
 """Trajectory optimisation by shooting: a Panda's reach in joint space, 100 knots, Euler steps, beside crocoddyl's BoxFDDP.
 
-    python -m tests.benchmarks.shooting                 # on the CPU, beside crocoddyl where it is installed
+    python -m tests.benchmarks.shooting                 # on the CPU, and crocoddyl if installed
     python -m tests.benchmarks.shooting --gpu           # throughput on JAX's default device, float32
 
 Both solve the same discretised problem from the same start, in turns in one process; crocoddyl runs on one thread, and of the

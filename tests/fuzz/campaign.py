@@ -1,4 +1,4 @@
-"""Inputs in worker processes: one that dies or takes too long is named, and another one goes on."""
+"""Inputs in worker processes: a worker that dies or takes too long is reported and replaced."""
 
 import dataclasses
 import json
@@ -123,7 +123,7 @@ def run(
     keep: Path,
     told: Callable[[Result], None],
 ) -> None:
-    """Read all inputs, as long as time allows; every result is told as it comes, what is kept of a defect with it."""
+    """Read all inputs, as long as time allows; results are reported as they arrive, with the files kept of a defect."""
     end = time.monotonic() + 60 * minutes
     workers = [Worker(folder, 0)]
     try:
@@ -195,7 +195,7 @@ def _renew(worker: Worker, selector: selectors.BaseSelector) -> None:
 
 
 def kept_where_it_fails(result: Result, worker: Worker, keep: Path) -> Result:
-    """With a copy of the input, and the command that reads it again, where it is a defect."""
+    """Keep a copy of the input, and the command that reads it again, if it is a defect."""
     if result.status not in DEFECTS or result.status == UNMADE or result.input.folder:
         return result
     to = keep / result.input.key.replace(":", "-")
