@@ -124,7 +124,9 @@ def main() -> None:
     battery = jaxdyn.spatial.inertia.inertial_parameters_from_com(
         jnp.array(4.0), jnp.array([-0.12, 0.0, 0.2]), 0.02 * jnp.eye(3)
     )
-    scale = 1 + 0.2 * np.random.default_rng(0).uniform(-1, 1, (design.n, 1))
+    rng, off = np.random.default_rng(0), {}  # left and right limbs are alike
+    kinds = [name.removeprefix("left_").removeprefix("right_") for name in design.link_names]
+    scale = np.array([[off.setdefault(kind, rng.uniform(0.8, 1.2))] for kind in kinds])
     robot = jaxdyn.with_inertial_parameters(
         design, (design.inertia * scale).at[design.link_names.index("torso")].add(battery)
     )
