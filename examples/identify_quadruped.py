@@ -67,56 +67,63 @@ def quadruped(trunk, trunk_com, hip, thigh, shin):
 robot = quadruped(6.9, (0.015, 0.0, -0.01), 0.6, 0.75, 0.19)  # with its battery
 model = quadruped(5.0, (0.0, 0.0, 0.0), 0.5, 0.9, 0.25)
 feet = [f"{leg}_foot" for leg in LEGS]
+hips = jnp.array([HIPS[leg] for leg in LEGS])
+ground = hips * jnp.array([1.0, 1.0 + OFFSET / 0.05, 0.0])  # where the feet stand
 bump = lambda x, width: jnp.where(jnp.abs(x) < width / 2, jnp.cos(jnp.pi * x / width) ** 4, 0.0)
 step = lambda x: jnp.clip(x, 0, 1) ** 3 * (10 - 15 * jnp.clip(x, 0, 1) + 6 * jnp.clip(x, 0, 1) ** 2)
 late = lambda t: jnp.stack([(t / PERIOD - k / 4) % 1.0 - 0.5 for k in range(4)])  # 0 in the middle of a foot's swing
 
 
-def configuration(t):
-    """The trunk leans away from the foot that swings, and sways; the legs follow by inverse kinematics."""
-    phase, at = late(t), jnp.array([HIPS[leg] for leg in LEGS])
-    ground = at * jnp.array([1.0, 1.0 + OFFSET / 0.05, 0.0])
+def pose(t):
+    """Place and rotation of the trunk, which leans away from the foot that swings, and the legs' angles in closed form."""
+    phase = late(t)
     lean = -0.45 * jnp.sum(bump(phase, 0.42)[:, None] * ground, axis=0)
     sway = jnp.sin(2 * jnp.pi * t * jnp.array([0.31, 0.53, 0.41, 0.67, 0.37, 0.59]) + jnp.arange(6.0))
     point = lean + jnp.array([0, 0, HEIGHT]) + jnp.array([0.01, 0.01, 0.02]) * sway[:3]
-    turn = rotation_exp(jnp.array([0.12, 0.12, 0.12]) * sway[3:])
+    turn = rotation_exp(0.12 * sway[3:])
     targets = ground + 0.06 * bump(phase, AIR)[:, None] * jnp.array([0, 0, 1.0])
-    joints = []
-    for k, (_, y) in enumerate(LEGS.values()):
-        d = turn.T @ (targets[k] - point) - at[k]
-        down = jnp.sqrt(d[1] ** 2 + d[2] ** 2 - OFFSET**2)
-        knee = -2 * jnp.arccos(jnp.hypot(d[0], down) / (2 * BONE))
-        joints += [
-            jnp.arctan2(d[1], -d[2]) - jnp.arctan2(y * OFFSET, down),
-            jnp.arctan2(-d[0], down) - knee / 2,
-            knee,
-        ]
-    return jnp.concatenate([point, rotation_to_quaternion(turn), jnp.stack(joints)])
+    d = (targets - point) @ turn - hips
+    down = jnp.sqrt(d[:, 1] ** 2 + d[:, 2] ** 2 - OFFSET**2)
+    knee = -2 * jnp.arccos(jnp.hypot(d[:, 0], down) / (2 * BONE))
+    roll = jnp.arctan2(d[:, 1], -d[:, 2]) - jnp.arctan2(jnp.sign(hips[:, 1]) * OFFSET, down)
+    angles = jnp.stack([roll, jnp.arctan2(-d[:, 0], down) - knee / 2, knee], axis=1)
+    return point, turn, angles.reshape(-1)
 
 
 def velocity(t):
-    return jax.jvp(lambda s: jaxdyn.difference(robot, configuration(t), configuration(s)), (t,), (1.0,))[1]
+    """The trunk's twist, in its own axes, and the joints' rates."""
+    (_, turn, _), (speed, turning, rates) = jax.jvp(pose, (t,), (1.0,))
+    w = turn.T @ turning
+    return jnp.concatenate([jnp.stack([w[2, 1], w[0, 2], w[1, 0]]), turn.T @ speed, rates])
 
 
 @jax.jit
 @jax.vmap
-def sampled(t):
-    """Configuration, torques, forces at the feet and what an IMU in the trunk measures."""
-    q, (v, a) = configuration(t), jax.jvp(velocity, (t,), (1.0,))
-    needed = jaxdyn.inverse_dynamics(robot, q, v, a) + jaxdyn.friction_force(robot, v)
+def moved(t):
+    """Configuration, velocity, acceleration, and what an IMU in the trunk measures."""
+    (point, turn, angles), (v, a) = pose(t), jax.jvp(velocity, (t,), (1.0,))
+    felt = jnp.concatenate([v[:3], a[3:6] + jnp.cross(v[:3], v[3:6]) - turn.T @ robot.gravity])
+    return jnp.concatenate([point, rotation_to_quaternion(turn), angles]), v, a, felt
+
+
+@jax.jit
+@jax.vmap
+def loaded(t, q, v, needed):
+    """Torques and forces at the feet that give the generalised forces needed."""
     columns = jnp.concatenate([jaxdyn.jacobian(robot, q, foot)[3:] for foot in feet]).T
     weight = jnp.repeat(step((jnp.abs(late(t)) - AIR / 2) / 0.06), 3)  # 0 in the air; a foot is loaded within 0.18 s
     base = columns[:6] * weight
-    forces = weight * (
-        base.T @ jnp.linalg.solve(base @ columns[:6].T, needed[:6])
-    )  # the least ones that carry the trunk
-    turn = jaxdyn.forward_kinematics(robot, q)[5, :3, :3]
-    felt = jnp.concatenate([v[:3], a[3:6] + jnp.cross(v[:3], v[3:6]) - turn.T @ robot.gravity])
-    return q, (needed - columns @ forces).at[:6].set(0.0), forces.reshape(4, 3), felt
+    forces = weight * (columns[:6].T @ jnp.linalg.solve(base @ columns[:6].T, needed[:6]))  # the least that carry it
+    torques = needed - columns @ forces + jaxdyn.friction_force(robot, v)
+    return torques.at[:6].set(0.0), forces.reshape(4, 3)
 
 
 t, rng = np.arange(round(SECONDS * RATE)) / RATE, np.random.default_rng(0)
-q, tau, forces, imu = (np.asarray(x) for x in sampled(t))
+q, v, a, imu = moved(t)
+tau, forces = (
+    np.asarray(x) for x in loaded(t, q, v, jax.jit(jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0)))(robot, q, v, a))
+)
+q, imu = np.asarray(q), np.asarray(imu)
 noisy = lambda x, size: x + size * rng.normal(size=x.shape)
 sensors = {foot: np.hstack([np.zeros((len(t), 3)), noisy(forces[:, k], 0.5)]) for k, foot in enumerate(feet)}
 felt = np.hstack([noisy(imu[:, :3], 1e-3), noisy(imu[:, 3:], 0.02)])
