@@ -177,8 +177,8 @@ def draw(design: jaxdyn.Chain, log: MechanismLog, found: jaxdyn.Identification, 
     for name, off in errors.items():
         two.hist(off, np.linspace(-4, 4, 25), density=True, histtype="step", label=name)
     two.plot(x, np.exp(-x * x / 2) / np.sqrt(2 * np.pi), color="black", lw=0.8, label="normal distribution")
-    two.set(xlabel="error of a base parameter [sd]", ylabel="density", ylim=(0, 0.75))
-    two.legend(fontsize=7)
+    two.set(xlabel="error of a base parameter [sd]", ylabel="density", xlim=(-4, 7.5))
+    two.legend(fontsize=7, loc="upper right")
     seen, upwards = found.validation[0], found.rows.index("floating_base_vz")
     some = slice(0, int(6 / np.diff(seen.samples.t[:2])[0]))
     three.plot(seen.samples.t[some], seen.samples.tau[some, upwards], color="grey", lw=2.5, label="measured")

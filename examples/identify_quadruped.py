@@ -157,7 +157,7 @@ for k, (label, chain, style) in enumerate(
 ):
     values = [*sums(chain), float(jaxdyn.total_mass(chain))]
     right.bar(np.arange(5) + 0.27 * (k - 1), values, 0.25, label=label, **style)
-right.set(xticks=range(5), ylabel="mass [kg]", title="masses; torques determine only some sums")
+right.set(xticks=range(5), ylabel="mass [kg]", title="masses")
 right.set_xticklabels(names, fontsize=8)
 right.legend()
 figure.savefig("identify_quadruped.png", dpi=120)
