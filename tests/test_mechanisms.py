@@ -437,7 +437,7 @@ def test_wrong_mechanisms_are_refused():
     )
     free = make(quaternion_joints=[(0, 6)])
     cases = [
-        ("give the first link and 3", lambda: make(quaternion_joints=[(0, 4)])),
+        ("give first link and size", lambda: make(quaternion_joints=[(0, 4)])),
         ("wrong screws", lambda: make(quaternion_joints=[(3, 3)])),
         (
             "wrong placements",

@@ -159,7 +159,7 @@ def inertia(chain: jaxdyn.Chain, link: int, *pi: float) -> jaxdyn.Chain:
         (lambda: jaxdyn.make_chain(topology=Topology.serial(1, link_names=["world"]), **single()), "called 'world'"),
         (
             lambda: jaxdyn.make_chain(topology=Topology.serial(1, link_names=["\x00"]), **single()),
-            "cannot be written in XML",
+            "cannot be written as XML",
         ),
         (
             lambda: jaxdyn.model.with_leaves(jaxdyn.make_chain(**single()), {"friction.viscous": jnp.array([-1.0])}),

@@ -90,10 +90,10 @@ def test_the_torque_held_before_the_start_balances_gravity_springs_and_offsets()
 
 
 def test_a_reference_of_another_shape_is_refused_by_name():
-    problem = a_problem()
-    wrong = eqx.tree_at(lambda p: p.terminal[0].target, problem, jnp.zeros((STEPS, 2)))
+    zero = jnp.zeros(2)
+    knot = jaxdyn.trajectory.Knot(jnp.asarray(2), 0.1, zero, zero, zero, zero, jnp.asarray(DT))
     with pytest.raises(jaxdyn.TrajectoryError, match=r"PointCost: target has shape \(4, 2\), .* \(3,\)"):
-        jaxdyn.trajectory.total_cost(wrong, jaxdyn.trajectory.stationary_guess(problem))
+        jaxdyn.trajectory.PointCost(jnp.zeros((STEPS, 2))).residual(ROBOT, knot)
 
 
 def test_a_problem_is_a_pytree_to_differentiate_and_batch():

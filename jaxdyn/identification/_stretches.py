@@ -118,10 +118,10 @@ def prepared(
 
 
 def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.ndarray, "N n"]:
-    """Raw torques at samples of a log: interpolated linearly, `delay` later.
+    """Raw torques of a log, interpolated linearly at the sample times plus `delay`.
 
     Args:
-        delay: delay of the torques after the positions, one or one per joint [s]; None: no delay.
+        delay: delay of the torques relative to the positions, one value or one per joint [s]; None: no delay.
     """
     late = np.broadcast_to(0.0 if delay is None else np.asarray(delay, float), log.n)
     return np.stack([np.interp(samples.t + d, log.t, tau) for d, tau in zip(late, log.tau.T, strict=True)], axis=1)

@@ -93,7 +93,7 @@ def check_coordinates(chain: Chain) -> None:
     rotation, translation = np.asarray(chain.rotation), np.asarray(chain.translation)
     for link, size in topology.quaternion_joints:
         if size not in (3, 6) or not 0 <= link <= n - size:
-            raise ModelError(f"quaternion joint ({link}, {size}): give the first link and 3 (spherical) or 6 (free)")
+            raise ModelError(f"quaternion joint ({link}, {size}): give first link and size, 3 (spherical) or 6 (free)")
         name, rest = topology.joint_names[link], slice(link + 1, link + size)
         for what, x, wanted in (
             ("screws", screw[link : link + size], unit[:size]),

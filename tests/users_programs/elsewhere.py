@@ -142,7 +142,7 @@ NOT_OF_ARRAYS = {
         "PolicyOptimisation PolicySettings PoseMotion PriorScales Projection "
         "ProportionalDerivativeLaw Provenance QRFactors RecursiveState ReducedDynamics Residuals Resimulation "
         "Samples Scene Sliding Solution SourceFunction SplitHalf Spring Springs Status Symmetry TaskSpace TaskStatus "
-        "TaskTorque TermChoice Terms Topology TorqueModel Trajectory "
+        "TaskTorque TermChoice Terms Topology TorqueModel TotalMass Trajectory "
         "TrajectorySamples Transmission Trial UseVerdict VelocityProducts Verdict VerdictCheck"
     ).split(),
 }

@@ -163,13 +163,13 @@ class TorqueModel(eqx.Module, Summary):
         return jax.lax.fori_loop(0, steps, improved, jnp.zeros_like(qd)), memory
 
     def predict(self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, "M n"]:
-        """Torques of samples [N m or N] in double precision; memory starts relaxed in each piece.
+        """Predicted torques at the samples [N m or N], in double precision; each piece starts with relaxed memory.
 
-        Friction is low-passed like the samples' torques if it was in the fit (`FrictionModel.cutoff`).
+        Friction is low-pass filtered like the samples' torques if the fit did so (`FrictionModel.cutoff`).
 
         Args:
             samples: samples, at the log's rate (`preprocess` with stride 1) if `needs_full_rate`.
-            rows: samples to return, by default all; memory and low-pass use all.
+            rows: samples to predict, by default all; memory and the low-pass filter always use all samples.
 
         Cost: one inverse dynamics per row, or per sample if friction depends on the load.
         """

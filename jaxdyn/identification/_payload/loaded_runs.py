@@ -149,10 +149,10 @@ def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray
 def accumulate_runs(
     model: Model, runs: Sequence[tuple[Samples, bool]], previous: Solution | None, blocks: int = BLOCKS
 ) -> Factors:
-    """Accumulate all runs, each cut into the same number of blocks; the load on friction is that of the previous solution.
+    """Accumulate all runs, each cut into the same number of blocks; friction uses the previous solution's load.
 
     Args:
-        runs: samples, and True for those with the payload.
+        runs: pairs of samples and whether they carry the payload.
     """
     chain, terms = model.chain, model.friction
     given = Columns(("armature", *(term for term in terms if term != "load")))

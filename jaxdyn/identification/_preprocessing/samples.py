@@ -290,11 +290,11 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Rows (q, tau, logged qd) of a piece without stale ones, on a uniform grid, filtered and differentiated.
+    """Rows (q, tau, logged qd) of a piece, stale rows dropped, on a uniform grid, filtered and differentiated.
 
     Args:
         n: number of joints.
-        origin: a time of the grid; by default the first row's [s].
+        origin: a time on the grid [s]; by default the first row's.
     """
     stale = stale_rows(t, values, setting.gap)
     close = np.concatenate([[False], np.diff(t) < 0.25 * setting.step]) & ~stale

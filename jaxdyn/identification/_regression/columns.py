@@ -63,7 +63,7 @@ class Columns:
     """All columns of an identification: ten per link, the drive terms of every joint, and extra ones.
 
     Attributes:
-        drive_terms: the identified ones of armature, viscous, coulomb, offset.
+        drive_terms: which of armature, viscous, coulomb and offset to identify.
         extra: further columns.
     """
 

@@ -232,7 +232,7 @@ def check_log(
         position_limits: lower and upper limit of each joint; infinite if there is none.
         velocity_limit: largest |qd| of each joint.
         joint_names: joint names for messages.
-        units_checked: accept the numbers as SI and radians even if they do not look like it (joints of many turns).
+        units_checked: accept the numbers as SI and radians even if they do not look like it (multi-turn joints).
         allow_still: note a joint that does not move instead of refusing it; its own parameters remain unidentified.
 
     Raises:
@@ -260,7 +260,7 @@ def check_log(
             if reason:
                 raise LogError(
                     f"{log.source}: {name} looks like degrees (or millimetres), not radians (metres): {reason}",
-                    "Convert the log, or give {units_checked} where the numbers are right (a joint of many turns)",
+                    "Convert the log, or give {units_checked} if the numbers are right (a multi-turn joint)",
                     units_checked="True",
                 )
     notes = list(log.notes)

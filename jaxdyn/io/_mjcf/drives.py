@@ -11,8 +11,8 @@ from .tree import Link
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     """The leaves of a chain that belong to its joints, by name.
 
-    Actuators add armature and damping times the square of their gear, and define the effort limit: from the control and
-    force ranges times the gear, summed over a joint's actuators, and at most the joint's own range. A motor without a
+    Actuators add armature and damping times the square of their gear, and set the effort limit: the control and
+    force ranges times the gear, summed over a joint's actuators, capped by the joint's own range. A motor without a
     range makes the effort unlimited.
     """
     joints, dofs = np.array([link.joint for link in links]), np.array([link.dof for link in links])

@@ -115,7 +115,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
     try:
         ET.fromstring(text)
     except ET.ParseError as error:
-        raise ModelError(f"a name of the chain cannot be written in XML: {error}") from None
+        raise ModelError(f"a name in the chain cannot be written as XML: {error}") from None
     return text
 
 
@@ -144,7 +144,7 @@ def _check(chain: Chain) -> None:
     if chain.coupling is not None:
         raise ModelError(
             "the chain's joints follow others (mimic joints or another coupling), for which MuJoCo has soft constraints only; "
-            "lock these joints, or keep the model as it is with save_model"
+            "lock these joints, or save the model as it is with save_model"
         )
     for joint, screw in zip(chain.joint_names, np.asarray(chain.screw, float), strict=True):
         pitch = screw[:3] @ screw[3:]
@@ -155,7 +155,7 @@ def _check(chain: Chain) -> None:
     for link, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
         if not np.all(np.isfinite(pi)):
             raise ModelError(f"link {link!r}: its inertia {pi.tolist()} is not finite; MJCF cannot hold it")
-    check_consistent(chain, "keep the model as it is with save_model: MuJoCo takes no such body")
+    check_consistent(chain, "save the model as it is with save_model: MuJoCo takes no such body")
 
 
 def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -167,7 +167,7 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
         motor = int(np.argmax((ratios != 0).sum(axis=1) > 1))
         driven = ", ".join(chain.joint_names[j] for j in np.flatnonzero(ratios[motor]))
         raise ModelError(
-            f"motor {motor + 1} of the transmission drives {driven} together, which an MJCF joint cannot hold; keep the model "
+            f"motor {motor + 1} of the transmission drives {driven} together, which MJCF cannot represent; save the model "
             "with save_model"
         )
     motors = {

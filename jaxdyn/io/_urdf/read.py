@@ -87,7 +87,7 @@ def chain_of(
     parts = arrange(robot, **options)
     layout = parts.layout
     remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_dropped_mass(robot, layout)]
-    fixed = [name for name in options.get("lock") or () if robot.joints[name].kind == "fixed"]
+    fixed = [name for name in options.get("lock") or () if name in robot.joints and robot.joints[name].kind == "fixed"]
     remarks += [f"the lock of joint {name!r} is ignored, since the file fixes it" for name in fixed]
     if not allow_nonphysical and (still := massless_motion(parts)):
         remarks.append(

@@ -60,7 +60,7 @@ def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[
         raise TrajectoryError(f"{name}: this file was damaged, or written by another version; remove it to start anew")
     if leaves != _shapes(like):
         raise TrajectoryError(
-            f"{name}: this is the progress of another policy or optimiser; give another file=, or remove this one"
+            f"{name}: it holds the progress of another policy or optimiser; give another file=, or remove this one"
         )
     body = io.BytesIO(content)
     arrays = [jnp.asarray(np.load(body, allow_pickle=False)) for _ in leaves]
