@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
@@ -11,12 +12,15 @@ import jaxdyn
 from helpers import random_inertia, random_rotation
 from jaxdyn import textbook
 from jaxdyn.identification import (
+    ExcitationSearch,
     Filters,
+    FourierSeries,
     base_parameters,
     diagnose,
     estimate_wls,
     estimation_problem,
     motion_limits,
+    optimal_excitation,
     preprocess,
     prior_parameters,
 )
@@ -121,6 +125,20 @@ def test_limits_of_coordinates_are_those_of_all_their_joints():
     limits = motion_limits(gripper())
     np.testing.assert_allclose(limits.lower, [-1, -1, -1, 0])
     np.testing.assert_allclose(limits.upper, [1, 1, 1, 0.04])
+
+
+@pytest.mark.ci
+def test_a_motion_is_designed_within_the_torques_of_coordinates():
+    """The finger that follows another counts in the torque of their coordinate."""
+    chain = gripper()
+    limits = motion_limits(chain, torque=np.array([60.0, 60.0, 30.0, 20.0]))
+    design = optimal_excitation(chain, FourierSeries(2.0, 3), search=ExcitationSearch(1, 2), limits=limits)
+    motion = design.trajectory(jnp.linspace(0, 2, 50))
+    tau = jax.vmap(lambda q, v, a: jaxdyn.inverse_dynamics(chain, q, v, a) + jaxdyn.friction_force(chain, v))(
+        *motion[:3]
+    )
+    assert design.usage["torque"].shape == (4,)
+    np.testing.assert_allclose(np.abs(tau).max(axis=0) / limits.torque, design.usage["torque"], rtol=0.1)
 
 
 @pytest.mark.ci

@@ -4,6 +4,7 @@ import dataclasses
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -51,7 +52,9 @@ def about_point(point: np.ndarray) -> np.ndarray:
     """The matrix that takes ten parameters to those about another point, in the same axes."""
     pose = np.eye(4)
     pose[:3, 3] = -point
-    return np.asarray(jax.vmap(lambda pi: transform_inertial_parameters(pose, pi), out_axes=1)(np.eye(10)))
+    return np.asarray(
+        jax.vmap(lambda pi: transform_inertial_parameters(jnp.asarray(pose), pi), out_axes=1)(jnp.eye(10))
+    )
 
 
 def compared(chain) -> tuple[int, int, float]:

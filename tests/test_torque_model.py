@@ -238,6 +238,15 @@ def test_what_is_reported_is_what_the_file_predicts(identified, tmp_path):
     assert thinned.predicted_by(TorqueModel(result.chain)).shape == fitted.prediction.shape
 
 
+def test_every_piece_of_a_run_has_its_own_memory(identified):
+    _, result = identified
+    (fitted,) = result.fitted
+    run, model, k = fitted.run, result.model, len(fitted.run) // 3
+    pieces = [(0, k), (k, len(run))]
+    found = model.memory(dataclasses.replace(run, segments=tuple(pieces)))
+    np.testing.assert_array_equal(found, np.concatenate([model.memory(run.part(*piece)) for piece in pieces]))
+
+
 @pytest.fixture
 def page(monkeypatch):
     """Of the report that is written: all that its page is made from, by "all"."""

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ...dynamics import friction_force
+from ...dynamics import friction_force, inverse_dynamics
 from ...model._chain import Chain
 from .._regression.columns import Columns
 from .limits import Clearance, MotionLimits
@@ -114,7 +114,10 @@ def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Arra
     rest = []
     if setting.torques or setting.torque_rates:
         chain = problem.chain
-        tau = rows[:, :, : 10 * chain.n] @ chain.inertia.reshape(-1) + chain.armature[None] * motion[2]
+        if chain.coupling is None and chain.transmission is None:
+            tau = rows[:, :, : 10 * chain.n] @ chain.inertia.reshape(-1) + chain.armature[None] * motion[2]
+        else:  # joints and motors move with coordinates that they share
+            tau = jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, *motion[:3])
         tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, motion[1])
         rest.append(jnp.abs(tau) / limits.torque[None] - 1)
     if setting.torque_rates:

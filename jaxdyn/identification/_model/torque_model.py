@@ -199,8 +199,8 @@ class TorqueModel(eqx.Module, Summary):
             return samples.q[:, :, None]
         with jax.enable_x64(True):
             model = in_float64(self)
-            parts = [(jnp.asarray(x[a:b]) for x in (samples.q, samples.qd)) for a, b in pieces]
-            out = jnp.concatenate([_memory(model, *part) for part in parts])
+            parts = [_memory(model, jnp.asarray(samples.q[a:b]), jnp.asarray(samples.qd[a:b])) for a, b in pieces]
+            out = jnp.concatenate(parts)
             for heat in self.friction.temperature(samples):
                 out = self.friction.at_temperature(out, jnp.asarray(heat))
             return np.asarray(out)
