@@ -111,8 +111,8 @@ def trials_of(search: Search, candidates: Candidates) -> Iterator[Trial]:
         yield from _of_kind(kind, search, states, np.any(now.more[:, columns], axis=1), names, own)
     if len(search.grams.shifts) > 1:
         states = [now.but(delay=np.zeros(n)), search.with_delays(now)]
-        best = [f"torque {1e3 * d:.2g} ms late" for d in states[1].delay]
-        own = [f"torque {1e3 * d:.2g} ms late" for d in now.delay]
+        late = lambda d: f"torque {1e3 * abs(d):.2g} ms {'late' if d >= 0 else 'early'}"
+        best, own = [late(d) for d in states[1].delay], [late(d) for d in now.delay]
         yield from _of_kind("delay", search, states, now.delay != 0, ["", best], own)
 
 
