@@ -157,7 +157,8 @@ class Fitting:
         self.report("fitting friction", 0, 1)
         parts = [run.samples for run in self.runs[: self.fitted]]
         parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
-        found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride)
+        steps = 0 if self.setup.has_given_friction else 10  # of the nonlinear parameters
+        found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride, steps)
         self.report("fitting friction", 1, 1)
         return [friction_stretch(model, columns, run, found, self.dead_zone) for run in self.runs], found
 

@@ -149,15 +149,16 @@ def fit_friction_beside(
     runs: Sequence[Samples],
     friction: FrictionModel,
     stride: int,
+    iterations: int = 10,
 ) -> FrictionFit:
-    """Fit a friction model together with columns to runs at full rate."""
+    """Fit a friction model together with columns to runs at full rate, its nonlinear parameters by so many iterations."""
     rigid = [
         dataclasses.replace(
             s, tau=s.tau - given_torque(chain, with_friction_terms(columns), s.q, s.qd, s.qdd)
         )  # what the columns are for
         for s in runs
     ]
-    return fit_friction(chain, rigid, friction, stride=stride, base=base, columns=columns)
+    return fit_friction(chain, rigid, friction, stride=stride, base=base, columns=columns, iterations=iterations)
 
 
 def with_friction_terms(columns: Columns) -> Columns:

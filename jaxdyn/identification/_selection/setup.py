@@ -41,6 +41,17 @@ class Setup:
         """Names of all parameters of the terms without selection, used for constraints."""
         return self.terms.columns(self.chain).names(self.chain.n)
 
+    @property
+    def has_given_friction(self) -> bool:
+        """True if friction is viscous, Coulomb and constant, with the chain's own widths of the smooth sign."""
+        terms = () if self.friction is None else self.friction.terms
+        own = np.asarray(self.chain.friction.coulomb_velocity, float)
+        return all(type(t) in (Viscous, Coulomb, Offset) for t in terms) and all(
+            np.array_equal(np.broadcast_to(np.asarray(t.width, float), own.shape), own)
+            for t in terms
+            if isinstance(t, Coulomb)
+        )
+
     def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
         """Prior knowledge of the links, with constraints mapped to parameters of these names.
 
