@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return OK
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # for the record
+    if "numpy" not in sys.modules:  # threads that wait for each other's small matrices double the processor time
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     show = warnings.showwarning
 
     def note(message: Warning | str, category: type[Warning], *place: Any) -> None:

@@ -1,5 +1,6 @@
 """Friction of all joints: regressor columns of a model's terms along a run."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
@@ -235,9 +236,15 @@ def spread_blocks(
     return out
 
 
+def _blocks(model: FrictionModel, *samples: Array) -> np.ndarray:
+    """`FrictionModel.columns`, by one program for each kind of term, whatever its joints."""
+    terms = [dataclasses.replace(term, joints=None) for term in model.terms]
+    return np.concatenate([np.asarray(_columns(term, *samples)) for term in terms], axis=2)
+
+
 @eqx.filter_jit
-def _blocks(model: FrictionModel, q: Array, qd: Array, load: Array, *temperature: Array) -> Array:
-    return model.columns(q, qd, load, *temperature)
+def _columns(term: FrictionTerm, q: Array, qd: Array, load: Array, *temperature: Array) -> Array:
+    return term.columns(q, qd, load, *temperature)
 
 
 @eqx.filter_jit

@@ -5,11 +5,9 @@ memory grows only by the friction columns, which need whole runs.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -20,8 +18,8 @@ from .._regression.blocks import BlockFactors, RowBlocks, block_edges
 from .._regression.columns import Columns
 from .._regression.prediction import predict
 from .._regression.robot import as_float64
+from .._regression.rows import SHORT, chunk_rows, filled
 
-CHUNK = 1024  # rows at a time
 HELD = 1 << 28  # bytes of a run's cached regressor: 130 000 rows of 6 joints and 40 parameters
 
 
@@ -59,17 +57,14 @@ class Run:
 
     def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
         """Row indices and the base regressor, in chunks."""
-        for k, at in enumerate(range(0, len(self.kept), CHUNK)):
-            part = slice(at, min(at + CHUNK, len(self.kept)))
+        for k, at in enumerate(range(0, len(self.kept), SHORT)):
+            part = slice(at, min(at + SHORT, len(self.kept)))
             yield part, self.held[k] if self.held else self._regressor(self.kept[part])
 
     def _regressor(self, rows: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m n b"]:
-        s = self.samples
-        filled = np.pad(rows, (0, CHUNK - len(rows)), mode="edge")  # one compiled shape
+        states = [filled(x[rows]) for x in (self.samples.q, self.samples.qd, self.samples.qdd)]
         with jax.enable_x64(True):
-            states = [jnp.asarray(x[filled]) for x in (s.q, s.qd, s.qdd)]
-            w = _regressors(self.columns, self.chain, jnp.asarray(self.base.kept), *states)
-            return np.asarray(w)[: len(rows)]
+            return chunk_rows(self.columns, self.chain, *states)[: len(rows), :, self.base.kept]
 
 
 def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
@@ -81,11 +76,6 @@ def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Sampl
     if 8 * len(kept) * chain.n * base.size > HELD:
         return run
     return dataclasses.replace(run, held=tuple(rows for _, rows in run.chunks()))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _regressors(columns: Columns, chain: Chain, kept, q, qd, qdd):
-    return jax.vmap(columns.matrix, in_axes=(None, 0, 0, 0))(chain, q, qd, qdd)[:, :, kept]
 
 
 def factors_with(runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Sequence[np.ndarray]) -> BlockFactors:

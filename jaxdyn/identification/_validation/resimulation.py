@@ -9,6 +9,8 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from .._friction.model import FrictionModel
+from .._friction.terms import Coulomb, Offset, Viscous
 from .._model.step import Deviation, advanced
 from .._model.torque_model import TorqueModel, in_float64
 from .._preprocessing.samples import Samples
@@ -95,7 +97,7 @@ def resimulate(
     held = model.memory(samples) if memory is None else memory
     parts = [x[rows] for x in (samples.q, samples.qd, samples.qdd, samples.tau)]
     with jax.enable_x64(True):
-        deviation = _by_windows(in_float64(model), [held[rows[:, 0]], *parts], 1 / samples.rate)
+        deviation = _by_windows(_in_terms(in_float64(model)), [held[rows[:, 0]], *parts], 1 / samples.rate)
     simulated = np.full_like(samples.q, np.nan)
     simulated[rows] = samples.q[rows] + deviation
     simulated[np.asarray(starts)] = samples.q[
@@ -114,6 +116,18 @@ def resimulate(
         coasting_rms=np.sqrt((coasting**2).mean(axis=(0, 1))),
         seconds=steps / samples.rate,
     )
+
+
+def _in_terms(model: TorqueModel) -> TorqueModel:
+    """The same robot, with viscous, Coulomb and constant friction of its chain as terms: identified and given robots
+    that differ in their values alone then share a program."""
+    model, law = dataclasses.replace(model.unfiltered, delay=None), model.chain.friction
+    coupled = model.chain.transmission is not None or model.chain.coupling is not None
+    if model.friction is not None or coupled or model.chain.topology.quaternion_joints or np.any(law.stribeck):
+        return model
+    terms = FrictionModel((Viscous(), Coulomb(law.coulomb_velocity), Offset()))
+    coefficients = jnp.stack([law.viscous, law.coulomb, law.offset], axis=1)
+    return dataclasses.replace(model, friction=terms, coefficients=coefficients)
 
 
 def _by_windows(
