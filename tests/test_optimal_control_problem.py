@@ -1,5 +1,7 @@
 """Problems, costs and constraints against their formulas written out with numpy and `step`."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -94,6 +96,16 @@ def test_a_reference_of_another_shape_is_refused_by_name():
     knot = jaxdyn.trajectory.Knot(jnp.asarray(2), 0.1, zero, zero, zero, zero, jnp.asarray(DT))
     with pytest.raises(jaxdyn.TrajectoryError, match=r"PointCost: target has shape \(4, 2\), .* \(3,\)"):
         jaxdyn.trajectory.PointCost(jnp.zeros((STEPS, 2))).residual(ROBOT, knot)
+
+
+@pytest.mark.parametrize(("part", "rows"), [("running", STEPS), ("terminal", STEPS + 1), ("constraints", STEPS + 1)])
+def test_a_reference_with_too_few_rows_is_refused_by_name(part, rows):
+    trajectory = jaxdyn.trajectory
+    kind = trajectory.PointConstraint if part == "constraints" else trajectory.PointCost
+    build = lambda n: dataclasses.replace(a_problem(), **{part: (kind(jnp.zeros((n, 3))),)})
+    build(rows)
+    with pytest.raises(jaxdyn.TrajectoryError, match=rf"target has {rows - 1} rows, .* at {rows} knots"):
+        build(rows - 1)
 
 
 def test_a_problem_is_a_pytree_to_differentiate_and_batch():

@@ -131,8 +131,10 @@ def test_csv_holds_the_numbers_exactly(result, tmp_path):
         ("value", result.wls.values),
         ("standard_deviation", result.wls.standard_deviations),
         ("relative_sd_percent", result.wls.relative_standard_deviations),
+        ("lower", result.wls.confidence_intervals()[:, 0]),
+        ("upper", result.wls.confidence_intervals()[:, 1]),
         ("ols_value", result.ols.values),
-        ("ols_sd", result.ols.standard_deviations),
+        ("ols_standard_deviation", result.ols.standard_deviations),
     ):
         assert [float(row[column]) for row in base] == values.tolist()
     prior = prior_parameters(result.prior, result.columns)

@@ -61,7 +61,7 @@ def test_identified_parameters(pandas):
     assert list(base.index) == list(result.base.names) and len(table) == len(result.base.names) + len(result.names)
     np.testing.assert_array_equal(base["value"], result.wls.values)
     np.testing.assert_allclose(base["upper"] - base["lower"], 2 * 2.178813 * result.wls.standard_deviations, rtol=1e-6)
-    assert base["upper"].notna().all() and table["deviation"].dtype == float
+    assert base["upper"].notna().all() and table["standard_deviation"].dtype == float
     np.testing.assert_array_equal(table[table["kind"] == "full"]["value"], result.parameters)
     assert {"unit", "prior", "identifiable", "belongs_to"} <= set(table.columns)
 
@@ -94,4 +94,4 @@ def test_friction_parameters(pandas):
     table, size = fit.to_pandas(), fit.base.size
     assert list(table.index)[:4] == list(fit.names[size:]) and table["unit"].iloc[0]
     np.testing.assert_array_equal(table["value"][:4], fit.values[size:])
-    np.testing.assert_allclose(table["deviation"][:4], np.sqrt(np.diag(fit.covariance))[size:])
+    np.testing.assert_allclose(table["standard_deviation"][:4], np.sqrt(np.diag(fit.covariance))[size:])

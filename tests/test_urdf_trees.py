@@ -70,7 +70,12 @@ def test_mimic_joints_are_coupled():
     assert_same(dataclasses.replace(free, coupling=chain.coupling, topology=chain.topology), chain)
     assert load(ARM, lock={"left": 0.03}).n == 5  # the one that mimics a locked joint is locked with it
     assert load(ARM, lock={"left": 0.03}, ignore_mimic=True).joint_names[-1] == "right"
-    assert load(ARM, lock={"right": 0.03}).coupling is None
+
+
+def test_a_mimic_joint_locked_alone_is_named():
+    with pytest.warns(jaxdyn.ModelWarning, match="joint 'right' is locked and no longer follows 'left', which moves"):
+        alone = load(ARM, lock={"right": 0.03})
+    assert alone.n == load(ARM).n - 1 and alone.coupling is None
 
 
 def test_mimics_of_mimics():

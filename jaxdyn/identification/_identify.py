@@ -150,6 +150,11 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
             f"the model has no inertials for {', '.join(fitting.bodiless)}: a sphere of {STAND_IN_MASS:g} kg and "
             f"{STAND_IN_RADIUS:g} m radius stood in as the prior for what the motion does not determine"
         )
+    if not fitting.setup.terms.choose and "coulomb" in fitting.setup.columns.drive_terms:
+        yield (
+            "plain model: friction is not low-pass filtered like the torques, which can bias Coulomb friction by a tenth; the "
+            "default terms avoid this"
+        )
     if choice is not None:
         yield f"terms: {choice.sentence}"
     elif fitting.setup.terms.choose:

@@ -186,10 +186,11 @@ class Identification(Summary):
     def to_pandas(self) -> Any:
         """The base parameters, then the full set, as a `pandas.DataFrame` with one row per parameter, in SI units.
 
-        The index is the name; columns are kind (base or full), belongs_to, value, model (what the chain holds), unit,
-        deviation (standard deviation, by jackknife), relative [%], ols_value, ols_deviation,
-        prior, identifiable, and lower and upper, the 95 % interval (`Estimate.confidence_intervals`). A full parameter
-        has a deviation only if it is a base parameter on its own.
+        The index is the name; the columns are those of parameters.csv: kind (base or full), belongs_to, value, unit,
+        standard_deviation (by jackknife), relative_sd_percent, lower and upper (the 95 % interval,
+        `Estimate.confidence_intervals`), ols_value, ols_standard_deviation, prior, identifiable, and model_value (the
+        value in the identified chain). A full parameter has a standard deviation only if it is a base parameter on its
+        own.
 
         Raises:
             ImportError: pandas is not installed.
@@ -198,12 +199,10 @@ class Identification(Summary):
         rows = [dataclasses.asdict(row) for row in (*base, *full)]
         columns: dict[str, Any] = {key: [row[key] for row in rows] for key in rows[0] if key != "name"}
         columns |= {key: np.array(columns[key], float) for key in _ESTIMATED}
-        reach = self.wls.interval_factor() * columns["deviation"]
-        columns |= {"lower": columns["value"] - reach, "upper": columns["value"] + reach}
         return data_frame(columns, [row["name"] for row in rows], "parameter")
 
 
-_ESTIMATED = ("deviation", "relative", "ols_value", "ols_deviation")
+_ESTIMATED = ("standard_deviation", "relative_sd_percent", "lower", "upper", "ols_value", "ols_standard_deviation")
 Identifiable = Literal["yes", "only in sums", "no", "known"]
 
 
@@ -217,28 +216,31 @@ class ParameterRow:
         belongs_to: the link or joint (for combinations, of the leading parameter).
         value: weighted least squares for a combination, unconstrained; the value in the model for a single
             parameter.
-        model: value in the written model; for a combination, that of the consistent set.
         unit: unit of the value.
-        deviation: standard deviation of the value.
-        relative: the same in percent of the value.
+        standard_deviation: standard deviation of the value.
+        relative_sd_percent: the same in percent of the value.
+        lower, upper: 95 % interval of the value.
         ols_value: ordinary least squares.
-        ols_deviation: standard deviation of that.
+        ols_standard_deviation: standard deviation of that.
         prior: value in the given model.
         identifiable: on its own, only in combination, or not at all; known if it was taken from the model.
+        model_value: value in the written model; for a combination, that of the consistent set.
     """
 
     kind: Literal["base", "full"]
     name: str
     belongs_to: str
     value: float
-    model: float
     unit: str
-    deviation: float | None
-    relative: float | None
+    standard_deviation: float | None
+    relative_sd_percent: float | None
+    lower: float | None
+    upper: float | None
     ols_value: float | None
-    ols_deviation: float | None
+    ols_standard_deviation: float | None
     prior: float
     identifiable: Identifiable
+    model_value: float
 
 
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
@@ -253,6 +255,7 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
     ols, wls = result.ols, result.wls
     with np.errstate(invalid="ignore"):  # 0 of 0
         relative = wls.relative_standard_deviations
+    lower, upper = wls.confidence_intervals().T
     base = []
     for k, lead in enumerate(result.base.kept.tolist()):
         base.append(
@@ -261,14 +264,16 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
                 name=result.base.names[k],
                 belongs_to=owners[lead],
                 value=float(wls.values[k]),
-                model=float(held[k]),
                 unit=units[lead],
-                deviation=float(wls.standard_deviations[k]),
-                relative=float(relative[k]),
+                standard_deviation=float(wls.standard_deviations[k]),
+                relative_sd_percent=float(relative[k]),
+                lower=float(lower[k]),
+                upper=float(upper[k]),
                 ols_value=float(ols.values[k]),
-                ols_deviation=float(ols.standard_deviations[k]),
+                ols_standard_deviation=float(ols.standard_deviations[k]),
                 prior=float(base_prior[k]),
                 identifiable="yes",
+                model_value=float(held[k]),
             )
         )
     alone = {
@@ -286,14 +291,16 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
                 name=name,
                 belongs_to=owners[i],
                 value=float(result.parameters[i]),
-                model=float(result.parameters[i]),
                 unit=units[i],
-                deviation=row and row.deviation,
-                relative=row and row.relative,
+                standard_deviation=row and row.standard_deviation,
+                relative_sd_percent=row and row.relative_sd_percent,
+                lower=row and row.lower,
+                upper=row and row.upper,
                 ols_value=row and row.ols_value,
-                ols_deviation=row and row.ols_deviation,
+                ols_standard_deviation=row and row.ols_standard_deviation,
                 prior=float(prior[i]),
                 identifiable="known" if name in known else found,
+                model_value=float(result.parameters[i]),
             )
         )
     return base, full

@@ -115,7 +115,7 @@ class FrictionFit:
             ImportError: pandas is not installed.
         """
         names, *columns = self.rows()
-        return data_frame(dict(zip(("value", "deviation", "unit"), columns, strict=True)), names, "parameter")
+        return data_frame(dict(zip(("value", "standard_deviation", "unit"), columns, strict=True)), names, "parameter")
 
 
 def fit_friction(

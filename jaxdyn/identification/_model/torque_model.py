@@ -181,7 +181,9 @@ class TorqueModel(eqx.Module, Summary):
             model = in_float64(self)
             if self.friction is None or self.coefficients is None:
                 return by_chunks(functools.partial(_torques, model), s.q[rows], s.qd[rows], s.qdd[rows])
-            rigid = TorqueModel(model.chain, extra=model.extra, extra_values=model.extra_values)  # one program for all friction
+            rigid = TorqueModel(
+                model.chain, extra=model.extra, extra_values=model.extra_values
+            )  # one program for all friction
             loads, friction = functools.partial(_loads, rigid), self.friction
             if friction.cutoff is not None:  # the cutoff of the torques to compare with
                 friction = dataclasses.replace(friction, cutoff=s.torque_cutoff)

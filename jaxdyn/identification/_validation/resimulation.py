@@ -125,7 +125,7 @@ def _in_terms(model: TorqueModel) -> TorqueModel:
     coupled = model.chain.transmission is not None or model.chain.coupling is not None
     if model.friction is not None or coupled or model.chain.topology.quaternion_joints or np.any(law.stribeck):
         return model
-    terms = FrictionModel((Viscous(), Coulomb(law.coulomb_velocity), Offset()))
+    terms = FrictionModel((Viscous(), Coulomb(width=law.coulomb_velocity), Offset()))
     coefficients = jnp.stack([law.viscous, law.coulomb, law.offset], axis=1)
     return dataclasses.replace(model, friction=terms, coefficients=coefficients)
 

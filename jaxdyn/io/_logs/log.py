@@ -148,9 +148,10 @@ def read_log(
     n = blocks["q"].shape[1]
     wanted = joints if names is None else len(names)
     if wanted is not None and n != wanted:
-        raise LogError(
-            f"{path}: the log has {n} joints, the robot has {wanted}; the positions are {', '.join(kinds['q'])}"
-        )
+        fault = f"{path}: the log has {n} joints, the robot has {wanted}; the positions are {', '.join(kinds['q'])}"
+        if n > wanted:
+            raise LogError(fault)
+        raise LogError(fault, "Load the model with the missing joints locked: {lock}", lock="{'JOINT': POSITION, ..}")
     heat = blocks.pop("temperature", None)
     labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
     values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)

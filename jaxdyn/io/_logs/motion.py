@@ -109,7 +109,9 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
         names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
         raise LogError(
             f"{path}: no columns for exactly the {chain.nq} positions of this robot: call them {names}q1 .. q{chain.nq}; "
-            f"{there}"
+            f"{there}",
+            "If joints are missing because they do not move, load the model with them locked: {lock}",
+            lock="{'JOINT': POSITION, ..}",
         )
     return time, positions, torques
 

@@ -1,7 +1,7 @@
 """URDF documents as chains, behind `jaxdyn.load`."""
 
 import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,8 +87,7 @@ def chain_of(
     parts = arrange(robot, **options)
     layout = parts.layout
     remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_dropped_mass(robot, layout)]
-    fixed = [name for name in options.get("lock") or () if name in robot.joints and robot.joints[name].kind == "fixed"]
-    remarks += [f"the lock of joint {name!r} is ignored, since the file fixes it" for name in fixed]
+    remarks += _doubtful_locks(robot, layout, options.get("lock") or (), bool(options.get("ignore_mimic")))
     if not allow_nonphysical and (still := massless_motion(parts)):
         remarks.append(
             f"the mass matrix is singular and forward dynamics is not finite, for a motion of {', '.join(map(repr, still))} "
@@ -119,6 +118,17 @@ def chain_of(
         return chain
     except ModelError as error:
         raise ModelError(f"{robot.source}: {error}") from None
+
+
+def _doubtful_locks(robot: Robot, layout: Layout, lock: Iterable[str], ignore_mimic: bool) -> list[str]:
+    """Locks without effect, and those that separate a mimic joint from the joint that it follows."""
+    remarks, moving = [], {joint.name for joint in layout.joints}
+    for joint in (robot.joints[name] for name in lock if name in robot.joints):
+        if joint.kind == "fixed":
+            remarks.append(f"the lock of joint {joint.name!r} is ignored, since the file fixes it")
+        elif joint.mimic is not None and not ignore_mimic and joint.mimic[0] in moving:
+            remarks.append(f"joint {joint.name!r} is locked and no longer follows {joint.mimic[0]!r}, which moves")
+    return remarks
 
 
 def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:

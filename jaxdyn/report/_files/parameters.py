@@ -1,6 +1,7 @@
 """The identified parameters as a table in a file."""
 
 import csv
+import dataclasses
 import io
 import os
 import re
@@ -10,20 +11,7 @@ from ...errors import OutputError
 from ...identification._result import Identification, ParameterRow, parameter_rows
 from ...io._files import write_whole
 
-COLUMNS = (
-    "kind",
-    "name",
-    "belongs_to",
-    "value",
-    "unit",
-    "standard_deviation",
-    "relative_sd_percent",
-    "ols_value",
-    "ols_sd",
-    "prior",
-    "identifiable",
-    "model_value",
-)
+COLUMNS = tuple(field.name for field in dataclasses.fields(ParameterRow))
 
 
 def parameters_csv(result: Identification) -> str:
@@ -32,8 +20,8 @@ def parameters_csv(result: Identification) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for rows in parameter_rows(result):
-        writer.writerows([*map(_cell, _values(row))] for row in rows)
-    writer.writerows([*map(_cell, row)] for row in _friction(result))
+        writer.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
+    writer.writerows([_cell(row.get(name)) for name in COLUMNS] for row in _friction(result))
     return text.getvalue()
 
 
@@ -41,8 +29,9 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     """Write one table with one row per parameter: the base parameters (`kind` base), then the full set (`kind` full),
     then the parameters of a friction model (`kind` friction), of which those of `full` are the nearest plain friction.
 
-    Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, ols_value,
-    ols_sd, prior (of the given model), identifiable (yes, only in sums, no), model_value. The value of a base
+    Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, lower and upper
+    (95 % interval), ols_value, ols_standard_deviation, prior (of the given model), identifiable (yes, only in sums, no,
+    known), model_value. The value of a base
     parameter is the weighted least-squares estimate, to which the standard deviation belongs (block jackknife);
     model_value is its value in the written, physically consistent model. A full parameter has a standard deviation only
     if it is a base parameter on its own; the value of any other is chosen by the completion. Numbers are written in full
@@ -55,19 +44,26 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     write_whole(path, parameters_csv(result), OutputError)
 
 
-def _friction(result: Identification) -> Iterator[tuple[str | float | None, ...]]:
+def _friction(result: Identification) -> Iterator[dict[str, str | float | None]]:
     """Rows of a friction model; its nonlinear parameters have no unit."""
     if result.friction is None:
         return
     for name, value, deviation, unit in zip(*result.friction.rows(), strict=True):
         joint = result.chain.joint_names[int(re.findall(r"\d+$", name)[0]) - 1]
-        relative = 100 * deviation / abs(value) if value else None
-        yield "friction", name, joint, value, unit, deviation, relative, None, None, None, "yes", value
-
-
-def _values(row: ParameterRow) -> tuple[str | float | None, ...]:
-    estimates = (row.deviation, row.relative, row.ols_value, row.ols_deviation)
-    return (row.kind, row.name, row.belongs_to, row.value, row.unit, *estimates, row.prior, row.identifiable, row.model)
+        reach = result.wls.interval_factor() * deviation
+        yield {
+            "kind": "friction",
+            "name": name,
+            "belongs_to": joint,
+            "value": value,
+            "unit": unit,
+            "standard_deviation": deviation,
+            "relative_sd_percent": 100 * deviation / abs(value) if value else None,
+            "lower": value - reach,
+            "upper": value + reach,
+            "identifiable": "yes",
+            "model_value": value,
+        }
 
 
 def _cell(value: str | float | None) -> str:

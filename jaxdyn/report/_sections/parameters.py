@@ -37,7 +37,7 @@ _POSSIBLE = (
     "leave a choice, are nearest the given ones. "
 )
 _NEAREST = "The full set nearest the prior among all with these base parameters. "
-_ESTIMATED = ("deviation", "relative", "ols_value")
+_ESTIMATED = ("standard_deviation", "relative_sd_percent", "ols_value")
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
 
 
@@ -103,7 +103,7 @@ def _base_columns(rows: Sequence[ParameterRow]) -> list[Column]:
         Column("unit", [unit(row.unit) for row in rows], "text"),
         Column("s.d. [%]", [*map(rounded, relative)]),
         Column("determined", [*map(_determined, relative)], "text"),
-        Column("in the model", beside(row.model for row in rows), "edge"),
+        Column("in the model", beside(row.model_value for row in rows), "edge"),
         Column("OLS", beside(ols)),
         Column("prior", [text if row.prior else "0" for row, text in zip(rows, priors, strict=True)]),
     ]
@@ -167,8 +167,8 @@ def _drive_columns(joints: Sequence[str], terms: Sequence[str], rows: Sequence[P
 
 def _cell(row: ParameterRow, with_unit: bool = False, edge: str = "", digits: int = 4) -> tuple[str, str, str]:
     value = number(row.value, digits)
-    if row.deviation is not None and digits > 3:
-        value = " ± ".join(with_deviation(row.value, row.deviation))
+    if row.standard_deviation is not None and digits > 3:
+        value = " ± ".join(with_deviation(row.value, row.standard_deviation))
     value += f" {unit(row.unit)}" if with_unit else ""
     known = f"{row.name}: identifiable {row.identifiable}; prior {row.prior:.6g}"
     return value, f"{_KNOWN[row.identifiable]} {edge}".strip(), known

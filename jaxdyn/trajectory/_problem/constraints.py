@@ -1,6 +1,6 @@
 """Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are leaves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -27,6 +27,7 @@ class Constraint(eqx.Module):
     # True if each value depends on a single entry of (q, v, tau), like a cost's `is_diagonal`
     is_diagonal: ClassVar[bool] = False
     of_ground_reaction: ClassVar[bool] = False  # True if it uses `Knot.ground`
+    per_knot: ClassVar[Mapping[str, int]] = {}  # as of a cost
     kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
 
     def __check_init__(self) -> None:
@@ -83,6 +84,7 @@ class StateConstraint(Constraint):
     """
 
     is_diagonal: ClassVar[bool] = True
+    per_knot: ClassVar[Mapping[str, int]] = {"q": 1, "v": 1}
     q: Float[Array, "*knots nq"] | None = eqx.field(converter=as_floats_or_none, default=None)
     v: Float[Array, "*knots nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
     kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
@@ -105,6 +107,7 @@ class PoseConstraint(Constraint):
         directions: the constrained ones of the six; all if None.
     """
 
+    per_knot: ClassVar[Mapping[str, int]] = {"target": 2}
     target: Float[Array, "*knots 4 4"] = eqx.field(converter=as_floats)
     frame: str | None = eqx.field(static=True, default=None)
     directions: tuple[int, ...] | None = eqx.field(static=True, default=None)
@@ -124,6 +127,7 @@ class PointConstraint(Constraint):
         frame: link or frame; the chain's tip if None.
     """
 
+    per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
     target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
     frame: str | None = eqx.field(static=True, default=None)
     kind: Kind = eqx.field(static=True, default="equality", kw_only=True)

@@ -1,6 +1,6 @@
 """Costs of a motion, each 1/2 |residual|^2 at a knot. They add up; weights and targets are leaves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -26,6 +26,8 @@ class Cost(eqx.Module):
     # True if each residual depends on a single entry of (q, v, tau) of ordinary joints, so that J_r^T J_r is diagonal;
     # must be False in a subclass with any other residual
     is_diagonal: ClassVar[bool] = False
+    # dimensions of the attributes that may also have one row per knot
+    per_knot: ClassVar[Mapping[str, int]] = {}
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         """r(knot), weights included."""
@@ -48,6 +50,7 @@ class StateCost(Cost):
     """
 
     is_diagonal: ClassVar[bool] = True
+    per_knot: ClassVar[Mapping[str, int]] = {"q": 1, "v": 1}
     q: Float[Array, "*knots nq"] = eqx.field(converter=as_floats)
     v: Float[Array, "*knots nv"] = eqx.field(converter=as_floats)
     position_weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
@@ -68,6 +71,7 @@ class TorqueCost(Cost):
     """
 
     is_diagonal: ClassVar[bool] = True
+    per_knot: ClassVar[Mapping[str, int]] = {"reference": 1}
     weight: Float[Array, "*#nv"] = eqx.field(converter=as_floats, default=1.0)
     reference: Float[Array, "*knots"] = eqx.field(converter=as_floats, default=0.0)
 
@@ -101,6 +105,7 @@ class PoseCost(Cost):
         frame: link or frame; the chain's tip if None.
     """
 
+    per_knot: ClassVar[Mapping[str, int]] = {"target": 2}
     target: Float[Array, "*knots 4 4"] = eqx.field(converter=as_floats)
     weight: Float[Array, "*#six"] = eqx.field(converter=as_floats, default=1.0)
     frame: str | None = eqx.field(static=True, default=None)
@@ -119,6 +124,7 @@ class PointCost(Cost):
         frame: link or frame; the chain's tip if None.
     """
 
+    per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
     target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
     weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
     frame: str | None = eqx.field(static=True, default=None)
@@ -135,6 +141,7 @@ class CentreOfMassCost(Cost):
         weight: w of each direction [1/m].
     """
 
+    per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
     target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
     weight: Float[Array, "*#three"] = eqx.field(converter=as_floats, default=1.0)
 

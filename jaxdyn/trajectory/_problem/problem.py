@@ -44,7 +44,7 @@ class OptimalControlProblem(eqx.Module):
         method: integration scheme of shooting solvers, as in `step`.
 
     Raises:
-        TrajectoryError: no steps; vectors or limits of wrong shape.
+        TrajectoryError: no steps; vectors or limits of wrong shape; a reference with one row per knot that has too few rows.
     """
 
     chain: Chain
@@ -77,6 +77,9 @@ class OptimalControlProblem(eqx.Module):
             got = jnp.shape(value)
             if got[len(got) - len(shape) :] != shape:  # leading axes: a batch of problems
                 raise TrajectoryError(f"{name} has shape {got}, but this robot takes {shape}")
+        if jnp.ndim(self.q0) == 1:
+            _check_rows(self.running, self.steps)
+            _check_rows((*self.constraints, *self.terminal, *self.terminal_constraints), self.steps + 1)
 
     @property
     def dtype(self) -> Any:
@@ -87,6 +90,18 @@ class OptimalControlProblem(eqx.Module):
     def has_torque_rate(self) -> bool:
         """True if a cost depends on the previous torques, which then belong to the state."""
         return any(cost.of_torque_rate for cost in (*self.running, *self.terminal))
+
+
+def _check_rows(parts: tuple[Cost | Constraint, ...], knots: int) -> None:
+    """Raise TrajectoryError if a reference that changes from knot to knot ends before the last one."""
+    for part in parts:
+        for name, dimensions in part.per_knot.items():
+            x = getattr(part, name)
+            if x is not None and x.ndim == dimensions + 1 and len(x) < knots:
+                raise TrajectoryError(
+                    f"{type(part).__name__}: {name} has {len(x)} rows, but it is evaluated at {knots} knots; give one "
+                    "row per knot"
+                )
 
 
 def running_cost(problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
