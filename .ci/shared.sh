@@ -39,7 +39,7 @@ copy() { # all files that git does not ignore
 within() { # name of a virtual environment, command...: run it in the copy
     local venv=$work/$1
     shift
-    [ -d "$venv" ] || "${PYTHON:-python3}" -m venv "$venv"
+    [ -d "$venv" ] || "${PYTHON:-python3}" -m venv "$venv" || return # not by set -e, which a stage turns off
     (cd "$work/jaxdyn" && PATH=$venv/bin:$PATH VIRTUAL_ENV=$venv "$@")
 }
 

@@ -140,8 +140,8 @@ def test_robots_of_others_load(wheels):
 
 @pytest.mark.nightly
 def test_a_sample_over_robots_of_others(wheels, tmp_path):
-    """Ten minutes, of other robots every day."""
-    command = [sys.executable, "-m", "tests.sweep", "--robots", str(wheels), "--minutes", "8", "--jobs", "1"]
+    """Six minutes, of other robots every day."""
+    command = [sys.executable, "-m", "tests.sweep", "--robots", str(wheels), "--minutes", "5", "--jobs", "1"]
     command += ["--programs", "12", "--seed", str(datetime.date.today().toordinal())]
     command += ["--results", str(tmp_path / "results.jsonl")]
     ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=1800)
