@@ -21,6 +21,7 @@ from jaxdyn.identification import (
     preprocess,
     save_torque_model,
 )
+from jaxdyn.identification._simulation.tracking import with_payload
 from test_cli import ARM
 
 TWO = ["--lock", "grip=0.02"]
@@ -59,6 +60,16 @@ def test_the_log_is_the_robots_with_noise(files):
     loaded = simulated(files, "loaded.csv", "--position-noise", "0", "--torque-noise", "0", "--payload", "2")
     lift = (loaded.tau - exact.tau)[:, 1].mean()  # the tip is 0.4 m from the axis that lifts
     assert lift == pytest.approx(-2 * 9.81 * 0.4 * np.cos(exact.q[:, 1]).mean(), rel=0.1)
+
+
+def test_a_payload_is_a_point_mass_in_its_frame():
+    arm, where = jaxdyn.robots.panda(), np.array([0.02, -0.03, 0.05])
+    loaded = with_payload(arm, 1.7, tuple(where))
+    q, qd = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7)))
+    point = lambda q: (jaxdyn.frame_pose(arm, q) @ jnp.append(jnp.asarray(where), 1.0))[:3]
+    speed = jax.jvp(point, (q,), (qd,))[1]
+    gained = jaxdyn.kinetic_energy(loaded, q, qd) - jaxdyn.kinetic_energy(arm, q, qd)
+    np.testing.assert_allclose(gained, 0.5 * 1.7 * speed @ speed, rtol=1e-9)
 
 
 def test_a_folded_arm_is_tracked_and_a_robot_that_leaves_the_motion_is_no_log(files, capsys):

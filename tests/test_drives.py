@@ -233,6 +233,7 @@ def test_geared_link_is_the_example_with_power_balance():
     np.testing.assert_allclose(same, needed, rtol=1e-13)
     with pytest.raises(ModelError, match="parallel-axis"):
         textbook.geared_link(mass=1.0, com_distance=1.0, link_inertia=0.5)
+    textbook.geared_link(mass=1.0, com_distance=1.0, link_inertia=1.0)  # a point mass
 
 
 @pytest.mark.ci

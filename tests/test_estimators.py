@@ -388,6 +388,7 @@ def test_rows_and_torques_behind_one_filter(exact):
     for cutoff in (0.0, 50.0):
         with pytest.raises(IdentificationError, match="between 0 and half the samples' rate, 50 Hz"):
             estimation_problem(arm, whole, ALL, base=base, parallel_cutoff=cutoff)
+    assert estimation_problem(arm, whole, ALL, base=base, parallel_cutoff=45.0).filtered[0].shape[1:] == both.shape[1:]
 
 
 def test_errors_of_rows_are_those_of_disturbed_positions(exact):

@@ -119,6 +119,10 @@ def test_a_log_of_joints_is_not_enough_for_a_free_base():
 
     with pytest.raises(IdentificationError, match=r"base is free.*contact wrenches"):
         check_identifiable(textbook.biped(floating=True))
+    chain = random_mechanism(free=False)
+    ball = chain.joint_names[chain.topology.quaternion_joints[0][0]]
+    with pytest.raises(IdentificationError, match=f"'{ball}' is a spherical joint"):
+        check_identifiable(chain)
 
 
 def test_motor_terms_are_none_without_a_transmission():

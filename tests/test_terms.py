@@ -42,6 +42,7 @@ from jaxdyn.identification._selection.choose import _Choosing, gains_of
 from jaxdyn.identification._selection.outcome import trial_of
 from jaxdyn.identification._selection.search import Gain, Grams, Search, State, gain, solve, system, weights_between
 from jaxdyn.identification._simulation.parametric import parameters_of, parametric_torque
+from jaxdyn.identification._stretches import logged_torque
 from jaxdyn.report._pages.identification import report_html
 from regression import known_arm, states
 
@@ -528,3 +529,10 @@ def test_what_can_be_chosen_is_said(capsys):
         main(["identify", "--choose", "friction,gains"])
     assert stop.value.code == 2
     assert "'gains' is unknown; there are filter, friction, springs, delays" in capsys.readouterr().err
+
+
+def test_raw_torques_are_read_after_their_delay():
+    t = np.arange(100) / 100
+    log = Log(t, np.zeros((100, 2)), None, np.stack([3 * t, 5 * t], axis=1))
+    found = logged_torque(log, SimpleNamespace(t=t[10:50]), [0.013, 0.021])
+    np.testing.assert_allclose(found, np.stack([3 * (t[10:50] + 0.013), 5 * (t[10:50] + 0.021)], axis=1), rtol=1e-12)

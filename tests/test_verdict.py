@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,8 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification._consistency.constraints import no_constraints
 from jaxdyn.identification._consistency.densities import consistent_within, equivalent_density, filled_share
+from jaxdyn.identification._regression.factors import QRFactors
+from jaxdyn.identification._validation import diagnostics
 from jaxdyn.io import check_log, load, loads
 from jaxdyn.model import with_leaves, with_transmission
 from jaxdyn.report import verdict
@@ -273,3 +276,12 @@ def test_a_missing_counterbalance_accuses_no_joint(shared_data):
 def test_a_wrong_sign_of_a_real_log_is_named(shared_data):
     result = real(shared_data, "ur10e, a sign")
     assert [f.about for f in diagnose_identification(result) if f.kind == "sign"] == [(result.chain.joint_names[1],)]
+
+
+def test_a_log_is_too_short_by_its_independent_samples():
+    """40 samples of 2 joints, of which the filter leaves every tenth independent, are 8 numbers."""
+    factors = QRFactors(np.zeros((2, 11, 11)), np.array([40, 40]))
+    base = SimpleNamespace(size=10)
+    (found,) = diagnostics._short(factors, base, 0.1)
+    assert "40 samples of 2 joints are about 8 independent numbers, too few for 10 base parameters" in found.text
+    assert diagnostics._short(factors, base, 0.2) == []
