@@ -316,7 +316,7 @@ ACTING = {
         model_with(body=ONE.replace('name="link"', 'name="link" gravcomp="1"')),
         r"gravity compensation \(link\)",
     ),
-    "free_joint": (model_with(joint='type="free" armature="1"'), "armature, frictionloss or unequal damping of a free"),
+    "free_joint": (model_with(joint='type="free" armature="1"'), "armature, frictionloss or unequal damping of the linear"),
 }
 
 
@@ -327,7 +327,7 @@ def test_what_acts_is_left_out_with_a_warning_or_refused_by_name(feature):
         with pytest.raises(jaxdyn.ModelError, match=f"<text>: not supported: {message}.*ignore=\\['{feature}'\\]"):
             jaxdyn.io.loads(text)
     else:
-        with pytest.warns(jaxdyn.ModelWarning, match=f"<text>: left out: {message}"):
+        with pytest.warns(jaxdyn.ModelWarning, match=f"<text>: omitted: {message}"):
             jaxdyn.io.loads(text)
     with pytest.warns(jaxdyn.ModelWarning, match=f"left out: {message}"):
         chain = jaxdyn.io.loads(text, ignore=[feature])
@@ -356,7 +356,7 @@ def test_what_only_acts_from_outside_is_named():
     assert len(seen) == 1
     expected = ("contacts", "tendons (t)", "not plain motors (servo)", "sensors (1)", "mocap bodies (hand)")
     assert all(x in str(seen[0].message) for x in expected), seen[0].message
-    with pytest.warns(jaxdyn.ModelWarning, match="left out: equality constraints that are switched off$"):
+    with pytest.warns(jaxdyn.ModelWarning, match="omitted: inactive equality constraints$"):
         jaxdyn.io.loads(model_with('<equality><joint joint1="j" active="false"/></equality>'))
     with pytest.warns(jaxdyn.ModelWarning, match=r"left out: limits of ball joints \(j\)$"):
         jaxdyn.io.loads(model_with(joint='type="ball" range="0 30"'))
@@ -394,7 +394,7 @@ def test_files(tmp_path):
         jaxdyn.load(path, tip="link")
     with pytest.raises(jaxdyn.ModelError, match="ignore= is for MJCF files"):
         jaxdyn.io.loads("<robot/>", ignore=["equality"])
-    with pytest.raises(jaxdyn.ModelError, match="ignore names 'equalities'; what can be left out is"):
+    with pytest.raises(jaxdyn.ModelError, match="'equalities' in ignore is unknown; choose among"):
         jaxdyn.load(path, ignore=["equalities"])
 
 
