@@ -237,7 +237,7 @@ def test_what_is_odd_in_a_model_is_a_note(tmp_path, capsys):
         == 1
     )
     note, error = capsys.readouterr().err.splitlines()
-    assert note == f"jaxdyn: note: {tmp_path}/odd.urdf: inconsistent inertias without effect: of 'base'"
+    assert note == f"jaxdyn: note: {tmp_path}/odd.urdf: inconsistent inertias of 'base' have no effect"
     assert error.startswith("jaxdyn: error: ")
 
 
@@ -293,7 +293,7 @@ def test_bad_logs_are_refused(change, header, pattern, files, numbers, tmp_path,
         (["--rows", "1:90000"], r"run\.csv: rows=\(1, 90000\) is not a range .* 1 to 1500"),
         (["--gains", "1,2,3"], r"run\.csv: gains must be 2 finite numbers"),
         (["--lock", "turn=9"], r"arm\.urdf:\d+: joint 'turn' is locked at 9, outside its limits"),
-        (["--lock", "nobody=1"], r"arm\.urdf: lock names the joint 'nobody'; the joints are turn, lift, grip"),
+        (["--lock", "nobody=1"], r"arm\.urdf: lock names 'nobody', which is not a joint; joints are turn, lift, grip"),
         (["--tip", "hand"], r"arm\.urdf: tip 'hand' is not a link"),
         (["--coupled", "1,3"], r"axes 1 and 3 cannot be coupled"),
         (["--cutoff", "200"], r"run\.csv: the cutoffs are 200 Hz on q .* half the log's rate, 125 Hz"),

@@ -141,9 +141,15 @@ def test_cells_are_still_checked(write):
         (('separator = ";"', "separator = 3"), r"line 2, separator: 3 is not a text in quotes"),
         (('decimal = ","', 'decimal = ";"'), r"line 3, decimal: ';' is not '.' or ','"),
         (("skip_lines = 2", "skip_lines = -2"), r"line 4, skip_lines: .* cannot be negative"),
-        (("skip_lines = 2", "skip = 2"), r"line 4, skip: unknown key; known keys are separator, .*\[t\], \[q\], \[qd\]"),
+        (
+            ("skip_lines = 2", "skip = 2"),
+            r"line 4, skip: unknown key; known keys are separator, .*\[t\], \[q\], \[qd\]",
+        ),
         (("[qd]", "[velocity]"), r"line 16, \[velocity\]: unknown; there are \[t\], \[q\]"),
-        (('column = "Stamp"', 'name = "Stamp"'), r"line 7, \[t\], name: unknown key; known keys are column, columns, unit"),
+        (
+            ('column = "Stamp"', 'name = "Stamp"'),
+            r"line 7, \[t\], name: unknown key; known keys are column, columns, unit",
+        ),
         (("gains =", "gain ="), r"line 23, \[i\], gain: unknown key"),
         (('unit = "rpm"', "gains = 2.0"), r"line 18, \[qd\], gains: unknown key; .*gains only in \[i\]"),
         (('unit = "ms"', 'columns = "Stamp"'), r"line 7, \[t\], column: specify column or columns, not both"),

@@ -241,7 +241,9 @@ def test_missing_and_double_columns(write, names, text):
 
 
 def test_wrong_number_of_joints(write):
-    assert "the log has 2 joints, but the robot has 7; the positions are q1, q2" in complaint(write(rows_of(table())), 7)
+    assert "the log has 2 joints, but the robot has 7; the positions are q1, q2" in complaint(
+        write(rows_of(table())), 7
+    )
 
 
 def test_shapes_in_archives(tmp_path):

@@ -316,7 +316,10 @@ ACTING = {
         model_with(body=ONE.replace('name="link"', 'name="link" gravcomp="1"')),
         r"gravity compensation \(link\)",
     ),
-    "free_joint": (model_with(joint='type="free" armature="1"'), "armature, frictionloss or unequal damping of the linear"),
+    "free_joint": (
+        model_with(joint='type="free" armature="1"'),
+        "armature, frictionloss or unequal damping of the linear",
+    ),
 }
 
 

@@ -108,9 +108,7 @@ def _trace(given: SourceFunction) -> _Traced:
     if len(results) != len(given.results):
         raise DeploymentError(f"{given.name} returns {len(results)} arrays, but {len(given.results)} names are given")
     if len(graph.nodes) > MOST:
-        raise DeploymentError(
-            f"{given.name} has {len(graph.nodes)} operations, more than the maximum of {MOST}"
-        )
+        raise DeploymentError(f"{given.name} has {len(graph.nodes)} operations, more than the maximum of {MOST}")
     return _Traced(given, graph.nodes, results)
 
 

@@ -112,7 +112,9 @@ def elastic_inverse_dynamics(
             differential equation instead of a function of the link motion at one time.
     """
     if chain.topology.quaternion_joints:
-        raise ModelError("the chain has spherical or free joints, which have no motors, so not every motion is feasible")
+        raise ModelError(
+            "the chain has spherical or free joints, which have no motors, so not every motion is feasible"
+        )
     stiffness = eqx.error_if(
         elastic.stiffness,
         elastic.damping != 0,

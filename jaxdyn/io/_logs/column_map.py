@@ -105,7 +105,10 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
             content = tomllib.loads(text)
         except OSError as error:
             raise LogError(f"{source}: the column map cannot be read: {error.strerror or error}") from None
-        except (ValueError, RecursionError) as error:  # not TOML, not text, a path with a null character, nested too deeply
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # not TOML, not text, a null character in the path, nested too deeply
             raise LogError(f"{source}: the column map is not TOML: {error}") from None
     if _beyond_64_bits(content):
         raise LogError(f"{source}: an integer in the column map exceeds the 64 bits of TOML integers")
@@ -256,14 +259,18 @@ def _resolve(
                 name if table.names.count(name) == 1 else f"column {item}"
             )  # a name that the table of a text file also accepts
         elif item not in table.names:
-            raise columns.error(kind, key, f"{item!r} is not a column of {path}; its columns are {', '.join(table.names)}")
+            raise columns.error(
+                kind, key, f"{item!r} is not a column of {path}; its columns are {', '.join(table.names)}"
+            )
         elif table.names.count(item) > 1:
             raise columns.error(
                 kind, key, f"{path} has several columns {item!r}; specify the number of the right one, starting with 1"
             )
         names.append(item)
     if not names or (kind == "t" and len(names) > 1):
-        raise columns.error(kind, key, f"{len(names)} columns are specified; time needs one, other quantities one per joint")
+        raise columns.error(
+            kind, key, f"{len(names)} columns are specified; time needs one, other quantities one per joint"
+        )
     return names
 
 
@@ -288,7 +295,9 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
                 raise columns.error(kind, key, f"{x!r} is not a finite number")
             if (key == "sign" and abs(x) != 1) or (x == 0 and key != "offset"):
                 raise columns.error(
-                    kind, key, f"{x:g} is not a valid {key}: {'use 1 or -1' if key == 'sign' else 'it erases the column'}"
+                    kind,
+                    key,
+                    f"{x:g} is not a valid {key}: {'use 1 or -1' if key == 'sign' else 'it erases the column'}",
                 )
         return np.array(values, np.float64)
 

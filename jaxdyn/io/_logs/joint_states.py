@@ -187,7 +187,9 @@ def _sources(
     complete = [topic for topic, states in topics.items() if set(joint_names) <= set(states.joint_names)]
     if len(complete) > 1:
         raise LogError(
-            f"{path}: topics {' and '.join(complete)} all contain all joints", "choose one with {topic}", topic="'/name'"
+            f"{path}: topics {' and '.join(complete)} all contain all joints",
+            "choose one with {topic}",
+            topic="'/name'",
         )
     if complete:
         rest = [t for t, states in topics.items() if t != complete[0] and set(joint_names) & set(states.joint_names)]

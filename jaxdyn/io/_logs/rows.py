@@ -76,7 +76,8 @@ def find_bad_rows(
         out = np.zeros(len(t), bool)
         out[np.delete(kept, _longest_increasing(t[kept]))] = True
         note(
-            _first_column(out, everything), f"at which time does not increase ({back} steps back, {same} repeated stamps)"
+            _first_column(out, everything),
+            f"at which time does not increase ({back} steps back, {same} repeated stamps)",
         )
     for joint, row in jumps(values[:, :positions], alive, there_and_back=True):
         cells = np.zeros(everything.shape, bool)
