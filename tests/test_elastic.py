@@ -265,7 +265,7 @@ def test_impossible_elastic_joints_are_refused(message, changes):
 
 
 def test_elastic_joints_do_not_ride_on_a_transmission():
-    with pytest.raises(ModelError, match="turn with the joints"):
+    with pytest.raises(ModelError, match="rigidly coupled to the joints"):
         drives(jaxdyn.with_transmission(arm(), gear_ratio=2.0))
 
 
