@@ -280,7 +280,9 @@ def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
 
 
 def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Array, " m"]) -> Chain:
-    """The same chain with other inertial parameters, ordered as in `inertial_parameters`, (n, 10) or flattened to (10 n,).
+    """The same chain with other inertial parameters, (n, 10) or flattened to (10 n,) [kg, kg m, kg m^2].
+
+    They are ordered as in `inertial_parameters`.
 
     Raises:
         ModelError: the number of parameters is not 10 per link.

@@ -170,7 +170,7 @@ def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> 
 @compiled
 @any_axis_types
 def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-    """The configuration q with quaternions normalised to unit length.
+    """The configuration q with quaternions normalised to unit length; other entries are unchanged.
 
     Raises:
         RuntimeError: a quaternion has length zero (`equinox.error_if`, also under `jax.jit`).

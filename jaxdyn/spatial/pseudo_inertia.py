@@ -66,7 +66,7 @@ def log_cholesky_from_factor(u: Float[Array, "4 4"]) -> Float[Array, "10"]:
 
 
 def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Array, "10"]:
-    """The ten parameters of the body with log-Cholesky parameters theta; physically consistent for every theta."""
+    """The ten parameters of the body with log-Cholesky parameters theta [kg, kg m, kg m^2]; consistent for every theta."""
     u = log_cholesky_factor(theta)
     return inertial_parameters_from_pseudo_inertia(u @ u.T)
 
@@ -74,6 +74,7 @@ def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Arra
 def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array, "10"]:
     """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite.
 
+    `pi` are its ten parameters [kg, kg m, kg m^2].
     Inverse of `log_cholesky_to_inertial_parameters`. For an error that names an inconsistent body, call
     `check_consistent` first, outside `jax.jit`.
     """

@@ -13,7 +13,7 @@ def pose(rotation: Float[Array, "3 3"], translation: Float[Array, "3"]) -> Float
 
 
 def pose_inverse(t: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
-    """The inverse pose T_ba = T_ab^-1, computed without a linear solve."""
+    """The inverse pose T_ba = T_ab^-1 [m], computed without a linear solve."""
     r = t[:3, :3].T
     return pose(r, -r @ t[:3, 3])
 

@@ -34,7 +34,7 @@ class CertifiedBounds(NamedTuple):
 
 
 def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: float = 1e-3) -> CertifiedBounds:
-    """Proved bounds on the mass matrix of a robot with revolute joints: below 1 <= M(q) <= above 1 for every q.
+    """Proved bounds on the mass matrix [kg m^2] of a robot with revolute joints: below 1 <= M(q) <= above 1 for all q.
 
     (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5, for the bounds.) Positions range over the joint limits, or over the
     full circle for a joint without limits. Proof: M is a trigonometric polynomial of degree two in each joint angle,

@@ -62,7 +62,7 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
 
     c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2 with the `christoffel_symbols` (Spong,
     Hutchinson & Vidyasagar 2020, sec. 6.3, for the names; Craig 2005, sec. 6.8, for the two matrices), O(n^3). The
-    split depends on the coordinates: `textbook.remotely_driven_elbow` has no Coriolis terms.
+    split depends on the coordinates: `textbook.remotely_driven_elbow` has no Coriolis terms. Units: [N m s^2/rad^2].
     """
     symbols = christoffel_symbols(chain, q)
     j, k = np.triu_indices(chain.nv, 1)

@@ -48,8 +48,8 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
         refinements: number of steps from each refined sample.
 
     Returns:
-        The bounds and their configurations. The derivatives of the bounds with respect to the robot are those of the
-        eigenvalues at these configurations; the configurations themselves have no derivatives.
+        The bounds [kg m^2 or kg] and their configurations. The derivatives of the bounds with respect to the robot are
+        those of the eigenvalues at these configurations; the configurations themselves have no derivatives.
     """
     robot = jax.lax.stop_gradient(chain)
     samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))

@@ -88,8 +88,9 @@ def dynamically_consistent_inverse(
 ) -> Float[Array, "nv 6"]:
     """Dynamically consistent inverse J_bar = M^-1 J^T Lambda of the Jacobian (Khatib 1987).
 
-    v = J_bar V has the least kinetic energy of all v with J v = V. Without damping J J_bar = 1 to rounding, and torques
-    (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments and errors as for `operational_space_inertia`.
+    v = J_bar V [rad/s or m/s] has the least kinetic energy of all v with J v = V [rad/s, m/s]. Without damping J J_bar
+    = 1 to rounding, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments and errors as for
+    `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, solved.T).T

@@ -42,7 +42,7 @@ class ReducedDynamics(NamedTuple):
 def independent_coordinates(
     chain: Chain, constraints: Constraints, q: Float[Array, " nq"], independent: Sequence[str | int]
 ) -> Float[Array, "nv k"]:
-    """Matrix G(q) with qd = G w and J G = 0, where w are the velocities of the independent coordinates, O(n^3).
+    """Matrix G(q) with qd = G w and J G = 0, where w are the independent velocities [rad/s or m/s], O(n^3).
 
     G is the identity in the rows of the independent coordinates and -J_d^+ J_i in the rows of the dependent coordinates,
     where J_i and J_d are the corresponding columns of J. If J_d does not have full column rank, the independent
