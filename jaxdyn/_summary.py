@@ -35,7 +35,7 @@ def number(x: Any, unit: str = "", digits: int = 4) -> str:
 
 
 def data_frame(columns: Mapping[Any, Any], index: Any = None, name: str = "") -> Any:
-    """A `pandas.DataFrame` with these columns; `name` is the name of its index, which numbers the rows if None.
+    """A `pandas.DataFrame` with these columns. Its index is called `name`; if `index` is None, it numbers the rows.
 
     Raises:
         ImportError: pandas is not installed.

@@ -166,7 +166,7 @@ class _Found(Exception):
 
 
 def is_mjcf(data: bytes | str) -> bool:
-    """True if the root element is `<mujoco>`; False if the text before it is not XML."""
+    """True if the root element is `<mujoco>`; False otherwise, also for text that is not XML."""
 
     def start(tag: str, _: dict[str, str]) -> None:
         raise _Found(tag)

@@ -13,7 +13,7 @@ from .._kinematics.coordinates import generalised_force, joint_rates, joints_of
 def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Speeds of the motors, R S qd, where R is the transmission's matrix and S the coupling's, or 1 [rad/s].
 
-    For ordinary joints, passing q instead of qd returns the motor angles, which are zero if the joint positions are [rad].
+    For ordinary joints, passing q instead of qd returns the motor angles [rad], which are zero at zero joint positions.
 
     Raises:
         ModelError: the chain has no transmission.
