@@ -124,7 +124,7 @@ def _link_products(
     s: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
 ) -> Float[Array, "n 10 *#lanes"]:
-    """The rigid links' part, of a chain of ordinary joints."""
+    """The contribution of the rigid links, for a chain with ordinary joints."""
 
     def out(parent, link: Link, inputs):
         motion, twist = parent

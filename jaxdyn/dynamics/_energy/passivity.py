@@ -68,7 +68,7 @@ def _link_torques(
     accelerations: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
 ) -> Float[Array, "n *#lanes"]:
-    """The rigid links' part, of a chain of ordinary joints."""
+    """The contribution of the rigid links, for a chain with ordinary joints."""
 
     def motions(parent, link: Link, inputs):
         motion = accelerate_by_reference(parent, link, *inputs)

@@ -12,12 +12,12 @@ each case; tests/users_programs (arguments, flow, compilers) tries to violate th
    - `HloConstantFolding` moves constant operands into the computation: an `optimization_barrier` on the operands prevents it;
    - `AlgebraicSimplifier` folds instructions that read an operand (x * 0): an entry of every operand is returned;
    - `HloDCE` removes unused results: these entries and the first result are returned through one barrier.
-2. `IrEmitter` must support every instruction without calls at run time, since the function is called without run options.
-   The following are not supported: scatters ("Scatter is not implemented on CPUs"), sorts, FFTs, `top_k`, matrix products
-   fused for a library ("Fusion kind not implemented on CPU", from 8 x 8), LAPACK, callbacks, prints, collectives and
-   `PartitionId` ("Failed to materialize symbols"). Only functions of this library become kernels, never user functions, and they consist
-   of arithmetic, indexing and loops. If lanes are sharded over devices, an entry of every lane is returned, without
-   communication.
+2. `IrEmitter` must support every instruction without calls at run time, since the function is called without run
+   options. The following are not supported: scatters ("Scatter is not implemented on CPUs"), sorts, FFTs, `top_k`,
+   matrix products fused for a library ("Fusion kind not implemented on CPU", from 8 x 8), LAPACK, callbacks, prints,
+   collectives and `PartitionId` ("Failed to materialize symbols"). Only functions of this library become kernels, never
+   user functions, and they consist of arithmetic, indexing and loops. If lanes are sharded over devices, an entry of
+   every lane is returned, without communication.
 3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
    (parallel_task_assignment.cc) distributes an instruction if bytes >= flops and the result has 512 KiB, or if bytes < flops
    and flops + 2 * transcendentals + 10 * bytes (read and written) is 200 000. `batch` prevents the first by `LARGEST` and
