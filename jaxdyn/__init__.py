@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import the module of a name on first use: importing everything takes longer than JAX, and `jaxdyn --help`
-        needs neither."""
+        """Import the module of a name on first use. Importing everything takes longer than importing JAX, and
+        `jaxdyn --help` needs neither."""
         if name == "__all__":
             return sorted(_origins())
         if name.startswith("_") or name not in _origins():

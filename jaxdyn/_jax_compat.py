@@ -17,7 +17,7 @@ from jax.interpreters.partial_eval import dce_jaxpr as dce_jaxpr
 
 
 def scan_counts(parameters: dict[str, Any]) -> tuple[int, int]:
-    """Numbers of a scan's operands that are constants of its body, and that are carried."""
+    """Number of constant operands and number of carried operands of a scan."""
     if "num_consts" in parameters:  # before jax 0.11
         return parameters["num_consts"], parameters["num_carry"]
     constants, carried, _ = (len(list(x)) for x in parameters["ft_in"].unpack())
@@ -25,14 +25,14 @@ def scan_counts(parameters: dict[str, Any]) -> tuple[int, int]:
 
 
 def pallas() -> Any:
-    """Pallas, imported on first use: it takes half a second."""
+    """Pallas, imported on first use because the import takes half a second."""
     from jax.experimental import pallas
 
     return pallas
 
 
 def pallas_triton_parameters(warps: int) -> Any:
-    """Parameters of Pallas' Triton backend: the warps of a block."""
+    """Parameters for Pallas' Triton backend: the number of warps per block."""
     from jax.experimental.pallas import triton
 
     return triton.CompilerParams(num_warps=warps)

@@ -1,4 +1,4 @@
-"""Printed forms of objects: a few lines of text, in a fixed-width font in notebooks; and pandas tables."""
+"""Printed forms of objects (a few lines of text, in a fixed-width font in notebooks), and pandas tables."""
 
 import html
 from collections.abc import Mapping
@@ -10,24 +10,24 @@ from ._jax_compat import Tracer
 
 
 class Summary:
-    """A class with a short text as `__repr__`; notebooks show it line by line."""
+    """Base class of objects whose `__repr__` is a short text; notebooks preserve its line breaks."""
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
 
 def lines(title: str, *rows: str) -> str:
-    """A title, and rows indented below it; empty ones are omitted."""
+    """A title with indented rows below it; empty rows are omitted."""
     return "\n  ".join([title, *(row for row in rows if row)])
 
 
 def names(found: tuple[str, ...], most: int = 8) -> str:
-    """Names in a row, as many as fit."""
+    """Names separated by commas; beyond `most`, only their total number is given."""
     return ", ".join(found[:most]) + (f", ... ({len(found)} in all)" if len(found) > most else "")
 
 
 def number(x: Any, unit: str = "", digits: int = 4) -> str:
-    """A number with its unit; for a batch its shape; "traced" inside a transformation."""
+    """A number with its unit; for a batch, its shape; inside a transformation, "traced"."""
     if isinstance(x, Tracer):
         return "traced"
     x = np.asarray(x)
@@ -35,7 +35,7 @@ def number(x: Any, unit: str = "", digits: int = 4) -> str:
 
 
 def data_frame(columns: Mapping[Any, Any], index: Any = None, name: str = "") -> Any:
-    """A `pandas.DataFrame` with these columns; its index, of this name, counts the rows if None.
+    """A `pandas.DataFrame` with these columns. Its index is called `name`; if `index` is None, it numbers the rows.
 
     Raises:
         ImportError: pandas is not installed.

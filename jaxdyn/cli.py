@@ -21,7 +21,7 @@ EPILOG = (
     "jaxdyn COMMAND --help lists all options. Guide: from an excitation trajectory to a model, docs/identification.md"
 )
 
-# arguments of the library mentioned in messages, and their options
+# library arguments mentioned in messages, and the command-line options that set them
 _OPTIONS = {
     "allow_nonphysical": "--allow-nonphysical",
     "columns": "--columns MAP",
@@ -80,9 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
-    """The option for an argument of the library, with a placeholder if a message proposes a value."""
+    """The command-line option for a library argument, with a placeholder if a message proposes a value."""
     option, _, placeholder = _OPTIONS.get(argument, "").partition(" ")
-    if option.removeprefix("--").replace("-", "_") not in vars(options):  # even if there is none
+    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also if the argument has no option
         return as_python(argument, value)
     return f"{option} {placeholder}" if value and placeholder else option
 

@@ -1,4 +1,4 @@
-"""jaxdyn's errors, all `ValueError`s: what is wrong, where, and what to do."""
+"""jaxdyn's errors. All are `ValueError`s; their messages say what is wrong, where, and what to do."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 _MOST = 200  # maximum length of quoted input
 _LONGEST = 2000
-_OWN = "jaxdyn.", "jax.", "equinox.", "contextlib", "jaxtyping.", "beartype."  # whose frames are not the user's
+_OWN = "jaxdyn.", "jax.", "equinox.", "contextlib", "jaxtyping.", "beartype."  # packages whose frames are not user code
 
 
 def as_python(argument: str, value: str) -> str:
@@ -17,13 +17,13 @@ def as_python(argument: str, value: str) -> str:
 
 
 class JaxdynError(ValueError):
-    """Base class of all jaxdyn errors on invalid input; quotations of the input are truncated to 200 characters.
+    """Base class of all jaxdyn errors about invalid input; quoted input is truncated to 200 characters.
 
     Attributes:
-        fault: the fault and its place.
-        remedy: the remedy; `{name}` in it stands for an argument of the called function.
-        place: the file, line or element, if not part of `fault`.
-        arguments: arguments named in the remedy, with their values as Python writes them.
+        fault: what is wrong, and where.
+        remedy: what to do; `{name}` is replaced by the name of an argument of the called function.
+        place: the file, line or element, if it is not part of `fault`.
+        arguments: arguments named in the remedy, with their values in Python syntax.
     """
 
     fault: str
@@ -36,7 +36,7 @@ class JaxdynError(ValueError):
         super().__init__(self.message())
 
     def message(self, spelled: Callable[[str, str], str] = as_python) -> str:
-        """`place: fault; remedy`, with arguments spelled as the reader would type them."""
+        """`place: fault; remedy`, with arguments in the syntax that the reader would type."""
         remedy = self.remedy
         if self.arguments:
             remedy = remedy.format_map({name: spelled(name, value) for name, value in self.arguments.items()})
@@ -45,7 +45,7 @@ class JaxdynError(ValueError):
 
 
 def shortened(message: str) -> str:
-    """A shortened message: quotations and words of more than 200 characters, and long lists, are truncated."""
+    """The message, with quotations and words of more than 200 characters and long lists truncated."""
     quotation = rf"('[^'\n]{{{_MOST}}})[^'\n]{{40,}}(?=')"
     word = rf"(\S{{{_MOST}}})(?:[^'\s]{{40,}}(?=')|\S{{40,}})"
     message = re.sub(f"{quotation}|{word}", lambda m: f"{m[1] or m[2]}...", message)
@@ -53,11 +53,11 @@ def shortened(message: str) -> str:
 
 
 class ModelWarning(UserWarning):
-    """A tolerated fault of a robot description, and its interpretation."""
+    """Warns of a fault in a robot description that jaxdyn tolerates, and says how it is interpreted."""
 
 
 class FallbackWarning(UserWarning):
-    """A function that runs in a slower form than was asked for, and the operation that is the reason."""
+    """Warns that a function runs in a slower form than requested, and names the operation that is the reason."""
 
 
 def warn(message: str, category: type[Warning] = ModelWarning) -> None:
@@ -69,11 +69,11 @@ def warn(message: str, category: type[Warning] = ModelWarning) -> None:
 
 
 class ModelError(JaxdynError):
-    """An invalid robot model: an inconsistent inertia, a zero axis, clashing names, a missing link."""
+    """An invalid robot model: an inconsistent inertia, a zero axis, duplicate names, a missing link."""
 
 
 class LogError(JaxdynError):
-    """An unusable log: missing columns, NaN, time that does not increase, degrees instead of radians."""
+    """An unusable log: missing columns, NaN, time stamps that do not increase, degrees instead of radians."""
 
 
 class IdentificationError(JaxdynError):
@@ -89,8 +89,8 @@ class OutputError(JaxdynError):
 
 
 class ControlError(JaxdynError):
-    """An invalid controller: gains of wrong shape, a link that cannot be adapted, a negative threshold."""
+    """An invalid controller: gains of the wrong shape, a link that cannot be adapted, a negative threshold."""
 
 
 class DeploymentError(JaxdynError):
-    """A function that cannot be exported, or an exported file that cannot be used: damaged, or of another version."""
+    """A function that cannot be exported, or an exported file that is damaged or of an unsupported version."""

@@ -53,7 +53,7 @@ def test_joints_are_found_by_name(bag):
         np.testing.assert_array_equal(getattr(log, name), block[:, [2, 0, 1]])
     np.testing.assert_allclose(log.t, T, atol=1e-9)  # from the header stamps, to the nanosecond
     assert log.source == bag.name
-    assert any("time counts from 1700000000.25" in note for note in log.notes)
+    assert any("time is counted from 1700000000.25" in note for note in log.notes)
 
 
 def test_without_names_they_come_as_they_are(bag):
@@ -61,7 +61,7 @@ def test_without_names_they_come_as_they_are(bag):
     np.testing.assert_array_equal(log.q, Q[:30])
     np.testing.assert_array_equal(log.tau, TAU[:30] * [2, 1, 1])
     assert any("/joint_states" in note and "shoulder, elbow, wrist" in note for note in log.notes)
-    assert "has 3 joints, the robot has 2" in complaint(bag, 2)
+    assert "has 3 joints, but the robot has 2" in complaint(bag, 2)
 
 
 def test_other_joints_are_left_out_and_missing_ones_are_named(bag):
@@ -78,13 +78,13 @@ def test_topics(bag):
     np.testing.assert_array_equal(read_log(bag, topic="joint_states").q, Q)
     text = complaint(bag, topic="/other")
     assert "/other" in text and f"/joint_states ({MESSAGE})" in text and "/chatter (std_msgs/msg/String)" in text
-    assert "no joint states (sensor_msgs/msg/JointState) on topic '/chatter'" in complaint(bag, topic="/chatter")
+    assert "'/chatter' has neither joint states (sensor_msgs/msg/JointState) nor" in complaint(bag, topic="/chatter")
 
 
 def test_a_bag_of_other_things(tmp_path):
     path = write_bag(tmp_path / "run.mcap", [], "mcap")
     text = complaint(path)
-    assert "no topic of the bag holds joint states" in text and "/chatter (std_msgs/msg/String)" in text
+    assert "no topic in the bag has joint states" in text and "/chatter (std_msgs/msg/String)" in text
 
 
 def test_the_order_may_change_from_message_to_message(tmp_path):
@@ -107,7 +107,7 @@ def test_several_publishers_are_joined(tmp_path, topics):
     np.testing.assert_allclose(log.q[:, :2], truth[:, :2], atol=1e-8)
     assert np.abs(log.q[:, 2] - truth[:, 2]).max() < 4 / 8 * 0.0025**2  # linear: w^2 h^2 / 8
     assert t[0] >= 0.1003 and t[-1] <= 1.2 and not ((t > slow[slow < 0.5][-1]) & (t < slow[slow > 0.6][0])).any()
-    assert any("wrist come in separate messages" in note and "of shoulder" in note for note in log.notes)
+    assert any("wrist are in separate messages" in note and "of shoulder" in note for note in log.notes)
 
 
 def test_joints_that_are_missing_in_some_messages(tmp_path):
@@ -123,7 +123,7 @@ def test_joints_that_are_missing_in_some_messages(tmp_path):
 def test_which_topic_is_meant(tmp_path):
     both = [m for pair in zip(messages("/left"), messages("/right"), strict=True) for m in pair]
     path = write_bag(tmp_path / "run.bag", both, "ros1")
-    assert "/left and /right both hold all joints; choose one with topic=" in complaint(path, NAMES)
+    assert "/left and /right all contain all joints; choose one with topic=" in complaint(path, NAMES)
     text = complaint(path)
     assert "several topics" in text and "/left: shoulder, elbow, wrist; /right:" in text
     np.testing.assert_array_equal(read_log(path, NAMES, topic="/right").q, Q)
@@ -131,7 +131,7 @@ def test_which_topic_is_meant(tmp_path):
     some = [*messages("/all"), *messages("/hand", NAMES[2:])]
     log = read_log(write_bag(tmp_path / "some.bag", some, "ros1"), NAMES)
     np.testing.assert_array_equal(log.q, Q)
-    assert any("some of the joints are on /hand too" in note for note in log.notes)
+    assert any("some of the joints are also on /hand" in note for note in log.notes)
 
     split = [*messages("/a", NAMES[:2]), *messages("/b", NAMES[1:])]
     text = complaint(write_bag(tmp_path / "split.bag", split, "ros1"), NAMES)
@@ -221,7 +221,7 @@ def test_a_message_that_was_received_at_no_time(tmp_path):
     with contextlib.closing(sqlite3.connect(file)) as base, base:
         base.execute("UPDATE messages SET timestamp = 'never' WHERE id = (SELECT max(id) FROM messages)")
     text = complaint(folder, NAMES)
-    assert "only 59 of its 60 messages" in text and "'never' is no time of reception" in text
+    assert "only 59 of its 60 messages" in text and "'never' is not a time of reception" in text
 
 
 @pytest.mark.parametrize("error", [AssertionError, MemoryError, TypeError])
@@ -240,7 +240,7 @@ def test_paths(tmp_path):
     assert "there is no such file" in complaint(tmp_path / "none.bag")
     (tmp_path / "folder").mkdir()
     text = complaint(tmp_path / "folder")
-    assert "folder without the metadata.yaml of a ROS 2 bag" in text and "ros2 bag reindex" in text
+    assert "folder does not contain the metadata.yaml of a ROS 2 bag" in text and "ros2 bag reindex" in text
     (tmp_path / "text.mcap").write_text("t,q1,tau1\n")
     assert "cannot be opened" in complaint(tmp_path / "text.mcap")
     (tmp_path / "log.csv").write_text("t,q1,tau1\n")
@@ -258,7 +258,7 @@ def test_a_map_for_a_bag(bag):
     np.testing.assert_array_equal(log.q, Q[:, [2, 1]] * [-1, 1])
     np.testing.assert_array_equal(log.qd, QD[:, [2, 1]])
     np.testing.assert_array_equal(log.tau, TAU[:, [2, 1]] * [10, 20])
-    assert "the log has 2 joints, the robot has 3" in complaint(bag, NAMES, columns=names)
+    assert "the log has 2 joints, but the robot has 3" in complaint(bag, NAMES, columns=names)
 
 
 def planned(first, last):

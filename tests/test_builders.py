@@ -165,8 +165,8 @@ def spoilt(matrix, index, value):
         ("home pose 3 is not a homogeneous", (SCREWS, spoilt(EYES, (2, 3, 0), 1), UNIT)),
         ("spatial_inertias has shape", (SCREWS, EYES, UNIT[:2])),
         ("link 2 is not symmetric", (SCREWS, EYES, spoilt(UNIT, (1, 0, 1), 0.1))),
-        ("link 3's spatial inertia is not its mass", (SCREWS, EYES, spoilt(UNIT, (2, 3, 3), 2))),
-        ("not m [c]", (SCREWS, EYES, spoilt(spoilt(UNIT, (0, 0, 3), 0.1), (0, 3, 0), 0.1))),
+        ("the spatial inertia of link 3 is not its mass", (SCREWS, EYES, spoilt(UNIT, (2, 3, 3), 2))),
+        ("not skew-symmetric", (SCREWS, EYES, spoilt(spoilt(UNIT, (0, 0, 3), 0.1), (0, 3, 0), 0.1))),
         ("length 1.41421", (SCREWS, EYES, UNIT)),
     ],
 )

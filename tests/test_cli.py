@@ -193,7 +193,7 @@ BAD_MODELS = {
     ),
     "mimic": (
         ARM.replace("<dynamics damping", '<mimic joint="turn"/><dynamics damping'),
-        r"the log has 2 joints, the robot has 1",
+        r"the log has 2 joints, but the robot has 1",
     ),
     "zero mass": (ARM.replace('value="3"', 'value="0"'), r"bad\.urdf:\d+: link 'upper': mass 0 kg is not positive"),
     "negative mass": (ARM.replace('value="1.5"', 'value="-1.5"'), "link 'lower': mass -1.5 kg is not positive.*"),
@@ -237,7 +237,7 @@ def test_what_is_odd_in_a_model_is_a_note(tmp_path, capsys):
         == 1
     )
     note, error = capsys.readouterr().err.splitlines()
-    assert note == f"jaxdyn: note: {tmp_path}/odd.urdf: inconsistent inertias without effect: of 'base'"
+    assert note == f"jaxdyn: note: {tmp_path}/odd.urdf: inconsistent inertias of 'base' have no effect"
     assert error.startswith("jaxdyn: error: ")
 
 
@@ -261,17 +261,17 @@ BAD_LOGS = {
     ),
     "missing columns": (lambda x: x[:, [0, 1, 2, 3]], "t,q1,q2,tau1", r"bad\.csv: missing columns: tau2"),
     "no time": (lambda x: x[:, 1:], "q1,q2,tau1,tau2", r"bad\.csv: missing columns: t"),
-    "joints": (lambda x: x[:, [0, 1, 2, 1, 3, 4, 3]], JOINT3, r"bad\.csv: the log has 3 joints, the robot has 2"),
+    "joints": (lambda x: x[:, [0, 1, 2, 1, 3, 4, 3]], JOINT3, r"bad\.csv: the log has 3 joints, but the robot has 2"),
     "degrees": (changed(slice(None), 2, np.rad2deg), HEADER, r"bad\.csv: lift looks like degrees .*--units-checked"),
     "at rest": (changed(slice(None), 1, 0.4), HEADER, r"bad\.csv: turn does not move .* add a log"),
-    "all at rest": (changed(slice(None), slice(1, 3), 0.4), HEADER, r"bad\.csv: no position changes"),
+    "all at rest": (changed(slice(None), slice(1, 3), 0.4), HEADER, r"bad\.csv: positions are constant"),
     "empty": (None, None, r"bad\.csv.* empty"),
     "no rows": (lambda x: x[:0], HEADER, r"bad\.csv"),
     "few rows": (lambda x: x[:12], HEADER, r"bad\.csv: 12 samples are too few"),
     "short": (lambda x: x[:60], HEADER, r"bad\.csv: .*[Ll]og a longer run"),
     "currents": (lambda x: x, HEADER.replace("tau", "i"), r"bad\.csv: .* motor currents, .* give --gains K1,K2,.."),
     "milliseconds": (changed(slice(None), 0, lambda t: 1000 * t), HEADER, r"bad\.csv: .* milliseconds"),
-    "silent": (changed(slice(None), slice(3, 5), 0.0), HEADER, r"bad\.csv: no torque changes"),
+    "silent": (changed(slice(None), slice(3, 5), 0.0), HEADER, r"bad\.csv: torques are constant"),
 }
 
 
@@ -293,7 +293,7 @@ def test_bad_logs_are_refused(change, header, pattern, files, numbers, tmp_path,
         (["--rows", "1:90000"], r"run\.csv: rows=\(1, 90000\) is not a range .* 1 to 1500"),
         (["--gains", "1,2,3"], r"run\.csv: gains must be 2 finite numbers"),
         (["--lock", "turn=9"], r"arm\.urdf:\d+: joint 'turn' is locked at 9, outside its limits"),
-        (["--lock", "nobody=1"], r"arm\.urdf: lock names the joint 'nobody'; the joints are turn, lift, grip"),
+        (["--lock", "nobody=1"], r"arm\.urdf: lock names 'nobody', which is not a joint; joints are turn, lift, grip"),
         (["--tip", "hand"], r"arm\.urdf: tip 'hand' is not a link"),
         (["--coupled", "1,3"], r"axes 1 and 3 cannot be coupled"),
         (["--cutoff", "200"], r"run\.csv: the cutoffs are 200 Hz on q .* half the log's rate, 125 Hz"),
@@ -371,7 +371,7 @@ def test_help_and_version(capsys):
 @pytest.mark.parametrize("below", ["", "deeper/still"])
 def test_a_file_in_the_way_of_the_results_is_seen_before_the_work(below, files, tmp_path, capsys, given):
     (tmp_path / "file").write_text("mine")
-    refused(arguments(files, tmp_path / "file" / below), capsys, tmp_path, r"file.*is a file; give another folder")
+    refused(arguments(files, tmp_path / "file" / below), capsys, tmp_path, r"file.*is a file; specify another folder")
     assert (tmp_path / "file").read_text() == "mine" and not given
 
 

@@ -108,10 +108,10 @@ def test_files_of_one_run_are_joined(files, run, tmp_path):
         np.savetxt(tmp_path / name, rows, "%.12g", ",", header=header, comments="")
     joined = lambda *names: "+".join(str(tmp_path / name) for name in names)
     (log,) = run("--log", joined("first.csv", "second.csv"), "--rows", "11:100")
-    assert log.source == "first.csv+second.csv" and "2 files one after the other" in log.notes
+    assert log.source == "first.csv+second.csv" and "2 files concatenated" in log.notes
     np.testing.assert_allclose(np.c_[log.t, log.q, log.tau], whole[10:], atol=1e-11)
     code, text = run("--log", joined("second.csv", "first.csv"), "--on-bad-rows", "raise")
-    assert code == 1 and "where time does not increase" in text and "row 1 (line 2) of first.csv" in text
+    assert code == 1 and "at which time does not increase" in text and "row 1 (line 2) of first.csv" in text
     (log,) = run("--log", joined("motion.csv", "torque.csv"))
     np.testing.assert_allclose(log.t, later[later <= slow[-1]], atol=1e-12)
     np.testing.assert_allclose(log.q, wave(np.sin, log.t), atol=1e-11)
@@ -125,7 +125,7 @@ def test_files_of_one_run_are_joined(files, run, tmp_path):
 
 def test_refused(files, run, tmp_path):
     code, text = run("--log", files / "c.mcap")
-    assert code == 1 and "/measured and /desired both hold all joints; choose one with --topic" in text
+    assert code == 1 and "/measured and /desired all contain all joints; choose one with --topic" in text
     code, text = run("--log", files / "a.csv", "--topic", "/measured")
     assert code == 1 and "--topic is for bags" in text
     code, text = run("--log", files / "a.csv", "--columns", files / "map.toml", "--columns", "-")

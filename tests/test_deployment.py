@@ -192,9 +192,9 @@ def rewritten(source, path, description=None, program=None):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 99}, "version 99 of the format.*reads version 2"),
+        ({"version": 99}, "format version 99.*reads versions up to 2"),
         ({"format": "something else"}, "not a function exported by jaxdyn"),
-        ({"calling_convention": 99, "version": 1}, "calling convention.*export the function anew"),
+        ({"calling_convention": 99, "version": 1}, "calling convention.*export the function again"),
         ({"platforms": ["tpu"], "version": 1}, "exported for tpu.*computes on .*JAX_PLATFORMS=tpu"),
         ({"platforms": ["cpu", "cuda"]}, "damaged"),
         ({"joint_names": ["a", "b", "c"]}, "damaged"),
@@ -234,7 +234,7 @@ def test_wrong_files(gravity, tmp_path):
     contents = (b"", b"<robot/>", other.getvalue(), deep.getvalue(), long.getvalue(), whole[: len(whole) // 2], middle)
     for content in (*contents, *compressed_otherwise(whole)):
         (tmp_path / "f").write_bytes(content)
-        with pytest.raises(jaxdyn.DeploymentError, match="not a function exported by jaxdyn, or it is damaged"):
+        with pytest.raises(jaxdyn.DeploymentError, match="not a function exported by jaxdyn, or damaged"):
             jaxdyn.deployment.load_exported(tmp_path / "f")
     with pytest.raises(jaxdyn.DeploymentError, match="no such file"):
         jaxdyn.deployment.load_exported(tmp_path / "absent")
@@ -260,9 +260,9 @@ def called_back(chain, q):
     [
         (jaxdyn.gravity_force, (STATE[0][:2],), {}, "gravity_force cannot be exported.*shape"),
         (called_back, STATE[:1], {"platforms": (HERE,)}, "called_back cannot be exported.*callback"),
-        (jaxdyn.gravity_force, STATE[:1], {"platforms": ("abacus",)}, "platforms are of cpu.*not abacus"),
+        (jaxdyn.gravity_force, STATE[:1], {"platforms": ("abacus",)}, "platforms must be among cpu.*not abacus"),
         (jaxdyn.gravity_force, STATE[:1], {"platforms": ()}, "none at all"),
-        (lambda c, d: d.inertia, (CHAIN,), {}, "pass the arrays of objects of other classes"),
+        (lambda c, d: d.inertia, (CHAIN,), {}, "pass the arrays inside objects of other classes"),
     ],
     ids=["shape", "callback", "platform", "no platform", "class"],
 )

@@ -256,7 +256,7 @@ def test_derivatives_of_elastic_dynamics():
         ("rotor_inertia is not positive", {"rotor_inertia": [1.0, 0.0, 1.0]}),
         ("damping is negative", {"damping": -0.1}),
         ("rest has shape", {"rest": [0.1, 0.2]}),
-        ("gear_ratio holds NaN", {"gear_ratio": np.nan}),
+        ("gear_ratio contains NaN", {"gear_ratio": np.nan}),
     ],
 )
 def test_impossible_elastic_joints_are_refused(message, changes):
@@ -265,7 +265,7 @@ def test_impossible_elastic_joints_are_refused(message, changes):
 
 
 def test_elastic_joints_do_not_ride_on_a_transmission():
-    with pytest.raises(ModelError, match="turn with the joints"):
+    with pytest.raises(ModelError, match="rigidly coupled to the joints"):
         drives(jaxdyn.with_transmission(arm(), gear_ratio=2.0))
 
 

@@ -98,7 +98,7 @@ def test_errors():
     f = symbolic.generate(chain).lambdify("numpy")
     with pytest.raises(jaxdyn.ModelError, match="the parameters are none"):
         f.g(np.zeros(2), g=9.81)
-    with pytest.raises(jaxdyn.ModelError, match="takes arrays of"):
+    with pytest.raises(jaxdyn.ModelError, match="requires arrays of"):
         f.g(np.zeros(3))
 
 

@@ -176,7 +176,7 @@ def test_motor_side(write):
     names = ["t", "qm1", "qm2", "qdm1", "qdm2", "taum1", "taum2"]
     log = read_log(write(rows_of(table()), header=names))
     same(log)
-    assert "are motor-side: turn them into joint values with motor_to_joint" in log.notes[0]
+    assert "are motor-side: convert them to joint values with motor_to_joint" in log.notes[0]
     joint_side = write([[*row, "1", "2"] for row in rows_of(table())], header=[*HEADER, "qm1", "qm2"])
     log = read_log(joint_side)
     same(log)
@@ -213,7 +213,7 @@ def test_text_that_ends_within_a_character(write):
 
 
 def test_no_header(write):
-    assert "line 1 holds numbers where the header line is expected" in complaint(write(rows_of(table()), header=None))
+    assert "line 1 contains numbers instead of the header" in complaint(write(rows_of(table()), header=None))
 
 
 @pytest.mark.parametrize(
@@ -226,13 +226,13 @@ def test_no_header(write):
         ([*HEADER[:5], "f1", "f2"], "missing columns: tau (or currents i); the"),
         (["t", "q1", "q3", *HEADER[3:]], "missing columns: q2, qd3, tau3; the"),
         (["t", "q1 [deg]", "q2", *HEADER[3:]], "missing columns: q1; the"),
-        (["t", "q1", "pos1", *HEADER[3:]], "columns 'q1' and 'pos1' both mean the same"),
+        (["t", "q1", "pos1", *HEADER[3:]], "columns 'q1' and 'pos1' mean the same"),
         (["t", "q1", "q900000", *HEADER[3:]], "missing columns: q2, q3, q4"),
         (["t", "q1", "q22", *HEADER[3:]], "q20, q21, qd3"),
         (["t", "q1", "q30", *HEADER[3:]], "q20, q21 and 8 more, qd3"),
         (["t", "q1", "q900000", *HEADER[3:]], "q21 and 899978 more, qd3"),
         (["t", "q1", "q" + "9" * 5000, *HEADER[3:]], "1 joints have positions, but 2 have qd"),
-        (["t", "q", "q2", *HEADER[3:]], "'q' and 'q2' both hold q; remove one"),
+        (["t", "q", "q2", *HEADER[3:]], "'q' and 'q2' both contain q; remove one"),
     ],
 )
 def test_missing_and_double_columns(write, names, text):
@@ -241,7 +241,9 @@ def test_missing_and_double_columns(write, names, text):
 
 
 def test_wrong_number_of_joints(write):
-    assert "the log has 2 joints, the robot has 7; the positions are q1, q2" in complaint(write(rows_of(table())), 7)
+    assert "the log has 2 joints, but the robot has 7; the positions are q1, q2" in complaint(
+        write(rows_of(table())), 7
+    )
 
 
 def test_shapes_in_archives(tmp_path):
@@ -256,14 +258,14 @@ def test_shapes_in_archives(tmp_path):
     assert "column 'tau' holds bool, not numbers" in complaint(path)
     columns = dict(zip(HEADER, table().T, strict=True))
     np.savez(path, **{**columns, "q1": table()[:, 1:3]})
-    assert "array 'q1' has shape (60, 2), unlike q2; give one column per joint" in complaint(path)
+    assert "array 'q1' has shape (60, 2), unlike q2; provide one column per joint" in complaint(path)
     np.savez(path, **{name: columns[name] for name in HEADER[:-1]})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("tau2", "no array")
     assert "column 'tau2' holds |S8, not numbers" in complaint(path)
     for clock in (np.zeros(0), np.zeros(())):
         np.savez(path, **{**motion(), "t": clock})
-        assert f"'t' has shape {clock.shape}: the log holds no samples" in complaint(path)
+        assert f"'t' has shape {clock.shape}: the log contains no samples" in complaint(path)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -347,7 +349,7 @@ def test_absurd_numbers_and_jumps(write):
     cells = rows_of(table())
     cells[7][2] = "253"
     text = complaint(write(cells))
-    assert "1 where a position jumps away and back, first at row 8 (line 9), column 'q2' (253)" in text
+    assert "1 at which a position jumps away and back, first at row 8 (line 9), column 'q2' (253)" in text
     assert len(read_log(write(cells), on_bad_rows="drop")) == N - 1
 
 
@@ -365,7 +367,7 @@ def test_time_must_increase(write):
     values[10, 0] = values[9, 0]
     values[30, 0] = values[20, 0] + 1e-4
     text = complaint(write(rows_of(values)))
-    assert "where time does not increase (1 steps back, 1 repeated stamps), first at row" in text
+    assert "at which time does not increase (1 steps back, 1 repeated stamps), first at row" in text
     log = read_log(write(rows_of(values)), on_bad_rows="drop")
     assert len(log) == N - 2 and (np.diff(log.t) > 0).all()
     np.testing.assert_array_equal(log.q[-10:], motion()["q"][-10:])
@@ -380,23 +382,23 @@ def test_too_many_bad_rows_are_not_dropped(write):
 def test_time_in_milliseconds(write):
     values = table()
     values[:, 0] *= 1e3
-    assert "the median time step is 10 s, too slow for a robot's log; is the time in milliseconds" in complaint(
+    assert "the median time step is 10 s, too long for a robot log; is the time in milliseconds" in complaint(
         write(rows_of(values))
     )
 
 
 def test_few_samples_and_nothing_that_changes(write):
-    assert "19 samples are too few, 20 are the least" in complaint(write(rows_of(table()[:19])))
+    assert "19 samples are too few; at least 20 are needed" in complaint(write(rows_of(table()[:19])))
     assert len(read_log(write(rows_of(table()[:20])))) == 20
     values = table()
     values[:, 1:3] = 0.5
-    assert "no position changes (q1, q2)" in complaint(write(rows_of(values)))
+    assert "positions are constant (q1, q2)" in complaint(write(rows_of(values)))
     values = table()
     values[:, 5:] = 0.0
-    assert "no torque changes (tau1, tau2): was the torque recorded?" in complaint(write(rows_of(values)))
+    assert "torques are constant (tau1, tau2): were torques recorded?" in complaint(write(rows_of(values)))
     values = table()
     values[:, 6] = 0.0
-    assert read_log(write(rows_of(values))).notes == ("columns tau2 never change: was the torque recorded?",)
+    assert read_log(write(rows_of(values))).notes == ("columns tau2 are constant: was the torque recorded?",)
 
 
 def test_gaps_are_noted(write):
@@ -448,7 +450,7 @@ DEGREES = 180 / np.pi
     ("log", "limits", "reason"),
     [
         (made(DEGREES, DEGREES), {}, r"|q| reaches 45.84"),
-        (made(DEGREES, DEGREES), {"position_limits": LIMITS}, "|q| reaches 45.84, its limits 2.9"),
+        (made(DEGREES, DEGREES), {"position_limits": LIMITS}, "|q| reaches 45.84, but its limits only 2.9"),
         (made(8.0, 8.0), {"position_limits": LIMITS}, "% of its positions are beyond its limits -2.9 .. 2.9"),
         (made(0.05 * DEGREES, qd=None), {"velocity_limit": SPEED / 20}, "its velocity limit is 0.3"),
         (made(0.1 * DEGREES, 0.1), {}, "the logged velocity is 0.0174"),
@@ -499,7 +501,7 @@ def test_limits_come_from_a_chain():
     )
     assert "pan is beyond its position limits -0.5 .. 0.5" in check_log(made(), chain).notes[0]
     three = Log(np.arange(30.0), np.ones((30, 3)), None, np.ones((30, 3)), "made")
-    assert "2 position limits for a log of 3 joints; is it another robot's log?" in refusal(three, chain=chain)
+    assert "2 position limits for a log with 3 joints; is it from another robot?" in refusal(three, chain=chain)
 
 
 # real robots

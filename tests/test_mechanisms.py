@@ -437,17 +437,17 @@ def test_wrong_mechanisms_are_refused():
     )
     free = make(quaternion_joints=[(0, 6)])
     cases = [
-        ("give first link and size", lambda: make(quaternion_joints=[(0, 4)])),
+        ("pass first link and size", lambda: make(quaternion_joints=[(0, 4)])),
         ("wrong screws", lambda: make(quaternion_joints=[(3, 3)])),
         (
             "wrong placements",
             lambda: make({"rotation": random_chain(chain.n, 1).rotation}, quaternion_joints=[(0, 6)]),
         ),
-        ("a coupling of 14 coordinates needs a matrix", lambda: jaxdyn.with_coupling(make(), jnp.eye(3))),
-        ("motors of 14 joints need", lambda: jaxdyn.with_transmission(make(), matrix=jnp.eye(2))),
-        ("a motor moves", lambda: jaxdyn.with_transmission(free, matrix=jnp.ones((2, chain.n)))),
-        ("without a coupling", lambda: make(coordinate_names=["a"])),
-        ("it cannot", lambda: jaxdyn.with_coupling(free, np.random.default_rng(0).normal(size=(chain.n, 8)))),
+        ("a coupling of 14 coordinates requires a matrix", lambda: jaxdyn.with_coupling(make(), jnp.eye(3))),
+        ("but 14 joints require", lambda: jaxdyn.with_transmission(make(), matrix=jnp.eye(2))),
+        ("a motor cannot drive", lambda: jaxdyn.with_transmission(free, matrix=jnp.ones((2, chain.n)))),
+        ("require a coupling", lambda: make(coordinate_names=["a"])),
+        ("must not change", lambda: jaxdyn.with_coupling(free, np.random.default_rng(0).normal(size=(chain.n, 8)))),
         ("not a tree", lambda: make(parents=(-1, 1, *parents[2:]))),
     ]
     for message, build in cases:

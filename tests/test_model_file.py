@@ -96,10 +96,10 @@ def test_types(tmp_path):
     assert load_model(path, dtype="float32").dtype == jnp.float32
     with jax.enable_x64(False):
         rounded = jax.tree.map(lambda x: x.astype(jnp.float32), chain)
-        with pytest.warns(ModelWarning, match=r"in float64, and this process has float32 only: .*dtype=\"float32\""):
+        with pytest.warns(ModelWarning, match=r"in float64, which is disabled in this process: .*dtype=\"float32\""):
             same(load_model(path), rounded)
         same(load_model(path, dtype=jnp.float32), rounded)
-        with pytest.raises(ModelError, match=r"float64 is requested, but this process has float32 only"):
+        with pytest.raises(ModelError, match=r"float64 is requested, but disabled in this process"):
             load_model(path, dtype="float64")
 
 
@@ -164,7 +164,7 @@ def signed(path, change) -> None:
         (lambda p: edited(p, lambda h: h.update(about={"robot": "another"})), "checksum differs"),
         (lambda p: edited(p, lambda h: h.pop("sha256")), "checksum differs"),
         (lambda p: p.write_bytes(b"[" * 50_000 + b"]" * 50_000 + b"\n"), "not a model written by save_model"),
-        (lambda p: edited(p, lambda h: h.pop("bytes")), "first line was cut off or changed"),
+        (lambda p: edited(p, lambda h: h.pop("bytes")), "first line was truncated or changed"),
         (lambda p: signed(p, lambda h: h.pop("topology")), "first line does not describe a model"),
         (lambda p: signed(p, lambda h: h["leaves"].pop(0)), "first line does not describe a model"),
         (lambda p: signed(p, lambda h: h["topology"].pop("parents")), "first line does not describe a model"),

@@ -532,7 +532,7 @@ def test_folders_that_cannot_be_written_are_refused_before_the_work(result, tmp_
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         for check in (check_folder, lambda folder: write_all(result, folder)):
-            with pytest.raises(OutputError, match=r"file.*is a file; give another folder"):
+            with pytest.raises(OutputError, match=r"file.*is a file; specify another folder"):
                 check(folder)
     (tmp_path / "full" / "report.html").mkdir(parents=True)
     with pytest.raises(OutputError, match=r"report\.html: is a folder"):
@@ -540,7 +540,7 @@ def test_folders_that_cannot_be_written_are_refused_before_the_work(result, tmp_
     check_folder(tmp_path / "not" / "yet")
     assert sorted(os.listdir(tmp_path)) == ["file", "full"]
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(OutputError, match=r"no permission to write in .*give another folder"):
+    with pytest.raises(OutputError, match=r"no permission to write in .*specify another folder"):
         check_folder(tmp_path / "not" / "yet")
 
 

@@ -171,7 +171,7 @@ def test_a_file_holds_all_of_it(model, tmp_path):
     again = load_torque_model(path)
     same(again, model)
     assert again.extra == model.extra and repr(again) == repr(model) and "MaxwellSlip" in repr(again)
-    with pytest.warns(ModelWarning, match=r"terms that a Chain has no place for \(friction, extra\)"):
+    with pytest.warns(ModelWarning, match=r"terms that a Chain cannot represent \(friction, extra\)"):
         same(load_model(path), model.chain)
     assert load_torque_model(path, dtype="float16").friction.terms[4].width.dtype == jnp.float16
 

@@ -116,7 +116,7 @@ def test_the_lock_of_a_joint_that_the_file_fixes_is_ignored(tmp_path):
     path = tmp_path / "locked.urdf"
     chain = load(ARM, lock=LOCK)
     update_urdf(ARM, chain, path, lock=LOCK)
-    with pytest.warns(ModelWarning, match="the lock of joint 'pan' is ignored, since the file fixes it"):
+    with pytest.warns(ModelWarning, match="the lock of joint 'pan' is ignored, since the joint is fixed in the file"):
         again = load(path, lock=LOCK)
     assert_same(again, load(path))
 
@@ -322,7 +322,7 @@ BAD = {
     "doctype": ('<!DOCTYPE r [<!ENTITY a "b">]><robot/>', r"<text>:1: a document type declaration .* refused"),
     "encoding": (b'<?xml version="1.0" encoding="nonsense"?><robot/>', "encoding"),
     "not utf-8": (b"<robot name='\xff'/>", "not well-formed"),
-    "too deep": ("<a>" * 200, "nest deeper than 100"),
+    "too deep": ("<a>" * 200, "nested more than 100 levels"),
     "root": ("<sdf/>", "root element is <sdf>, not <robot>"),
     "xacro": ('<robot xmlns:xacro="x">\n<xacro:arm/></robot>', r"<text>:2: <xacro:arm> .* run xacro"),
     "xacro number": (robot('<origin xyz="${x} 0 0"/>'), "run xacro"),
@@ -335,7 +335,7 @@ BAD = {
     ),
     "floating beside the root": (
         robot('<origin xyz="0 0 1"/>', kind="floating"),
-        r"<text>:3: joint 'j' floats, but not from the origin of the root 'a'",
+        r"<text>:3: joint 'j' is floating, but not relative to the origin of the root 'a'",
     ),
     "planar, mimicking": (
         robot('\n<mimic joint="j"/>', kind="planar"),
@@ -350,26 +350,26 @@ BAD = {
     "two parents elements": (robot('<parent link="a"/>'), "joint 'j': a second <parent>"),
     "link twice": (robot(links='<link name="a"/>\n<link name="a"/>'), r"<text>:3: the link name 'a' is used twice"),
     "joint twice": (joints("ab", "bc").replace('"bc"', '"ab"'), r"<text>:2: the joint name 'ab' is used twice"),
-    "two parents": (joints("ac", "bc", "ab"), "link 'c' has two parents, by the joints 'ac' and 'bc'"),
-    "loop": (joints("ab", "ba"), "no link is the root, for the joints form a loop: a <- b <- a"),
+    "two parents": (joints("ac", "bc", "ab"), "link 'c' has two parents, through the joints 'ac' and 'bc'"),
+    "loop": (joints("ab", "ba"), "no link is the root, since the joints form a loop: a <- b <- a"),
     "itself": (joints("aa"), "loop: a <- a"),
     "loop apart": (joints("ab", "cd", "dc"), "loop: c <- d <- c"),
     "apart": (joints("ab", "cd"), "the links 'a', 'c' have no parent"),
-    "nothing moves": (robot(kind="fixed"), "no joint moves; .* moves freely with floating_base=True"),
+    "nothing moves": (robot(kind="fixed"), "no joint moves; .* moves freely, pass floating_base=True"),
     "xacro argument": (
         robot('<origin xyz="$(optenv X) 0 0"/>'),
         "run xacro on the file first: xacro FILE > robot.urdf",
     ),
     "endless text": (robot('<origin xyz="' + 100_000 * "x" + ' 0 0"/>'), r"^.{0,700}$"),
     "endless name": (robot(kind=100_000 * "x"), r"^.{0,700}$"),
-    "no limit": (robot(limit=""), "joint 'j': a revolute joint needs <limit"),
-    "no limit, sliding": (robot(kind="prismatic", limit=""), "joint 'j': a prismatic joint needs <limit"),
+    "no limit": (robot(limit=""), "joint 'j': a revolute joint requires <limit"),
+    "no limit, sliding": (robot(kind="prismatic", limit=""), "joint 'j': a prismatic joint requires <limit"),
     "no effort": (robot(limit='<limit velocity="1"/>'), "joint 'j': <limit> needs the attribute effort"),
     "no velocity": (robot(limit='<limit effort="1"/>'), "joint 'j': <limit> needs the attribute velocity"),
     "negative effort": (robot(limit=LIMIT.replace('effort="1', 'effort="-1')), "-1 is negative"),
     "zero axis": (robot('\n<axis xyz="0 0 0"/>'), r"<text>:4: joint 'j': its axis is zero"),
     "empty axis": (robot("<axis/>"), "joint 'j': <axis> needs the attribute xyz"),
-    "two numbers": (robot('<origin xyz="0 0"/>'), r"joint 'j': <origin> xyz='0 0' holds 2 numbers, but needs 3"),
+    "two numbers": (robot('<origin xyz="0 0"/>'), r"joint 'j': <origin> xyz='0 0' has 2 numbers, but needs 3"),
     "nan": (robot('<origin xyz="0 nan 0"/>'), "'nan' is not a finite number"),
     "infinite": (robot('<origin rpy="0 inf 0"/>'), "'inf' is not a finite number"),
     "other digits": (robot('<origin rpy="&#65297;&#65298; 0 0"/>'), "'１２' is not a finite number"),  # noqa: RUF001
@@ -377,10 +377,10 @@ BAD = {
     "text": (robot('<dynamics damping="low"/>'), "<dynamics> damping='low': 'low' is not a finite number"),
     "comma": (robot('<dynamics friction="0,5"/>'), "'0,5' is not a finite number"),
     "underscore": (robot('<dynamics friction="1_0"/>'), "'1_0' is not a finite number"),
-    "empty number": (robot('<dynamics friction=""/>'), "holds 0 numbers"),
+    "empty number": (robot('<dynamics friction=""/>'), "has 0 numbers"),
     "quaternion": (robot('<origin quat_xyzw="0 0 0 1"/>'), "quat_xyzw is not supported"),
     "width": (robot('<jaxdyn coulomb_velocity="0"/>'), "coulomb_velocity 0 is not positive"),
-    "mimic": (robot('<mimic joint="x"/>'), r"<text>:3: joint 'j' mimics 'x', which is no joint that moves"),
+    "mimic": (robot('<mimic joint="x"/>'), r"<text>:3: joint 'j' mimics 'x', which is not a moving joint"),
     "mimics itself": (robot('<mimic joint="j"/>'), r"<text>:3: joint 'j' mimics itself"),
     "no mass": (body(INERTIA), r"<text>:3: link 'b': <inertial> needs <mass>"),
     "no inertia": (body('<mass value="1"/>'), "link 'b': <inertial> needs <inertia>"),
@@ -461,7 +461,7 @@ ODD = {  # the text, the options, what the warning says and what it does not
     "limits swapped": (
         robot(limit=LIMIT.replace("-1", "2")),
         {},
-        "joint 'j': its lower limit 2 is above its upper limit 1; neither counts$",
+        "joint 'j': its lower limit 2 exceeds its upper limit 1; both are ignored$",
         "inertia",
     ),
     "two axes": (
@@ -527,15 +527,15 @@ def test_nonphysical_on_request(name):
             {"tip": "right_finger"},
             r"gripper_arm.urdf:\d+: joint 'right' mimics 'left', which does not move the tip; lock",
         ),
-        ({"floating_base": "elbow"}, "a joint is called 'elbow' already; name the free joint otherwise"),
+        ({"floating_base": "elbow"}, "a joint is already called 'elbow'; choose another name"),
         (
             {"floating_base": "hull", "lock": {"hull_wx": 0.0}},
             "'hull_wx', a part of the free joint 'hull', which stays free",
         ),
-        ({"lock": {"elbo": 0.0}}, "lock names the joint 'elbo'; the joints are bolt, rail"),
+        ({"lock": {"elbo": 0.0}}, "lock names 'elbo', which is not a joint; joints are bolt, rail"),
         ({"lock": {"elbow": 2.3}}, "joint 'elbow' is locked at 2.3, outside its limits 0 to 2.2"),
         ({"lock": {"left": 0.04, "right": 0.2}}, "joint 'right' is locked at 0.2, outside"),
-        ({"lock": {"roll": float("nan")}}, "lock holds nan for the joint 'roll'"),
+        ({"lock": {"roll": float("nan")}}, "lock has nan for the joint 'roll'"),
         ({"tip": "finger"}, "tip 'finger' is not a link; the links are world, pedestal"),
         ({"tip": "pedestal"}, "no joint moves between the root 'world' and the tip 'pedestal'"),
     ],
@@ -628,7 +628,10 @@ def test_a_folder_that_is_not_there(tmp_path):
         (lambda c: eqx.tree_at(lambda x: x.frame_poses, c, c.frame_poses * 2), "frame_poses of 'pedestal' is not"),
         (lambda c: eqx.tree_at(lambda x: x.limits.effort, c, c.limits.effort + 1), r"limits\.effort of 'rail' is not"),
         (lambda c: load(KINEMATICS), "the file has the moving joints rail, .* but the chain has a, b"),
-        (lambda c: load(ARM, lock={"pan": 0.1, "left": 0.03}), "frame_poses of 'camera' is not the file's"),
+        (
+            lambda c: load(ARM, lock={"pan": 0.1, "left": 0.03}),
+            "frame_poses of 'camera' differs between the chain and the file",
+        ),
         (unfinished, "not finite"),
     ],
 )
@@ -640,7 +643,7 @@ def test_update_refuses_what_it_would_lose(change, message, tmp_path):
 
 def test_update_refuses_a_frame_it_does_not_know(tmp_path):
     chain = load(ARM, lock=LOCK)
-    with pytest.raises(ModelError, match="the chain's frame 'camera' is not in the file"):
+    with pytest.raises(ModelError, match="does not contain the chain's frame 'camera'"):
         update_urdf(ARM, chain, tmp_path / "new.urdf", tip="hand")
 
 
@@ -718,18 +721,18 @@ BROKEN = """<robot name="r">
 
 
 def test_only_inertials_that_count_are_checked_and_all_can_be_ignored(tmp_path):
-    with pytest.raises(ModelError, match=r":3: link 'arm': .* take the kinematics alone with ignore_inertials=True"):
+    with pytest.raises(ModelError, match=r":3: link 'arm': .* load only the kinematics with ignore_inertials=True"):
         loads(BROKEN)
     with pytest.raises(ModelError, match="link 'tool': <inertial> needs <inertia>"):
         loads(BROKEN, allow_nonphysical=True)
-    with pytest.warns(ModelWarning, match="inconsistent inertias without effect: of 'base', 'tool'"):
+    with pytest.warns(ModelWarning, match="inconsistent inertias of 'base', 'tool' have no effect"):
         loads(BROKEN.replace('izz="0.9"', 'izz="0.1"'), tip="arm")
     chain = loads(BROKEN, ignore_inertials=True)
     assert chain.n == 2 and not np.any(chain.inertia)
     (tmp_path / "broken.urdf").write_text(BROKEN)
     known = with_inertial_parameters(chain, jnp.tile(jnp.asarray([1.0, 0, 0, 0, 0.1, 0, 0.1, 0, 0, 0.1]), (2, 1)))
     update_urdf(tmp_path / "broken.urdf", known, tmp_path / "new.urdf")
-    with pytest.warns(ModelWarning, match="without effect: of 'base'"):
+    with pytest.warns(ModelWarning, match="inertias of 'base' have no effect"):
         assert_same(load(tmp_path / "new.urdf"), known)
     with pytest.raises(ModelError, match="ignore_inertials= is for URDF files"):
         loads("<mujoco/>", ignore_inertials=True)

@@ -103,17 +103,17 @@ BAD = {
     "ring": (
         tree(("j", "continuous", "a", "b", mimic("k")), ("k", "continuous", "b", "c", mimic("j"))),
         {},
-        r"<text>:4: joint 'j' mimics itself, by way of others",
+        r"<text>:4: joint 'j' mimics itself, via other joints",
     ),
     "fixed master": (
         tree(("j", "fixed", "a", "b"), ("k", "continuous", "b", "c", mimic("j"))),
         {},
-        r"<text>:5: joint 'k' mimics 'j', which is no joint that moves",
+        r"<text>:5: joint 'k' mimics 'j', which is not a moving joint",
     ),
     "planar master": (
         tree(("j", "planar", "a", "b"), ("k", "continuous", "b", "c", mimic("j"))),
         {},
-        r"<text>:5: joint 'k' mimics 'j', which is no joint with one position",
+        r"<text>:5: joint 'k' mimics 'j', which is not a joint with a single position",
     ),
     "master beside the tip": (
         tree(("j", "continuous", "a", "b"), ("k", "continuous", "a", "c", mimic("j"))),
@@ -123,9 +123,9 @@ BAD = {
     "floating inside": (
         tree(("j", "continuous", "a", "b"), ("k", "floating", "b", "c")),
         {},
-        r"<text>:5: joint 'k' floats, but not from the origin of the root 'a'",
+        r"<text>:5: joint 'k' is floating, but not relative to the origin of the root 'a'",
     ),
-    "floating on a floating base": (FLOATING, {"floating_base": True}, "joint 'free' floats, but not from the origin"),
+    "floating on a floating base": (FLOATING, {"floating_base": True}, "joint 'free' is floating, but not relative to"),
     "lock of a part": (FLOATING, {"lock": {"free_vx": 1.0}}, "lock names 'free_vx', a part of the free joint 'free'"),
 }
 

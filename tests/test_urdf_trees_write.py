@@ -115,12 +115,12 @@ def geared(n):
 UNWRITABLE = {
     "spherical": (lambda: screws(3, quaternion_joints=[(0, 3)]), "joint 'joint1' is spherical"),
     "transmission": (lambda: screws(2, transmission=geared(2)), "has a transmission .it drives 'joint2'., which"),
-    "base pose": (lambda: screws(2, base_pose=jnp.eye(4)), "has a base_pose, which a URDF cannot hold"),
+    "base pose": (lambda: screws(2, base_pose=jnp.eye(4)), "has a base_pose, which URDF cannot represent"),
     "two masters": (
         lambda: coupled([[1, 0], [0, 1], [1, 1]]),
         "joint 'joint3' follows 'joint1', 'joint2'; .* one joint only",
     ),
-    "no master": (lambda: coupled([[1, 0], [0, 2]]), "coordinate 2 of the coupling is not a joint's position"),
+    "no master": (lambda: coupled([[1, 0], [0, 2]]), "coordinate 2 of the coupling is not the position of a joint"),
     "offset master": (
         lambda: coupled([[1.0], [1.0]], [0.1, 0.2]),
         "coordinate 1 of the coupling is not a joint's position",
@@ -167,7 +167,13 @@ REFUSED_UPDATES = {
         {},
         "armature of 'float",
     ),
-    "drive of a part": (FLOATING, {}, set_first("armature", 1.0), {}, "armature of 'free_wx' is not the file's"),
+    "drive of a part": (
+        FLOATING,
+        {},
+        set_first("armature", 1.0),
+        {},
+        "armature of 'free_wx' differs between the chain and the file",
+    ),
     "inertia of a part": (FLOATING, {}, set_first("inertia", 1.0), {}, "a part of a joint, has inertia"),
     "floating base forgotten": (
         ARM.read_text(),
@@ -181,14 +187,14 @@ REFUSED_UPDATES = {
         {},
         None,
         {"ignore_mimic": True},
-        "in the chain only there are joints that mimic",
+        "only the chain has joints that mimic",
     ),
     "mimics not ignored": (
         ARM.read_text(),
         {"ignore_mimic": True},
         None,
         {"ignore_mimic": False},
-        "in the file only there are",
+        "only the file has",
     ),
     "planar lock": (
         PLANAR,

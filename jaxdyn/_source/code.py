@@ -8,7 +8,7 @@ import numpy as np
 
 from .scalars import INFIX, Node
 
-_WIDEST = 90  # characters of an expression; longer ones get a name
+_WIDEST = 90  # maximum length of an expression in characters; longer ones are assigned to a variable
 _LEVEL = {"or": 0, "and": 1, "==": 2, "!=": 2, "<": 3, "<=": 3, "+": 4, "-": 4, "*": 5, "/": 5}
 _ATOM, _SIGN = 7, 6
 
@@ -18,11 +18,11 @@ class Language:
     """Notation for expressions.
 
     Attributes:
-        select: a selection, from condition, then and otherwise.
+        select: template of a selection: {0} is the condition, {1} the value if true, {2} the value if false.
         words: operators that differ between languages.
         numbers: infinity, minus infinity and NaN.
         true, false: boolean constants.
-        define: a line that names an expression of the kind "double" or "bool".
+        define: template of a line that assigns the expression {1} to the variable {0}.
     """
 
     select: str
@@ -47,7 +47,7 @@ PYTHON = Language("({1} if {0} else {2})", {"not": "not "}, ("inf", "-inf", "nan
 def body(
     language: Language, nodes: Sequence[Node], results: Sequence[np.ndarray]
 ) -> tuple[list[str], list[str], list[list[str]]]:
-    """Names of the inputs needed by results, lines that compute these in order, the expression of each result's entries.
+    """Names of the inputs that the results need, assignments in order, and the expression of every entry of each result.
 
     Args:
         nodes: nodes of the graph, in order.
@@ -75,7 +75,7 @@ def body(
 
 
 def used(nodes: Sequence[Node], results: Sequence[np.ndarray]) -> int:
-    """Number of operations that the results depend on."""
+    """Number of operations on which the results depend."""
     uses = _uses(nodes, [x for result in results for x in result.ravel()])
     return sum(uses[node.place] > 0 and node.kind != "input" for node in nodes)
 
@@ -101,7 +101,7 @@ def _expression(language: Language, node: Node, of: list[tuple[str, int]]) -> tu
         return node.of[0], _ATOM
     if kind in INFIX:
         level, word = _LEVEL[kind], language.words.get(kind, kind)
-        # from left to right, to keep the traced function's order of rounding
+        # from left to right, to preserve the traced function's order of rounding
         left, right = _within(of[0], level), _within(of[1], level + 1)
         return f"{left} {word} {right}", level
     if kind == "negative":

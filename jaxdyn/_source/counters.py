@@ -71,13 +71,13 @@ def _index(x: Scalar) -> Any:
 
 
 def increment(jaxpr: Any, place: int, result: int) -> int | None:
-    """Increment of a result over the input at the place: 0 if it is that input, a known integer for a counter, else None."""
+    """Known integer by which a result exceeds the input at a position (0 if they are equal); None if there is none."""
     found = _shift(jaxpr, jaxpr.outvars[result])
     return found[1] if found is not None and found[0] == place else None
 
 
 def _shift(jaxpr: Any, variable: Any) -> tuple[int, int] | None:
-    """The input that a variable equals up to a known integer."""
+    """Position of an input, and the known integer by which a variable exceeds it; None if there is none."""
     if isinstance(variable, Literal):
         return None
     if variable in jaxpr.invars:

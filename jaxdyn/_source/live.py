@@ -1,4 +1,4 @@
-"""The part of a graph with loops that its results depend on."""
+"""The part of a graph with loops on which its results depend."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from .scalars import Node, Scalar
 
 
 class Live:
-    """The nodes, loops and stores that results depend on.
+    """The nodes, loops and stores on which results depend.
 
     Attributes:
         items: nodes, loops, stores and memories.

@@ -1,4 +1,4 @@
-"""Traced functions as scalar operations with long loops kept, and memory that is read and written by iteration."""
+"""Traced functions as scalar operations: long loops remain loops, and each iteration reads and writes memory."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -13,15 +13,15 @@ from .counters import Index, applied, increment, is_index
 from .operations import MOVES, chosen, entries, moved
 from .scalars import Graph, Node, Scalar
 
-MOST = 150_000  # operations of a function
-SMALL = 400  # operations of a loop that is written out
-LINKS = 64  # turns of a loop over links, which is always written out
-CHOICES = 8  # values among which a loop's turn selects; more are read from memory
+MOST = 150_000  # maximum number of operations of a function
+SMALL = 400  # maximum number of operations of an unrolled loop
+LINKS = 64  # maximum number of iterations of a loop over links that is unrolled
+CHOICES = 8  # a loop's iteration selects among up to this many runs of values; more are read from memory
 
 
 @dataclasses.dataclass(eq=False)
 class Memory:
-    """Memory that a state reads, or writes and reads back.
+    """Memory of one state, which is read, or written and read back.
 
     Attributes:
         size: number of entries.
@@ -46,13 +46,13 @@ class Store:
 
 @dataclasses.dataclass(eq=False)
 class Loop:
-    """A loop that is kept, not unrolled.
+    """A loop that is not unrolled.
 
     Attributes:
         length: number of iterations.
         items: operations, stores and loops of an iteration, in order.
         carried: scalars at the start of an iteration, "carry" nodes.
-        first, last: their values before the first iteration, and after each.
+        first, last: their values before the first iteration, and at the end of each iteration.
     """
 
     length: int
@@ -63,7 +63,7 @@ class Loop:
 
 
 class LoopGraph(Graph):
-    """A graph that keeps long loops. Kinds of nodes in addition to those of `Graph`:
+    """A graph that does not unroll long loops. Kinds of nodes in addition to those of `Graph`:
 
     "load": memory, offset, terms ((loop, stride), ...); "index": offset, terms, an integer; "carry" and "result": loop,
     number; "truncate": an integer. Integers are stored in the floating-point type.
@@ -160,13 +160,13 @@ class LoopGraph(Graph):
         return x
 
     def _whole(self, name: str, of: list[np.ndarray]) -> list[np.ndarray]:
-        """Integer operations: quotients are rounded towards zero, and bitwise operations are refused."""
+        """Integer operations: quotients are rounded towards zero; bitwise operations raise an error."""
         if name != "div":
-            raise DeploymentError(f"the operation {name!r} on the bits of whole numbers has no counterpart in a kernel")
+            raise DeploymentError(f"the bitwise operation {name!r} on integers has no counterpart in a kernel")
         return [_each(lambda a, b: self.apply("truncate", self.apply("/", a, b)), *np.broadcast_arrays(*of))]
 
     def _placed(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray] | None:
-        """Entries at positions that depend on the iteration: those of each iteration, as rows of a column."""
+        """Entries at positions that depend on the iteration; each is selected from a column with one row per iteration."""
         held = MOVES[equation.primitive.name]
         places = {k for k in range(len(of)) if held is not None and k not in held}
         decided = [x for k in places for x in of[k].ravel() if is_index(x)]
@@ -234,10 +234,10 @@ class LoopGraph(Graph):
         return _array([loop.first[k] if stays(k) else self._node("result", (loop, k)) for k in places], x.shape)
 
     def _row(self, loop: Loop, column: Sequence[Scalar], first: int, step: int, block: int = -1) -> Scalar:
-        """Entry first + step * turn of a column.
+        """Entry first + step * iteration of a column.
 
         Args:
-            block: where numbers that were computed before are written to memory, to be read from there.
+            block: index of the block that stores the column in memory, if the loop has to read it from there.
         """
         start = column[0]
         if all(x is start for x in column[1:]):
@@ -274,7 +274,7 @@ class LoopGraph(Graph):
         return self.load(table, first, ((loop, step),))
 
     def _kept(self, loop: Loop, x: np.ndarray, before: int, first: int, step: int) -> Memory | None:
-        """Stores for the results that differ between iterations."""
+        """Memory in which each iteration stores a result; None for a result that is the same in all iterations."""
         if not any(isinstance(y, Node) and y.place >= before for y in x.ravel()):
             return None
         memory = Memory(loop.length * x.size)

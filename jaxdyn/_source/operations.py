@@ -16,10 +16,11 @@ LONGEST = 10_000  # maximum number of unrolled iterations of a loop
 
 
 def entries(graph: Graph, jaxpr: Any, constants: Sequence, given: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results of a traced program as arrays of scalars (objects), for arguments of the same form.
+    """The results of a traced program as arrays of scalars (objects), given its arguments in the same form.
 
     Raises:
-        DeploymentError: a non-arithmetic operation, or a loop with a data-dependent number of iterations.
+        DeploymentError: the program contains a non-arithmetic operation, or a loop with a data-dependent number of
+            iterations.
     """
     known: dict[Any, np.ndarray] = {}
     known.update(zip(jaxpr.constvars, map(as_scalars, constants), strict=True))
@@ -32,7 +33,7 @@ def entries(graph: Graph, jaxpr: Any, constants: Sequence, given: Sequence[np.nd
 
 
 def trace(function: Callable, shapes: Sequence[tuple[int, ...]]) -> Any:
-    """The program of a function of arrays of these shapes, in double precision, as JAX traces it: a closed jaxpr."""
+    """The closed jaxpr that JAX traces from a function of arrays of these shapes in double precision."""
     with jax.enable_x64(True):
         return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes))
 
@@ -48,7 +49,7 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
     name, parameters = equation.primitive.name, equation.params
     if (own := graph.special(equation, of)) is not None:
         return own
-    if name == "by_platform":  # the form for other platforms, written without regard to the CPU's vectors
+    if name == "by_platform":  # the form for other platforms, which is not written for the CPU's vector instructions
         shapes = [v.aval.shape for v in equation.invars]
         closed = trace(parameters["default"], shapes)
         return entries(graph, closed.jaxpr, closed.consts, of)
@@ -185,7 +186,7 @@ def _summed(graph: Graph, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
 
 
 def moved(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
-    """An operation that only moves entries: applied by JAX to their indices, which gives the source of each."""
+    """An operation that only moves entries. JAX applies it to their indices, which shows where each entry comes from."""
     name, entries_at = equation.primitive.name, MOVES[equation.primitive.name]
     arguments, held, start = [], [], 0
     for k, x in enumerate(of):
@@ -206,7 +207,7 @@ def moved(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]
     ]
 
 
-# operands with entries; the others are indices; None for all
+# positions of operands whose entries are moved; other operands are indices; None: all operands are moved
 MOVES: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(
         ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack")
@@ -223,7 +224,7 @@ MOVES: dict[str, tuple[int, ...] | None] = {
 
 
 def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
-    """Entries added at certain indices, found from the derivative of JAX's operation."""
+    """Entries added at given indices; the derivative of JAX's operation shows which entries are added where."""
     x, added = of[0].flatten(), of[2].ravel()
     if any(isinstance(entry, Node) for entry in of[1].ravel()):
         raise DeploymentError(f"a sum at an index that depends on the arguments has no counterpart in {graph.target}")
@@ -259,7 +260,9 @@ def _looped(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.nda
         if not goes_on:
             return carry
         carry = entries(graph, body.jaxpr, body.consts, [*of[first:second], *carry])
-    raise DeploymentError(f"a loop whose number of turns depends on arguments has no counterpart in {graph.target}")
+    raise DeploymentError(
+        f"a loop whose number of iterations depends on the arguments has no counterpart in {graph.target}"
+    )
 
 
 def chosen(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray]:

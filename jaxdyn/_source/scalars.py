@@ -1,4 +1,4 @@
-"""Scalar expressions: every operation once, with constants folded."""
+"""Scalar expressions with constants folded; every operation occurs once."""
 
 import dataclasses
 import math
@@ -32,8 +32,8 @@ class Node:
 
     Attributes:
         kind: a key of `FUNCTIONS` or `INFIX`, or "negative", "not", "select" (condition, then, otherwise), "input".
-        of: operands, nodes and numbers; for an input its name.
-        place: position in an order of evaluation.
+        of: the operands (nodes and numbers); for an input, its name.
+        place: position in the order of evaluation.
     """
 
     kind: str
@@ -45,10 +45,10 @@ Scalar = Node | float | int  # a condition is a bool, which is an int
 
 
 class Graph:
-    """All operations of a function, in an order of evaluation.
+    """All operations of a function, in the order of evaluation.
 
     Attributes:
-        target: the language they are written in, for messages.
+        target: the language in which they are written, for messages.
     """
 
     target = "plain C"
@@ -58,14 +58,14 @@ class Graph:
         self._known: dict[tuple, Node] = {}
 
     def apply(self, kind: str, *of: Scalar) -> Scalar:
-        """The operation on scalars, or its known result: a number, one of the scalars, or an existing operation."""
+        """A node for the operation on scalars, or its known result: a number, one of the scalars, or an existing node."""
         if not any(isinstance(x, Node) for x in of):
             return _computed(kind, of)
         found = self._simpler(kind, of)
         return self._node(kind, of) if found is None else found
 
     def special(self, equation: Any, of: list) -> list | None:
-        """The results of an equation that this kind of graph handles specially; None for all others."""
+        """The results of an equation if this kind of graph handles it specially; otherwise None."""
         del equation, of
 
     def input(self, name: str) -> Node:
@@ -80,7 +80,7 @@ class Graph:
         return self._known[key]
 
     def _simpler(self, kind: str, of: tuple) -> Scalar | None:
-        """Simplified sums with 0, products with 0 and 1, and selections with a known outcome; None for the rest."""
+        """The simplified form of sums with 0, products with 0 or 1, and selections with a known outcome; otherwise None."""
         if kind == "select":
             condition, then, otherwise = of
             if not isinstance(condition, Node):
@@ -116,7 +116,7 @@ def _same(a: Scalar, b: Scalar) -> bool:
 
 
 def _computed(kind: str, of: tuple) -> float | int:
-    """The operation on numbers, as C computes it: without exceptions."""
+    """The result of the operation on numbers; like C, it raises no exceptions."""
     if kind == "select":
         return of[1] if of[0] else of[2]
     if kind == "negative":

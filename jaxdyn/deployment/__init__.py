@@ -1,4 +1,4 @@
-"""Functions of a robot as files, exported here and loaded without their code."""
+"""Export of a robot's functions to files, and loading of these files without the functions' code."""
 
 from ._export import export_function as export_function
 from ._load import ExportedFunction as ExportedFunction, load_exported as load_exported

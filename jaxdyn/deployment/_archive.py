@@ -1,4 +1,4 @@
-"""The file of an exported function: a zip archive of its description as JSON and the program serialized by `jax.export`."""
+"""The file format of exported functions: a zip archive with a description in JSON and the program from `jax.export`."""
 
 import hashlib
 import io
@@ -11,14 +11,14 @@ from ..errors import DeploymentError, OutputError
 from ..io._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn exported function"
-VERSION = 2  # version 1, which is read too, had no checksum
+VERSION = 2  # version 1, which can still be read, had no checksum
 _DESCRIPTION, _PROGRAM, _CHECKSUM = "description.json", "program.jax_export", "sha256"
-_LARGEST = {_DESCRIPTION: 1 << 24, _PROGRAM: 1 << 31, _CHECKSUM: 64}  # bytes; damaged sizes would fill the memory
-_DATE = (1980, 1, 1, 0, 0, 0)  # the same function gives the same file
+_LARGEST = {_DESCRIPTION: 1 << 24, _PROGRAM: 1 << 31, _CHECKSUM: 64}  # bytes; a damaged size could exhaust the memory
+_DATE = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same function always yields the same file
 
 
 def write_archive(path: str | os.PathLike[str], description: dict[str, Any], program: bytes) -> None:
-    """Write both atomically.
+    """Write the description and the program to one file, atomically.
 
     Raises:
         OutputError: the file cannot be written; an existing file is left unchanged.
@@ -36,7 +36,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
     """The description and the serialized program.
 
     Raises:
-        DeploymentError: a missing, foreign or damaged file, or another version of the format.
+        DeploymentError: the file is missing, damaged, not an exported function, or has an unsupported format version.
     """
     name = os.fspath(path)
     content = read_bytes(path, "exported file", DeploymentError)
@@ -54,8 +54,8 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
         raise damaged(name) from None
     if version not in (1, VERSION):
         raise DeploymentError(
-            f"{name}: the file has version {version} of the format, and this jaxdyn reads version {VERSION}: use the jaxdyn "
-            f"that wrote it ({wrote}), or export the function anew"
+            f"{name}: the file has format version {version}, but this jaxdyn reads versions up to {VERSION}: use the jaxdyn "
+            f"that wrote it ({wrote}), or export the function again"
         )
     if digest != (b"" if version == 1 else _checksum(text, program)):
         raise damaged(name)
@@ -65,7 +65,7 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
 def damaged(name: str) -> DeploymentError:
     """The error for a file with invalid contents."""
     return DeploymentError(
-        f"{name}: this is not a function exported by jaxdyn, or it is damaged: write it anew with export_function"
+        f"{name}: not a function exported by jaxdyn, or damaged: write the file again with export_function"
     )
 
 

@@ -1,4 +1,4 @@
-"""Ahead-of-time export: a function of one robot as one file, for processes with neither the robot's files nor the code."""
+"""Ahead-of-time export of a function of one robot to one file, for processes without the robot's files and the code."""
 
 import importlib
 import inspect
@@ -27,35 +27,36 @@ def export_function(
     batch: bool = False,
     vjp_order: int = 0,
 ) -> None:
-    """Export function(chain, *arguments), with the robot's numbers as constants, to one file for `load_exported`.
+    """Export function(chain, *arguments), with the robot's parameters as constants, to one file for `load_exported`.
 
-    The function, of jaxdyn or user-defined (a controller, a policy), is traced once, for the shapes and types of the
-    examples, and stored as StableHLO by `jax.export`. Results of other classes (named tuples, modules) are returned as
-    dictionaries by field name. The file is written atomically. Needs flatbuffers: `pip install "jaxdyn[deploy]"`.
+    The function, from jaxdyn or user-defined (a controller, a policy), is traced once, for the shapes and types of the
+    examples, and saved as StableHLO by `jax.export`. The loaded function returns objects of other classes (named
+    tuples, modules) as dictionaries by field name. The file is written atomically. Requires flatbuffers:
+    `pip install "jaxdyn[deploy]"`.
 
     Args:
         function: a function of the chain and the arguments that returns an array or a tree of arrays.
         example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of them; their
             values do not matter.
         path: the file to write.
-        platforms: target platforms: "cpu", "cuda", "rocm", "tpu"; one file serves them all.
+        platforms: target platforms ("cpu", "cuda", "rocm", "tpu"); one file can contain several.
         batch: export `jax.vmap(function, ...)` over the arguments instead, for batches of any size.
-        vjp_order: number of times the loaded function can be differentiated by `jax.vjp` and `jax.grad`; 0 for none.
+        vjp_order: how many times `jax.vjp` or `jax.grad` can differentiate the loaded function.
 
     Raises:
         DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine
-            without JAX's compatibility guarantee; an unknown platform; an argument of another class; flatbuffers is
-            missing.
+            without JAX's compatibility guarantee; a platform is unknown; an argument is of another class; flatbuffers
+            is missing.
         OutputError: the file cannot be written; an existing file is left unchanged.
     """
     need_flatbuffers()
     unknown = [platform for platform in platforms if platform not in PLATFORMS]
     if unknown or not platforms:
-        raise DeploymentError(f"platforms are of {', '.join(PLATFORMS)}, not {', '.join(unknown) or 'none at all'}")
+        raise DeploymentError(f"platforms must be among {', '.join(PLATFORMS)}, not {', '.join(unknown) or 'empty'}")
     if not is_plain(example_arguments):
         raise DeploymentError(
-            "arguments of an exported function must be arrays, or tuples, lists and dictionaries of them: pass the arrays "
-            "of objects of other classes"
+            "arguments of an exported function must be arrays, or tuples, lists and dictionaries of arrays: pass the "
+            "arrays inside objects of other classes"
         )
     examples = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), example_arguments)
 
@@ -93,7 +94,7 @@ def export_function(
 
 
 def need_flatbuffers() -> None:
-    """Refuse early if flatbuffers, which JAX needs for exported functions, is missing.
+    """Check that flatbuffers, which JAX requires for exported functions, is installed.
 
     Raises:
         DeploymentError: it is missing.
@@ -101,7 +102,7 @@ def need_flatbuffers() -> None:
     try:
         importlib.import_module("flatbuffers")
     except ImportError:
-        raise DeploymentError('exported functions need the package flatbuffers: pip install "jaxdyn[deploy]"') from None
+        raise DeploymentError('exported functions require flatbuffers: pip install "jaxdyn[deploy]"') from None
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:

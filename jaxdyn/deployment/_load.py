@@ -1,4 +1,4 @@
-"""Loading of an exported function, without the robot's files, its code, or tracing."""
+"""Loading of exported functions, without the robot's files, the function's code, or tracing."""
 
 import dataclasses
 import os
@@ -18,10 +18,10 @@ from ._trees import Signature, plain, signature
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ExportedFunction:
-    """A function read by `load_exported`; the robot is part of it and not an argument.
+    """A function read by `load_exported`; the robot is built in and is not an argument.
 
     It may be called under `jax.jit` and differentiated, up to the exported order, by `jax.vjp` and `jax.grad`. JAX
-    cannot `vmap` it (nor take `jax.jacrev`): export it with batch=True, or export the Jacobian. The first call with
+    cannot apply `vmap` or `jax.jacrev` to it: export it with batch=True, or export the Jacobian. The first call with
     each batch size compiles.
 
     Attributes:
@@ -30,10 +30,10 @@ class ExportedFunction:
         nq: number of positions of the robot.
         nv: number of velocities.
         arguments: name, shape and type of every argument array; "b" is the batch size.
-        results: the same for the results.
+        results: name, shape and type of every result array.
         platforms: supported platforms.
-        batch: True if arguments and results have a leading axis of any size.
-        vjp_order: number of times it can be differentiated.
+        batch: True if arguments and results have a leading batch axis.
+        vjp_order: how many times it can be differentiated.
         versions: versions of jaxdyn, jax and jaxlib that wrote the file.
     """
 
@@ -56,10 +56,10 @@ class ExportedFunction:
         return f"ExportedFunction({self.name} of {robot}: {_listed(self.arguments)} -> {_listed(self.results)})"
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function; arguments are converted to its types if floats remain floats.
+        """Call the function; arguments are converted to its types, except floats to integers.
 
         Raises:
-            DeploymentError: wrong number, structure or shapes of arguments, or a type that cannot be converted.
+            DeploymentError: arguments of the wrong number, structure or shape, or of a type that cannot be converted.
         """
         leaves, structure = jax.tree.flatten((arguments, {}))
         if structure != self._structure:
@@ -84,12 +84,13 @@ class ExportedFunction:
 def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     """Load a function written by `export_function`, without the robot description and the function's Python code.
 
-    The file is a program: load only files you trust. JAX reads files of older versions for six months. Needs flatbuffers:
-    `pip install "jaxdyn[deploy]"`.
+    The file is a program: load only files you trust. JAX reads files written by versions up to six months old. Requires
+    flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Raises:
-        DeploymentError: a missing, foreign or damaged file, or an unsupported version; exported for other platforms; in
-            float64 while this process has only float32; flatbuffers is missing.
+        DeploymentError: the file is missing, damaged, not an exported function, or of an unsupported version; it was
+            exported for other platforms, or in float64 while float64 is disabled in this process; flatbuffers is
+            missing.
     """
     name = os.fspath(path)
     need_flatbuffers()
@@ -105,7 +106,7 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
 
 
 def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedFunction:
-    """The function of a description and a program, if this process can run it."""
+    """The function with this description and program, if this process can run it."""
     versions = description["versions"]
     wrote = ", ".join(f"{package} {version}" for package, version in versions.items())
     supported = (
@@ -114,20 +115,20 @@ def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedF
     )
     if not supported[0] <= description["calling_convention"] <= supported[1]:
         raise DeploymentError(
-            f"{name}: written by {wrote}, in version {description['calling_convention']} of JAX's calling convention; the JAX "
-            f"{jax.__version__} here reads {supported[0]} to {supported[1]}: export the function anew, or use that JAX"
+            f"{name}: written by {wrote} with version {description['calling_convention']} of JAX's calling convention, but "
+            f"JAX {jax.__version__} reads {supported[0]} to {supported[1]}: export the function again, or use that JAX"
         )
     platform = jax.export.default_export_platform()
     if platform not in description["platforms"]:
         raise DeploymentError(
-            f"{name}: exported for {', '.join(description['platforms'])}, and this process computes on {platform}: "
+            f"{name}: exported for {', '.join(description['platforms'])}, but this process runs on {platform}: "
             f"export it with platforms=({platform!r}, ...), or set JAX_PLATFORMS={description['platforms'][0]} before "
-            "Python starts"
+            "starting Python"
         )
     wide = any(dtype in ("float64", "complex128") for _, _, dtype in description["arguments"] + description["results"])
     if wide and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         raise DeploymentError(
-            f'{name}: computes in float64: jax.config.update("jax_enable_x64", True) first, or export it in float32'
+            f'{name}: uses float64: call jax.config.update("jax_enable_x64", True) first, or export it in float32'
         )
     try:
         exported = jax.export.deserialize(bytearray(program))

@@ -1,4 +1,4 @@
-"""`write_source`: functions of one robot as C and as Python, for processes without JAX."""
+"""`write_source`: functions of one robot as C and Python source code, for programs without JAX."""
 
 import dataclasses
 import keyword
@@ -53,21 +53,21 @@ def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunctio
     """Write functions as plain source code: path.c with path.h, and path.py; returns the paths by suffix.
 
     The functions are traced by JAX, arrays decomposed into scalars, loops unrolled, and values that depend only on the
-    robot computed in advance. The result is straight-line arithmetic, the same in both languages, equal to the function
-    to rounding (1e-12 of the largest result). The C code (C99 with its mathematics library) has no static memory and
-    allocates none, does not branch on addresses, and takes the same time in each call except for scalar selections. In
-    C, arguments are followed by results, all arrays of doubles by rows; a result may be the same array as an argument.
-    The Python code needs only NumPy, and takes and returns arrays.
+    robot computed in advance. The result is straight-line arithmetic, the same in both languages, and agrees with the
+    function to rounding (1e-12 of the largest result). The C code (C99 with its mathematics library) uses no static or
+    heap memory, does not branch on addresses, and takes the same time in each call except for scalar selections. A C
+    function's parameters are the arguments followed by the results, all row-major arrays of doubles; a result may be
+    the same array as an argument. The Python code requires only NumPy, and accepts and returns arrays.
 
     Args:
-        path: path of the files without suffix; its last part, as an identifier, is the prefix of the functions' names in C.
+        path: path of the files without suffix; its last part, as an identifier, is the prefix of the C function names.
         functions: functions to write.
         about: text at the top of the files.
 
     Raises:
-        DeploymentError: a function with operations other than scalar arithmetic (calls back to Python, LAPACK, loops
-            with a data-dependent number of iterations, data-dependent array indices), with more than 400 000 operations, or
-            with a different number of results than names; names that are not identifiers, or repeated.
+        DeploymentError: a function contains operations other than scalar arithmetic (calls back to Python, LAPACK, loops
+            with a data-dependent number of iterations, data-dependent array indices), has more than 400 000 operations,
+            or returns a different number of results than names; a name is not an identifier, or is used twice.
         OutputError: a file cannot be written.
     """
     stem = re.sub(r"\W", "_", Path(path).name)
@@ -87,7 +87,7 @@ def _check(names: list[str], functions: Sequence[SourceFunction]) -> None:
         own = [*function.arguments, *function.results]
         for name in (*names, function.name, *own):
             if not name.isidentifier() or keyword.iskeyword(name) or re.fullmatch(r"v\d+", name):
-                raise DeploymentError(f"{name!r} cannot be a name in C and in Python", "use letters, digits and _")
+                raise DeploymentError(f"{name!r} is not a valid name in C and Python", "use letters, digits and _")
         if len({f.name for f in functions}) < len(functions) or len(set(own)) < len(own):
             raise DeploymentError(
                 f"{function.name}: two functions, or two of its arguments and results, have the same name"
@@ -108,9 +108,7 @@ def _trace(given: SourceFunction) -> _Traced:
     if len(results) != len(given.results):
         raise DeploymentError(f"{given.name} returns {len(results)} arrays, but {len(given.results)} names are given")
     if len(graph.nodes) > MOST:
-        raise DeploymentError(
-            f"{given.name} has {len(graph.nodes)} operations, more than the {MOST} that are written out"
-        )
+        raise DeploymentError(f"{given.name} has {len(graph.nodes)} operations, more than the maximum of {MOST}")
     return _Traced(given, graph.nodes, results)
 
 

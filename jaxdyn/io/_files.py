@@ -25,14 +25,14 @@ def read_bytes(
     except FileNotFoundError:
         raise error("there is no such file", "check the path", place=path) from None
     except IsADirectoryError:
-        raise error("this is a folder", f"give the {kind} inside it", place=path) from None
+        raise error("this is a folder", f"specify the {kind} inside it", place=path) from None
     except (OSError, ValueError) as found:  # ValueError: a path with a null character
         reason = getattr(found, "strerror", None) or found
         raise error(f"{os.fspath(path)!r}: cannot be read: {reason}") from None
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[JaxdynError] = ModelError) -> None:
-    """Write a file, text as UTF-8, by way of a draft in the same folder, so that readers never see a partial file.
+    """Write a file (text as UTF-8) atomically, via a temporary file in the same folder.
 
     Raises:
         JaxdynError: of the given class: the file cannot be written; an existing file is left unchanged.
@@ -55,15 +55,15 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[
 
 
 def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...] = ()) -> None:
-    """Refuse an unwritable output folder before a long computation; nothing is created.
+    """Check before a long computation that results can be written to a folder; nothing is created.
 
     Args:
         directory: the folder, which need not exist yet.
-        names: files that will be written there.
+        names: names of the files that will be written there.
 
     Raises:
-        OutputError: the folder is a file or lies below one, permission is missing, or a folder has the name of a file
-            to be written.
+        OutputError: the folder or one of its parents is a file, permission is missing, or a folder has the name of a
+            file to be written.
     """
     target = Path(os.path.abspath(directory))
     existing = target
@@ -71,39 +71,39 @@ def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...
         existing = existing.parent
     if not existing.is_dir():
         where = "it" if existing == target else f"{existing}"
-        raise OutputError(f"{target}: cannot be the folder for the results: {where} is a file; give another folder")
+        raise OutputError(f"{target}: cannot be the output folder: {where} is a file; specify another folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise OutputError(
             f"{target}: cannot be written: no permission to write in {existing}; "
-            "give another folder or change its permissions"
+            "specify another folder or change its permissions"
         )
     for name in names:
         if (target / name).is_dir():
             raise OutputError(
-                f"{target / name}: is a folder, where the file {name} is to be written; give another folder"
+                f"{target / name}: is a folder, but the file {name} has to be written there; specify another folder"
             )
 
 
 def check_output_file(path: str | os.PathLike[str]) -> None:
-    """Refuse an unwritable output file before a long computation.
+    """Check before a long computation that a file can be written.
 
     Raises:
         OutputError: the path is a folder, or its folder does not exist or is not writable.
     """
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path):
-        raise OutputError(f"{os.fspath(path)}: is a folder; give the name of a file")
+        raise OutputError(f"{os.fspath(path)}: is a folder; specify a file")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"{os.fspath(path)}: there is no folder {folder} that can be written to")
+        raise OutputError(f"{os.fspath(path)}: the folder {folder} does not exist or is not writable")
 
 
 def draft_prefix(name: str) -> str:
-    """Prefix of this process's drafts of a file or folder, which lets the next process identify leftovers."""
+    """Prefix of this process's temporary files for a file or folder, by which later processes identify leftovers."""
     return f".{name}.{platform.node()}-{os.getpid()}."
 
 
 def remove_stale_drafts(folder: Path, name: str) -> None:
-    """Remove drafts of killed processes: those of this machine at once, others after a day."""
+    """Remove temporary files of killed processes: at once if the process ran on this machine, otherwise after a day."""
     for path in folder.glob(f".{glob.escape(name)}.*part"):
         made = re.fullmatch(re.escape(f".{name}.") + r"(.*)-(\d+)\.\w*part", path.name)
         if made is None:
@@ -125,6 +125,6 @@ def _runs(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
+    except OSError:  # it belongs to another user
         return True
     return True

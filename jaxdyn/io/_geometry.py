@@ -1,4 +1,4 @@
-"""Geometry from a robot description: shapes on its links."""
+"""Geometry from a robot description: shapes on the links."""
 
 import dataclasses
 from pathlib import Path
@@ -15,12 +15,13 @@ class Geometry:
     """A shape that is fixed to a link.
 
     Attributes:
-        link: the link's name in the file, or the body's.
-        kind: the kind of shape.
-        pose: pose of the shape's frame in the link; the frame is at the centre, cylinders and capsules are along z.
-        size: edges of a box [m]; radius (twice) and length of a cylinder, or of a capsule without its caps [m]; radius
-            (three times) of a sphere [m]; semi-axes of an ellipsoid [m]; factors along x, y, z of a mesh.
-        colour: red, green, blue and opacity from 0 to 1; None if the file gives none.
+        link: name of the link or body in the file.
+        kind: kind of shape.
+        pose: pose of the shape's frame in the link frame [m]; the frame is at the centre, and the axis of cylinders and
+            capsules is z.
+        size: edge lengths of a box [m]; (radius, radius, length) of a cylinder, or of a capsule without its caps [m];
+            (radius, radius, radius) of a sphere [m]; semi-axes of an ellipsoid [m]; scale factors of a mesh along x, y, z.
+        colour: red, green, blue and opacity from 0 to 1; None if the file specifies none.
         file: mesh file.
         triangles: vertices in the shape's frame [m] and faces of a mesh in memory, instead of a file.
     """

@@ -1,4 +1,4 @@
-"""`load` and `loads`: robot description files of all supported kinds, distinguished by their root element."""
+"""`load` and `loads`: read robot descriptions in all supported formats, distinguished by their root element."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -34,52 +34,52 @@ def load(
 ) -> Chain:
     """Load a robot from a URDF or MJCF file, distinguished by the root element, `<robot>` or `<mujoco>`.
 
-    MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `from_mujoco`. For URDF, the robot is the whole tree from the root
-    link (the base), or the serial chain to `tip`.
-    Revolute, continuous and prismatic joints move; a planar joint J becomes two prismatic joints J_x, J_y and a
-    rotation J about its axis, a floating one at the root the six joints J_wx to J_vz of a free joint; mimic joints
-    become a `Coupling`. Joints are in depth-first order, with branches in file order. A link carried by a fixed or
-    locked joint is fused to the moving link or base that carries it: its inertia is added (except at the base) and its
-    frame keeps its name. Every link is (m, h, I_o) about its own frame's origin; a link without `<inertial>` has zero
-    inertia, so a kinematics-only file loads. An all-zero `<inertial>` is ignored at the root and on fixed joints, where
-    it is common.
+    MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `from_mujoco`. For URDF, the robot is the entire tree from the
+    root link (the base), or the serial chain to `tip`.
+    Revolute, continuous and prismatic joints are movable. A planar joint J becomes two prismatic joints J_x, J_y and a
+    rotation J about its axis; a floating joint at the root becomes a free joint with the names J_wx to J_vz; mimic
+    joints become a `Coupling`. Joints are in depth-first order, with branches in file order. A link on a fixed or locked
+    joint is fused to the moving link or base that carries it: its inertia is added (except to the base), and its frame
+    remains available by name. The inertial parameters (m, h, I_o) of a link are about the origin of its frame. A link
+    without `<inertial>` has zero inertia, so files without inertias can be loaded. An all-zero `<inertial>` is ignored
+    at the root and on fixed joints, where it is common.
 
-    `<dynamics>` gives viscous (damping) and Coulomb (friction) coefficients. Properties that URDF lacks are read from
+    `<dynamics>` specifies viscous (damping) and Coulomb (friction) coefficients. Properties that URDF lacks are read from
     `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>` in a `<joint>`:
-    rotor inertia, torque offset, the width of the Coulomb friction's smooth sign, the Stribeck term, and a spring.
-    Revolute and prismatic joints need `<limit>` (lower and upper default to 0, as in the URDF specification); position
-    limits of continuous joints are infinite, as is a limit beyond 1e12, since URDF has no infinity.
+    rotor inertia, torque offset, the width of the smooth sign in Coulomb friction, the Stribeck term, and a spring.
+    Revolute and prismatic joints require `<limit>` (lower and upper default to 0, as in the URDF specification); position
+    limits of continuous joints and limits beyond 1e12 are infinite, since URDF cannot express infinity.
     URDF does not specify gravity.
 
     Args:
-        lock: URDF only: positions [rad or m] at which joints are locked. Joints that mimic a locked one are locked with it.
-            Ignored, with a warning, for joints that the file fixes.
-        tip: URDF only: the link at which to end a serial chain. Joints that do not move the tip are dropped together with
-            the bodies they carry, mass included: lock them to keep those bodies. By default all joints are kept; the tip
-            is then the last moving link, or the last link fixed to it, if the tree has a single end.
+        lock: URDF only: positions [rad or m] at which joints are locked. Joints that mimic a locked joint are locked, too.
+            Ignored, with a warning, for joints that are fixed in the file.
+        tip: URDF only: the link at which a serial chain ends. Joints that do not move the tip are removed together with the
+            bodies that they carry, including their mass: lock them to retain these bodies. By default all joints are
+            included; if the tree has a single end, the tip is the last moving link, or the last link fixed to it.
         floating_base: URDF only: connect the root link to the world by a free joint of this name (for True
             "floating_base", or "root_joint" if the file has a joint of that name). The new root is "world", or "universe".
         ignore_mimic: URDF only: treat mimic joints as independent joints.
         gravity: acceleration in world axes [m/s^2]; by default (0, 0, -9.81), or that of an MJCF file.
         ignore: MJCF only: features to omit although they change the motion (`from_mujoco`).
         allow_nonphysical: accept physically inconsistent masses and inertias.
-        ignore_inertials: URDF only: load the kinematics only, as if no link had an `<inertial>`.
+        ignore_inertials: URDF only: load only the kinematics, as if no link had an `<inertial>`.
 
     Warns:
-        ModelWarning: a single one that lists tolerated faults: inertias that violate the triangle
-            inequality by up to 15 % (rounded or badly estimated), inconsistent ones that become consistent by
-            fusing or have no effect (at the base, or dropped by `tip`), swapped limits (ignored), a second `<axis>`
-            (ignored); bodies with mass that `tip` drops; and joints of a massless motion, which makes the mass matrix
-            singular.
+        ModelWarning: a single warning that lists tolerated faults: inertias that violate the triangle
+            inequality by up to 15 % (rounded or badly estimated), inconsistent inertias that become consistent by
+            fusing or have no effect (at the base, or removed by `tip`), swapped limits (ignored), a second `<axis>`
+            (ignored); bodies with mass that `tip` removes; and joints that move without any mass, which makes the mass
+            matrix singular.
 
     Raises:
         ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is not a
             URDF; names are repeated or unknown; links form a loop, have two parents or are not connected; a joint type
-            is not supported, or a floating one not at the root; a joint mimics an unknown joint, one that does not move
-            the tip, or, indirectly, itself; a limit is missing; a number is malformed; an effective mass is not
-            positive, an effective inertia inconsistent; a lock or the tip is unknown, or a lock outside its limits; an
-            argument is for the other format. For MJCF: MuJoCo is not installed or refuses the file (with its message);
-            see also `from_mujoco`.
+            is not supported, or a floating joint is not at the root; a joint mimics an unknown joint, a joint that does
+            not move the tip, or, indirectly, itself; a limit is missing; a number is malformed; an effective mass is not
+            positive or an effective inertia is inconsistent; a lock or the tip is unknown, or a lock is outside its
+            limits; an argument is for the other format. For MJCF: MuJoCo is not installed or rejects the file (with its
+            message); see also `from_mujoco`.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
@@ -100,7 +100,7 @@ def loads(
     allow_nonphysical: bool = False,
     ignore_inertials: bool = False,
 ) -> Chain:
-    """Load a robot from URDF or MJCF text: `load` for a description in memory, with the same arguments and errors."""
+    """Load a robot from URDF or MJCF text in memory; arguments, warnings and errors as for `load`."""
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
     of_urdf |= {"ignore_inertials": ignore_inertials}
     return _read(text, None, ignore, gravity, allow_nonphysical, of_urdf)
@@ -132,20 +132,20 @@ def read_geometry(
     collision: bool = False,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """Read the shapes of all links of a URDF or an MJCF file, and notes on those that cannot be drawn.
+    """Read the shapes of all links in a URDF or MJCF file, and notes on those that cannot be drawn.
 
-    For a URDF, the `<visual>` shapes. A mesh file is relative to the URDF's folder, absolute, file:// or
-    package://NAME/REST. Packages are searched in `packages`, in the folders above the URDF (one called NAME, or
-    containing NAME), in ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A missing mesh, or one with another
-    URL scheme, is noted and omitted. For MJCF, the geoms of `geometry_from_mujoco`.
+    For URDF, these are the `<visual>` shapes. The path of a mesh file is relative to the folder of the URDF, absolute,
+    file:// or package://NAME/REST. Packages are searched in `packages`, in the folders above the URDF (a folder that is
+    called NAME or contains NAME), in ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A mesh that is missing or
+    has another URL scheme is noted and omitted. For MJCF, see `geometry_from_mujoco`.
 
     Args:
         collision: return collision shapes instead of visual ones.
         packages: URDF only: folders of packages by name.
 
     Raises:
-        ModelError: the file cannot be read, is neither URDF nor MJCF, or a shape's numbers are malformed; MJCF without
-            MuJoCo installed; packages for an MJCF file.
+        ModelError: the file cannot be read, or is neither URDF nor MJCF; a shape's numbers are malformed; the file is MJCF
+            and MuJoCo is not installed, or packages are specified.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML/link) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
@@ -157,7 +157,7 @@ def read_geometry(
 
 def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:
     if meant := [name for name, value in given.items() if value]:
-        remedy = f"{{{meant[0]}}} is for {kind} files, which this is not; leave it out"
+        remedy = f"{{{meant[0]}}} is for {kind} files, and this is not one; omit it"
         raise ModelError(remedy=remedy, place=source, **{meant[0]: ""})
 
 
@@ -166,7 +166,7 @@ class _Found(Exception):
 
 
 def is_mjcf(data: bytes | str) -> bool:
-    """True if the root element is `<mujoco>`; False for text that is not XML up to there."""
+    """True if the root element is `<mujoco>`; False otherwise, also for text that is not XML."""
 
     def start(tag: str, _: dict[str, str]) -> None:
         raise _Found(tag)

@@ -1,4 +1,4 @@
-"""Mesh files as triangles, read by trimesh: an extra."""
+"""Mesh files as triangles, read by trimesh, an optional dependency."""
 
 from pathlib import Path
 
@@ -12,18 +12,18 @@ Colour = tuple[float, float, float, float]
 
 
 def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
-    """The surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour if it has one.
+    """The surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour, or None if it has none.
 
     Textures are not read.
 
     Raises:
-        ModelError: trimesh is not installed (naming the extra), or cannot read the file.
+        ModelError: trimesh is not installed (the message names the extra), or cannot read the file.
     """
     try:
         import trimesh
     except ImportError as error:
         raise ModelError(
-            "meshes need trimesh, which is not installed", f'pip install "jaxdyn[view]" ({error})'
+            "meshes require trimesh, which is not installed", f'pip install "jaxdyn[view]" ({error})'
         ) from error
     try:
         scene = trimesh.load_scene(file)
@@ -31,7 +31,7 @@ def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
     except Exception as error:  # trimesh's readers raise all kinds of exceptions
         raise ModelError(f"{file}: this mesh cannot be read: {type(error).__name__}: {error}") from None
     if not meshes:
-        raise ModelError(f"{file}: there are no triangles in this mesh")
+        raise ModelError(f"{file}: this mesh contains no triangles")
     return [((np.asarray(m.vertices, float), np.asarray(m.faces, int)), _colour(m)) for m in meshes]
 
 

@@ -1,8 +1,8 @@
-"""`save_model`, `load_model`: a chain as one bit-exact file, independent of the robot description.
+"""`save_model`, `load_model`: a chain in one bit-exact file, independent of the robot description.
 
-The file is a line of JSON followed by the leaves, each in NumPy's array format (`.npy`), as Equinox's
-`tree_serialise_leaves` writes them after its line of hyperparameters. The JSON holds everything else: the version of
-the format, names and parents, and every leaf's name, shape and type, so any program can read it.
+The file consists of a line of JSON and the leaves, each in NumPy's array format (`.npy`), as Equinox's
+`tree_serialise_leaves` writes them after its line of hyperparameters. The JSON contains everything else: the version of
+the format, names and parents, and the name, shape and type of every leaf. Any program can therefore read the file.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from ..model._joint_properties import STRIBECK_VELOCITY, Friction, JointLimits, 
 from ._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn model"
-# 1 had a checksum of the numbers only, 1 and 2 other leaf names; 4 is a chain with further terms. All are read.
+# in version 1 the checksum covered only the numbers; 1 and 2 used other leaf names; 4 has further terms; all can be read
 VERSION, VERSION_OF_CHAINS = 4, 3
 BEYOND = "beyond."
 _MODULES = {
@@ -55,18 +55,18 @@ _TYPES = ("float32", "float64", "float16")
 
 
 def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
-    """Write a chain of any kind to one file (`model.eqx`) for `load_model`: every leaf bit-exactly, and all names.
+    """Write any chain to one file (`model.eqx`) for `load_model`, with all names and every leaf bit-exactly.
 
-    Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are all
-    supported. The file does not depend on the original robot description. The first line of the file is JSON (version,
-    structure, names, the leaves' shapes and types), and the same chain gives the same bytes.
+    Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are supported.
+    The file does not depend on the original robot description. Its first line is JSON (version, structure, names, shapes
+    and types of leaves). Saving the same chain again yields the same bytes.
 
     Args:
-        about: notes on the model, such as its origin, stored as text in the first line.
+        about: notes on the model, such as its origin, saved as text in the first line.
 
     Raises:
-        ModelError: a leaf is traced by JAX (a call inside `jit` or `grad`) or is not an array of floats; or the file
-            cannot be written; an existing file is left unchanged.
+        ModelError: a leaf is traced by JAX (a call inside `jit` or `grad`) or is not an array of floats; the file cannot
+            be written, in which case an existing file is left unchanged.
     """
     write_model(chain, path, about)
 
@@ -78,9 +78,9 @@ def write_model(
     beyond: Mapping[str, Any] | None = None,
     arrays: Mapping[str, Any] | None = None,
 ) -> None:
-    """`save_model`, with contents beyond a chain: a description (JSON), and further arrays by name.
+    """`save_model` with contents in addition to a chain: a description (JSON) and further arrays by name.
 
-    Without either, the file equals that of `save_model`, which older versions read too.
+    Without either, the file equals that of `save_model`, which older versions can read.
     """
     further = {f"{BEYOND}{name}": array for name, array in (arrays or {}).items()}
     leaves = _leaves(named_leaves(chain) | further)
@@ -104,26 +104,27 @@ def write_model(
 
 
 def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
-    """Read a chain written by `save_model`: the same structure, names and numbers, to the last bit.
+    """Read a chain written by `save_model`, with the same structure, names and numbers, to the last bit.
 
-    For a file of `identification.save_torque_model` with terms that a chain cannot represent, returns the nearest
-    chain, with a warning.
+    If a file of `identification.save_torque_model` has terms that a chain cannot represent, the nearest chain is
+    returned, with a warning.
 
     Args:
-        dtype: floating-point type of the leaves; if None, that of the file, or float32 in a process without float64.
+        dtype: floating-point type of the leaves; if None, that of the file, or float32 if float64 is disabled.
 
     Warns:
-        ModelWarning: the file holds float64, this process has only float32, and no dtype is given: the numbers are rounded.
+        ModelWarning: the file contains float64, float64 is disabled in this process, and no dtype is specified: the
+            numbers are rounded. Or the file has terms that a chain cannot represent.
 
     Raises:
         ModelError: the file does not exist, is not a model file, is truncated or modified, or has a version that this
-            jaxdyn does not support; float64 is requested in a float32 process.
+            jaxdyn does not support; float64 is requested, but disabled in this process.
     """
     chain, beyond, _ = read_model(path, dtype)
     if beyond:
         warn(
-            f"{os.fspath(path)} holds terms that a Chain has no place for ({', '.join(beyond)}): this is the chain nearest to "
-            "it; jaxdyn.identification.load_torque_model gives the whole model"
+            f"{os.fspath(path)} contains terms that a Chain cannot represent ({', '.join(beyond)}): the nearest chain is "
+            "returned; use jaxdyn.identification.load_torque_model for the complete model"
         )
     return chain
 
@@ -131,7 +132,7 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
 def read_model(
     path: str | os.PathLike[str], dtype: DTypeLike | None = None
 ) -> tuple[Chain, dict[str, Any], dict[str, Any]]:
-    """The chain of a file of `write_model`, its description of further contents, and the further arrays by name.
+    """The chain in a file of `write_model`, the description of further contents, and the further arrays by name.
 
     Raises:
         ModelError: as for `load_model`.
@@ -145,8 +146,8 @@ def read_model(
         return _rebuilt(Chain, fields), dict(header.get("beyond", {})), further
     except (ModelError, ModelWarning):  # if warnings are errors
         raise
-    except Exception:  # any exception caused by JSON of another form
-        raise ModelError(f"{name}: the first line does not describe a model: it was edited by hand") from None
+    except Exception:  # any exception caused by JSON with another structure
+        raise ModelError(f"{name}: the first line does not describe a model: was it edited by hand?") from None
 
 
 def _arrays(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeLike | None) -> dict[str, Any]:
@@ -163,18 +164,18 @@ def _arrays(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DType
 
 
 def _rounded(name: str, dtype: DTypeLike | None) -> None:
-    """Warn that a model in float64 is rounded to float32 in this process; refuse it if float64 was requested."""
+    """Warn that a model in float64 is rounded to float32 in this process; raise an error if float64 was requested."""
     remedy = 'call jax.config.update("jax_enable_x64", True) first'
     if dtype is not None:
-        raise ModelError(f"{name}: float64 is requested, but this process has float32 only", remedy)
+        raise ModelError(f"{name}: float64 is requested, but disabled in this process", remedy)
     warn(
-        f"{name}: the model is in float64, and this process has float32 only: its numbers are rounded. To keep them, {remedy}; "
+        f"{name}: the model is in float64, which is disabled in this process: its numbers are rounded. To avoid it, {remedy}; "
         'to round them without this warning, load it with dtype="float32"'
     )
 
 
 def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves by their current names; motors had no Stribeck friction and no offset."""
+    """Leaves by their current names; in old files motors have neither Stribeck friction nor an offset."""
     found = {}
     for name, x in arrays.items():
         part, dot, leaf = name.rpartition(".")
@@ -186,7 +187,7 @@ def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
-    """A module of these leaves, rebuilt as JAX does, without conversion, so it may be a batch."""
+    """A module with these leaves, rebuilt like JAX does, without conversion, so that it may be a batch."""
     fields = {name: x for name, x in leaves.items() if "." not in name}
     for part in {name.partition(".")[0] for name in leaves if "." in name}:
         inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}
@@ -201,7 +202,7 @@ def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
 
 
 def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The notes given to `save_model`, and the version of jaxdyn that wrote the file (`jaxdyn`).
+    """The notes passed to `save_model`, and the version of jaxdyn that wrote the file (key `jaxdyn`).
 
     Raises:
         ModelError: as for `load_model`.
@@ -218,7 +219,7 @@ def _leaves(named: Mapping[str, Any]) -> dict[str, np.ndarray]:
             raise ModelError(f"{name} is being traced by JAX: call save_model outside of jit, vmap and grad")
         array = np.asarray(value)
         if str(array.dtype) not in _TYPES:
-            raise ModelError(f"{name} holds {array.dtype}; a model file takes {', '.join(_TYPES)}")
+            raise ModelError(f"{name} has type {array.dtype}; a model file supports {', '.join(_TYPES)}")
         arrays[name] = array
     return arrays
 
@@ -234,30 +235,30 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
         known, header, expected, digest = False, {}, 0, ""
     if not known:
         raise ModelError(
-            f"{name}: this is not a model written by save_model, or its first line was cut off or changed; URDF and MJCF files "
-            "are read by load, exported functions by load_exported"
+            f"{name}: this is not a model written by save_model, or its first line was truncated or changed; URDF and MJCF "
+            "files are read by load, exported functions by load_exported"
         )
     if header.get("version") not in _READ:
         raise ModelError(
-            f"{name}: the file has version {header.get('version')} of the format, written by jaxdyn {header.get('jaxdyn')}, "
-            f"and this jaxdyn {version_of()} reads version {VERSION}: use the jaxdyn that wrote it, or "
-            "write the model anew"
+            f"{name}: the file has format version {header.get('version')}, written by jaxdyn {header.get('jaxdyn')}, but "
+            f"this jaxdyn {version_of()} reads version {VERSION}: use the jaxdyn that wrote it, or "
+            "save the model again"
         )
     if len(content) < expected:
         raise ModelError(
-            f"{name}: the file was cut off: {len(content)} of {expected} bytes of numbers are there; copy it again, or write "
-            "it anew with save_model"
+            f"{name}: the file is truncated: it contains {len(content)} of {expected} bytes of numbers; copy it again, or save "
+            "the model again with save_model"
         )
     if len(content) > expected or digest != header.get("sha256"):
         raise ModelError(
-            f"{name}: this is not what was written (its checksum differs): the file was modified or damaged; copy it again (as "
-            "binary), or write it anew with save_model"
+            f"{name}: the checksum differs from the one written: the file was modified or damaged; copy it again (as binary), "
+            "or save the model again with save_model"
         )
     return header, content
 
 
 def checksum(header: Mapping[str, Any], content: bytes) -> str:
-    """Checksum of the bytes after the first line and of that line's contents; of the bytes alone in version 1 of a format."""
+    """Checksum of the first line's contents and the bytes after it; in version 1 of a format, only of the bytes."""
     said = {key: value for key, value in header.items() if key != "sha256"}
     text = json.dumps(said, sort_keys=True).encode() if header["version"] > 1 else b""
     return hashlib.sha256(text + content).hexdigest()

@@ -1,4 +1,4 @@
-"""Inertias of links from the shapes of a robot description, for files that have none."""
+"""Inertias of links from the shapes in a robot description, for files without inertias."""
 
 from collections.abc import Sequence
 
@@ -15,23 +15,25 @@ from ._meshes import read_mesh
 def with_inertias_of_shapes(
     chain: Chain, shapes: Sequence[Geometry], density: float, *, keep_given: bool = True
 ) -> Chain:
-    """The chain with inertias of solid shapes of one density on its links, for descriptions without `<inertial>`.
+    """The chain with inertias of solid shapes with uniform density, for descriptions without `<inertial>`.
 
-    `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`. Shapes
-    of fused links are added to the links that carry them; shapes on the base are ignored. Shapes of a link add up, even
-    if they overlap; a mesh must be closed (`spatial.solids.mesh`), and needs trimesh. The result is an initial model
-    for simulation and a prior for identification: real links are hollow, and contain motors and gears.
+    Example: `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`.
+    Shapes on fused links are added to the links that carry them; shapes on the base are ignored. The inertias of several
+    shapes on a link are added even if the shapes overlap. A mesh must be closed (`spatial.solids.mesh`); reading it
+    requires trimesh. The result is an initial model for simulation and a prior for identification: real links are
+    hollow, and contain motors and gears.
 
     Args:
-        shapes: from `read_geometry` or `geometry_from_mujoco`.
+        shapes: shapes from `read_geometry` or `geometry_from_mujoco`.
         density: density of the solids [kg/m^3].
-        keep_given: keep the inertia of links that already have a mass.
+        keep_given: leave the inertia of links with mass unchanged.
 
     Raises:
-        ModelError: a non-positive density; a shape on an unknown link; a mesh that cannot be read or encloses no volume.
+        ModelError: the density is not positive; a shape is on an unknown link; a mesh cannot be read or does not enclose a
+            volume.
     """
     if not density > 0:
-        raise ModelError(f"the density is {density:g} kg/m^3; it has to be positive")
+        raise ModelError(f"the density is {density:g} kg/m^3; it must be positive")
     given = np.asarray(chain.inertia)
     found = np.zeros((chain.n, 10))
     for shape in shapes:
@@ -47,7 +49,7 @@ def with_inertias_of_shapes(
 
 
 def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
-    """Ten parameters of a shape about its link's frame."""
+    """Ten parameters of a shape in the frame of its link."""
     x, y, z = shape.size
     if shape.kind == "mesh":
         surfaces = [shape.triangles] if shape.triangles is not None else [s for s, _ in read_mesh(_file(shape))]
@@ -74,5 +76,7 @@ def _file(shape: Geometry):
 def _mesh(shape: Geometry, vertices: np.ndarray, faces: np.ndarray, density: float, pose: np.ndarray) -> np.ndarray:
     body = np.asarray(solids.mesh(vertices, faces, density, pose))
     if not np.isfinite(body).all():
-        raise ModelError(f"the mesh of link {shape.link!r} encloses no volume, so that no mass can be found")
+        raise ModelError(
+            f"the mesh of link {shape.link!r} does not enclose a volume, so its mass is undefined; close it"
+        )
     return body

@@ -12,9 +12,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def any_axis_types(function: F) -> F:
-    """The function of one state, with automatic partitioning instead of explicit axes inside.
+    """The function of one state, which uses automatic partitioning internally instead of explicit axes.
 
-    Explicit sharding does not support scatters, literals concatenated to rows of a batch, or stacks of both.
+    Explicit sharding does not support scatters, concatenation of literals and rows of a batch, or stacking of both.
     """
 
     names = inspect.signature(function)
@@ -24,7 +24,7 @@ def any_axis_types(function: F) -> F:
         mesh = jax.sharding.get_abstract_mesh()
         if mesh.empty or AxisType.Explicit not in mesh.axis_types:
             return function(*arguments, **named)
-        given = names.bind(*arguments, **named)  # auto_axes takes positional arguments only
+        given = names.bind(*arguments, **named)  # auto_axes accepts only positional arguments
         return auto_axes(function, out_sharding=PartitionSpec())(*given.args)
 
     return wrapped  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""`make_chain`: builds a `Chain` from arrays and refuses inconsistent models; every other builder goes through it."""
+"""`make_chain`: builds a `Chain` from arrays and rejects inconsistent models; all other builders use it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from ._configuration import check_coordinates
 from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction, JointLimits, Springs
 
 EARTH = (0.0, 0.0, -9.81)
-LARGEST = 1e12  # kilograms, metres or newton metres beyond any robot's; products of larger numbers overflow
-SLIGHTLY = 0.15  # of the triangle inequality: of published inertias, the xArm6 violates it by 13 %, Romeo by 12 %
+LARGEST = 1e12  # larger values are implausible in any SI unit, and products of them overflow
+SLIGHTLY = 0.15  # tolerated violation of the triangle inequality; published inertias: xArm6 13 %, Romeo 12 %
 
 
 # defaults of a joint
@@ -37,7 +37,7 @@ _LINK_LEAVES = {"rotation": (3, 3), "translation": (3,), "screw": (6,), "inertia
 _POSITIVE = "armature", "friction.viscous", "friction.coulomb", "springs.stiffness", "friction.stribeck"
 _WIDTHS = {
     "friction.coulomb_velocity": "the width of the smooth sign of Coulomb friction",
-    "friction.stribeck_velocity": "the speed over which the break-away friction fades",
+    "friction.stribeck_velocity": "the velocity over which the break-away friction decays",
 }
 
 
@@ -56,17 +56,18 @@ def make_chain(
 ) -> Chain:
     """Build a `Chain` from stacked arrays, with all possible checks.
 
-    Arguments are the chain's leaves (see `Chain`); scalars are repeated for every joint. Leaves take JAX's default float type.
-    Set everything else afterwards: `with_transmission`, `with_coupling`, `dataclasses.replace` for springs and
-    `base_pose`.
+    Arguments are the chain's leaves, in the units of `Chain`; scalars are repeated for every joint. Leaves have JAX's
+    default float type. Set everything else afterwards: `with_transmission`, `with_coupling`, `dataclasses.replace` for
+    springs and `base_pose`.
 
     Args:
-        topology: names and parents; a serial chain of joint1.., link1.. if None.
-        frames: named frames: (link index or -1 for the base, 4x4 pose in that link).
+        topology: names and parents; if None, a serial chain of joint1.., link1...
+        frames: named frames: (link index or -1 for the base, 4x4 pose in that link [m]).
 
     Raises:
-        ModelError: wrong shapes, NaN, numbers beyond 1e12 (except limits), a zero axis, an invalid rotation, repeated
-            names, or a physically inconsistent inertia (`check_inertia`).
+        ModelError: a shape is wrong; a number is NaN or beyond 1e12 (except limits); an axis is zero or a rotation
+            invalid; a name is repeated; an inertia is physically inconsistent (negative mass or principal moment, or a
+            violated triangle inequality).
     """
     modules = named_leaves({"friction": friction or Friction(), "limits": limits or JointLimits()})
     leaves = {"rotation": rotation, "translation": translation, "screw": screw, "inertia": inertia}
@@ -80,17 +81,17 @@ def build_chain(
     *,
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """`make_chain` from leaves by their dotted names, including all joint properties.
+    """`make_chain` for leaves by dotted name, including all joint properties.
 
     Args:
-        allow_nonphysical: accept physically inconsistent inertias (an unconstrained identified set).
+        allow_nonphysical: accept physically inconsistent inertias (from unconstrained identification).
     """
     given = {**JOINT_LEAVES, "gravity": EARTH, **leaves}
     links = _link_arrays(given)
     n = len(links["screw"])
     topology = Topology.serial(n) if topology is None else topology
     if len(topology.parents) != n:
-        raise ModelError(f"the topology has {len(topology.parents)} joints, but {n} screws are given")
+        raise ModelError(f"the topology has {len(topology.parents)} joints, but there are {n} screws")
     _normalise(links, topology)
     slight = {} if allow_nonphysical else _slight_faults(topology.link_names, links["inertia"])
     topology, poses = _with_frames(topology, frames or {})
@@ -98,7 +99,7 @@ def build_chain(
     _check_joints(topology, joints, allow_nonphysical)
     gravity = np.asarray(given["gravity"], float)
     if gravity.shape != (3,) or not np.all(np.isfinite(gravity)):
-        raise ModelError(f"gravity is {gravity}, not an acceleration (x, y, z) in world axes, like (0, 0, -9.81)")
+        raise ModelError(f"gravity is {gravity}, not an acceleration (x, y, z) in world axes, such as (0, 0, -9.81)")
     if slight:
         texts = "; ".join(error.fault for error in slight.values())
         warn(f"physically inconsistent inertias are used unchanged: {texts}")
@@ -110,17 +111,17 @@ def build_chain(
 
 
 def check_sizes(chain: Chain) -> None:
-    """Refuse implausibly large numbers; limits may be infinite."""
+    """Raise an error for implausibly large numbers, except limits, which may be infinite."""
     for name, x in named_leaves(chain).items():
         beyond = np.argwhere(~(np.abs(np.asarray(x)) <= LARGEST))
         if len(beyond) and not name.startswith("limits."):
             where = tuple(int(i) for i in beyond[0])
             value = float(np.asarray(x)[where])
-            raise ModelError(f"{name} holds {value:g} at index {where}, which is implausible; check the units")
+            raise ModelError(f"{name} is {value:g} at index {where}, which is implausible; check the units")
 
 
 def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves by dotted name as arguments of `Chain`."""
+    """Leaves by dotted name, grouped as arguments of `Chain`."""
     fields: dict[str, Any] = {name: x for name, x in leaves.items() if "." not in name}
     for part, module in (("friction", Friction), ("springs", Springs), ("limits", JointLimits)):
         inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}
@@ -129,7 +130,7 @@ def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
-    """Placements, screws and inertias, of the right shapes and finite."""
+    """Placements, screws and inertias, checked for shape and finiteness."""
     arrays = {name: np.asarray(given[name], float) for name in _LINK_LEAVES}
     n = len(arrays["screw"]) if arrays["screw"].ndim == 2 else 0
     if n == 0:
@@ -139,10 +140,10 @@ def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
     for name, x in arrays.items():
         shape = (n, *_LINK_LEAVES[name])
         if x.shape != shape:
-            raise ModelError(f"{name} has shape {x.shape}, but {n} joints need {shape}")
+            raise ModelError(f"{name} has shape {x.shape}, but {n} joints require {shape}")
         if not np.all(np.isfinite(x)):
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-            raise ModelError(f"{name} holds NaN or infinity at index {where}")
+            raise ModelError(f"{name} is NaN or infinite at index {where}")
     return arrays
 
 
@@ -157,7 +158,7 @@ def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
 
 
 def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
-    """Warnings about slightly inconsistent inertias; others are refused."""
+    """Warnings about slightly inconsistent inertias; other inconsistent inertias raise an error."""
     of_links = dict(zip(names, inertia, strict=True))
     slight = inertia_faults(of_links)
     for link in slight:
@@ -182,9 +183,11 @@ def _per_joint(name: str, x: Values, n: int) -> np.ndarray:
     try:
         y = np.broadcast_to(np.asarray(x, float), shape).copy()
     except ValueError:
-        raise ModelError(f"{name} has shape {np.shape(x)}, but {n} joints need {shape} or one value for all") from None
+        raise ModelError(
+            f"{name} has shape {np.shape(x)}, but {n} joints require {shape} or one value for all"
+        ) from None
     if np.any(np.isnan(y)):
-        raise ModelError(f"{name} holds NaN")
+        raise ModelError(f"{name} contains NaN")
     return y
 
 
@@ -193,17 +196,17 @@ def _check_joints(topology: Topology, joints: Mapping[str, np.ndarray], allow_no
     if np.any(lower > upper):
         j = int(np.argmax(lower > upper))
         name = topology.joint_names[j]
-        raise ModelError(f"joint {name!r}: its lower limit {lower[j]:g} is above its upper limit {upper[j]:g}")
+        raise ModelError(f"joint {name!r}: lower limit {lower[j]:g} exceeds upper limit {upper[j]:g}; swap them")
     for name in () if allow_nonphysical else _POSITIVE:
         if np.any(joints[name] < 0):
-            raise ModelError(f"{name} is negative ({joints[name].min():g}); no drive has that")
+            raise ModelError(f"{name} is negative ({joints[name].min():g}), which is impossible for a drive")
     for name, meaning in _WIDTHS.items():
         if np.any(joints[name] <= 0):
             raise ModelError(f"{name} must be positive: it is {meaning}")
 
 
 def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
-    """Refuse physically inconsistent inertial parameters.
+    """Check that inertial parameters are physically consistent.
 
     Mass must not be negative; the inertia about the centre of mass must be positive semidefinite and its principal moments
     must satisfy the triangle inequality. A link with neither mass nor inertia is allowed (a virtual link).
@@ -212,7 +215,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
         tolerance: tolerated violation of the triangle inequality, relative to the largest moment.
 
     Raises:
-        ModelError: naming the link, the inconsistent number and a remedy.
+        ModelError: they are not; the message names the link, the inconsistent number and a remedy.
     """
     pi = np.asarray(pi, float)
     mass, h = pi[0], pi[1:4]
@@ -220,28 +223,28 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
     if beyond.any():
         raise ModelError(f"link {link!r}: {pi[beyond][0]:g} is implausible for a rigid body", "check the units")
     if mass < 0 or (mass == 0 and np.any(h != 0)):
-        raise ModelError(f"link {link!r}: mass {mass:g} kg is not positive", "give the link a positive mass")
+        raise ModelError(f"link {link!r}: mass {mass:g} kg is not positive", "specify a positive mass")
     io = inertia_tensor(pi)
     ic = io - (h @ h * np.eye(3) - np.outer(h, h)) / mass if mass > 0 else io
     moments = np.linalg.eigvalsh(ic)
-    # parameters are about the origin: rounding errors of the parallel-axis terms must not count against a point mass
+    # parameters are about the origin: rounding of the parallel-axis terms must not make a point mass inconsistent
     slack = 1e-6 * max(np.abs(moments).max(), 1e-9) + 1e-9 * np.abs(io).max()
     if moments[0] < -slack:
         raise ModelError(
             f"link {link!r}: its inertia about the centre of mass has the negative principal moment {moments[0]:.3g} kg m^2",
-            "no rigid body has that. Check the units and whether the inertia is about the centre of mass",
+            "this is impossible for a rigid body. Check the units and whether the inertia is about the centre of mass",
         )
     if moments[0] + moments[1] < moments[2] * (1 - tolerance) - slack:
         a, b, c = moments
         raise ModelError(
             f"link {link!r}: its principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2 violate the triangle inequality "
             f"({a:.4g} + {b:.4g} < {c:.4g})",
-            "no rigid body has that. Check the units and the inertia's frame",
+            "this is impossible for a rigid body. Check the units and the frame of the inertia",
         )
 
 
 def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) -> dict[str, ModelError]:
-    """Faults for which `check_inertia` refuses link parameters, by link."""
+    """Errors that `check_inertia` raises for link parameters, by link."""
     found = {}
     for link, pi in inertia.items():
         try:
@@ -252,22 +255,22 @@ def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) ->
 
 
 def check_pose(name: str, t: np.ndarray) -> None:
-    """Refuse a matrix that is not a rigid motion.
+    """Check that a matrix is a rigid motion.
 
     Raises:
-        ModelError: the shape is not (4, 4), the last row not 0 0 0 1, or the rotation invalid.
+        ModelError: the shape is not (4, 4), the last row is not 0 0 0 1, or the rotation is invalid.
     """
     if t.shape != (4, 4):
         raise ModelError(f"{name} has shape {t.shape}; a pose is a homogeneous 4x4 matrix")
     r = t[:3, :3]
     if not np.all(np.isfinite(t)) or np.abs(t[3] - [0, 0, 0, 1]).max() > 1e-9:
-        raise ModelError(f"{name} is not a homogeneous matrix: it holds NaN or its last row is not 0 0 0 1")
+        raise ModelError(f"{name} is not a homogeneous matrix: it contains NaN or its last row is not 0 0 0 1")
     if np.abs(r.T @ r - np.eye(3)).max() > 1e-6 or np.linalg.det(r) < 0:
         raise ModelError(f"{name} is not a rotation (R^T R != 1 or det R = -1)")
 
 
 def _orthonormal(rotation: np.ndarray) -> np.ndarray:
-    """Rotations given with few digits, orthonormalised to rounding; orthonormal ones stay unchanged."""
+    """Rotations that were specified with few digits, orthonormalised to rounding; orthonormal ones are unchanged."""
     for _ in range(2):
         excess = np.swapaxes(rotation, 1, 2) @ rotation - np.eye(3)
         size = np.abs(excess).max((1, 2), keepdims=True)
@@ -276,7 +279,7 @@ def _orthonormal(rotation: np.ndarray) -> np.ndarray:
 
 
 def _unit_screw(joint: str, screw: np.ndarray) -> np.ndarray:
-    """The screw with |w| = 1, or |v| = 1 where w = 0, to rounding."""
+    """The screw with |w| = 1, or |v| = 1 if w = 0, to rounding."""
     turns = bool(np.any(screw[:3] != 0))
     size = float(np.linalg.norm(screw[:3] if turns else screw[3:]))
     if abs(size - 1) > 1e-6:

@@ -20,24 +20,24 @@ from ._joint_properties import Friction, JointLimits, Springs, as_array, convert
 @converts
 @dataclasses.dataclass(frozen=True, eq=False)
 class Topology:
-    """The static part of a chain: names and parents. Topologies are equal if all fields are.
+    """The static part of a chain: names and parents. Topologies are equal if all fields are equal.
 
-    Missing names become joint1.., link1..; the tip of a tree with one end is that end.
+    Default names are joint1.., link1..; by default, the tip of a tree with a single end is that end.
 
     Attributes:
-        parents: index of each link's parent link, -1 for the base; a link comes after its parent.
+        parents: index of each link's parent link, -1 for the base; a parent precedes its children.
         joint_names: one joint per link, in link order.
         link_names: the moving links; link i moves with joint i.
         base_name: name of the base link.
         tip_name: the default link or frame; None if there are several ends.
-        quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position holds a
-            quaternion (`configuration`); every other joint has one link.
-        coordinate_names: names of the generalised coordinates if they differ from the joints'.
-        frame_names: named frames fixed to links (fused links, tool frames, the base's own).
-        frame_links: the link each named frame is fixed to, -1 for the base.
+        quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position contains
+            a quaternion; every other joint has one link.
+        coordinate_names: names of the generalised coordinates if they differ from the joint names.
+        frame_names: named frames fixed to links or to the base (fused links, tool frames).
+        frame_links: the link to which each named frame is fixed, -1 for the base.
 
     Raises:
-        ModelError: parents that do not form a tree, missing, excess or repeated names, a frame on an unknown link.
+        ModelError: parents do not form a tree; names are repeated or their number is wrong; a frame is on an unknown link.
     """
 
     parents: tuple[int, ...]
@@ -52,7 +52,7 @@ class Topology:
 
     @classmethod
     def serial(cls, n: int, **names: Any) -> "Topology":
-        """n links in series; `names` are the other fields."""
+        """Topology of n links in series; `names` are the other fields."""
         return cls(tuple(range(-1, n - 1)), **names)
 
     def __post_init__(self) -> None:
@@ -72,18 +72,18 @@ class Topology:
         for name, value in given.items():
             object.__setattr__(self, name, value)
         if any(not -1 <= p < i for i, p in enumerate(parents)):
-            raise ModelError(f"parents {parents} are not a tree in which every link comes after its parent")
+            raise ModelError(f"parents {parents} are not a tree in which every parent precedes its children")
         frames = dict(zip(self.frame_names, self.frame_links, strict=True))
         for name, link in frames.items():
             if not -1 <= link < n:
                 raise ModelError(
-                    f"frame {name!r} is fixed to link {link}, but there are links 0 to {n - 1} (and -1, the base)"
+                    f"frame {name!r} is fixed to link {link}, but the links are 0 to {n - 1} (and -1, the base)"
                 )
         if clash := frames.keys() & set(links) or {self.base_name} & {*frames, *links}:
             raise ModelError(
                 f"the name {sorted(clash)[0]!r} is used twice; links, frames and the base need distinct names"
             )
-        # computed once, since every jitted call hashes its static arguments
+        # computed only once, since every jitted call hashes its static arguments
         object.__setattr__(self, "_hash", hash(self._fields()))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -112,15 +112,15 @@ def _names(given: Sequence[str], n: int, kind: str) -> tuple[str, ...]:
 class Transmission(eqx.Module):
     """Motors geared to the joints: motor rates = matrix @ joint rates, joint torques = matrix^T @ motor torques.
 
-    A gear is one entry of the matrix, the ratio r; a motor that drives several joints (a coupled wrist, a drive at the base)
-    has several in its row. Only a rotor's own spin is modelled, which adds matrix^T diag(rotor_inertia) matrix to the
-    mass matrix (Spong, Hutchinson & Vidyasagar, example 6.1: r^2 J_m); losses at the motors are reflected to the joints
-    likewise.
+    A gear is one entry of the matrix, the gear ratio r; the row of a motor that drives several joints (a coupled wrist, a
+    drive at the base) has several nonzero entries. Only the spin of rotors about their axes is modelled, which adds
+    matrix^T diag(rotor_inertia) matrix to the mass matrix (Spong, Hutchinson & Vidyasagar 2020, example 6.1: r^2 J_m).
+    Motor friction is reflected to the joints in the same way.
 
     Attributes:
-        matrix: motor revolutions per joint revolution.
-        rotor_inertia: J_m of each rotor about its axis [kg m^2].
-        friction: of each motor, in motor rates and torques.
+        matrix: gear ratios, motor revolutions per joint revolution [1], or [rad/m] for prismatic joints.
+        rotor_inertia: inertia J_m of each rotor about its axis [kg m^2].
+        friction: friction of each motor, in terms of motor rates [rad/s] and torques [N m].
     """
 
     matrix: Float[Array, "m n"] = eqx.field(converter=as_array)
@@ -129,12 +129,12 @@ class Transmission(eqx.Module):
 
 
 class Coupling(eqx.Module):
-    """Joint positions as a linear function of fewer, or other, generalised coordinates: joints = matrix @ y + offset.
+    """Joint positions as an affine function of fewer, or other, generalised coordinates: joints = matrix @ y + offset.
 
     Describes mimic joints, remotely driven joints and absolute angles.
 
     Attributes:
-        matrix: joint rates by coordinate rates.
+        matrix: derivatives of the joint positions with respect to the coordinates y.
         offset: joint positions at y = 0 [rad or m].
     """
 
@@ -143,30 +143,31 @@ class Coupling(eqx.Module):
 
 
 class Chain(eqx.Module, Summary):
-    """A serial chain or tree of n one-degree-of-freedom joints, link i moved by joint i, as an Equinox pytree.
+    """A serial chain or tree of n one-degree-of-freedom joints, as an Equinox pytree; joint i moves link i.
 
-    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i) with the constant placement M_i and the joint's screw
-    A_i = (w, v) in link i's frame: |w| = 1 for revolute (v = 0 when the axis passes through the origin), w = 0 and |v| = 1
-    for prismatic, v . w = pitch [m/rad] for helical joints (derivatives with respect to a screw are those of Rodrigues'
-    formula, which is the exponential only where |w| is 1 or 0). A spherical joint is three such joints and a free one six,
-    with massless links between; their position is a quaternion, or a point and a quaternion, and their velocity a twist
-    in the body (docs/conventions.md). A state has `nq` positions and `nv` velocities; both are n for ordinary joints.
-    Build one with `load`, `from_screws` or `from_dh`, or take one from `textbook` or `robots`; change leaves with
-    `equinox.tree_at` or `dataclasses.replace`: `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
+    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i) with the constant placement M_i and the joint screw
+    A_i = (w, v) in the frame of link i: |w| = 1 for revolute joints (v = 0 if the axis passes through the origin), w = 0
+    and |v| = 1 for prismatic joints, v . w = pitch [m/rad] for helical joints. (Derivatives with respect to a screw are
+    those of Rodrigues' formula, which equals the exponential only if |w| is 1 or 0.) A spherical joint consists of three
+    such joints and a free joint of six, with massless links between them; their position is a quaternion, or a point and
+    a quaternion, and their velocity is a body twist (docs/conventions.md). A state has `nq` positions and `nv`
+    velocities; both equal n for ordinary joints. Create a chain with `load`, `from_screws` or `from_dh`, or choose one
+    from `textbook` or `robots`; change leaves with `equinox.tree_at` or `dataclasses.replace`:
+    `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
 
     Attributes:
         rotation: R of M_i.
         translation: p of M_i [m].
-        screw: joint screws A_i = (w, v), link frame [1, m/rad] ([0, 1] for prismatic joints).
-        inertia: ten parameters per link about its frame's origin: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
+        screw: joint screws A_i = (w, v) in the link frames [1, m/rad] ([0, 1] for prismatic joints).
+        inertia: ten parameters per link about the origin of its frame: m, m c, Ixx Ixy Iyy Ixz Iyz Izz [kg, kg m, kg m^2].
         armature: reflected rotor inertia per joint [kg m^2] ([kg] for prismatic joints); part of the mass matrix.
         friction: friction of the joints.
         springs: springs at the joints.
         limits: limits of joint positions, velocities and torques.
         gravity: acceleration of gravity in world axes (those of the base without `base_pose`) [m/s^2].
-        frame_poses: pose of every named frame in its link.
+        frame_poses: pose of every named frame in its link [m].
         topology: names and parents.
-        base_pose: pose of the base in the world, the frame of gravity and poses; None for the identity.
+        base_pose: pose of the base in the world frame, in which gravity and poses are expressed; None for the identity.
         transmission: rotors geared to the joints, if any.
         coupling: generalised coordinates, if they are not the joint positions.
     """
@@ -191,13 +192,13 @@ class Chain(eqx.Module, Summary):
             for name, x in vars(part).items():
                 if getattr(x, "ndim", 1) == 0:
                     raise ModelError(
-                        f"{type(part).__name__}.{name} is one number for all joints, which only `make_chain` takes; give "
-                        f"{self.n}, or change a leaf of the chain's own: dataclasses.replace(chain.friction, viscous=...)"
+                        f"{type(part).__name__}.{name} is one number for all joints, which only `make_chain` accepts; pass "
+                        f"{self.n}, or change a leaf of an existing chain: dataclasses.replace(chain.friction, viscous=...)"
                     )
 
     @property
     def n(self) -> int:
-        """Number of moving links, and of one-degree-of-freedom joints."""
+        """Number of moving links, which equals the number of one-degree-of-freedom joints."""
         return len(self.topology.joint_names)
 
     @property
@@ -232,7 +233,7 @@ class Chain(eqx.Module, Summary):
 
     def __repr__(self) -> str:
         topology = self.topology
-        if getattr(self.inertia, "ndim", 0) < 2:  # of axes, masks and the like for each leaf
+        if getattr(self.inertia, "ndim", 0) < 2:  # leaves are axes, masks and the like
             return f"Chain: {self.n} joints, leaves like {self.inertia!r}"
         free = any(size == 6 for _, size in topology.quaternion_joints)
         serial = all(parent == link - 1 for link, parent in enumerate(topology.parents))
@@ -257,7 +258,7 @@ class Chain(eqx.Module, Summary):
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
-    """The leaves by dotted name ("friction.viscous"), in the tree's order; missing parts are omitted."""
+    """The leaves by dotted name ("friction.viscous"), in the order of the tree; missing parts are omitted."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
         for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
@@ -270,15 +271,18 @@ def with_leaves(chain: Chain, leaves: Mapping[str, Any]) -> Chain:
 
 
 def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
-    """The ten inertial parameters of every link about its frame's origin: the pi of tau = Y(q, qd, qdd) pi.
+    """The ten inertial parameters pi of every link in its frame, as in tau = Y(q, qd, qdd) pi.
 
-    Order (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2].
+    The order is (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2], with c the centre of mass and I the
+    inertia about the origin of the link frame, in its axes.
     """
     return chain.inertia
 
 
 def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Array, " m"]) -> Chain:
-    """The same chain with other inertial parameters, (n, 10) or flattened to (10 n,).
+    """The same chain with other inertial parameters, (n, 10) or flattened to (10 n,) [kg, kg m, kg m^2].
+
+    They are ordered as in `inertial_parameters`.
 
     Raises:
         ModelError: the number of parameters is not 10 per link.
@@ -286,22 +290,24 @@ def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Arra
     pi = jnp.asarray(pi)
     if pi.size != 10 * chain.n:
         raise ModelError(
-            f"inertial parameters have shape {pi.shape}, but a chain of {chain.n} links takes ({chain.n}, 10)"
+            f"inertial parameters have shape {pi.shape}, but a chain of {chain.n} links requires ({chain.n}, 10)"
         )
     return eqx.tree_at(lambda c: c.inertia, chain, pi.reshape(chain.n, 10))
 
 
 def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
-    """The link that carries a frame (-1 for the base) and the frame's index among `frame_poses` (None: the link's own).
+    """The link that carries a frame (-1 for the base) and the frame's index in `frame_poses` (None for the link frame).
 
-    `None` means the chain's tip. Raises:
+    If the name is None, the frame is the chain's tip.
+
+    Raises:
         ModelError: the chain has no link or frame of that name, or no single tip.
     """
     topology = chain.topology
     name = topology.tip_name if name is None else name
     if name is None:
         known = ", ".join((*topology.link_names, *topology.frame_names))
-        raise ModelError(f"the tree has several ends, so name a frame; there are {known}")
+        raise ModelError(f"the tree has several ends, so specify a frame: {known}")
     if name in topology.link_names:
         return topology.link_names.index(name), None
     if name in topology.frame_names:

@@ -16,14 +16,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(function: F) -> F:
-    """The function, which runs as one compiled program when called with arrays outside `jit`, `vmap`, `grad` and the like.
+    """Run the function as one compiled program when it is called with arrays outside `jit`, `vmap`, `grad` and the like.
 
-    There is one program per function, argument structure (including the robot's topology), shapes and dtypes, compiled
-    by the first such call and kept for the life of the process: later calls cost the jitted call and some 30 us. Floats
-    vary within a program; integers, strings and functions are static: as with `jax.jit`, a function argument's free
-    variables are read at compilation. Under a transformation, and with an unhashable argument, the function is traced
-    directly, and the numbers of a robot closed over are constants. Lists of numbers count as arrays in such a call,
-    where they are positions, velocities, accelerations or torques.
+    There is one program per function, argument structure (including the robot's topology), shapes and dtypes. The first
+    such call compiles it, and it is cached for the life of the process: later calls cost about 30 us in addition to the
+    jitted call. Floats are inputs of the program; integers, strings and functions are static: as with `jax.jit`, the free
+    variables of a function argument are read at compilation. Under a transformation, or with an unhashable argument, the
+    function is traced directly, and the numbers of a captured robot are constants. In a call outside transformations,
+    lists of numbers are accepted as positions, velocities, accelerations and torques.
     """
     names = tuple(inspect.signature(function).parameters)
     position = names.index("q") if "q" in names else None
@@ -58,10 +58,10 @@ _OF_A_STATE = frozenset({"q", "qd", "qdd", "v", "vd", "tau"})
 
 
 def _array(name: str, x: Any) -> Any:
-    """The argument, an array if it is a list that belongs to a state."""
+    """The argument, converted to an array if it is a list that belongs to a state."""
     return np.asarray(x, float) if type(x) is list and name in _OF_A_STATE else x
 
 
 def _varies(leaf: Any) -> bool:
-    """True for a leaf that varies within a program; counts, names and functions are static."""
+    """True if a leaf is an input of the program; counts, names and functions are static."""
     return isinstance(leaf, jax.Array | float) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub")

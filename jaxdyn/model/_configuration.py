@@ -1,13 +1,14 @@
-"""Configurations: relation between positions q, velocities v and the joints of the links.
+"""Configurations: the relation between positions q, velocities v and the joints of the links.
 
-q holds one number for an ordinary joint, a unit quaternion (w, x, y, z) for a spherical joint, and a point and a quaternion
-(px, py, pz, w, x, y, z) for a free one, in the order of the joints; v holds one, three (angular velocity) or six numbers
-(angular, linear velocity), those of quaternion joints in the moving body's frame. A small motion dq has the shape of v.
+q contains one number for an ordinary joint, a unit quaternion (w, x, y, z) for a spherical joint, and a point and a
+quaternion (px, py, pz, w, x, y, z) for a free joint, in the order of the joints. v contains one number, three numbers
+(angular velocity) or six numbers (angular, linear velocity), in the frame of the moving body for quaternion joints. A small
+motion dq has the shape of v.
 
 `place` converts a state with quaternions to ordinary joints: the orientation becomes part of the placement of the
-joint's first link, and the three (or six) joint positions of its links, now coordinates about that placement, are zero.
-Algorithms see ordinary joints only. For a single free joint that carries all links, the base moves instead of the
-placement, so the links' constants are the same for a whole batch.
+joint's first link, and the three (or six) joint positions of its links are local coordinates about that placement, with
+value zero. Algorithms therefore only process ordinary joints. For a single free joint that carries all links, the base
+moves instead of the placement, so that the links' constants are the same for the entire batch.
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n
     """The same robot as a chain of ordinary joints, and their positions; see the module docstring.
 
     Raises:
-        ModelError: q does not have `nq` entries, or (outside `jax.jit`) a quaternion of length zero.
+        ModelError: q does not have `nq` entries, or (outside `jax.jit`) contains a quaternion of length zero.
     """
     if is_ordinary(chain):
         return chain, q
@@ -78,22 +79,22 @@ def _ordinary_topology(topology: Topology) -> Topology:
 
 @functools.lru_cache(maxsize=256)
 def _carries_all(topology: Topology, joint: QuaternionJoint) -> bool:
-    """True for a free joint at the base, without a placement (`check_coordinates`), that carries all links."""
+    """True for a free joint that is attached to the base without a placement (`check_coordinates`) and carries all links."""
     return joint.size == 6 and bool(ancestor_mask(topology.parents)[joint.link].all())
 
 
 def check_coordinates(chain: Chain) -> None:
-    """Refuse invalid quaternion joints and couplings.
+    """Check quaternion joints and the coupling.
 
     Raises:
-        ModelError: naming the joint and the structure of a spherical or free joint.
+        ModelError: one of them is invalid; the message names the joint and the fault.
     """
     topology, n = chain.topology, chain.n
     unit, screw = np.eye(6), np.asarray(chain.screw)
     rotation, translation = np.asarray(chain.rotation), np.asarray(chain.translation)
     for link, size in topology.quaternion_joints:
         if size not in (3, 6) or not 0 <= link <= n - size:
-            raise ModelError(f"quaternion joint ({link}, {size}): give first link and size, 3 (spherical) or 6 (free)")
+            raise ModelError(f"quaternion joint ({link}, {size}): pass first link and size, 3 (spherical) or 6 (free)")
         name, rest = topology.joint_names[link], slice(link + 1, link + size)
         for what, x, wanted in (
             ("screws", screw[link : link + size], unit[:size]),
@@ -104,34 +105,34 @@ def check_coordinates(chain: Chain) -> None:
                 raise ModelError(f"the {size} joints from {name!r} on are not a quaternion joint: wrong {what}")
         if topology.parents[link + 1 : link + size] != tuple(range(link, link + size - 1)):
             raise ModelError(
-                f"the {size} joints from {name!r} on are not a quaternion joint: they do not follow each other"
+                f"the {size} joints from {name!r} on are not a quaternion joint: they are not a serial chain"
             )
         moved = np.abs(rotation[link] - np.eye(3)).max() > 0 or bool(translation[link].any())
         if size == 6 and (topology.parents[link] >= 0 or moved):
             raise ModelError(
-                f"the free joint {name!r} must be attached to the base, at its origin: its position defines the rest"
+                f"the free joint {name!r} must be attached to the base, at its origin; its position defines the placement"
             )
     names = topology.coordinate_names
     if chain.coupling is None:
         if names is not None:
-            raise ModelError("coordinate names are given without a coupling; without one they are the joint names")
+            raise ModelError("coordinate names require a coupling; without one they are the joint names")
         return
     matrix = np.asarray(chain.coupling.matrix)
     if matrix.ndim != 2 or matrix.shape[0] != n or chain.coupling.offset.shape != (n,):
-        raise ModelError(f"a coupling needs a matrix ({n}, coordinates) and an offset ({n},), not {matrix.shape}")
+        raise ModelError(f"a coupling requires a matrix ({n}, coordinates) and an offset ({n},), not {matrix.shape}")
     if names is not None and len(names) != matrix.shape[1]:
         raise ModelError(f"{len(names)} coordinate names are given for {matrix.shape[1]} coordinates")
     for link, size in topology.quaternion_joints:
         own = np.zeros((n, size))
         own[link : link + size] = np.eye(size)
         if matrix.shape[1] < link + size or (matrix[:, link : link + size] != own).any():
-            raise ModelError(f"the coupling touches the quaternion joint {topology.joint_names[link]!r}; it cannot")
+            raise ModelError(f"the coupling must not change the quaternion joint {topology.joint_names[link]!r}")
         if (matrix[link : link + size].sum(1) != 1).any():
-            raise ModelError(f"the coupling moves the quaternion joint {topology.joint_names[link]!r}; it cannot")
+            raise ModelError(f"the coupling must not move the quaternion joint {topology.joint_names[link]!r}")
 
 
 def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
-    """Ordinary joints at 0, quaternions at (1, 0, 0, 0), free joints at the origin."""
+    """Configuration with ordinary joints at 0, quaternions (1, 0, 0, 0), and free joints at the origin [rad or m]."""
     q = np.zeros(chain.nq)
     for joint in layout(chain).quaternions:
         q[joint.quaternion.start] = 1.0
@@ -140,11 +141,13 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
 
 @compiled
 def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
-    """Ordinary joints uniform within finite limits, else within +-pi; uniformly random quaternions.
+    """Random configuration: ordinary joints uniform within their limits, or +-pi [rad or m]; quaternions uniform.
+
+    Joints without finite limits are within +-pi, and coupled coordinates within +-1.
 
     Args:
-        key: of `jax.random`.
-        size: free joints are placed in a cube with this half edge [m].
+        key: key of `jax.random`.
+        size: free joints are placed in a cube with this half edge length [m].
     """
     where = layout(chain)
     angles, quaternions, points = jax.random.split(key, 3)
@@ -167,10 +170,10 @@ def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> 
 @compiled
 @any_axis_types
 def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-    """q with quaternions of unit length.
+    """The configuration q with quaternions normalised to unit length; other entries are unchanged.
 
     Raises:
-        Under `jax.jit` too (`equinox.error_if`): a quaternion of length zero.
+        RuntimeError: a quaternion has length zero (`equinox.error_if`, also under `jax.jit`).
     """
     for joint in layout(chain).quaternions:
         x = q[joint.quaternion]
@@ -183,10 +186,10 @@ def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 @compiled
 @any_axis_types
 def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> Float[Array, " nq"]:
-    """The configuration reached from q by the motion dq, a velocity held for unit time: q + dq for ordinary joints.
+    """The configuration reached from q by the motion dq, a constant velocity for unit time: q + dq for ordinary joints.
 
-    Quaternion joints move by the exponential of their twist in the body: R' = R exp([w]), p' = p + R V(w) v (Lynch & Park
-    2017, sec. 3.3.3). Quaternions stay of unit length to rounding.
+    Quaternion joints move by the exponential of their body twist: R' = R exp([w]), p' = p + R V(w) v (Lynch & Park
+    2017, sec. 3.3.3). Quaternions remain of unit length to rounding. Units of q and dq: [rad or m].
     """
     where = layout(chain)
     if not where.quaternions:
@@ -204,10 +207,10 @@ def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> 
 
 @any_axis_types
 def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """du/dt of the displacement u from a fixed configuration to one moving with v: v + [u, v] / 2 + [u, [u, v]] / 12 +
-    O(u^4)."""
+    """Rate du/dt of the displacement u from a fixed configuration to one that moves with velocity v: v + [u, v] / 2 +
+    [u, [u, v]] / 12 + O(u^4)."""
     for joint in layout(chain).quaternions:
-        # a spherical joint's bracket is that of the angular part
+        # the bracket of a spherical joint is that of the angular part
         bracket = twist_cross(u[joint.columns]) if joint.size == 6 else skew(u[joint.columns])
         once = bracket @ v[joint.columns]
         v = v.at[joint.columns].add(once / 2 + bracket @ once / 12)
@@ -217,7 +220,10 @@ def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) ->
 @compiled
 @any_axis_types
 def difference(chain: Chain, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """The motion dq with integrate(chain, q0, dq) = q1: q1 - q0 for ordinary joints, the logarithm for the others."""
+    """The motion dq with integrate(chain, q0, dq) = q1 [rad or m].
+
+    It is q1 - q0 for ordinary joints, and the logarithm of the relative pose, in the body frame of q0, for quaternion joints.
+    """
     where = layout(chain)
     if not where.quaternions:
         return q1 - q0

@@ -25,45 +25,46 @@ def from_dh(
     tool_pose: Values | None = None,
     **leaves: Any,
 ) -> Chain:
-    """Chain from a Denavit-Hartenberg table, one row per joint; q_i adds to theta_i (revolute) or to d_i (prismatic).
+    """Build a chain from a Denavit-Hartenberg table, one row per joint.
 
-    standard (Spong, Hutchinson & Vidyasagar 2020, sec. 3.2): T_{i-1,i} = Rz(theta_i) Tz(d_i) Tx(a_i) Rx(alpha_i); joint
-    i moves about z_{i-1} and frame i sits at the link's far end. modified (Craig 2005, sec. 3.4): T_{i-1,i} =
-    Rx(alpha_{i-1}) Tx(a_{i-1}) Rz(theta_i) Tz(d_i); joint i moves about z_i, and row i of the table holds a_{i-1} and
-    alpha_{i-1}.
+    q_i is added to theta_i (revolute joints) or to d_i (prismatic joints).
+    Standard convention (Spong, Hutchinson & Vidyasagar 2020, sec. 3.2): T_{i-1,i} = Rz(theta_i) Tz(d_i) Tx(a_i)
+    Rx(alpha_i); the axis of joint i is z_{i-1}, and frame i is at the distal end of the link. Modified convention (Craig
+    2005, sec. 3.4): T_{i-1,i} = Rx(alpha_{i-1}) Tx(a_{i-1}) Rz(theta_i) Tz(d_i); the axis of joint i is z_i, and row i of
+    the table contains a_{i-1} and alpha_{i-1}.
 
-    The chain's link frames are the DH frames 1..n, so poses, inertial parameters and the regressor refer to them: with
-    the standard convention the joint's axis then does not pass through its link frame, A_i = Ad(T^-1) (z, 0)
-    with T = T_{i-1,i} at q = 0.
+    The link frames of the chain are the DH frames 1..n, to which poses, inertial parameters and the regressor refer. In
+    the standard convention, the joint axis does not in general pass through the origin of the link frame: A_i =
+    Ad(T^-1) (z, 0) with T = T_{i-1,i} at q = 0.
 
     Args:
         a: link lengths [m], (n,).
         alpha: link twists [rad], (n,).
-        d: link offsets [m], at q = 0 where the joint is prismatic, (n,).
-        theta: joint angles [rad], at q = 0 where the joint is revolute, (n,).
-        inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) (see
+        d: link offsets [m], (n,); for prismatic joints at q = 0.
+        theta: joint angles [rad], (n,); for revolute joints at q = 0.
+        inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) [kg, kg m, kg m^2] (see
             `jaxdyn.spatial.solids`); None for a kinematics-only chain, for identification.
-        joint_types: "R" (revolute) or "P" (prismatic) per joint, as in "RRP"; None means all revolute.
-        base_pose: pose of DH frame 0 in the base; None means they coincide.
-        tool_pose: pose of a tool in DH frame n; it becomes the frame "tool", and the chain's tip.
+        joint_types: "R" (revolute) or "P" (prismatic) for each joint, as in "RRP"; None: all revolute.
+        base_pose: pose of DH frame 0 in the base [m]; None: they coincide.
+        tool_pose: pose of a tool in DH frame n [m]; it becomes the frame "tool", which is the chain's tip.
         leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.
 
     Raises:
-        ModelError: columns of different length, an unknown convention or joint type, a pose that is not a rigid motion,
-            and the errors of `make_chain`.
+        ModelError: columns have different lengths; the convention or a joint type is unknown; a pose is not a rigid
+            motion; also the errors of `make_chain`.
     """
     columns = {"a": a, "alpha": alpha, "d": d, "theta": theta}
     table = {name: np.atleast_1d(np.asarray(x, float)) for name, x in columns.items()}
     n = table["a"].size
     for name, x in table.items():
         if x.shape != (n,):
-            raise ModelError(f"the DH column {name} has shape {x.shape}, but a has {n} entries; give one per joint")
+            raise ModelError(f"the DH column {name} has shape {x.shape}, but a has {n} entries; pass one per joint")
     types = "R" * n if joint_types is None else "".join(joint_types)
     if len(types) != n:
         raise ModelError(f"{len(types)} joint types ({types}) are given for the {n} rows of the DH table")
     unknown = set(types) - set("RP")
     if unknown:
-        raise ModelError(f"unknown joint type {sorted(unknown)[0]!r}; DH joints are R (revolute) or P (prismatic)")
+        raise ModelError(f"unknown joint type {sorted(unknown)[0]!r}; use R (revolute) or P (prismatic)")
     if convention not in ("standard", "modified"):
         raise ModelError(f"unknown DH convention {convention!r}; it must be 'standard' or 'modified' (Craig's)")
     pose = np.empty((n, 4, 4))

@@ -1,4 +1,4 @@
-"""Drives of an existing robot: gears and rotors (`with_transmission`), coupled coordinates (`with_coupling`)."""
+"""Drives for an existing robot: gears and rotors (`with_transmission`), coupled coordinates (`with_coupling`)."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,27 +29,30 @@ def with_transmission(
 ) -> Chain:
     """The same robot with motors geared to its joints: motor rates = R qd, joint torques = R^T motor torques.
 
-    The mass matrix gains R^T diag(rotor_inertia) R, friction gains R^T f_m(R qd): only a rotor's own spin is modelled,
-    which is accurate for large gear ratios (Spong, Hutchinson & Vidyasagar 2020, example 6.1). Replaces an existing
-    transmission; armature and friction stay. If values are traced by JAX, only shapes are checked.
+    R^T diag(rotor_inertia) R is added to the mass matrix, and R^T f_m(R qd) to friction. Only the spin of rotors about
+    their axes is modelled, which is accurate for large gear ratios (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
+    Replaces an existing transmission; armature and joint friction are unchanged. If values are traced by JAX, only shapes
+    are checked.
 
     Args:
-        gear_ratio: motor revolutions per joint revolution, one value or one for each joint, negative if the motor turns
-            the other way. Every joint that is not part of a spherical or free joint gets its own motor.
+        gear_ratio: motor revolutions per joint revolution ([rad/m] for prismatic joints), one value or one per joint;
+            negative if motor and joint rotate in opposite directions. Every joint that is not part of a spherical or free
+            joint has one motor.
         matrix: R, (motors, n), instead of gear_ratio; one column per link joint, even if coordinates are coupled.
-        rotor_inertia: J_m of each rotor about its own axis, one value or one per motor [kg m^2].
-        viscous_friction: at each motor, per its own speed [N m s/rad].
-        coulomb_friction: at each motor [N m].
-        coulomb_velocity: width of its smooth sign in motor speed [rad/s]; by default 0.02 times the row's largest ratio.
+        rotor_inertia: inertia J_m of each rotor about its axis, one value or one per motor [kg m^2].
+        viscous_friction: viscous coefficient at each motor, in terms of motor speed [N m s/rad].
+        coulomb_friction: Coulomb friction at each motor [N m].
+        coulomb_velocity: width of the smooth sign in Coulomb friction, in terms of motor speed [rad/s]; by default 0.02
+            times the largest ratio in the motor's row.
 
     Raises:
-        ModelError: both or neither of gear_ratio and matrix; wrong shapes; NaN; a motor that moves no joint; a negative
-            inertia or friction, a non-positive width; a motor on a spherical or free joint.
+        ModelError: both or neither of gear_ratio and matrix are passed; a shape is wrong; a value is NaN; a motor drives
+            no joint, or a spherical or free joint; an inertia or friction is negative, or a width is not positive.
     """
     n, dtype = chain.n, chain.dtype
     if (gear_ratio is None) == (matrix is None):
         raise ModelError(
-            "give either gear_ratio, for motors with a joint each, or matrix, for motors that share joints"
+            "pass either gear_ratio, for motors that drive one joint each, or matrix, for motors that share joints"
         )
     held = [link + i for link, size in chain.topology.quaternion_joints for i in range(size)]
     if gear_ratio is not None:
@@ -59,16 +62,16 @@ def with_transmission(
     else:
         ratios = jnp.asarray(matrix, dtype)
         if ratios.ndim != 2 or ratios.shape[1] != n or ratios.shape[0] == 0:
-            raise ModelError(f"matrix has shape {ratios.shape}, but motors of {n} joints need (motors, {n})")
+            raise ModelError(f"matrix has shape {ratios.shape}, but {n} joints require (motors, {n})")
     if not _traced(ratios):
         values = np.asarray(ratios)
         if not np.all(np.isfinite(values)):
-            raise ModelError("the ratios of the transmission hold NaN or infinity")
+            raise ModelError("the gear ratios of the transmission contain NaN or infinity")
         if np.any(values[:, held]):
             j = held[int(np.argmax(np.any(values[:, held], axis=0)))]
-            raise ModelError(f"a motor moves {chain.joint_names[j]!r}, part of a spherical or free joint; it cannot")
+            raise ModelError(f"a motor cannot drive {chain.joint_names[j]!r}, part of a spherical or free joint")
         if len(still := np.flatnonzero(~values.any(axis=1))):
-            raise ModelError(f"motor {still[0] + 1} moves no joint: its row of ratios is zero")
+            raise ModelError(f"motor {still[0] + 1} does not drive any joint: its row of gear ratios is zero")
     m, tiny = ratios.shape[0], float(np.finfo(dtype).tiny)
     width = COULOMB_VELOCITY * jnp.abs(ratios).max(axis=1) if coulomb_velocity is None else coulomb_velocity
     none = jnp.zeros(m, dtype)
@@ -87,33 +90,33 @@ def with_transmission(
 def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Sequence[str] | None = None) -> Chain:
     """The same robot in new coordinates y: current coordinates = matrix @ y + offset.
 
-    The current coordinates are the joint positions, or those of an existing coupling: couplings compose. Forces on the
-    new coordinates are matrix^T forces, the mass matrix is matrix^T M matrix. With fewer coordinates than joints,
-    joints mimic each other; absolute or motor angles keep the number.
+    The current coordinates are the joint positions, or those of an existing coupling: couplings compose. Generalised
+    forces in the new coordinates are matrix^T forces, and the mass matrix is matrix^T M matrix. With fewer coordinates
+    than joints, some joints mimic others; with absolute or motor angles, the number of coordinates is unchanged.
 
     Args:
         matrix: (nv, coordinates), of full column rank.
-        offset: current coordinates at y = 0, one value or one each [rad or m].
+        offset: current coordinates at y = 0, one value or one per current coordinate [rad or m].
         names: names of the new coordinates.
 
     Raises:
-        ModelError: wrong shapes; NaN; coordinates without effect or linearly dependent; missing or repeated names; a
-            matrix that changes a spherical or free joint (whose columns must come first, unchanged).
+        ModelError: a shape is wrong; a value is NaN; coordinates have no effect or are linearly dependent; names are
+            missing or repeated; the matrix changes a spherical or free joint (whose columns must come first, unchanged).
     """
     dtype, present = chain.dtype, chain.nv
     s = jnp.asarray(matrix, dtype)
     if s.ndim != 2 or s.shape[0] != present or s.shape[1] == 0:
         raise ModelError(
-            f"a coupling of {present} coordinates needs a matrix ({present}, new coordinates), not {s.shape}"
+            f"a coupling of {present} coordinates requires a matrix ({present}, new coordinates), not {s.shape}"
         )
     o = check_values("offset", offset, present, "coordinate", dtype)
     if not _traced(s):
         if not np.all(np.isfinite(np.asarray(s))):
-            raise ModelError("the matrix of the coupling holds NaN or infinity")
+            raise ModelError("the matrix of the coupling contains NaN or infinity")
         if (rank := np.linalg.matrix_rank(np.asarray(s, float))) < s.shape[1]:
             raise ModelError(
-                f"the coupling's {s.shape[1]} coordinates move the joints in {rank} ways only, so that the mass matrix is "
-                "singular; leave out those that move nothing or repeat others"
+                f"the matrix of the coupling has {s.shape[1]} columns, but only rank {rank}, so the mass matrix is singular; "
+                "remove coordinates that move nothing or depend on others"
             )
     if names is not None and len(set(names)) != len(names):
         raise ModelError(f"a coordinate name is used twice among {', '.join(names)}")
@@ -125,7 +128,9 @@ def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Seq
         check_coordinates(coupled)
         for joint in layout(chain).quaternions:
             if np.any(np.asarray(o)[joint.columns] != 0):
-                raise ModelError(f"the offset moves {chain.joint_names[joint.link]!r}, a spherical or free joint")
+                raise ModelError(
+                    f"the offset must not move {chain.joint_names[joint.link]!r}, a spherical or free joint"
+                )
     return coupled
 
 
@@ -136,15 +141,15 @@ def _traced(*arrays: Array) -> bool:
 def check_values(
     name: str, x: Values, size: int, each: str, dtype: jnp.dtype, least: float | None = None
 ) -> Float[Array, " size"]:
-    """One value for all or one each, as an array; checked unless traced."""
+    """A value for all, or one value each, as an array; values are checked unless traced."""
     y = jnp.asarray(x, dtype)
     if y.shape not in ((), (size,)):
-        raise ModelError(f"{name} has shape {y.shape}; give one value, or one for each {each}, ({size},)")
+        raise ModelError(f"{name} has shape {y.shape}; pass one value, or one for each {each}, ({size},)")
     if not _traced(y):
         values = np.asarray(y)
         if not np.all(np.isfinite(values)):
-            raise ModelError(f"{name} holds NaN or infinity")
+            raise ModelError(f"{name} contains NaN or infinity")
         if least is not None and np.any(values < least):
             what = "negative" if least == 0 else "not positive"
-            raise ModelError(f"{name} is {what} ({values.min():g}); no drive has that")
+            raise ModelError(f"{name} is {what} ({values.min():g}), which is impossible for a drive")
     return jnp.broadcast_to(y, (size,))

@@ -1,4 +1,4 @@
-"""Properties of a joint or motor besides inertia: friction, a spring, limits."""
+"""Properties of joints and motors other than inertia: friction, springs, limits."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -16,22 +16,22 @@ COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign and
 
 
 def as_array(x) -> Array:
-    """Arrays unchanged; anything else as an array of JAX's default float type."""
+    """Return arrays unchanged, and convert anything else to an array of JAX's default float type."""
     return x if isinstance(x, Array) else jnp.asarray(x, float)
 
 
 def converts(cls: type[T]) -> type[T]:
-    """Clear the annotations of a dataclass's `__init__` that converts its arguments: fields and arguments differ in type."""
+    """Clear the annotations of a dataclass's `__init__` that converts its arguments, since their types differ from fields."""
     cls.__init__.__annotations__.clear()
     return cls
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(eqx.field,))
 def _of_arrays(cls: type[T]) -> type[T]:
-    """A frozen dataclass of arrays as a pytree, with `equinox.field`'s converters.
+    """Register a frozen dataclass of arrays, with the converters of `equinox.field`, as a pytree.
 
-    An `equinox.Module` would do the same, but three of them in a robot cost 4 us per call of a jitted function with the
-    robot as argument; these cost 1 us.
+    An `equinox.Module` would have the same effect, but three modules in a robot cost 4 us per call of a jitted function
+    with the robot as argument, compared with 1 us for these classes.
     """
     cls.__post_init__ = _convert  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
@@ -40,7 +40,7 @@ def _of_arrays(cls: type[T]) -> type[T]:
     values, keys = attrgetter(*names), tuple(map(jax.tree_util.GetAttrKey, names))
 
     def unflatten(_: None, leaves: Iterable[Any]) -> T:
-        made = object.__new__(cls)  # no conversion: within JAX, leaves may be anything
+        made = object.__new__(cls)  # no conversion: within JAX, leaves may be any object
         made.__dict__.update(zip(names, leaves, strict=True))
         return made
 
@@ -56,23 +56,24 @@ def _convert(self: Any) -> None:
 
 @_of_arrays
 class Friction:
-    """Friction of joints or motors, one value each; `make_chain` also accepts one value for all.
+    """Friction of joints or motors, with one value for each; `make_chain` also accepts one value for all.
 
     The torque at the rate qd is
 
         f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
 
     tanh with width v_c is a smooth sign, which makes f differentiable at rest; a loaded joint therefore creeps. The
-    excess fs - fc of static friction fades over w_s (Armstrong-Helouvry, Dupont & Canudas de Wit 1994); it peaks near
-    v_c, below fs unless v_c is much less than w_s.
+    excess fs - fc of static friction decays over w_s (Armstrong-Helouvry, Dupont & Canudas de Wit 1994). The peak of f
+    is near v_c, and is less than fs unless v_c is much smaller than w_s. For prismatic joints, replace [rad] by [m] and
+    [N m] by [N].
 
     Attributes:
-        viscous: fv [N m s/rad].
-        coulomb: fc [N m].
+        viscous: viscous coefficient fv [N m s/rad].
+        coulomb: Coulomb friction fc [N m].
         coulomb_velocity: width v_c of the smooth sign [rad/s].
-        stribeck: fs - fc, break-away excess over Coulomb friction [N m].
-        stribeck_velocity: w_s, over which that excess fades [rad/s].
-        offset: constant part [N m].
+        stribeck: fs - fc, excess of break-away friction over Coulomb friction [N m].
+        stribeck_velocity: velocity w_s over which this excess decays [rad/s].
+        offset: constant torque [N m].
     """
 
     viscous: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
@@ -87,15 +88,15 @@ class Friction:
         return jnp.tanh(rates / self.coulomb_velocity)
 
     def torque(self, rates: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """f(rates) [N m]."""
+        """Friction torques f(rates) [N m]."""
         sign = self.sign(rates)
         dry = self.coulomb + self.stribeck * _fading(rates, self.stribeck_velocity)
         return self.viscous * rates + dry * sign + self.offset
 
 
 def _fading(rates: Float[Array, "*n"], width: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """exp(-(rates / width)^2) with finite derivatives at rest, far away and for widths as small as rounding allows."""
-    # dividing by a tiny width, or squaring a large ratio, would leave 0 * inf in the derivatives
+    """exp(-(rates / width)^2), with finite derivatives at zero and large rates, even for very small widths."""
+    # dividing by a tiny width, or squaring a large ratio, would result in 0 * inf in the derivatives
     width = jnp.maximum(width, jnp.finfo(width.dtype).eps ** 2)
     near = jnp.abs(rates) < 12 * width  # exp(-144) < 1e-62
     ratio = jnp.where(near, rates, jnp.zeros_like(rates)) / width
@@ -104,11 +105,11 @@ def _fading(rates: Float[Array, "*n"], width: Float[Array, "*n"]) -> Float[Array
 
 @_of_arrays
 class Springs:
-    """A spring at each joint, with the torque k (q - q_rest).
+    """A spring at each joint, which the drive has to overcome with the torque k (q - q_rest).
 
     Attributes:
-        stiffness: k [N m/rad].
-        rest_position: position of zero torque [rad].
+        stiffness: k [N m/rad or N/m].
+        rest_position: position q_rest of zero torque [rad or m].
     """
 
     stiffness: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
@@ -121,8 +122,8 @@ class JointLimits:
 
     Attributes:
         position: lower and upper joint limits [rad or m].
-        velocity: largest |qd| [rad/s or m/s].
-        effort: largest |tau| [N m or N].
+        velocity: maximum |qd| [rad/s or m/s].
+        effort: maximum |tau| [N m or N].
     """
 
     position: Float[Array, "*n 2"] = eqx.field(converter=as_array, default=(-np.inf, np.inf))

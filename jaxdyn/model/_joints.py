@@ -1,12 +1,13 @@
-"""One formula for every one-degree-of-freedom joint: its screw covers revolute, prismatic and helical joints.
+"""One formula for all one-degree-of-freedom joints: a screw represents revolute, prismatic and helical joints.
 
-With A = (w, v) the joint's screw in the link frame and (R_0, p_0) the placement M of that frame in its parent at q = 0, the
-pose T(q) = M exp([A] q) has (Lynch & Park 2017, sec. 3.3.3, with terms grouped by their function of q)
+Let A = (w, v) be the joint's screw in the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0.
+The pose T(q) = M exp([A] q) has (Lynch & Park 2017, sec. 3.3.3, with terms grouped by their function of q)
 
     R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d
 
-with constants per link: b = R_0 [w], c = -R_0 [w]^2, a = R_0 - c, and with r = w x v the axis's offset from the origin,
-p_a = p_0 + R_0 r - a r, p_b = -b r, p_c = -c r, p_d = R_0 (v + w x r), the pitch along the axis. Prismatic joints have w = 0.
+with constants for each link: b = R_0 [w], c = -R_0 [w]^2, a = R_0 - c, and with the offset r = w x v of the axis from the
+origin, p_a = p_0 + R_0 r - a r, p_b = -b r, p_c = -c r, and the pitch p_d = R_0 (v + w x r) along the axis. Prismatic
+joints have w = 0.
 """
 
 import functools
@@ -22,11 +23,11 @@ from ..spatial._components import Mat, add, cross
 from ._chain import Chain
 
 COEFFICIENTS = 39
-LONG = 256  # links
+LONG = 256  # number of links of a very long chain
 
 
 class Link(NamedTuple):
-    """A link in a sweep's step: its pose in its parent at q, its joint's screw, its ten inertial parameters."""
+    """A link as seen by the step of a sweep: its pose in its parent at q, its joint screw, its ten inertial parameters."""
 
     rotation: Mat
     translation: tuple[Array, ...]
@@ -35,10 +36,11 @@ class Link(NamedTuple):
 
 
 def link_rows(chain: Chain) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *lanes"], ...]:
-    """Every link's constants: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row per link.
+    """Constants of all links: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row per link.
 
-    For a concrete robot they are NumPy arrays: nothing is compiled, and a program that closes over the robot holds constants.
-    For robots that differ between lanes, and for very long chains, 55 arrays, since one would be large.
+    For a concrete robot they are NumPy arrays: nothing is compiled, and a program that captures the robot contains
+    constants. For robots that differ between lanes, and for very long chains, there are 55 arrays, since a single array
+    would be large.
     """
     leaves = chain.rotation, chain.translation, chain.screw, chain.inertia
     if any(isinstance(x, Tracer) or (isinstance(x, Array) and not _is_local(x)) for x in leaves):
@@ -52,7 +54,7 @@ def _is_local(x: Array) -> bool:
 
 def _rows(xp: ModuleType, *leaves: Any) -> Any:
     laned = any(x.ndim > y for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
-    if laned:  # a leaf shared by all lanes gets an axis of length 1
+    if laned:  # add an axis of length 1 to a leaf that is shared by all lanes
         leaves = tuple(x if x.ndim > y else x[..., None] for x, y in zip(leaves, (3, 2, 2, 2), strict=True))
     placement, translation, screw, inertia = leaves
     n = len(screw)
@@ -76,13 +78,13 @@ def _rows(xp: ModuleType, *leaves: Any) -> Any:
 
 
 def _apply(a: Any, b: Any) -> Any:
-    """A B for every link, (n, i, j, *lanes) times (n, j, k, *lanes), as products that XLA can fuse."""
+    """Product A B for every link, (n, i, j, *lanes) times (n, j, k, *lanes), as products that XLA can fuse."""
     first, second, third = (a[:, :, j, None] * b[:, None, j] for j in range(3))
     return first + second + third
 
 
 def link_at(row, q: Array, sin: Array, cos: Array) -> Link:
-    """A link at joint position q from its row of `link_rows`; sin and cos of q are taken outside the sweep, once."""
+    """A link at joint position q, from its row of `link_rows`; sin(q) and cos(q) are computed once, outside the sweep."""
     x = [row[i] for i in range(COEFFICIENTS + 16)]
     rotation = tuple(x[i] + sin * x[9 + i] + cos * x[18 + i] for i in range(9))
     translation = tuple(x[27 + i] + sin * x[30 + i] + cos * x[33 + i] + q * x[36 + i] for i in range(3))

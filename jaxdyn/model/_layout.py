@@ -12,7 +12,7 @@ from ._chain import Chain, Topology
 
 
 class QuaternionJoint(NamedTuple):
-    """A spherical (3) or free (6) joint: its first link, its number of links, its first column in v and first entry in q."""
+    """A spherical or free joint: its first link, number of links (3 or 6), first column in v and first entry in q."""
 
     link: int
     size: int
@@ -21,23 +21,23 @@ class QuaternionJoint(NamedTuple):
 
     @property
     def quaternion(self) -> slice:
-        """Slice of its quaternion in q."""
+        """Slice of q that contains its quaternion."""
         start = self.start + self.size - 3
         return slice(start, start + 4)
 
     @property
     def columns(self) -> slice:
-        """Slice of its velocities in v."""
+        """Slice of v that contains its velocities."""
         return slice(self.column, self.column + self.size)
 
 
 def turning_joints(chain: Chain) -> Bool[np.ndarray, " n"]:
-    """Joints that rotate about an axis, with or without sliding along it: their positions are angles [rad]."""
+    """Mask of joints that rotate about an axis, possibly with translation along it: their positions are angles [rad]."""
     return np.any(np.asarray(chain.screw)[:, :3] != 0, axis=1)
 
 
 class Layout(NamedTuple):
-    """Quaternion joints, and the columns of v that are ordinary with the entries of q that belong to them."""
+    """Quaternion joints, and the columns of v and entries of q that belong to ordinary joints."""
 
     quaternions: tuple[QuaternionJoint, ...]
     columns: np.ndarray
@@ -67,12 +67,12 @@ def _layout(topology: Topology, nv: int) -> Layout:
 
 
 def is_ordinary(chain: Chain) -> bool:
-    """True without quaternions and coupling: q and v are the joint positions and rates."""
+    """True if there are no quaternions and no coupling: q and v are the joint positions and rates."""
     return chain.coupling is None and not chain.topology.quaternion_joints
 
 
 def with_bodies(topology: Topology) -> Bool[np.ndarray, " n"]:
-    """Links that are bodies: of the three or six links of a quaternion joint only the last; the others are massless."""
+    """Mask of links that are bodies: all except the massless links of quaternion joints, whose last link is the body."""
     found = np.ones(len(topology.parents), bool)
     for link, size in topology.quaternion_joints:
         found[link : link + size - 1] = False
@@ -80,7 +80,7 @@ def with_bodies(topology: Topology) -> Bool[np.ndarray, " n"]:
 
 
 def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
-    """Joints that can have a drive and friction: all but those of free joints."""
+    """Mask of joints that can have a drive and friction: all except those of free joints."""
     found = np.ones(len(topology.parents), bool)
     for link, size in topology.quaternion_joints:
         found[link : link + size] = size != 6
@@ -88,17 +88,17 @@ def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
 
 
 def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
-    """The (first) joint that each coordinate moves most; its own, if coordinates are the joints."""
+    """For each coordinate, the (first) joint that it moves most; without a coupling, the joint itself."""
     if chain.coupling is None:
         return np.arange(chain.n)
     return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
 
 
 def check_quaternions(chain: Chain, q: Any) -> None:
-    """Refuse quaternions of length zero, outside `jax.jit`, where numbers are known.
+    """Check that quaternions are nonzero; only outside `jax.jit`, since numbers must be known.
 
     Raises:
-        ModelError: naming the joint.
+        ModelError: a quaternion is zero; the message names the joint.
     """
     if isinstance(q, Tracer) or np.shape(q) != (chain.nq,):
         return

@@ -1,4 +1,4 @@
-"""Chains from screw axes: the product of exponentials of Lynch & Park 2017."""
+"""Chains from screw axes, with the product of exponentials of Lynch & Park 2017."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,36 +20,36 @@ def from_screws(
     tip_pose: Values | None = None,
     **leaves: Any,
 ) -> Chain:
-    """Chain with T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i, from its home position q = 0.
+    """Build a chain with T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i from its home position q = 0.
 
-    (Lynch & Park 2017, sec. 4.1 and 8.3.) The chain's link frames are the frames {i} given here; a joint's axis need
-    not pass through its link frame's origin. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, the placement of {i} in
-    the one before it (in a tree, given a topology, its parent p) is M_p^-1 M_i.
+    (Lynch & Park 2017, sec. 4.1 and 8.3.) The link frames of the chain are the frames {i} passed here; a joint axis need
+    not pass through the origin of its link frame. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, and the placement of
+    {i} in the previous frame (or with a topology, in the parent frame p) is M_p^-1 M_i.
 
     Args:
         screws: space screws S_i = (w, v), one per row, (n, 6), in base coordinates at q = 0 [1, m/rad]: v = -w x p for a
             revolute axis through p, v = -w x p + h w with pitch h [m/rad], (0, v) with |v| = 1 for prismatic joints.
-            (The book's code keeps them as columns; transpose those.)
-        home_poses: M_i, pose of link frame {i} in the base at q = 0, (n, 4, 4). Not the M_{i-1,i} between links.
-        spatial_inertias: G_i of link i in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg]; block diagonal when
-            {i} is at the centre of mass, but it need not be. Or ten inertial parameters per link about the origin of {i},
-            (n, 10).
-        tip_pose: pose of the tip in the base at q = 0; it becomes the frame "tip" of the last link, and the chain's
+            (The code that accompanies the book stores screws as columns; transpose these.)
+        home_poses: M_i, pose of link frame {i} in the base at q = 0, (n, 4, 4) [m]; not M_{i-1,i} between links.
+        spatial_inertias: G_i of link i in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg]; block-diagonal if the
+            origin of {i} is at the centre of mass, which is not required. Or ten inertial parameters per link about the
+            origin of {i}, (n, 10) [kg, kg m, kg m^2].
+        tip_pose: pose of the tip in the base at q = 0 [m]; it becomes the frame "tip" on the last link, and the chain's
             tip.
         leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.
 
     Raises:
-        ModelError: wrong shapes, a pose that is not a rigid motion, a matrix that is not a spatial inertia, and the
-            errors of `make_chain`.
+        ModelError: a shape is wrong; a pose is not a rigid motion; a matrix is not a spatial inertia; also the errors of
+            `make_chain`.
     """
     s = np.asarray(screws, float)
     if s.ndim != 2 or s.shape[1] != 6 or s.shape[0] == 0:
-        hint = "; these look like screws in columns, the book's layout: transpose them" if s.shape[:1] == (6,) else ""
-        raise ModelError(f"screws has shape {s.shape}, but takes one screw (w, v) per row, (n, 6){hint}")
+        hint = "; these look like screws in columns, as in the book: transpose them" if s.shape[:1] == (6,) else ""
+        raise ModelError(f"screws has shape {s.shape}, but must have one screw (w, v) per row, (n, 6){hint}")
     n = s.shape[0]
     poses = np.asarray(home_poses, float)
     if poses.shape != (n, 4, 4):
-        raise ModelError(f"home_poses has shape {poses.shape}, but {n} screws need ({n}, 4, 4)")
+        raise ModelError(f"home_poses has shape {poses.shape}, but {n} screws require ({n}, 4, 4)")
     for i in range(n):
         check_pose(f"home pose {i + 1}", poses[i])
     inverse = np.array([pose_inverse(t) for t in poses])
@@ -57,7 +57,7 @@ def from_screws(
     parents = range(-1, n - 1) if topology is None else topology.parents
     placement = np.array([inverse[p] @ t if 0 <= p < n else t for p, t in zip(parents, poses, strict=False)])
     if len(placement) != n:
-        raise ModelError(f"{len(placement)} parents are given for {n} screws; they are not a tree")
+        raise ModelError(f"{len(placement)} parents are given for {n} screws; pass one parent per screw")
     if tip_pose is not None:
         tip = np.asarray(tip_pose, float)
         check_pose("tip_pose", tip)
@@ -72,7 +72,7 @@ def from_screws(
 
 
 def with_tip(n: int, leaves: Mapping[str, Any], name: str, pose: np.ndarray) -> dict[str, Any]:
-    """The frames and the topology of the leaves, with a tip frame added on the last link."""
+    """The leaves' frames and topology, with a tip frame added to the last link."""
     topology = dataclasses.replace(leaves.get("topology") or Topology.serial(n), tip_name=name)
     return {"topology": topology, "frames": {**(leaves.get("frames") or {}), name: (n - 1, pose)}}
 
@@ -81,17 +81,19 @@ def _from_spatial(g: np.ndarray, n: int) -> np.ndarray:
     if g.shape == (n, 10):
         return g
     if g.shape != (n, 6, 6):
-        raise ModelError(f"spatial_inertias has shape {g.shape}, but {n} links need ({n}, 6, 6) or ({n}, 10)")
+        raise ModelError(f"spatial_inertias has shape {g.shape}, but {n} links require ({n}, 6, 6) or ({n}, 10)")
     for i, x in enumerate(g):
         slack = 1e-9 * max(np.abs(x).max(), 1e-300)
         if np.abs(x - x.T).max() > slack:
             raise ModelError(f"spatial inertia of link {i + 1} is not symmetric")
         if np.abs(x[3:, 3:] - x[5, 5] * np.eye(3)).max() > slack:
             raise ModelError(
-                f"the lower right block of link {i + 1}'s spatial inertia is not its mass times the identity; "
-                "twists are (w, v), so the rotational inertia belongs in the upper left block"
+                f"the lower right block of the spatial inertia of link {i + 1} is not its mass times the identity; "
+                "twists are (w, v), so the rotational inertia must be in the upper left block"
             )
         if np.abs(x[:3, 3:] + x[:3, 3:].T).max() > slack:
-            raise ModelError(f"the upper right block of link {i + 1}'s spatial inertia is not m [c], a skew matrix")
+            raise ModelError(
+                f"the upper right block of the spatial inertia of link {i + 1} is not skew-symmetric (m [c])"
+            )
     pick = [(5, 5), (2, 4), (0, 5), (1, 3), (0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
     return np.stack([g[:, i, j] for i, j in pick], axis=1)

@@ -1,4 +1,4 @@
-"""Derived from the topology: ancestors of each link, and an order that traverses the tree in one scan."""
+"""Quantities derived from the topology: ancestors of each link, and an order that traverses the tree in one scan."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
-    """mask[i, j]: link i is link j or one of its ancestors."""
+    """Matrix of booleans: mask[i, j] is True if link i is link j or one of its ancestors."""
     mask = np.eye(len(parents), dtype=bool)
     for j, p in enumerate(parents):
         if p >= 0:
@@ -17,9 +17,9 @@ def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
 
 
 class Place(NamedTuple):
-    """Positions of links in a walk: `source` is the register a branch starts from (-1: the previous link), `register`
-    the one in which a branching link stores its state (-1: none), `from_base` true for a link that starts a branch at
-    the base."""
+    """Positions of links in a walk: `source` is the register from which a branch starts (-1: the previous link),
+    `register` the register in which a branching link stores its state (-1: none), `from_base` is True for a link that
+    starts a branch at the base."""
 
     source: np.ndarray
     register: np.ndarray
@@ -28,18 +28,18 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Walk:
-    """A depth-first order of a tree, and the states to keep besides the last link's.
+    """A depth-first order of a tree, and the states to store in addition to that of the previous link.
 
-    A link whose parent was not visited just before it starts a branch: its parent is the base or a branching link, whose
-    state is kept in a register from its visit until its last child's. Registers are reused as soon as they are free, so
-    their number is that of simultaneously open branchings: one or two for a humanoid.
+    A link whose parent was not visited immediately before starts a branch: its parent is the base or a branching link,
+    whose state is stored in a register until its last child is visited. Registers are reused as soon as they are free, so
+    their number equals that of simultaneously open branchings: one or two for a humanoid.
 
     Attributes:
         order: the links in the order of the walk; None for 0, 1, 2, ...
-        back: position of each link in the walk; None likewise.
+        back: position of each link in the walk; None if `order` is None.
         parents: the parents, in the order of the walk.
         registers: number of registers.
-        place: of every link, in the order of the walk.
+        place: positions of all links, in the order of the walk.
     """
 
     order: np.ndarray | None
@@ -61,7 +61,7 @@ class Walk:
 
 @functools.lru_cache(maxsize=256)
 def walk_of(parents: tuple[int, ...]) -> Walk:
-    """The walk of a tree; parents as in `Topology`."""
+    """The walk of a tree with parents as in `Topology`."""
     order = _preorder(parents)
     back = [0] * len(order)
     for position, link in enumerate(order):
@@ -96,9 +96,10 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
 
 
 def _preorder(parents: tuple[int, ...]) -> list[int]:
-    """A depth-first order: children in the order given, unless another order of branches needs fewer registers.
+    """A depth-first order: children are in the given order, unless another order of branches needs fewer registers.
 
-    A branching link's own register is free again when its last branch starts, so the branch that needs most comes last.
+    The register of a branching link is released when its last branch starts, so the branch that needs most registers is
+    last.
     """
     children: dict[int, list[int]] = {}
     for link, parent in enumerate(parents):
@@ -106,8 +107,8 @@ def _preorder(parents: tuple[int, ...]) -> list[int]:
     needs: dict[int, int] = {}
 
     def held(link: int, branches: list[int]) -> int:
-        """Registers in use at once below a link that visits its branches in this order."""
-        own = 1 if link >= 0 else 0  # the base's state is always available
+        """Number of registers that are simultaneously in use below a link that visits its branches in this order."""
+        own = 1 if link >= 0 else 0  # the state of the base is always available
         return max([own + needs[x] for x in branches[:-1]] + [needs[x] for x in branches[-1:]], default=0)
 
     ordered: dict[int, list[int]] = {}

@@ -1,15 +1,16 @@
-"""States, accelerations and forces in the layouts of MuJoCo and of Pinocchio.
+"""States, accelerations and forces in the layouts of MuJoCo and Pinocchio.
 
-All three hold one number for an ordinary joint and differ in quaternions and in the velocity of a free joint
-(docs/conventions.md has the table). jaxdyn has the quaternion (w, x, y, z), and the twist (w, v) in the moving body's frame.
+An ordinary joint has one number in all three layouts; they differ in quaternions and in the velocity of a free joint (see
+the table in docs/conventions.md). jaxdyn uses the quaternion (w, x, y, z) and the twist (w, v) in the frame of the moving
+body.
 
-    MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in the world's axes first, then w as in jaxdyn
-    Pinocchio  quaternion (x, y, z, w); free flyer (v, w), both in the body's frame, linear first
+    MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in world axes first, then w as in jaxdyn
+    Pinocchio  quaternion (x, y, z, w); free flyer (v, w), both in the body frame, linear first
 
-With R the body's rotation, MuJoCo's acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v). Forces are conjugate
-to the velocities, so power is the same. All other entries are equal. If the other program orders the joints
-differently, `names` gives its order: a free or spherical joint has its name in the file (J if the chain's joints are
-J_wx, J_wy, ...).
+R is the rotation of the body; MuJoCo's acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v). Forces are conjugate
+to the velocities, so the power is the same. All other entries are equal. If the order of joints differs in the other
+program, pass it as `names`; a free or spherical joint has its name in the file (J if the chain's joints are J_wx, J_wy,
+...).
 """
 
 import itertools
@@ -30,7 +31,7 @@ _LINEAR_FIRST = np.array([3, 4, 5, 0, 1, 2])
 
 
 class _Joint(NamedTuple):
-    """A joint's name, first entry in q, first column in v, and number of velocities: 1, or 3 or 6 with a quaternion in q."""
+    """Name of a joint, first entry in q, first column in v, and number of velocities: 1, or with a quaternion 3 or 6."""
 
     name: str
     start: int
@@ -44,20 +45,20 @@ class _Joint(NamedTuple):
         return v[self.column : self.column + self.size]
 
     def rotation(self, q: Array) -> Array:
-        """R of a free joint."""
+        """Rotation R of a free joint."""
         return quaternion_to_rotation(q[self.start + 3 : self.start + 7])
 
 
 def to_mujoco_state(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], names: Names = None
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """MuJoCo's (qpos, qvel) of a state.
+    """Convert a state to MuJoCo's (qpos, qvel) [rad or m, rad/s or m/s].
 
     Args:
-        names: MuJoCo's joints in its order; by default the chain's own.
+        names: joint names in MuJoCo's order; by default the order of the chain.
 
     Raises:
-        ModelError: these are not the chain's joints.
+        ModelError: the names are not those of the chain's joints, or a shape is wrong.
     """
     joints = _ordered(chain, names)
     qpos = jnp.concatenate([j.of_q(q) for j in joints])
@@ -67,7 +68,7 @@ def to_mujoco_state(
 def from_mujoco_state(
     chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], names: Names = None
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, v) of MuJoCo's (qpos, qvel): inverse of `to_mujoco_state`, with its arguments and errors."""
+    """Convert MuJoCo's (qpos, qvel) to a state (q, v), the inverse of `to_mujoco_state`; arguments and errors as there."""
     joints = _ordered(chain, names)
     q = _put(chain, joints, _parts(joints, qpos, True))
     return q, _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qvel), strict=True)])
@@ -76,9 +77,9 @@ def from_mujoco_state(
 def to_mujoco_acceleration(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """MuJoCo's qacc of an acceleration a = dv/dt: R (a_v + w x v) for the linear part of a free joint.
+    """Convert an acceleration a = dv/dt to MuJoCo's qacc: R (a_v + w x v) for the linear part of a free joint.
 
-    Arguments and errors as in `to_mujoco_state`.
+    Units are [rad/s^2 or m/s^2]. Arguments and errors as for `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, j.of_v(a) + _turning(j, v)) for j in _ordered(chain, names)])
 
@@ -86,7 +87,10 @@ def to_mujoco_acceleration(
 def from_mujoco_acceleration(
     chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], qacc: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """The acceleration dv/dt of MuJoCo's qacc: inverse of `to_mujoco_acceleration`, the state in MuJoCo's layout too."""
+    """Convert MuJoCo's qacc to an acceleration dv/dt, the inverse of `to_mujoco_acceleration` [rad/s^2 or m/s^2].
+
+    The state (qpos, qvel) is also in MuJoCo's layout. Arguments and errors as for `to_mujoco_state`.
+    """
     joints = _ordered(chain, names)
     q, v = from_mujoco_state(chain, qpos, qvel, names)
     parts = [_to_body(j, q, x) - _turning(j, v) for j, x in zip(joints, _parts(joints, qacc), strict=True)]
@@ -96,9 +100,9 @@ def from_mujoco_acceleration(
 def to_mujoco_force(
     chain: Chain, q: Float[Array, " nq"], tau: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """MuJoCo's generalised force (qfrc) of tau, of the same power: (R f, n) for the wrench (n, f) of a free joint.
+    """Convert tau to MuJoCo's generalised force qfrc with the same power: (R f, n) for the wrench (n, f) of a free joint.
 
-    Arguments and errors as in `to_mujoco_state`.
+    Units are [N m or N]. Arguments and errors as for `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, j.of_v(tau)) for j in _ordered(chain, names)])
 
@@ -106,7 +110,10 @@ def to_mujoco_force(
 def from_mujoco_force(
     chain: Chain, qpos: Float[Array, " nq"], qfrc: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """The generalised force tau of MuJoCo's qfrc: inverse of `to_mujoco_force`, the position in MuJoCo's layout too."""
+    """Convert MuJoCo's qfrc to a generalised force tau, the inverse of `to_mujoco_force` [N m or N].
+
+    The position qpos is also in MuJoCo's layout. Arguments and errors as for `to_mujoco_state`.
+    """
     joints = _ordered(chain, names)
     q = _put(chain, joints, _parts(joints, qpos, True))
     return _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qfrc), strict=True)])
@@ -119,14 +126,14 @@ def to_pinocchio_state(
     names: Names = None,
     continuous: Sequence[str] = (),
 ) -> tuple[Float[Array, " pinocchio_nq"], Float[Array, " nv"]]:
-    """Pinocchio's (q, v) of a state.
+    """Convert a state to Pinocchio's (q, v) [rad or m, rad/s or m/s].
 
     Args:
-        names: Pinocchio's joints in its order (`model.names[1:]`); by default the chain's own.
-        continuous: the joints with angle (cos q, sin q) in Pinocchio: those of type "continuous" in a URDF.
+        names: joint names in Pinocchio's order (`model.names[1:]`); by default the order of the chain.
+        continuous: joints that Pinocchio represents by (cos q, sin q): those of type "continuous" in a URDF.
 
     Raises:
-        ModelError: these are not the chain's joints.
+        ModelError: the names are not those of the chain's joints, or a shape is wrong.
     """
     joints = _ordered(chain, names)
     circles = _circles(joints, continuous)
@@ -148,9 +155,9 @@ def from_pinocchio_state(
     names: Names = None,
     continuous: Sequence[str] = (),
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, v) of Pinocchio's: inverse of `to_pinocchio_state`, with its arguments and errors.
+    """Convert Pinocchio's (q, v) to a state, the inverse of `to_pinocchio_state`; arguments and errors as there.
 
-    Angles of continuous joints come back between -pi and pi.
+    Angles of continuous joints are returned between -pi and pi.
     """
     joints = _ordered(chain, names)
     circles = _circles(joints, continuous)
@@ -170,21 +177,24 @@ def from_pinocchio_state(
 
 
 def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
-    """A velocity, an acceleration or a generalised force in Pinocchio's layout: all three convert in the same way.
+    """Convert a velocity, an acceleration or a generalised force to Pinocchio's layout.
 
-    Arguments and errors as in `to_pinocchio_state`.
+    All three are converted in the same way, and units are unchanged. Arguments and errors as for `to_pinocchio_state`.
     """
     return jnp.concatenate([_swapped(j, j.of_v(x)) for j in _ordered(chain, names)])
 
 
 def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
-    """A velocity, an acceleration or a generalised force from Pinocchio's layout: inverse of `to_pinocchio_vector`."""
+    """Convert a velocity, an acceleration or a generalised force from Pinocchio's layout.
+
+    Inverse of `to_pinocchio_vector`; arguments and errors as there.
+    """
     joints = _ordered(chain, names)
     return _put(chain, joints, [_swapped(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])
 
 
 def _joints(chain: Chain) -> list[_Joint]:
-    """The chain's joints in the order of q; coordinates if joints are coupled."""
+    """The chain's joints in the order of q, or its coordinates if joints are coupled."""
     where, topology = layout(chain), chain.topology
     names = topology.coordinate_names
     if names is None or chain.coupling is None:
@@ -202,8 +212,8 @@ def _ordered(chain: Chain, names: Names) -> list[_Joint]:
     if len(given) != len(joints) or set(given) != set(known):
         odd = sorted(set(given) ^ set(known)) or sorted({x for x in given if given.count(x) > 1})
         raise ModelError(
-            f"the names given are not the joints of this robot, each once: {', '.join(map(repr, odd))} "
-            f"{'is' if len(odd) == 1 else 'are'} missing or too many; its joints are {', '.join(known)}"
+            f"names must contain every joint of this robot once: {', '.join(map(repr, odd))} "
+            f"{'is' if len(odd) == 1 else 'are'} missing, unknown or repeated; its joints are {', '.join(known)}"
         )
     return [known[name] for name in given]
 
@@ -212,28 +222,28 @@ def _circles(joints: list[_Joint], continuous: Sequence[str]) -> frozenset[str]:
     known = {joint.name for joint in joints if joint.size == 1}
     if wrong := sorted(set(continuous) - known):
         raise ModelError(
-            f"continuous names {wrong[0]!r}, which is not a joint with one rotation; there are {', '.join(known)}"
+            f"continuous contains {wrong[0]!r}, which is not a joint with one rotation; choose among {', '.join(known)}"
         )
     return frozenset(continuous)
 
 
 def _parts(joints: list[_Joint], x: Array, positions: bool = False) -> list[Array]:
-    """Each joint's part of a vector in the order of these joints."""
+    """The parts of a vector for each joint, in the order of these joints."""
     ends = np.cumsum([0, *(j.size + (positions and j.size > 1) for j in joints)])
     if x.shape != (ends[-1],):
         kind = "positions" if positions else "velocities"
-        raise ModelError(f"a vector of shape {x.shape} is given, but this robot has {ends[-1]} {kind}")
+        raise ModelError(f"a vector has shape {x.shape}, but this robot has {ends[-1]} {kind}")
     return [x[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def _put(chain: Chain, joints: list[_Joint], parts: list[Array]) -> Array:
-    """The parts in the chain's own order."""
+    """The parts, joined in the chain's order."""
     order = sorted(range(len(joints)), key=lambda i: joints[i].start)
     return jnp.concatenate([parts[i] for i in order])
 
 
 def _swapped(joint: _Joint, x: Array) -> Array:
-    """(v, w) from (w, v) and back, for free joints."""
+    """(v, w) from (w, v) and vice versa, for free joints."""
     return x[_LINEAR_FIRST] if joint.size == 6 else x
 
 
@@ -246,6 +256,6 @@ def _to_body(joint: _Joint, q: Array, x: Array) -> Array:
 
 
 def _turning(joint: _Joint, v: Array) -> Array:
-    """(0, w x v) of a free joint: the difference between its origin's acceleration and dv/dt."""
+    """(0, w x v) for a free joint: the difference between the acceleration of its origin and dv/dt."""
     x = joint.of_v(v)
     return jnp.concatenate([jnp.zeros_like(x[:3]), jnp.cross(x[:3], x[3:])]) if joint.size == 6 else jnp.zeros_like(x)

@@ -1,9 +1,9 @@
-"""Vectors and matrices as tuples of scalars, for the bodies of the sweeps.
+"""Vectors and matrices as tuples of scalars, for the steps of sweeps.
 
-Inside a scan over links, 3-vectors as three separate arrays let XLA fuse a whole link step into a few loops over the
-batch with unit stride: on CPU about three times the throughput of stacked arrays and small matmuls (docs/design.md).
-`Vec` is (x, y, z); `Mat` is nine entries in row order; `Sym` is a symmetric matrix (xx, xy, yy, xz, yz, zz), the order
-of the ten inertial parameters. Nothing outside `jaxdyn/dynamics` needs these.
+Inside a scan over links, representing 3-vectors by three separate arrays lets XLA fuse an entire link step into a few
+loops over the batch with unit stride: on CPU about three times the throughput of stacked arrays and small matrix products
+(docs/design.md). `Vec` is (x, y, z); `Mat` has nine entries in row-major order; `Sym` is a symmetric matrix (xx, xy, yy,
+xz, yz, zz), in the order of the ten inertial parameters. Only `jaxdyn/dynamics` uses these.
 """
 
 import functools
@@ -15,14 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 Component = Any
-"""An array, or anything that adds and multiplies like one: a value of a program (`jaxdyn.symbolic.generate`)."""
+"""An array, or any object that can be added and multiplied like one, such as values in `jaxdyn.symbolic.generate`."""
 Vec = tuple[Component, Component, Component]
 Mat = tuple[Component, ...]
 Sym = tuple[Component, ...]
 
 
 def add(*vectors: Sequence[Component]) -> tuple[Component, ...]:
-    """Sum of equally long tuples, entry by entry."""
+    """Entrywise sum of tuples of equal length."""
     total = tuple(vectors[0])
     for v in vectors[1:]:
         total = tuple(a + b for a, b in zip(total, v, strict=True))
@@ -30,7 +30,7 @@ def add(*vectors: Sequence[Component]) -> tuple[Component, ...]:
 
 
 def sub(a: Sequence[Component], b: Sequence[Component]) -> tuple[Component, ...]:
-    """a - b, entry by entry."""
+    """Entrywise difference a - b."""
     return tuple(x - y for x, y in zip(a, b, strict=True))
 
 
@@ -40,7 +40,7 @@ def scale(s: Component | float | int, v: Sequence[Component]) -> tuple[Component
 
 
 def dot(a: Sequence[Component], b: Sequence[Component]) -> Component:
-    """a . b of two equally long tuples."""
+    """Dot product a . b of two tuples of equal length."""
     total = a[0] * b[0]
     for x, y in zip(a[1:], b[1:], strict=True):
         total = total + x * y
@@ -78,13 +78,13 @@ def skew_times(p: Sequence[Component], m: Mat) -> Mat:
 
 
 def move_wrench(r: Mat, p: Sequence[Component], wrench: Sequence[Component]) -> tuple[Component, ...]:
-    """A wrench (n, f) about frame a, from that about frame b with pose (R_ab, p_ab): R f, and R n + p x R f."""
+    """A wrench (n, f) in frame a, from that in frame b with pose (R_ab, p_ab): (R n + p x R f, R f)."""
     force = rotate(r, wrench[3:])
     return (*add(rotate(r, wrench[:3]), cross(p, force)), *force)
 
 
 def sym_apply(s: Sym, v: Sequence[Component]) -> tuple[Component, ...]:
-    """S v for a symmetric S."""
+    """S v for a symmetric matrix S."""
     xx, xy, yy, xz, yz, zz = s
     return (dot((xx, xy, xz), v), dot((xy, yy, yz), v), dot((xz, yz, zz), v))
 
@@ -96,7 +96,7 @@ def sym_to_mat(s: Sym) -> Mat:
 
 
 def mat_to_sym(m: Mat) -> Sym:
-    """The symmetric part's six entries of a matrix known to be symmetric."""
+    """The six independent entries of a matrix that is known to be symmetric."""
     return (m[0], m[1], m[4], m[2], m[5], m[8])
 
 
@@ -114,9 +114,9 @@ def unstack(x: Array) -> tuple[Array, ...]:
 
 
 def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
-    """`count` zeros with the common type and lanes of arrays: vectors first, then matrices, then stacks of them.
+    """`count` zeros with the common type and lanes of groups of arrays: vectors, matrices, stacks of matrices.
 
-    Lanes are the axes after those: one of a vector (n, *lanes), two of a matrix, and so on.
+    Lanes are the axes after the first axis of a vector (n, *lanes), the first two axes of a matrix, and so on.
     """
     firsts = [x[(0,) * axes] for axes, group in enumerate(groups, 1) for x in group]
     return (jnp.zeros_like(functools.reduce(operator.add, firsts)),) * count

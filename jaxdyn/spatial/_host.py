@@ -1,6 +1,6 @@
-"""Poses and ten parameters in NumPy's float64, independent of JAX's default, for builders, readers and checks.
+"""Poses and ten parameters in NumPy's float64, independent of JAX's default type, for builders, readers and checks.
 
-`inertia_tensor` and `packed` define the order of the ten parameters, for JAX too (xp = jax.numpy).
+`inertia_tensor` and `packed` define the order of the ten parameters, also for JAX (xp = jax.numpy).
 """
 
 from collections.abc import Sequence
@@ -13,26 +13,26 @@ from numpy.typing import ArrayLike
 
 Values = (
     ArrayLike | Array | float | Sequence[Any]
-)  # the first alone excludes tuples and numbers when annotations are checked
+)  # with only the first type, checks of annotations would reject tuples and numbers
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
 Pose = Float[np.ndarray, "4 4"]
 
 
 def inertia_tensor(pi: Any, xp: ModuleType = np) -> Any:
-    """I_o, 3x3 about the frame's origin, of the ten parameters [kg m^2]."""
+    """The 3x3 inertia I_o about the frame's origin, from the ten parameters [kg m^2]."""
     xx, xy, yy, xz, yz, zz = pi[4], pi[5], pi[6], pi[7], pi[8], pi[9]
     return xp.stack([xp.stack([xx, xy, xz]), xp.stack([xy, yy, yz]), xp.stack([xz, yz, zz])])
 
 
 def second_moment(pi: Ten) -> Matrix:
-    """S = tr(I_o) / 2 1 - I_o, the second moment of mass about the frame's origin, of the ten parameters [kg m^2]."""
+    """Second moment of mass S = tr(I_o) / 2 1 - I_o about the frame's origin, from the ten parameters [kg m^2]."""
     tensor = inertia_tensor(pi)
     return np.trace(tensor) / 2 * np.eye(3) - tensor
 
 
 def packed(mass: Any, first: Any, tensor: Any, xp: ModuleType = np) -> Any:
-    """The ten parameters (m, h, Ixx Ixy Iyy Ixz Iyz Izz) of a mass, a first moment h and I_o."""
+    """The ten parameters (m, h, Ixx Ixy Iyy Ixz Iyz Izz) from a mass m, a first moment h and I_o."""
     t = tensor
     return xp.stack([mass, first[0], first[1], first[2], t[0, 0], t[0, 1], t[1, 1], t[0, 2], t[1, 2], t[2, 2]])
 
@@ -50,7 +50,7 @@ def about_com(pi: Ten) -> tuple[np.ndarray, Matrix]:
 
 
 def move_inertia(pi: Ten, t_ab: Pose) -> Ten:
-    """Ten parameters about frame a from those about frame b.
+    """Ten parameters in frame a from those in frame b.
 
     h_a = R h + m p;  I_a = R I R^T + 2 (Rh . p) 1 - Rh p^T - p Rh^T + m (p . p 1 - p p^T).
     """
@@ -95,13 +95,13 @@ def skew(x: np.ndarray) -> Matrix:
 
 
 def rotation_about(axis: np.ndarray, angle: float) -> Matrix:
-    """exp([axis] angle) of a unit axis."""
+    """Rotation exp([axis] angle) about a unit axis."""
     k = skew(axis)
     return np.eye(3) + (np.sin(angle) * k + 2 * np.sin(angle / 2) ** 2 * (k @ k))
 
 
 def rotation_from_rpy(cosines: Values, sines: Values) -> Matrix:
-    """Rz(yaw) Ry(pitch) Rx(roll), of the cosines and sines of (roll, pitch, yaw)."""
+    """Rz(yaw) Ry(pitch) Rx(roll), from the cosines and sines of (roll, pitch, yaw)."""
     (cr, cp, cy), (sr, sp, sy) = np.asarray(cosines), np.asarray(sines)
     return np.array(
         [

@@ -1,18 +1,18 @@
-"""Sine and cosine together, in arithmetic that a compiler spreads over vector registers.
+"""Joint evaluation of sine and cosine, with arithmetic that a compiler can vectorise.
 
-XLA's programs for the CPU call the C library once for each sine of a float64, which was a third of the time of a batch of
-inverse dynamics. In float32 they do not.
+For float64, XLA's programs for the CPU call the C library once per sine, which took a third of the time of a batch of
+inverse dynamics. For float32 they do not.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# pi/2 in three parts; the products of the first two, of 33 bits, with a number of quadrants are exact up to 2^20 quadrants.
-# Beyond, the error is still less than that of the angle's own last digit.
+# pi/2 in three parts; the first two have 33 bits, so their products with the number of quadrants are exact up to 2^20
+# quadrants. Beyond that, the error is still less than one unit in the last place of the angle.
 QUARTER = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
 # sin r = r + r z P(z) and cos r = 1 - z / 2 + z^2 P(z) with z = r^2 and |r| <= pi / 4, each P interpolated at six Chebyshev
-# points of z; what is cut off is below rounding
+# points of z; the truncation error is below rounding
 SINE = (
     -0.16666666666666666,
     0.008333333333330946,
@@ -33,7 +33,7 @@ COSINE = (
 
 @jax.custom_jvp
 def sine_and_cosine(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """sin x and cos x of float64, to 2e-16 for an x known to its last digit."""
+    """sin x and cos x of float64 values, accurate to 2e-16 if x is exact."""
     quadrants = jnp.round(x * (2 / jnp.pi))
     r = ((x - quadrants * QUARTER[0]) - quadrants * QUARTER[1]) - quadrants * QUARTER[2]
     z = r * r

@@ -1,16 +1,17 @@
-"""Physical consistency of a body: its pseudo-inertia, and log-Cholesky parameters of all physically consistent bodies.
+"""Physical consistency of a body: its pseudo-inertia, and log-Cholesky parameters of physically consistent bodies.
 
-A body of positive density has a positive definite 4x4 pseudo-inertia J, and conversely (Wensing, Kim & Slotine 2017):
+A 4x4 pseudo-inertia J is positive definite if and only if it is that of a body with positive density (Wensing, Kim &
+Slotine 2017):
 
     J = [[S, h], [h^T, m]] = integral of [x; 1] [x; 1]^T dm,    S = tr(I_o)/2 1 - I_o.
 
-J is linear in the ten parameters. Its triangular factor with logarithms on the diagonal gives ten unbounded numbers
-(Rucker & Wensing 2022): J = U U^T,
+J is linear in the ten parameters. Its triangular factor, with logarithms of the diagonal, is described by ten unbounded
+numbers (Rucker & Wensing 2022): J = U U^T,
 
     U = e^a [[e^d1, s12, s13, t1], [0, e^d2, s23, t2], [0, 0, e^d3, t3], [0, 0, 0, 1]],
 
-theta = (a, d1, d2, d3, s12, s23, s13, t1, t2, t3): a scales the mass, m = e^2a; t is the centre of mass [m]; e^d stretches
-and s shears the body [m]. The map is smooth and one to one both ways.
+theta = (a, d1, d2, d3, s12, s23, s13, t1, t2, t3), where a scales the mass, m = e^2a; t is the centre of mass [m]; e^d
+stretches and s shears the body [m]. The map is one-to-one and smooth in both directions.
 """
 
 import jax.numpy as jnp
@@ -21,19 +22,19 @@ from ..errors import ModelError
 from ._host import inertia_tensor
 from .inertia import pseudo_inertia
 
-MARGIN = 1e-13  # smallest over largest eigenvalue of a scaled pseudo-inertia accepted as positive definite
+MARGIN = 1e-13  # minimum ratio of smallest to largest eigenvalue of a scaled, positive definite pseudo-inertia
 
 
 def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Array, "10"]:
-    """The ten parameters of a pseudo-inertia: I_o = tr(S) 1 - S. Inverse of `inertia.pseudo_inertia`, and linear like it."""
+    """The ten parameters of a pseudo-inertia, with I_o = tr(S) 1 - S: the inverse of `inertia.pseudo_inertia`, also linear."""
     s, h = j[:3, :3], j[:3, 3]
     xx, yy, zz = s[1, 1] + s[2, 2], s[0, 0] + s[2, 2], s[0, 0] + s[1, 1]
     return jnp.stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
 
 
 def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
-    """The symmetric B with tr(J B) = g . pi for every body: a gradient in the ten parameters, converted to the
-    pseudo-inertia."""
+    """The symmetric matrix B with tr(J B) = g . pi for every body: a gradient g with respect to the ten parameters,
+    converted to a gradient with respect to the pseudo-inertia."""
     m, x, y, z, xx, xy, yy, xz, yz, zz = jnp.asarray(g)
     rows = [
         [yy + zz, -xy / 2, -xz / 2, x / 2],
@@ -45,7 +46,7 @@ def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
 
 
 def log_cholesky_factor(theta: Float[Array, "10"]) -> Float[Array, "4 4"]:
-    """U of the log-Cholesky parameters: upper triangular with a positive diagonal, J = U U^T."""
+    """Upper triangular factor U of J = U U^T, with positive diagonal, from log-Cholesky parameters."""
     a, d1, d2, d3, s12, s23, s13, t1, t2, t3 = jnp.asarray(theta)
     zero, one = jnp.zeros_like(a), jnp.ones_like(a)
     rows = [
@@ -58,14 +59,14 @@ def log_cholesky_factor(theta: Float[Array, "10"]) -> Float[Array, "4 4"]:
 
 
 def log_cholesky_from_factor(u: Float[Array, "4 4"]) -> Float[Array, "10"]:
-    """Inverse of `log_cholesky_factor`."""
+    """Log-Cholesky parameters from the factor U, the inverse of `log_cholesky_factor`."""
     v = u / u[3, 3]
     d = jnp.log(jnp.diagonal(v)[:3])
     return jnp.stack([jnp.log(u[3, 3]), d[0], d[1], d[2], v[0, 1], v[1, 2], v[0, 2], v[0, 3], v[1, 3], v[2, 3]])
 
 
 def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Array, "10"]:
-    """The ten parameters of the body with log-Cholesky parameters theta: physically consistent for every theta."""
+    """The ten parameters of the body with log-Cholesky parameters theta [kg, kg m, kg m^2]; consistent for every theta."""
     u = log_cholesky_factor(theta)
     return inertial_parameters_from_pseudo_inertia(u @ u.T)
 
@@ -73,38 +74,39 @@ def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Arra
 def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array, "10"]:
     """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite.
 
-    Inverse of `log_cholesky_to_inertial_parameters`. To refuse an inconsistent body by name, call
-    `check_consistent` first, outside jit.
+    `pi` are its ten parameters [kg, kg m, kg m^2].
+    Inverse of `log_cholesky_to_inertial_parameters`. For an error that names an inconsistent body, call
+    `check_consistent` first, outside `jax.jit`.
     """
     return log_cholesky_from_factor(pseudo_inertia_factor(pseudo_inertia(pi)))
 
 
 def pseudo_inertia_factor(j: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
-    """The upper triangular U with J = U U^T and a positive diagonal; NaN where J is not positive definite."""
+    """The upper triangular factor U of J = U U^T, with positive diagonal; NaN if J is not positive definite."""
     flipped = jnp.linalg.cholesky(j[::-1, ::-1])
     return flipped[::-1, ::-1]
 
 
 def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]) -> None:
-    """Refuse ten parameters whose pseudo-inertia is not positive definite: no body of positive density has them.
+    """Check that ten parameters have a positive definite pseudo-inertia, as those of all bodies with positive density.
 
-    Host-side. Stricter than `make_chain`: a point mass, a thin rod and a massless link are limiting cases
-    without log-Cholesky parameters. Lengths are scaled by the body's own size, so that units do not matter.
+    Not for use inside `jax.jit`. Stricter than `make_chain`: a point mass, a thin rod and a massless link are limiting
+    cases without log-Cholesky parameters. Lengths are scaled by the size of the body, so units do not matter.
 
     Raises:
-        ModelError: naming the link, the fault and a remedy.
+        ModelError: they do not; the message names the link, the fault and a remedy.
     """
     pi = np.asarray(pi, float)
     if not np.all(np.isfinite(pi)):
-        raise ModelError(f"link {link!r}: its inertial parameters hold NaN or infinity")
+        raise ModelError(f"link {link!r}: its inertial parameters contain NaN or infinity")
     if pi[0] <= 0:
-        raise ModelError(f"link {link!r}: mass {pi[0]:g} kg is not positive; give the link a positive mass")
+        raise ModelError(f"link {link!r}: mass {pi[0]:g} kg is not positive; specify a positive mass")
     io = inertia_tensor(pi)
     second = 0.5 * np.trace(io) * np.eye(3) - io - np.outer(pi[1:4], pi[1:4]) / pi[0]
     least = np.linalg.eigvalsh(second)[0]
     if least <= MARGIN * np.trace(io):
         raise ModelError(
             f"link {link!r}: no body of positive density has this inertia: the second moment of mass about the centre of "
-            f"mass, tr(I)/2 1 - I, has the principal value {least:.3g} kg m^2, which must be positive (the triangle "
+            f"mass, tr(I)/2 1 - I, has the principal value {least:.3g} kg m^2, but must be positive (triangle "
             "inequality of the principal moments). Check units, frames and the sign of the products of inertia"
         )

@@ -25,9 +25,9 @@ def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
 
 def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """sin t / t, (1 - cos t) / t^2 and (t - sin t) / t^3 as smooth functions of t^2, to rounding in both float types.
+    """sin t / t, (1 - cos t) / t^2 and (t - sin t) / t^3 as smooth functions of t^2, accurate to rounding in both float types.
 
-    Below t = 1 by their power series, which does not cancel.
+    For t < 1 they are computed by power series, which avoid cancellation.
     """
     small = t2 < 1
     series = jnp.where(small, t2, jnp.zeros_like(t2))
@@ -47,26 +47,26 @@ def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Arra
 
 
 def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
-    """The vector w with exp([w]) = R and |w| <= pi [rad]: inverse of `rotation_exp`.
+    """The rotation vector w with exp([w]) = R and |w| <= pi [rad]: the inverse of `rotation_exp`.
 
-    Computed from the unit quaternion, so it stays accurate near 0 and near pi.
+    Computed from the unit quaternion, and therefore accurate also near 0 and pi.
     """
     return quaternion_log(rotation_to_quaternion(rotation))
 
 
 def rotation_log_rate(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """L(w) with dw/dt = L(w) u for w = rotation_log(R) of a rotation with angular velocity u, dR/dt = [u] R.
+    """Matrix L(w) with dw/dt = L(w) u for w = rotation_log(R), where u is the angular velocity of R, dR/dt = [u] R [rad/s].
 
-    The inverse of the exponential's left Jacobian, 1 - [w] / 2 + c [w]^2 with c = (1 - (t / 2) cot(t / 2)) / t^2 and
-    t = |w| < 2 pi.
+    It is the inverse of the left Jacobian of the exponential, 1 - [w] / 2 + c [w]^2 with c = (1 - (t / 2) cot(t / 2)) /
+    t^2 and t = |w| < 2 pi.
     """
-    a, b, c = exp_coefficients(w @ w / 4)  # of half the angle, without cancellation
+    a, b, c = exp_coefficients(w @ w / 4)  # with half the angle, which avoids cancellation
     k = skew(w)
     return jnp.eye(3, dtype=w.dtype) - k / 2 + (b - c) / (4 * a) * (k @ k)
 
 
 def quaternion_log(quaternion: Float[Array, "4"]) -> Float[Array, "3"]:
-    """The vector w with exp([w]) the rotation of a unit quaternion (w, x, y, z), |w| <= pi [rad]: q and -q give the same."""
+    """The rotation vector w, |w| <= pi [rad], of a unit quaternion (w, x, y, z); the same for q and -q."""
     quaternion = jnp.where(quaternion[0] < 0, -quaternion, quaternion)
     scalar, vector = quaternion[0], quaternion[1:]
     s2 = vector @ vector
@@ -85,13 +85,13 @@ def quaternion_exp(w: Float[Array, "3"]) -> Float[Array, "4"]:
 
 
 def quaternion_multiply(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
-    """The product a b (Hamilton's, scalar first): the rotation b followed by the rotation a."""
+    """The Hamilton product a b of quaternions (w, x, y, z): the rotation b followed by the rotation a, in fixed axes."""
     scalar = a[0] * b[0] - a[1:] @ b[1:]
     return jnp.concatenate([scalar[None], a[0] * b[1:] + b[0] * a[1:] + jnp.cross(a[1:], b[1:])])
 
 
 def rotation_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
-    """Unit quaternion (w, x, y, z), w >= 0, of a rotation (the best-conditioned of four formulas, after Shepperd 1978)."""
+    """Unit quaternion (w, x, y, z), w >= 0, of a rotation, by the best-conditioned of four formulas (Shepperd 1978)."""
     r = rotation
     d = jnp.diagonal(r)
     trace = d.sum()
@@ -123,7 +123,7 @@ def quaternion_to_rotation(quaternion: Float[Array, "4"]) -> Float[Array, "3 3"]
 
 
 def rpy_to_rotation(rpy: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """R = Rz(yaw) Ry(pitch) Rx(roll): fixed-axis roll, pitch, yaw [rad], as in URDF's `rpy`."""
+    """Rotation R = Rz(yaw) Ry(pitch) Rx(roll) from fixed-axis roll, pitch, yaw [rad], as in URDF's `rpy`."""
     (sr, sp, sy), (cr, cp, cy) = jnp.sin(rpy), jnp.cos(rpy)
     return jnp.stack(
         [
@@ -140,7 +140,7 @@ def rotation_to_rpy(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
     across = jnp.hypot(r[0, 0], r[1, 0])
     yaw = jnp.where(across < 1e-12, jnp.zeros_like(across), jnp.arctan2(r[1, 0], r[0, 0]))
     sin, cos = jnp.sin(yaw), jnp.cos(yaw)
-    # with Rz(yaw)^T R the other two angles stay accurate for pitch near +-pi/2
+    # from Rz(yaw)^T R, the other two angles are accurate also for pitch near +-pi/2
     pitch = jnp.arctan2(-r[2, 0], cos * r[0, 0] + sin * r[1, 0])
     roll = jnp.arctan2(sin * r[0, 2] - cos * r[1, 2], cos * r[1, 1] - sin * r[0, 1])
     return jnp.stack([roll, pitch, yaw])

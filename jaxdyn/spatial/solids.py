@@ -1,9 +1,9 @@
-"""Ten inertial parameters of uniform solids. For bodies fixed to one another, add their parameters.
+"""Ten inertial parameters of uniform solids. For bodies fixed to each other, add their parameters.
 
-Every function takes the mass [kg], the dimensions [m] and `pose`, the 4x4 pose of the solid's frame in the link (None:
-they coincide), and returns (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) about the *link* frame's origin, as in
-`spatial.inertia`. The solid's frame is at its centre. All functions are smooth in every argument and free of checks, so
-they can be differentiated, batched and jitted; O(1).
+The arguments of all functions are the mass [kg], the dimensions [m] and `pose`, the 4x4 pose of the solid's frame in the
+link (None: they coincide). The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2] about the origin
+of the *link* frame, as in `spatial.inertia`. The solid's frame is at its centre. All functions are smooth in every
+argument and contain no checks, so they can be differentiated, batched and jitted; O(1).
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,31 @@ Values = Array | np.ndarray | float | int | Sequence[Any]
 
 
 def box(mass: Values, size: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Solid box with edges `size` = (a, b, c) along x, y, z: Ixx = m (b^2 + c^2) / 12 and so on about the centre."""
+    """Ten parameters of a solid box with edge lengths `size` = (a, b, c) along x, y, z [kg, kg m, kg m^2].
+
+    Ixx = m (b^2 + c^2) / 12 etc. about the centre, with the mass m [kg] and lengths in [m].
+    """
     m, s = _float(mass), _float(size)
     s2 = s * s
     return _place(m, m / 12 * jnp.diag(jnp.sum(s2) - s2), jnp.zeros_like(s), pose)
 
 
 def sphere(mass: Values, radius: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Solid sphere: I = 2/5 m r^2 about every axis through the centre."""
+    """Ten parameters of a solid sphere [kg, kg m, kg m^2].
+
+    I = 2/5 m r^2 about any axis through the centre, with the mass m [kg] and the radius r [m].
+    """
     m, r = _float(mass), _float(radius)
     moment = 2 * m * r * r / 5
     return _place(m, moment * jnp.eye(3, dtype=moment.dtype), jnp.zeros(3, moment.dtype), pose)
 
 
 def cylinder(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Solid cylinder along z: Izz = m r^2 / 2 and Ixx = Iyy = m (3 r^2 + l^2) / 12 about the centre."""
+    """Ten parameters of a solid cylinder along z [kg, kg m, kg m^2].
+
+    Izz = m r^2 / 2 and Ixx = Iyy = m (3 r^2 + l^2) / 12 about the centre, with the mass m [kg], the radius r [m] and the
+    length l [m].
+    """
     m, r, length = _float(mass), _float(radius), _float(length)
     axial = m * r * r / 2
     across = m * (3 * r * r + length * length) / 12
@@ -41,30 +51,39 @@ def cylinder(mass: Values, radius: Values, length: Values, pose: Values | None =
 
 
 def rod(mass: Values, length: Values, axis: Values = (0.0, 0.0, 1.0), pose: Values | None = None) -> Float[Array, "10"]:
-    """Thin rod along `axis` (of any nonzero length): I = m l^2 / 12 (1 - u u^T) about the centre, u the unit axis."""
+    """Ten parameters of a thin rod along `axis`, a vector of any nonzero length [kg, kg m, kg m^2].
+
+    I = m l^2 / 12 (1 - u u^T) about the centre, with the unit axis u, the mass m [kg] and the length l [m].
+    """
     m, length, u = _float(mass), _float(length), _float(axis)
     projector = jnp.eye(3, dtype=u.dtype) - jnp.outer(u, u) / (u @ u)
     return _place(m, m * length * length / 12 * projector, jnp.zeros_like(u), pose)
 
 
 def point(mass: Values, position: Values = (0.0, 0.0, 0.0), pose: Values | None = None) -> Float[Array, "10"]:
-    """Point mass at `position`, seen from the solid's frame: I = m (p . p 1 - p p^T) about the origin."""
+    """Ten parameters of a point mass at `position` p in the solid's frame [m]; results in [kg, kg m, kg m^2].
+
+    I = m (p . p 1 - p p^T) about the origin of the solid's frame, with the mass m [kg].
+    """
     m, p = _float(mass), _float(position)
     return _place(m, jnp.zeros((3, 3), p.dtype), p, pose)
 
 
 def ellipsoid(mass: Values, semi_axes: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Solid ellipsoid with semi-axes (a, b, c) along x, y, z: Ixx = m (b^2 + c^2) / 5 and so on about the centre."""
+    """Ten parameters of a solid ellipsoid with semi-axes (a, b, c) along x, y, z [kg, kg m, kg m^2].
+
+    Ixx = m (b^2 + c^2) / 5 etc. about the centre, with the mass m [kg] and lengths in [m].
+    """
     m, s = _float(mass), _float(semi_axes)
     s2 = s * s
     return _place(m, m / 5 * jnp.diag(jnp.sum(s2) - s2), jnp.zeros_like(s), pose)
 
 
 def cone(mass: Values, radius: Values, height: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Solid circular cone along z, its frame at the centre of mass, a quarter of the height above the base.
+    """Ten parameters of a solid circular cone along z, with the apex on the positive side [kg, kg m, kg m^2].
 
-    Izz = 3 m r^2 / 10 and Ixx = Iyy = 3 m (4 r^2 + h^2) / 80 about the centre of mass; the apex is on the positive
-    side.
+    Its frame is at the centre of mass, a quarter of the height above the base. Izz = 3 m r^2 / 10 and Ixx = Iyy =
+    3 m (4 r^2 + h^2) / 80 about the centre of mass, with the mass m [kg], the radius r [m] and the height h [m].
     """
     m, r, h = _float(mass), _float(radius), _float(height)
     across = 3 * m * (4 * r * r + h * h) / 80
@@ -74,7 +93,11 @@ def cone(mass: Values, radius: Values, height: Values, pose: Values | None = Non
 def hollow_cylinder(
     mass: Values, inner_radius: Values, outer_radius: Values, length: Values, pose: Values | None = None
 ) -> Float[Array, "10"]:
-    """Tube along z: Izz = m (r_i^2 + r_o^2) / 2 and Ixx = Iyy = m (3 (r_i^2 + r_o^2) + l^2) / 12 about the centre."""
+    """Ten parameters of a tube along z [kg, kg m, kg m^2].
+
+    Izz = m (r_i^2 + r_o^2) / 2 and Ixx = Iyy = m (3 (r_i^2 + r_o^2) + l^2) / 12 about the centre, with the mass m [kg] and
+    lengths in [m].
+    """
     m, inner, outer, length = _float(mass), _float(inner_radius), _float(outer_radius), _float(length)
     squares = inner * inner + outer * outer
     across = m * (3 * squares + length * length) / 12
@@ -82,9 +105,9 @@ def hollow_cylinder(
 
 
 def capsule(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Solid capsule along z: a cylinder of length l between two hemispheres of radius r.
+    """Ten parameters of a solid capsule along z: a cylinder of length l between two hemispheres of radius r [m].
 
-    The mass is shared by volume, l : 4 r / 3, between the cylinder (m_c) and the caps (m_s): about the centre Izz =
+    The mass is divided by volume, l : 4 r / 3, between the cylinder (m_c) and the caps (m_s). About the centre, Izz =
     m_c r^2 / 2 + 2 m_s r^2 / 5 and Ixx = Iyy = m_c (3 r^2 + l^2) / 12 + m_s (2 r^2 / 5 + 3 r l / 8 + l^2 / 4).
     """
     m, r, length = _float(mass), _float(radius), _float(length)
@@ -101,7 +124,10 @@ def point_cloud(
     points: Float[Array, "k 3"] | Float[np.ndarray, "k 3"],
     pose: Values | None = None,
 ) -> Float[Array, "10"]:
-    """k particles: the sums I_xx = sum m (y^2 + z^2), I_xy = -sum m x y of Lynch & Park 2017, sec. 8.2, and so on."""
+    """Ten parameters of k particles with masses [kg] at points in the solid's frame [m].
+
+    I_xx = sum m (y^2 + z^2), I_xy = -sum m x y etc. (Lynch & Park 2017, sec. 8.2).
+    """
     m, p = _float(masses), _float(points)
     return _from_moments(jnp.sum(m), m @ p, jnp.einsum("k,ki,kj->ij", m, p, p), pose)
 
@@ -112,12 +138,19 @@ def mesh(
     density: Values,
     pose: Values | None = None,
 ) -> Float[Array, "10"]:
-    """Solid of constant density [kg/m^3] inside a closed surface of triangles, by the volume integrals of tetrahedra, O(f).
+    """Ten parameters of a solid of constant density inside a closed triangulated surface, O(f) [kg, kg m, kg m^2].
 
-    Each triangle (a, b, c) forms a tetrahedron with the origin, of signed volume V = a . (b x c) / 6: the sums of
-    V, of the first moments V s / 4 and of the second V (a a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c, are
-    those of the solid. Triangles are anticlockwise as seen from outside, or all clockwise; the result has positive
-    mass. For a surface with holes the result depends on the position of its frame.
+    They are computed from volume integrals of tetrahedra. Each triangle (a, b, c) forms a tetrahedron with the origin,
+    with signed volume V = a . (b x c) / 6. The sums of V, of the first moments V s / 4 and of the second moments V (a
+    a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c, are the moments of the solid. All triangles are anticlockwise
+    as seen from outside, or all are clockwise; the mass is positive in either case. If the surface has holes, the
+    result depends on the position of the frame.
+
+    Args:
+        vertices: vertices in the solid's frame [m].
+        triangles: indices of the three vertices of each triangle.
+        density: density [kg/m^3].
+        pose: pose of the solid's frame in the link [m]; None: they coincide.
     """
     v, rho = _float(vertices), _float(density)
     corners = v[jnp.asarray(triangles)]
@@ -130,7 +163,7 @@ def mesh(
 
 
 def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None) -> Float[Array, "10"]:
-    """Parameters of the zeroth, first and second moment of mass about the solid's frame, I = tr(S) 1 - S."""
+    """Parameters from the zeroth, first and second moments of mass in the solid's frame, with I = tr(S) 1 - S."""
     inertia = jnp.trace(second) * jnp.eye(3, dtype=second.dtype) - second
     centre = first / mass
     about = inertia - mass * (centre @ centre * jnp.eye(3, dtype=second.dtype) - jnp.outer(centre, centre))
@@ -138,8 +171,7 @@ def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None)
 
 
 def _place(mass: Array, inertia: Array, centre: Array, pose: Values | None) -> Float[Array, "10"]:
-    """Parameters about the link's origin of a body with the inertia about its centre, both seen from the solid's
-    frame."""
+    """Parameters about the link's origin, from the inertia of a body about its centre, both in the solid's frame."""
     if pose is not None:
         t = _float(pose)
         r = t[:3, :3]

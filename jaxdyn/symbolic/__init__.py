@@ -1,10 +1,10 @@
-"""Equations of motion in closed form: the same `Chain`, derived by SymPy. An extra: `pip install "jaxdyn[symbolic]"`."""
+"""Equations of motion in closed form, derived from a `Chain` by SymPy. An extra: `pip install "jaxdyn[symbolic]"`."""
 
 try:
     import sympy as _sympy  # noqa: F401
 except ModuleNotFoundError as _missing:
     raise ImportError(
-        'jaxdyn.symbolic needs SymPy, which is not installed: pip install "jaxdyn[symbolic]"'
+        'jaxdyn.symbolic requires SymPy, which is not installed: pip install "jaxdyn[symbolic]"'
     ) from _missing
 
 from ._closed_form import derive as derive

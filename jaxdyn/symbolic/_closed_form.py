@@ -1,4 +1,4 @@
-"""The equations of motion of a small chain in closed form, by the decomposition into the links' Jacobians."""
+"""The equations of motion of a small chain in closed form, from the Jacobians of its links."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,36 +18,36 @@ Symbols = tuple[Symbol, ...]
 def derive(
     chain: Chain, leaves: Leaves | None = None, *, coordinates: Sequence[str] | None = None, simplify: bool = True
 ) -> Equations:
-    """M(q), C(q, qd) and g(q) of tau = M qdd + C qd + g in closed form, from the same chain as the numerical functions.
+    """Derive M(q), C(q, qd) and g(q) of tau = M qdd + C qd + g in closed form from a chain.
 
-    The decomposition and cross-product method of Shih (sec. 3): with the rotation R_i of link i, its angular Jacobian Jw_i, the
-    Jacobian Jv_i of its centre of mass, its angular velocity w_i = Jw_i qd and its inertia I_i about the centre of mass,
+    The decomposition and cross-product method (Shih et al. 2012, sec. 3) is used. With the angular Jacobian Jw_i of link i,
+    the Jacobian Jv_i of its centre of mass, its angular velocity w_i = Jw_i qd and its inertia I_i about the centre of mass,
 
         M = sum_i (Jw_i^T I_i Jw_i + m_i Jv_i^T Jv_i) + diag(armature) + rotors,
         C = sum_i (Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i) + m_i Jv_i^T dJv_i/dt),    g = dP/dq.
 
-    All vectors of link i have their components in the link's own frame, where I_i is constant; dJ/dt is then J' + w_i x J
-    with the derivative J' of the components. dM/dt - 2 C is skew-symmetric and C qd = `coriolis_force`. If three joints
-    turn a link about independent axes, this C generally differs from the Christoffel-consistent one of
-    `coriolis_matrix`, which is `Equations.christoffel`; otherwise the two are equal. Rotors of a transmission and
-    coupled coordinates are included, friction is not; springs have separate `spring_energy` and `spring_force`.
+    All vectors of link i are expressed in the link frame, where I_i is constant; dJ/dt is then J' + w_i x J with the
+    derivative J' of the components. dM/dt - 2 C is skew-symmetric and C qd = `coriolis_force`. If three joints rotate a
+    link about independent axes, C generally differs from the Christoffel-consistent `coriolis_matrix`, which is
+    `Equations.christoffel`; otherwise the two are equal. Rotors of a transmission and coupled coordinates are included,
+    friction is not; for springs there are separate `spring_energy` and `spring_force`.
 
-    Works for trees and serial chains of few joints: textbook systems take half a second, three joints with general axes
-    one second, four joints six seconds. The chain's numbers become exact constants if recognised (1/2, 981/100,
-    sqrt(2)/2, pi/3); others keep their digits.
+    Suitable for trees and serial chains with few joints: textbook systems take half a second, three joints with general
+    axes one second, four joints six seconds. Numbers of the chain become exact constants if they are recognised (1/2,
+    981/100, sqrt(2)/2, pi/3); other numbers retain their digits. Units are SI units.
 
     Args:
         leaves: expressions that replace numbers, by leaf (rotation, translation, screw, inertia, armature, gravity,
             base_pose, springs.stiffness, springs.rest_position, transmission.matrix, transmission.rotor_inertia,
-            coupling.matrix, coupling.offset): either the whole leaf as nested lists in which None keeps the chain's
-            number, or single entries by index, as in {"translation": {(1, 0): L1}}. `ten_parameters` returns rows of
-            inertia, and `textbook_leaves` the leaves of textbook systems.
-        coordinates: names of the joint coordinates, such as chain.joint_names; by default q1, q2, ...
-        simplify: simplify every entry; otherwise entries are expanded sums, which is faster.
+            coupling.matrix, coupling.offset): either the entire leaf as nested lists, in which None stands for the
+            chain's number, or single entries by index, as in {"translation": {(1, 0): L1}}. `ten_parameters` returns
+            rows of inertia, and `textbook_leaves` the leaves of textbook systems.
+        coordinates: names of the joint coordinates, for example chain.joint_names; by default q1, q2, ...
+        simplify: simplify every entry; otherwise entries are expanded sums, which are computed faster.
 
     Raises:
-        ModelError: a joint that is neither revolute, prismatic nor helical, a leaf or entry missing from the chain,
-            zero mass with a nonzero first moment, clashing names.
+        ModelError: a joint is neither revolute, prismatic nor helical; the chain lacks a leaf or entry; a link has a
+            nonzero first moment, but no mass; a name is used twice.
     """
     robot = robot_of(chain, leaves or {})
     q, qd, qdd = _coordinates(chain.nv, coordinates, robot.parameters)
@@ -78,7 +78,7 @@ def derive(
 
 
 def _sums(robot: Robot, parents: tuple[int, ...], q: Symbols, qd: Symbols) -> tuple[Any, Any, Any]:
-    """M, C and P as sums over the links, for joint positions and rates."""
+    """M, C and P as sums over the links, for the given joint positions and rates."""
     n = len(q)
     M, C, P = robot.rotors, sympy.zeros(n, n), sympy.S.Zero
     twists: list[tuple[Matrix, Matrix]] = []
@@ -103,7 +103,7 @@ def _sums(robot: Robot, parents: tuple[int, ...], q: Symbols, qd: Symbols) -> tu
 
 def _decompose(link: Body, jw: Matrix, jv: Matrix, q: Symbols, qd: Symbols) -> tuple[Matrix, Matrix]:
     """A link's contribution to M and C, from the Jacobian (jw, jv) of its frame in body coordinates."""
-    jv = jv - skew(link.com) * jw  # of the centre of mass
+    jv = jv - skew(link.com) * jw  # Jacobian of the centre of mass
     spin = skew(jw * Matrix(qd))
     rate = lambda j: sum((j.diff(x) * xd for x, xd in zip(q, qd, strict=True)), start=spin * j)
     momentum = link.inertia * jw
@@ -113,7 +113,7 @@ def _decompose(link: Body, jw: Matrix, jv: Matrix, q: Symbols, qd: Symbols) -> t
 
 
 def _pose(link: Body, q: Symbol) -> tuple[Matrix, Matrix]:
-    """R(q) = R_0 (1 + sin(q) [w] + (1 - cos(q)) [w]^2) and p(q) of M exp([A] q), the formula of `jaxdyn.model._joints`."""
+    """R(q) = R_0 (1 + sin(q) [w] + (1 - cos(q)) [w]^2) and p(q) of M exp([A] q), as in `jaxdyn.model._joints`."""
     w, v = skew(link.axis), link.slide
     turn = sympy.eye(3) + sympy.sin(q) * w + (1 - sympy.cos(q)) * w**2
     offset = w * v
@@ -128,13 +128,13 @@ def _symmetric(x: Matrix, finish) -> ImmutableMatrix:
 
 
 def _coordinates(n: int, names: Sequence[str] | None, parameters: set[Any]) -> list[Symbols]:
-    """Symbols of q, qd and qdd, with names distinct from the parameters'."""
+    """Symbols of q, qd and qdd, with names that differ from those of the parameters."""
     if names is None:
         stems = [[f"{letter}{i + 1}" for i in range(n)] for letter in ("q", "qd", "qdd")]
     else:
         stems = [[f"{name}{suffix}" for name in names] for suffix in ("", "_dot", "_ddot")]
     if len(stems[0]) != n:
-        raise ModelError(f"{len(stems[0])} names of coordinates are given for {n} joints")
+        raise ModelError(f"{len(stems[0])} coordinate names are given for {n} joints")
     taken = [*(name for group in stems for name in group), *sorted(x.name for x in parameters)]
     twice = [name for name in taken if taken.count(name) > 1]
     if twice:

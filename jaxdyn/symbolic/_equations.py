@@ -1,4 +1,4 @@
-"""`Equations`: the terms of the equations of motion as expressions, as text, and as functions of NumPy or JAX."""
+"""`Equations`: the terms of the equations of motion as expressions, as text, and as NumPy or JAX functions."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,13 +15,13 @@ from ._trigonometry import expand, tidy
 
 
 class Functions(NamedTuple):
-    """The equations of motion as functions; parameters, if any, are keyword arguments.
+    """The equations of motion as functions in SI units; parameters, if any, are keyword arguments.
 
     Attributes:
-        tau: (q, qd, qdd) -> M qdd + C qd + g, (n,).
-        M: q -> mass matrix, (n, n).
-        C: (q, qd) -> Coriolis matrix, (n, n).
-        g: q -> gravity torques, (n,).
+        tau: function of (q, qd, qdd) that returns M qdd + C qd + g, (n,) [N m or N].
+        M: function of q that returns the mass matrix, (n, n) [kg m^2 or kg].
+        C: function of (q, qd) that returns the Coriolis matrix, (n, n).
+        g: function of q that returns the gravity torques, (n,) [N m or N].
     """
 
     tau: Callable[..., Any]
@@ -32,19 +32,19 @@ class Functions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Equations:
-    """The equations of motion tau = M(q) qdd + C(q, qd) qd + g(q) of a chain, in closed form, from `derive`.
+    """The equations of motion tau = M(q) qdd + C(q, qd) qd + g(q) of a chain in closed form, from `derive`.
 
-    `str` writes one entry per line, in SymPy's syntax.
+    `str` returns one entry per line, in SymPy's syntax.
 
     Attributes:
         q: joint coordinates [rad or m].
-        qd: their rates.
-        qdd: their accelerations.
-        M: mass matrix, n x n.
-        C: Coriolis matrix of the decomposition, n x n: dM/dt - 2 C is skew-symmetric.
-        g: gravity torques dP/dq, n x 1.
-        potential_energy: P(q), zero when all mass is at the base's origin [J].
-        spring_energy: energy of the joint springs, which `tau` excludes like inverse dynamics [J].
+        qd: their rates [rad/s or m/s].
+        qdd: their accelerations [rad/s^2 or m/s^2].
+        M: mass matrix, n x n [kg m^2 or kg].
+        C: Coriolis matrix of the decomposition, n x n [N m s/rad]: dM/dt - 2 C is skew-symmetric.
+        g: gravity torques dP/dq, n x 1 [N m or N].
+        potential_energy: P(q), zero if all mass is at the origin of the base [J].
+        spring_energy: energy of the joint springs, which are not included in `tau`, as in inverse dynamics [J].
     """
 
     q: tuple[Symbol, ...]
@@ -58,40 +58,42 @@ class Equations:
 
     @property
     def tau(self) -> ImmutableMatrix:
-        """M qdd + C qd + g, n x 1 [N m], [N] for prismatic joints."""
+        """Joint torques M qdd + C qd + g, n x 1 [N m or N]."""
         return self.M * sympy.Matrix(self.qdd) + self.C * sympy.Matrix(self.qd) + self.g
 
     @property
     def spring_force(self) -> ImmutableMatrix:
-        """Torques against the springs, d spring_energy / dq, n x 1: the equations of motion are tau + spring_force."""
+        """Torques that drives need against the springs, d spring_energy / dq, n x 1 [N m or N].
+
+        With springs, the drives must supply tau + spring_force.
+        """
         return ImmutableMatrix([tidy(sympy.diff(self.spring_energy, x)) for x in self.q])
 
     @property
     def kinetic_energy(self) -> Expr:
-        """K = qd^T M qd / 2 [J]."""
+        """Kinetic energy K = qd^T M qd / 2 [J]."""
         qd = sympy.Matrix(self.qd)
         return tidy((qd.T * self.M * qd)[0] / 2)
 
     @property
     def parameters(self) -> tuple[Symbol, ...]:
-        """The symbols other than coordinates and their rates: masses, lengths and so on, by name."""
+        """The symbols other than coordinates and their rates, such as masses and lengths, sorted by name."""
         parts = (self.M, self.C, self.g, self.potential_energy, self.spring_energy)
         found: set[Any] = set().union(*(x.free_symbols for x in parts))
         return tuple(sorted(found - {*self.q, *self.qd, *self.qdd}, key=lambda x: x.name))
 
     def christoffel(self) -> ImmutableMatrix:
-        """The Christoffel-consistent Coriolis matrix, C_ij = sum_k Gamma_ijk qd_k with the Christoffel symbols of M.
+        """Christoffel-consistent Coriolis matrix, C_ij = sum_k Gamma_ijk qd_k with the Christoffel symbols of M [N m s/rad].
 
-        Computed as d(C qd)/dqd / 2; equals `jaxdyn.coriolis_matrix`. Its product with qd is that of `C`.
+        Computed as d(C qd)/dqd / 2; equals `jaxdyn.coriolis_matrix`. Its product with qd equals that of `C`.
         """
         force = (self.C * sympy.Matrix(self.qd)).applyfunc(expand)
         return ImmutableMatrix((force.jacobian(sympy.Matrix(self.qd)) / 2).applyfunc(tidy))
 
     def velocity_terms(self) -> dict[tuple[int, int], ImmutableMatrix]:
-        """The velocity terms by product: {(j, k): n x 1 coefficient of qd_j qd_k} with j <= k counted from 0; zeros are
-        omitted.
+        """The velocity terms C qd by product of rates: {(j, k): n x 1 coefficients of qd_j qd_k}, j <= k, without zeros.
 
-        Those with j < k are the Coriolis terms, those with j = k the centrifugal ones
+        Indices are counted from 0. Terms with j < k are Coriolis terms, and terms with j = k are centrifugal terms
         (`jaxdyn.dynamics.velocity_products`).
         """
         force = self.C * sympy.Matrix(self.qd)
@@ -105,17 +107,17 @@ class Equations:
         return found
 
     def regressor(self, known: Sequence[str] = ("g",)) -> SymbolicRegressor:
-        """Y(q, qd, qdd) and minimal parameters theta with tau + spring_force = Y theta, as in the textbooks.
+        """Regressor Y(q, qd, qdd) and minimal parameters theta with tau + spring_force = Y theta, as in textbooks.
 
-        Every coefficient of a function of q in the entries of M and then of g (with the squares of sines written in
-        cosines, so that different products are independent) is a polynomial in the symbols; those linearly independent
-        of the previous ones, without common factors, are the parameters. Their number is minimal: the columns of Y are
-        independent functions, and the parameters independent polynomials (Spong, Hutchinson & Vidyasagar 2020, sec.
-        6.5: five for the planar elbow, three without gravity).
+        The coefficients of functions of q in the entries of M and then of g are polynomials in the symbols. (Squares of
+        sines are replaced by cosines, so that different products are independent.) A polynomial that is linearly
+        independent of the previous ones becomes a parameter, after removal of common factors. The number of parameters is
+        minimal, since the columns of Y are independent functions and the parameters are independent polynomials (Spong,
+        Hutchinson & Vidyasagar 2020, sec. 6.5: five for the planar elbow, three without gravity).
 
         Args:
-            known: symbols that stay in Y as variables; by default gravity's. Keep known lengths as numbers when
-                deriving the equations, which reduces the number of parameters (four for the elbow).
+            known: symbols that remain variables in Y; by default gravity. To reduce the number of parameters, pass known
+                lengths as numbers when deriving the equations (four parameters for the elbow).
 
         Raises:
             ModelError: the equations have no other symbols.
@@ -123,16 +125,16 @@ class Equations:
         return regressor_of(self, known)
 
     def lambdify(self, backend: Literal["jax", "numpy"] = "jax") -> Functions:
-        """The equations as functions of one state, compiled from the expressions with common parts computed once.
+        """The equations as functions of one state, compiled from the expressions; common subexpressions are computed once.
 
-        JAX functions work under jit, vmap and grad, also with respect to the parameters, and follow the dtype of q:
-        `jax.vmap(f.tau)(q, qd, qdd)`, or `f.M(q, m1=1.0, l1=0.5)` for parameters m1 and l1.
+        JAX functions support jit, vmap and grad, also with respect to the parameters, and have the dtype of q:
+        `jax.vmap(f.tau)(q, qd, qdd)`, or `f.M(q, m1=1.0, l1=0.5)` with parameters m1 and l1.
 
         Raises:
-            ModelError: unknown backend; the functions raise it for missing or unknown parameters.
+            ModelError: the backend is unknown. The functions raise it if parameters are missing or unknown.
         """
         if backend not in ("jax", "numpy"):
-            raise ModelError(f"the backend is 'jax' or 'numpy', not {backend!r}")
+            raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
         states = (self.q, self.qd, self.qdd)
         tau, shape = self.tau, (len(self.q),)
         return Functions(
@@ -143,7 +145,7 @@ class Equations:
         )
 
     def latex(self, *, short: bool = True) -> str:
-        """M, C and g as LaTeX matrices in one `aligned` block; `short` writes c_{12} for cos(q1 + q2), as in the textbooks."""
+        """M, C and g as LaTeX matrices in one `aligned` block; `short`: write c_{12} for cos(q1 + q2), as in textbooks."""
         return latex_of(
             self.q, self.qd, self.parameters, {"M(q)": self.M, r"C(q, \dot{q})": self.C, "g(q)": self.g}, short
         )

@@ -1,4 +1,4 @@
-"""Matrices of expressions as functions of NumPy or JAX."""
+"""Matrices of expressions as NumPy or JAX functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +18,8 @@ def function_of(
     parameters: tuple[Symbol, ...],
     backend: str,
 ) -> Callable[..., Any]:
-    """A function of the states and the parameters that fills an array with a matrix's entries."""
-    entries = [sympy.N(x, 17) for x in matrix]  # roots and pi as numbers, which must not determine the dtype
+    """A function of the states and parameters that returns an array with the entries of a matrix."""
+    entries = [sympy.N(x, 17) for x in matrix]  # roots and pi become numbers, which must not determine the dtype
     symbols = [x for state in states for x in state]
     evaluate = sympy.lambdify([*symbols, *parameters], entries, modules=backend, cse=True)
     names = [x.name for x in parameters]
@@ -31,7 +31,7 @@ def function_of(
             what = "missing" if set(names) - set(values) else "not among the equations' parameters"
             raise ModelError(f"{', '.join(wrong)}: {what}; the equations have {', '.join(names) or 'none'}")
         if len(arguments) != len(states):
-            raise TypeError(f"the function takes {len(states)} arrays of the state, not {len(arguments)}")
+            raise TypeError(f"the function requires {len(states)} arrays of the state, not {len(arguments)}")
         arrays = [xp.asarray(x) for x in arguments]
         if any(x.shape != (len(state),) for x, state in zip(arrays, states, strict=True)):
             raise ModelError(f"a state has shape {[x.shape for x in arrays]}, but there are {len(states[0])} joints")

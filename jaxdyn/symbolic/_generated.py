@@ -1,4 +1,4 @@
-"""Programs of M, C, g and tau for robots of any size: NumPy, JAX or C."""
+"""Programs for M, C, g and tau of robots of any size: NumPy, JAX or C."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -30,20 +30,20 @@ TERMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 class _Program(NamedTuple):
-    """A term as operations on scalars: inputs are called q[0], .., p[0], .., as in both languages."""
+    """A term as operations on scalars, with inputs called q[0], .., p[0], .., as in both languages."""
 
     nodes: list[Node]
     result: np.ndarray
 
     def written(self, language: Language, end: str) -> list[str]:
-        """Its lines, ending with the nonzero entries of `out`."""
+        """The lines of the program, which end with assignments to the nonzero entries of `out`."""
         _, lines, (values,) = body(language, self.nodes, [self.result])
         kept = [i for i, x in enumerate(self.result.ravel()) if isinstance(x, Node) or x != 0]
         return [*lines, *(f"out[{i}] = {values[i]}{end}" for i in kept)]
 
 
 class GeneratedEquations:
-    """tau, M, C and g of a robot as straight-line programs with common subexpressions, from `generate`.
+    """tau, M, C and g of a robot as straight-line programs, from `generate`; common subexpressions are computed once.
 
     Attributes:
         parameters: names of the symbols among the leaves.
@@ -79,14 +79,15 @@ class GeneratedEquations:
 
     @property
     def operations(self) -> dict[str, int]:
-        """Number of sums, products, sines and so on of each of tau, M, C and g."""
+        """Number of operations (sums, products, sines, ...) in each of tau, M, C and g."""
         return {name: used(program.nodes, [program.result]) for name, program in self._programs.items()}
 
     def c_source(self, prefix: str = "robot") -> str:
-        """C99: `void robot_tau(const double *q, const double *qd, const double *qdd, double *out)` and so on, matrices by rows.
+        """C99 code: `void robot_tau(const double *q, const double *qd, const double *qdd, double *out)` etc., in SI units.
 
-        With symbols, a last array `p` before `out` holds their values, in the order of `parameters`. Quaternions in q
-        must have unit length. Uses only the stack, and calls only sin, cos and sqrt.
+        Matrices are in row-major order. If there are symbols, an array `p` before `out` contains their values, in the
+        order of `parameters`. Quaternions in q must have unit length. The code uses only the stack, and calls only sin,
+        cos and sqrt.
         """
         parts = ["#include <math.h>\n"]
         for name, program in self._programs.items():
@@ -99,8 +100,8 @@ class GeneratedEquations:
         return "\n".join(parts)
 
     def python_source(self) -> str:
-        """Python: functions of sequences of scalars and a list `out`, wrapped by `lambdify`; sin, cos and sqrt must be
-        in scope."""
+        """Python code: functions of sequences of scalars and a list `out`, which `lambdify` wraps; sin, cos and sqrt must
+        be in scope."""
         parts = []
         for name, program in self._programs.items():
             head = f"def {name}({', '.join([*TERMS[name][1], 'p', 'out'])}):"
@@ -110,15 +111,15 @@ class GeneratedEquations:
     def lambdify(self, backend: Backend = "jax") -> Functions:
         """The programs as functions of one state, like those of `Equations.lambdify`.
 
-        NumPy functions also work on batches: arrays whose last axis is the state's. JAX functions compile in seconds to
-        tens of seconds, since every operation is an XLA instruction; on JAX, `jaxdyn.inverse_dynamics` and the like are
-        faster.
+        NumPy functions also accept batches: arrays whose last axis is that of the state. JAX functions compile in seconds
+        to tens of seconds, since every operation is an XLA instruction; with JAX, `jaxdyn.inverse_dynamics` and similar
+        functions are faster.
 
         Raises:
-            ModelError: unknown backend; the functions raise it for missing or unknown parameters.
+            ModelError: the backend is unknown. The functions raise it if parameters are missing or unknown.
         """
         if backend not in ("jax", "numpy"):
-            raise ModelError(f"the backend is 'jax' or 'numpy', not {backend!r}")
+            raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
         xp: Any = jnp if backend == "jax" else np
         scope: dict[str, Any] = {f: getattr(xp, f) for f in ("sin", "cos", "sqrt")}
         exec(compile(self.python_source(), "<jaxdyn.symbolic.generate>", "exec"), scope)
@@ -133,7 +134,7 @@ class GeneratedEquations:
             arrays = [xp.asarray(x) for x in arguments]
             sizes = [self._sizes[x] for x in arguments_of]
             if [x.shape[-1:] for x in arrays] != [(size,) for size in sizes]:
-                raise ModelError(f"{name} takes arrays of {sizes} numbers ({', '.join(arguments_of)})")
+                raise ModelError(f"{name} requires arrays of {sizes} numbers ({', '.join(arguments_of)})")
             like = arrays[0][..., 0]
             dtype = xp.result_type(arrays[0], 0.0)
             out: list[Any] = [0.0] * count
@@ -146,18 +147,19 @@ class GeneratedEquations:
 
 
 def generate(chain: Chain, leaves: Leaves | None = None) -> GeneratedEquations:
-    """Programs of tau, M, C and g for a robot of any size, floating bases too, within seconds: NumPy, JAX or C.
+    """Generate programs for tau, M, C and g of a robot of any size within seconds, as NumPy, JAX or C code.
 
-    `inverse_dynamics`, `mass_matrix`, `coriolis_matrix` (the Christoffel-consistent matrix) and `gravity_force` are
-    traced, with symbols for the state and numbers for the robot, and decomposed into scalar operations, each computed
-    once, without zeros and ones. The textbook biped of ten joints has 800 operations in tau and 4155 in C, where
-    `derive` would give more than a million. For readable formulas use `derive`.
+    Floating bases are supported. `inverse_dynamics`, `mass_matrix`, `coriolis_matrix` (the Christoffel-consistent matrix)
+    and `gravity_force` are traced, with symbols for the state and numbers for the robot, and decomposed into scalar
+    operations. Each operation is computed once, and operations with zeros and ones are removed. For the textbook biped
+    with ten joints, tau has 800 operations and C 4155, whereas `derive` would produce more than a million. For readable
+    formulas use `derive`. Quantities are in SI units.
 
     Args:
-        leaves: expressions that replace numbers, as for `derive`; their symbols are parameters.
+        leaves: expressions that replace numbers, as for `derive`; their symbols become parameters.
 
     Raises:
-        ModelError: a leaf missing from the chain, or expressions of wrong shape.
+        ModelError: the chain lacks a leaf, or expressions have the wrong shape.
     """
     unknown = sorted(set(leaves or {}) - set(LEAVES))
     if unknown:

@@ -1,4 +1,4 @@
-"""The leaves of a chain as SymPy matrices: its numbers as exact constants, some of them replaced by expressions."""
+"""The leaves of a chain as SymPy matrices: exact constants, or expressions that replace them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ LEAVES = (*LINKS, "armature", "gravity", "base_pose", *SPRINGS, *DRIVES)
 
 
 class Body(NamedTuple):
-    """A link in the derivation: its placement, its joint's screw, and its body about the centre of mass."""
+    """A link in the derivation: its placement, its joint screw, and its inertia about the centre of mass."""
 
     rotation: Matrix
     translation: Matrix
@@ -54,12 +54,15 @@ class Robot(NamedTuple):
 
 
 def ten_parameters(mass: Any, com: Sequence[Any], inertia: Any = 0) -> list[Expr]:
-    """A body's row of the leaf `inertia` as expressions: (m, m c, Ixx Ixy Iyy Ixz Iyz Izz) about the link frame's origin.
+    """A row of the leaf `inertia` as expressions: (m, m c, Ixx Ixy Iyy Ixz Iyz Izz) about the link frame's origin.
+
+    All entries may be numbers, symbols, expressions or strings.
 
     Args:
-        mass: m [kg], a number, symbol, expression or string, like all entries.
-        com: centre of mass c in the link's frame [m].
-        inertia: 3x3 about the centre of mass, in the link frame's axes, or its three diagonal entries, or 0 [kg m^2].
+        mass: mass m [kg].
+        com: centre of mass c in the link frame [m].
+        inertia: 3x3 inertia about the centre of mass, in the axes of the link frame, or its three diagonal entries, or 0
+            [kg m^2].
     """
     m, c = expression(mass), [expression(x) for x in com]
     column: Any = Matrix(c)
@@ -87,7 +90,9 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     if unknown:
         raise ModelError(f"the chain has no leaf {unknown[0]!r}; expressions may replace {', '.join(known)}")
     if chain.screw.shape != (chain.n, 6):
-        raise ModelError(f"the leaf screw has shape {chain.screw.shape}; derive takes one robot with {chain.n} screws")
+        raise ModelError(
+            f"the leaf screw has shape {chain.screw.shape}; derive accepts one robot with {chain.n} screws"
+        )
     if chain.topology.quaternion_joints:
         name = chain.joint_names[chain.topology.quaternion_joints[0][0]]
         raise ModelError(f"joint {name!r} is spherical or free; {_ORDINARY}")
@@ -111,11 +116,11 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     )
 
 
-_ORDINARY = "only chains of revolute, prismatic and helical joints have closed forms here"
+_ORDINARY = "closed forms are only supported for chains with revolute, prismatic and helical joints"
 
 
 def number(chain: Chain, name: str) -> Any:
-    """The leaf of a dotted name; None if the chain has none."""
+    """The leaf with a dotted name; None if the chain has no such leaf."""
     x: Any = chain
     for part in name.split("."):
         x = None if x is None else getattr(x, part)
@@ -128,7 +133,7 @@ def _objects(x: Any) -> np.ndarray:
 
 
 def expressions(name: str, numbers: Any, given: Any) -> np.ndarray:
-    """A leaf as an object array, with the entries or the whole of it replaced."""
+    """A leaf as an object array, with some or all entries replaced."""
     numbers = np.asarray(numbers)
     if given is not None and not isinstance(given, Mapping):
         given = _objects(given)
@@ -157,8 +162,8 @@ def _body(
         size = float(turns) if turns != 0 else float(slides)
         if abs(size - 1) > 1e-5:
             raise ModelError(
-                f"joint {chain.joint_names[i]!r} has the screw {[float(x) for x in screw]}, with neither |w| = 1 nor w = 0 "
-                f"and |v| = 1; {_ORDINARY}"
+                f"joint {chain.joint_names[i]!r} has the screw {[float(x) for x in screw]}, for which neither |w| = 1 nor "
+                f"w = 0 and |v| = 1; {_ORDINARY}"
             )
     massless, mass, h = bool(pi[0] == 0), pi[0], Matrix(pi[1:4])
     if massless and any(pi[1:4]):

@@ -1,4 +1,4 @@
-"""Equations as LaTeX, with the textbooks' short sines and cosines."""
+"""Equations as LaTeX, with the short sines and cosines of textbooks."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from sympy.printing.latex import LatexPrinter
 
 
 class _Short(LatexPrinter):
-    """c_{12} for cos(q1 + q2), s_2 for sin(q2)."""
+    """A printer that writes c_{12} for cos(q1 + q2) and s_2 for sin(q2)."""
 
     def __init__(self, q: tuple[Symbol, ...], settings: dict):
         super().__init__(settings)
@@ -42,7 +42,7 @@ def latex_of(
     terms: Mapping[str, ImmutableMatrix],
     short: bool,
 ) -> str:
-    """Named matrices as lines of an `aligned` block; rates are written as dotted coordinates, lc1 as l_{c1}."""
+    """Named matrices as lines of an `aligned` block; rates are written as coordinates with dots, lc1 as l_{c1}."""
     names = {}
     for x, xd in zip(q, qd, strict=True):
         letter, _, index = sympy.latex(x).partition("_")

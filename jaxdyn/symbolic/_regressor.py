@@ -19,11 +19,11 @@ Parts = dict[Any, Polynomial]  # functions of the state, with their coefficients
 
 
 class RegressorFunctions(NamedTuple):
-    """A regressor as functions.
+    """Regressor and parameters as functions, in SI units.
 
     Attributes:
-        Y: (q, qd, qdd, known symbols as keyword arguments) -> (n, l).
-        theta: (the other symbols as keyword arguments) -> (l,).
+        Y: function of (q, qd, qdd), with the known symbols as keyword arguments, that returns the regressor (n, l).
+        theta: function of the other symbols as keyword arguments that returns the parameters (l,).
     """
 
     Y: Callable[..., Any]
@@ -32,14 +32,14 @@ class RegressorFunctions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SymbolicRegressor:
-    """tau + spring_force = Y(q, qd, qdd) theta in closed form, from `Equations.regressor`. `str` writes one entry per line.
+    """Closed form of tau + spring_force = Y(q, qd, qdd) theta, from `Equations.regressor`; `str` returns an entry per line.
 
     Attributes:
         q: joint coordinates [rad or m].
-        qd: their rates.
-        qdd: their accelerations.
+        qd: their rates [rad/s or m/s].
+        qdd: their accelerations [rad/s^2 or m/s^2].
         Y: regressor, n x l.
-        theta: parameters, l x 1, independent polynomials in the symbols.
+        theta: parameters, l x 1, independent polynomials in the symbols, in SI units.
     """
 
     q: tuple[Symbol, ...]
@@ -52,10 +52,10 @@ class SymbolicRegressor:
         """Y and theta as functions, like those of `Equations.lambdify`.
 
         Raises:
-            ModelError: unknown backend; the functions raise it for missing or unknown symbols.
+            ModelError: the backend is unknown. The functions raise it if symbols are missing or unknown.
         """
         if backend not in ("jax", "numpy"):
-            raise ModelError(f"the backend is 'jax' or 'numpy', not {backend!r}")
+            raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
         states = (self.q, self.qd, self.qdd)
         by_name = lambda found: tuple(sorted(found, key=lambda x: x.name))
         known = by_name(self.Y.free_symbols - {x for state in states for x in state})
@@ -87,7 +87,7 @@ def _array(backend: str, found: Sequence[Any]) -> Any:
 
 
 def regressor_of(equations: "Equations", known: Sequence[str]) -> SymbolicRegressor:
-    """See `Equations.regressor`."""
+    """The regressor of the equations: see `Equations.regressor`."""
     letters = tuple(x for x in equations.parameters if x.name not in known)
     if not letters:
         raise ModelError("the equations have no unknown symbols; derive them with `leaves`")
@@ -131,7 +131,7 @@ def _parts(x: Any, letters: Sequence[Symbol]) -> Parts:
 
 
 def _joined(x: Any, q: Sequence[Symbol]) -> Any:
-    """Tidied, with sines and cosines of sums of angles by the addition theorems."""
+    """The expression, tidied, with sines and cosines of sums of angles expanded by the addition theorems."""
     joined = x
     for angle in q:
         joined = merge(joined, angle)
@@ -164,7 +164,7 @@ class _Basis:
         self.found.append({m: c / content for m, c in polynomial.items()})
         pivot = min(rest, key=sympy.default_sort_key)
         scale = rest[pivot]
-        # rest = polynomial - sum shares found: as a row with 1 at the pivot, in terms of `found`
+        # rest = polynomial - sum shares found, stored as a row with 1 at the pivot, in terms of `found`
         own = [-x / scale for x in shares] + [sympy.S.Zero] * (len(self.found) - 1 - len(shares)) + [content / scale]
         self._rows.append((pivot, {m: sympy.nsimplify(c / scale) for m, c in rest.items()}, own))
 
@@ -172,7 +172,9 @@ class _Basis:
         """The coefficients of a polynomial in terms of `found`."""
         rest, shares = self._reduce(polynomial)
         if rest:
-            raise ModelError(f"the velocity terms have a parameter {_expression(rest)} that M and g do not have")
+            raise ModelError(
+                f"the velocity terms contain the parameter {_expression(rest)}, which M and g do not contain"
+            )
         return shares
 
     def _reduce(self, polynomial: Polynomial) -> tuple[Polynomial, list[Any]]:

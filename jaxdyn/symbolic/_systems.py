@@ -1,4 +1,4 @@
-"""The textbook systems with symbols instead of numbers."""
+"""Textbook systems with symbols instead of numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,13 +12,14 @@ from ._leaves import Leaves, ten_parameters
 
 
 def textbook_leaves(system: str, joints: int = 2) -> Leaves:
-    """Leaves for `derive` that replace the numbers of a chain of `jaxdyn.textbook` by symbols.
+    """Leaves for `derive` that replace the numbers of a chain from `jaxdyn.textbook` by symbols.
 
-    `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`. The symbols are the arguments of that function
-    (m1, l1, lc1, i1, ...), positive, and g for gravity; a virtual link's inertia stays a number. For arguments that are
-    words: m, lc, Jl, Jm, r, k for mass, com_distance, link_inertia, motor_inertia, gear_ratio, stiffness, and r1, r2,
-    J1, J2 for the ratios and rotors of the remotely driven elbow. The wrist has m1 to m3, its distances d1 to d3, r4 to
-    r6 and J4 to J6. five_bar and four_bar are those of `linkages.five_bar_chain` and `linkages.four_bar_chain`.
+    Example: `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`. The symbols are positive and have the names
+    of the function's arguments (m1, l1, lc1, i1, ...), with g for gravity; the inertia of a virtual link remains a
+    number. Arguments that are words have the symbols m, lc, Jl, Jm, r, k for mass, com_distance, link_inertia,
+    motor_inertia, gear_ratio, stiffness; r1, r2, J1, J2 are the gear ratios and rotor inertias of the remotely driven
+    elbow. The wrist has the masses m1 to m3, the distances d1 to d3, the gear ratios r4 to r6 and the rotor inertias J4
+    to J6. five_bar and four_bar refer to `linkages.five_bar_chain` and `linkages.four_bar_chain`. All are in SI units.
 
     Args:
         system: cartesian_two_link, coupled_wrist, elastic_link, five_bar, four_bar, geared_link, pendulum,
@@ -26,13 +27,13 @@ def textbook_leaves(system: str, joints: int = 2) -> Leaves:
         joints: number of joints of the pendulum.
 
     Raises:
-        ModelError: unknown name.
+        ModelError: the system is unknown.
     """
     if system == "pendulum":
         return _pendulum(joints)
     if system not in _SYSTEMS:
         known = ", ".join(sorted((*_SYSTEMS, "pendulum")))
-        raise ModelError(f"there are no symbols for the system {system!r}, only for {known}")
+        raise ModelError(f"there are no symbols for the system {system!r}; choose among {known}")
     return _SYSTEMS[system]()
 
 
@@ -86,7 +87,7 @@ def _cartesian_two_link() -> Leaves:
 
 def _hanging() -> Leaves:
     m, lc, jl, g = _letters("m lc Jl g")
-    central = jl - m * lc**2  # link_inertia is about the joint
+    central = jl - m * lc**2  # link_inertia is about the joint axis
     return {"inertia": [ten_parameters(m, [0, 0, -lc], [central, central, 0])], "gravity": {2: -g}}
 
 

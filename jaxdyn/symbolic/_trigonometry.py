@@ -1,8 +1,8 @@
-"""Fast, directed simplification of polynomials in sines and cosines of joint angles, as in a chain's equations.
+"""Fast, directed simplification of polynomials in sines and cosines of joint angles, as in the equations of a chain.
 
-Unlike SymPy's `trigsimp`, it does not search. Angles of joints with parallel axes are added immediately, while
-expressions are short (`merge`); the entries of M, C and g are reduced to a normal form modulo s^2 + c^2 = 1 (`tidy`),
-in which zero expressions are 0.
+In contrast to SymPy's `trigsimp`, there is no search. Angles of joints with parallel axes are added immediately, while
+expressions are short (`merge`). The entries of M, C and g are reduced to a normal form modulo s^2 + c^2 = 1 (`tidy`), in
+which expressions that vanish are 0.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ from sympy.polys.rings import PolyRing
 from ._constants import LONGEST, rounded
 
 _FACTORED = 24
-"""Sums of more terms are not factored: it takes long, and few have a factor."""
+"""Sums with more terms are not factored: this takes long, and few such sums have a factor."""
 
 
 def expand(x: Any) -> Expr:
-    """`sympy.expand`, by sparse polynomials in the sines, cosines and symbols if the numbers are rational: much faster."""
+    """`sympy.expand`; if all numbers are rational, sparse polynomials in sines, cosines and symbols make it much faster."""
     generators = sorted(x.atoms(cos, sin) | x.free_symbols, key=sympy.default_sort_key)
     if not generators or not (x.is_Add or x.is_Mul or x.is_Pow):
         return x
@@ -29,15 +29,15 @@ def expand(x: Any) -> Expr:
 
 
 def reduce(x: Expr) -> Expr:
-    """Expanded, with every even power of a sine written in cosines."""
+    """The expanded expression, with every even power of a sine expressed by cosines."""
     x = expand(x)
     return _without_squares(x, sin) if x.has(sin) else x
 
 
 def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
-    """Reduced, with the sine and cosine of `angle` merged with those of other angles by the addition theorems.
+    """The reduced expression, with the sine and cosine of `angle` merged with those of others by the addition theorems.
 
-    c_a c - s_a s -> cos(a + angle), and so on, for the angle introduced by a step of a recursion. With `shorten` only
+    For example, c_a c - s_a s -> cos(a + angle), for an angle introduced by a step of a recursion. With `shorten`, only
     if the new angle has fewer summands: c_12 c_2 + s_12 s_2 -> c_1.
     """
     x = reduce(x)
@@ -59,7 +59,7 @@ def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
 
 
 def _partner(term: Expr, with_s: dict[Expr, bool], angle: Expr, shorten: bool) -> Expr:
-    """term * cos(angle), merged with the member of `with_s` (removed from it) that completes the sine or cosine of a sum."""
+    """term * cos(angle), merged with the term in `with_s` that completes the sine or cosine of a sum, which is removed."""
     for factor in [f for f, power in term.as_powers_dict().items() if isinstance(f, (cos, sin)) and power == 1]:
         earlier, others = factor.args[0], term / factor
         sine = isinstance(factor, sin)
@@ -78,7 +78,7 @@ def _summands(angle: Any) -> int:
 
 
 def tidy(x: Expr) -> Expr:
-    """The shortest of a few equal forms: sums of angles kept or expanded, squares as cosines or sines, factored or not."""
+    """The shortest of several equal forms: sums of angles expanded or not, squares as cosines or sines, factored or not."""
     x = reduce(x)
     forms = [x]
     angles = sorted({f.args[0] for f in x.atoms(cos, sin)}, key=sympy.default_sort_key)
@@ -102,7 +102,7 @@ def _round(x: Expr) -> Expr:
 
 
 def _with_sines(x: Expr) -> Expr:
-    """Squares of cosines as 1 - s^2, for each angle, if that is shorter."""
+    """The expression with squares of cosines replaced by 1 - s^2, for each angle for which this is shorter."""
     for angle in sorted({f.args[0] for f in x.atoms(cos)}, key=sympy.default_sort_key):
         other = _without_squares(x, cos, angle)
         x = min(x, other, key=_length)
@@ -110,7 +110,7 @@ def _with_sines(x: Expr) -> Expr:
 
 
 def _without_squares(x: Expr, function: Any, angle: Any = None) -> Expr:
-    """Even powers of a sine as cosines, or vice versa, of one angle or all."""
+    """The expression with even powers of sines replaced by cosines, or vice versa, for one angle or all."""
     partner = cos if function is sin else sin
 
     def is_square(p: Expr) -> bool:
@@ -129,7 +129,7 @@ def _without_squares(x: Expr, function: Any, angle: Any = None) -> Expr:
 
 
 def _gathered(x: Expr) -> Expr:
-    """The shortest way found to write a sum as a product, by its sines and cosines, or by one of its other symbols."""
+    """The shortest form found of a sum, written as a product by its sines and cosines, or by one of its other symbols."""
     terms = sympy.Add.make_args(x)
     if len(terms) < 2:
         return x

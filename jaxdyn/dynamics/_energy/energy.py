@@ -1,4 +1,4 @@
-"""Energies, the Lagrangian, and the Euler-Lagrange torque, an independent route to the equations of motion."""
+"""Energies, the Lagrangian, and the Euler-Lagrange torques, an independent derivation of the equations of motion."""
 
 import jax
 from jaxtyping import Array, Float
@@ -23,7 +23,10 @@ from .._recursions.sweep import outward
 
 @compiled
 def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
-    """K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, from the links' twists, O(n) [J]."""
+    """Kinetic energy K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, O(n) [J].
+
+    Computed from the links' twists V_i and spatial inertias G_i.
+    """
 
     def out(parent, link: Link, qdi):
         w, v = carry_twist(parent, link, qdi)
@@ -39,7 +42,10 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 
 @compiled
 def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
-    """P = -sum_i gravity . (m_i p_i + R_i h_i), zero when all mass is at the base's origin, O(n) [J]."""
+    """Potential energy of gravity P = -sum_i gravity . (m_i p_i + R_i h_i), O(n) [J].
+
+    It is zero if all mass is at the origin of the base.
+    """
     gravity = unstack(chain.gravity)
 
     def out(parent, link: Link, _):
@@ -52,7 +58,7 @@ def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 
 @compiled
 def lagrangian(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
-    """L(q, qd) = K(q, qd) - P(q) [J]."""
+    """The Lagrangian L(q, qd) = K(q, qd) - P(q), without springs, O(n) [J]."""
     return kinetic_energy(chain, q, qd) - potential_energy(chain, q)
 
 
@@ -60,21 +66,22 @@ def lagrangian(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) ->
 def euler_lagrange_torque(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
 ) -> Float[Array, " nv"]:
-    """tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian` alone, O(n) (Lynch & Park 2017, sec. 8.1).
+    """Joint torques tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian`, O(n) [N m or N].
 
-    The same physics as `inverse_dynamics` by an independent route: for checks and teaching; `inverse_dynamics` is faster.
+    (Lynch & Park 2017, sec. 8.1.) Equal to `inverse_dynamics` but derived independently, for checks and teaching;
+    `inverse_dynamics` is faster.
     """
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     momenta = jax.grad(lagrangian, argnums=2)
     _, change = jax.jvp(lambda y, yd: momenta(links, y, yd), (x, rates), (rates, accelerations))
     torques = change - jax.grad(lagrangian, argnums=1)(links, x, rates)
-    if chain.topology.quaternion_joints:  # an armature resists the change of twists, not of coordinates
+    if chain.topology.quaternion_joints:  # an armature resists changes of the twist, not of the coordinate rates
         torques = torques + chain.armature * joint_rates(chain, rate_terms(chain, qd))
     return generalised_force(chain, torques)
 
 
 @compiled
 def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
-    """E = K + P + spring_energy, constant along a motion without torques and friction; dE/dt = qd . tau [J]."""
+    """Total energy E = K + P + spring_energy, O(n) [J]; without friction dE/dt = qd . tau."""
     return kinetic_energy(chain, q, qd) + potential_energy(chain, q) + spring_energy(chain, q)

@@ -1,7 +1,7 @@
-"""Further regressors, linear in the inertial parameters: energies, generalised momentum, and the Slotine-Li form.
+"""Regressors of energies, of the generalised momentum and of the Slotine-Li form, all linear in inertial parameters.
 
-Columns as in `regressor`: 10 i + k for parameter k of link i, with pi = inertial_parameters(chain).reshape(-1). They do
-not depend on the chain's own inertias, and exclude armature and rotors.
+Columns are ordered as in `regressor`: 10 i + k for parameter k of link i, with pi = inertial_parameters(chain).reshape(-1).
+Regressors do not depend on the chain's inertial parameters, and exclude armature and rotors.
 """
 
 import jax.numpy as jnp
@@ -21,9 +21,10 @@ from .passivity import accelerate_by_reference, mean, reference_accelerations
 
 @compiled
 def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
-    """y with y . pi = K, the kinetic energy of the links, O(n).
+    """Row vector y with y . pi = K, the kinetic energy of the links [J], O(n); columns as in `regressor`.
 
-    K_i = m v^2 / 2 + h . (v x w) + w . I w / 2 with the twist (w, v) of link i in its own frame.
+    K_i = m v^2 / 2 + h . (v x w) + w . I w / 2 with the twist (w, v) of link i in the link frame. Armature and rotors
+    are excluded.
     """
     _, (w, u) = _poses_and_twists(chain, q, v)
     xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
@@ -33,7 +34,10 @@ def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
 
 @compiled
 def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
-    """y with y . pi = P(q) = `potential_energy`, O(n): -gravity . p_i for m and -R_i^T gravity for h of link i."""
+    """Row vector y with y . pi = P(q) = `potential_energy` [J], O(n); columns as in `regressor`.
+
+    The coefficients are -gravity . p_i for m and -R_i^T gravity for h of link i.
+    """
     gravity = unstack(chain.gravity)
 
     def out(parent, link: Link, _):
@@ -47,10 +51,11 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 
 @compiled
 def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
-    """Y with Y pi = M(q) v, the generalised momentum of the links, O(n^2), the size of the result.
+    """Y with Y pi = M(q) v, the generalised momentum of the links [N m s, or N s for prismatic joints], O(n^2).
 
-    Computed as the torques that give the resting links the accelerations v. With dp/dt known from torques, as in
-    `hamiltonian_flow`, it identifies parameters without accelerations (Gautier & Khalil 1988 for energies).
+    Columns as in `regressor`; armature and rotors are excluded. Computed as the torques that give the resting links the
+    accelerations v, without gravity. With dp/dt known from torques, as in `hamiltonian_flow`, parameters can be
+    identified without accelerations (Gautier & Khalil 1988 for energies).
     """
     (r, p), (w, u) = _poses_and_twists(chain, q, v)
     w, u = (tuple(x[None] for x in component) for component in (w, u))
@@ -66,10 +71,10 @@ def passivity_regressor(
     v_ref: Float[Array, " nv"],
     a_ref: Float[Array, " nv"],
 ) -> Float[Array, "nv p"]:
-    """Y_r(q, v, v_ref, a_ref) with Y_r pi = M(q) a_ref + C(q, v) v_ref + g(q), the links' `passivity_inverse_dynamics`.
+    """Slotine-Li regressor Y_r(q, v, v_ref, a_ref) with Y_r pi = M(q) a_ref + C(q, v) v_ref + g(q), O(n^2).
 
-    The regressor of adaptive control (Slotine & Li 1987), O(n^2), the size of the result. At v_ref = v it is
-    regressor(chain, q, v, a_ref).
+    Y_r pi are the torques of `passivity_inverse_dynamics` [N m or N] without armature and rotors; columns as in
+    `regressor`. Used in adaptive control (Slotine & Li 1987). At v_ref = v it equals regressor(chain, q, v, a_ref).
     """
 
     def out(parent, link: Link, inputs):
@@ -98,9 +103,10 @@ def passivity_regressor_product(
     a_ref: Float[Array, " nv"],
     s: Float[Array, " nv"],
 ) -> Float[Array, "n 10"]:
-    """Y_r^T s of `passivity_regressor`, one row per link, for adaptive control, without the regressor, O(n).
+    """Product Y_r^T s with the `passivity_regressor`, one row per link, without forming the regressor, O(n).
 
-    s^T Y_r pi is the power of the links' reference wrenches at the link twists for joint rates s.
+    Used in adaptive control. s^T Y_r pi is the power of the links' reference wrenches on the link twists that belong to
+    the joint rates s [W].
     """
     links, x = place(chain, q)
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
@@ -118,7 +124,7 @@ def _link_products(
     s: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
 ) -> Float[Array, "n 10 *#lanes"]:
-    """The rigid links' part, of a chain of ordinary joints."""
+    """The contribution of the rigid links, for a chain with ordinary joints."""
 
     def out(parent, link: Link, inputs):
         motion, twist = parent
@@ -133,7 +139,7 @@ def _link_products(
 
 
 def _reference_coefficients(spin, velocity, w, wr, dw, a):
-    """`regressor.power_coefficients`, made symmetric in w and w_r as `passivity.reference_wrench` is."""
+    """`regressor.power_coefficients`, made symmetric in w and w_r like `passivity.reference_wrench`."""
     centripetal = mean(cross(w, cross(wr, velocity)), cross(wr, cross(w, velocity)))
     by_h = add(cross(velocity, dw), centripetal, cross(a, spin))
     u, ur = cross(spin, w), cross(spin, wr)
@@ -144,7 +150,7 @@ def _reference_coefficients(spin, velocity, w, wr, dw, a):
 
 
 def _poses_and_twists(chain: Chain, q: Array, v: Array):
-    """Every link's pose (R, p) in the world and its twist in its own frame, as components over links."""
+    """Every link's pose (R, p) in the world and its twist in the link frame, as components over links."""
 
     def out(parent, link: Link, rate):
         here = walk(parent[0], link), carry_twist(parent[1], link, rate)

@@ -15,7 +15,7 @@ from .energy import potential_energy
 
 @compiled
 def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """p = M(q) v = dL/dv, armature and rotors included, O(n) [N m s] ([N s] for prismatic joints).
+    """Generalised momentum p = M(q) v = dL/dv, including armature and rotors, O(n) [N m s or N s].
 
     Computed as the torques that give the resting robot the accelerations v, without gravity.
     """
@@ -27,7 +27,7 @@ def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, "
 
 @compiled
 def hamiltonian(chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"]) -> Float[Array, ""]:
-    """H(q, p) = p^T M(q)^-1 p / 2 + P(q) + spring_energy(q): the total energy by momenta [J]."""
+    """The Hamiltonian H(q, p) = p^T M(q)^-1 p / 2 + P(q) + spring_energy(q), the total energy in terms of momenta [J]."""
     kinetic = 0.5 * (p @ mass_matrix_solve(chain, q, p))
     return kinetic + potential_energy(chain, q) + spring_energy(chain, q)
 
@@ -36,19 +36,20 @@ def hamiltonian(chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"]) ->
 def hamiltonian_flow(
     chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
-    """Hamilton's equations: dq/dt = dH/dp = M^-1 p and dp/dt = -dH/dq + tau, so that dH/dt = tau . dq/dt.
+    """Hamilton's equations: dq/dt = dH/dp = M^-1 p and dp/dt = -dH/dq + tau, and hence dH/dt = tau . dq/dt.
 
     -dH/dq is C^T v - g - k with v = M^-1 p, g = `gravity_force`, k = `spring_force`, and C^T v = dM/dt v - C v from one
-    derivative of the momentum along v. With quaternion joints dq/dt is the velocity v, to be used with `integrate`, and
-    dp/dt is that of p = M v in body-fixed components, Lie-Poisson terms included (of a free body dp/dt = p x w). Costs a
-    factorised mass matrix and three sweeps each way. Friction is not part of it: pass tau - friction_force(chain, v).
+    derivative of the momentum along v. For quaternion joints, dq/dt is the velocity v, to be used with `integrate`, and
+    dp/dt is the rate of p = M v in body-fixed components, including Lie-Poisson terms (dp/dt = p x w for a free body).
+    The cost is one factorisation of the mass matrix and three sweeps in each direction. Friction is not included: pass
+    tau - friction_force(chain, v).
 
     Args:
-        p: generalised momenta (`generalised_momentum`).
-        tau: joint torques [N m].
+        p: generalised momenta from `generalised_momentum` [N m s or N s].
+        tau: joint torques [N m] (forces [N] for prismatic joints).
 
     Returns:
-        (dq/dt, dp/dt).
+        (dq/dt, dp/dt) [rad/s or m/s, N m or N].
     """
     v = mass_matrix_solve(chain, q, p)
     return v, momentum_drift(chain, q, v) + tau
@@ -56,7 +57,7 @@ def hamiltonian_flow(
 
 @compiled
 def momentum_drift(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """C(q, v)^T v - g(q) - k(q): dp/dt of the momentum p = M v without torques, as in `hamiltonian_flow`, O(n) [N m]."""
+    """Rate of the momentum p = M v without torques, C(q, v)^T v - g(q) - k(q) as in `hamiltonian_flow`, O(n) [N m or N]."""
     links, x = place(chain, q)
     rates = joint_rates(chain, v)
     zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)
@@ -65,6 +66,6 @@ def momentum_drift(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
     momenta, change = jax.jvp(of_links, (x,), (rates,))
     bias = link_inverse_dynamics(links, x, rates, zero, base_gravity(links), None)
     slope = generalised_force(chain, change - bias)
-    if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), and armature is constant in p
+    if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), in which the armature is constant
         slope = slope - rate_matrix(chain, v).T @ generalised_force(chain, momenta)
     return slope - spring_force(chain, q)

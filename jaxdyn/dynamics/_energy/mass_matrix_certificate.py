@@ -1,4 +1,4 @@
-"""Bounds of the mass matrix of revolute robots that hold everywhere, proved by its Fourier coefficients and bisection."""
+"""Proved bounds on the mass matrix of revolute robots at all configurations, from Fourier coefficients and bisection."""
 
 import itertools
 from typing import NamedTuple
@@ -12,17 +12,17 @@ from ...model._chain import Chain
 from ...model._layout import is_ordinary
 from .._equations.mass_matrix import crba
 
-MOST = 7  # joints that M may depend on: 5^7 samples
+MOST = 7  # maximum number of joints on which M depends: 5^7 samples
 
 
 class CertifiedBounds(NamedTuple):
     """Result of `certified_mass_matrix_bounds`: below <= lambda_m <= lowest and highest <= lambda_M <= above.
 
     Attributes:
-        below: proved lower bound of the eigenvalues of M(q) [kg m^2].
-        above: proved upper bound.
-        lowest: the least eigenvalue found at a configuration.
-        highest: the greatest.
+        below: proved lower bound on the eigenvalues of M(q) [kg m^2].
+        above: proved upper bound on them [kg m^2].
+        lowest: smallest eigenvalue found at a configuration [kg m^2].
+        highest: largest eigenvalue found at a configuration [kg m^2].
         boxes: number of boxes of configurations in the proof.
     """
 
@@ -34,42 +34,43 @@ class CertifiedBounds(NamedTuple):
 
 
 def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: float = 1e-3) -> CertifiedBounds:
-    """Constants with below 1 <= M(q) <= above 1 for every q, proved, for robots with revolute joints.
+    """Proved bounds on the mass matrix [kg m^2] of a robot with revolute joints: below 1 <= M(q) <= above 1 for all q.
 
-    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5, for the bounds.) Positions range over the joint limits, or the full
-    circle for a joint without limits. Proof. In each joint's angle M is a trigonometric polynomial of degree two, as
-    poses enter M twice; M does not depend on a first joint that carries all links. So M(q) = sum_m C_m exp(i m . q)
-    with m_k in -2..2, and five samples per joint give all C_m exactly (a discrete Fourier transform). On a box of
-    centre c and half widths h Taylor's theorem says M = A(d) + E, with A(d) = M(c) + sum_k d_k dM/dq_k(c) and |E_ij| <=
-    R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. The least eigenvalue of A is a concave function of d and
-    the greatest a convex one, as A is affine: both take their extremes at corners of the box. By Weyl's inequality the
-    eigenvalues of M differ from those of A by no more than the spectral radius of R. So
+    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5, for the bounds.) Positions range over the joint limits, or over the
+    full circle for a joint without limits. Proof: M is a trigonometric polynomial of degree two in each joint angle,
+    since poses enter M twice, and does not depend on a first joint that carries all links. Thus M(q) = sum_m C_m
+    exp(i m . q) with m_k in -2..2, and a discrete Fourier transform of five samples per joint gives all C_m exactly. On
+    a box with centre c and half widths h, Taylor's theorem gives M = A(d) + E, with A(d) = M(c) + sum_k d_k dM/dq_k(c)
+    and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A is affine in d, its smallest
+    eigenvalue is concave and its largest is convex; both attain their extremes at corners of the box. By Weyl's
+    inequality, the eigenvalues of M differ from those of A by no more than the spectral radius of R. Therefore
 
         min over corners of lambda_min(A) - rho(R)  and  max over corners of lambda_max(A) + rho(R)
 
-    bound them on the box, and the extremes of these over boxes that cover the range bound them there. The boxes with
-    the worst bounds are halved until the bounds are within the tolerance of actual eigenvalues of M, or the number of
-    boxes is reached; the bounds are valid in either case. Rounding is covered by widening them by 10^4 units in the
-    last place of the largest moment.
+    bound the eigenvalues on the box, and the extremes of these bounds over boxes that cover the range are valid there.
+    The boxes with the worst bounds are halved until the bounds are within the tolerance of actual eigenvalues of M, or
+    the maximum number of boxes is reached; the bounds are valid in either case. To cover rounding, they are widened by
+    10^4 units in the last place of the largest moment.
 
-    With two or three joints beyond the first, the tolerance is reached in seconds; with six the bounds may stay loose.
-    `mass_matrix_bounds` estimates bounds for all robots, by search.
+    With two or three joints beyond the first, the tolerance is reached in seconds; with six, the bounds may remain
+    loose. `mass_matrix_bounds` estimates bounds for all robots by search.
 
     Args:
-        boxes: maximum number for each of the two bounds.
-        tolerance: of a bound, relative to the eigenvalue found; the lower bound may be negative if it is not reached.
+        boxes: maximum number of boxes for each of the two bounds.
+        tolerance: maximum distance between a bound and the eigenvalue found, relative to the latter; if it is not
+            reached, the lower bound may be negative.
 
     Raises:
-        ModelError: joints that are not revolute, a coupling or a transmission, or more than seven joints beyond the
-            first.
+        ModelError: the robot has joints that are not revolute, a coupling, a transmission, or more than seven joints
+            beyond the first.
     """
     screws, parents = np.asarray(chain.screw, float), np.array(chain.topology.parents)
     revolute = (np.abs(np.sum(screws[:, :3] * screws[:, 3:], axis=1)) < 1e-12) & (np.abs(screws[:, :3]).sum(1) > 0)
     if not is_ordinary(chain) or chain.transmission is not None or not revolute.all():
-        raise ModelError("certified bounds are for revolute joints, without couplings and transmissions")
+        raise ModelError("certified bounds require revolute joints, without couplings and transmissions")
     moving = np.flatnonzero(parents >= 0)
     if len(moving) > MOST:
-        raise ModelError(f"M depends on {len(moving)} joints; certified bounds are for {MOST} at most")
+        raise ModelError(f"M depends on {len(moving)} joints; certified bounds support up to {MOST}")
     limits = np.array(chain.limits.position, float)[moving]
     limits[~np.isfinite(limits).all(1)] = -np.pi, np.pi
     series = _Series(chain, moving)
@@ -107,7 +108,7 @@ class _Series:
 
 
 def _bounds(series: _Series, boxes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
-    """Upper bounds of sign * eigenvalues over every box (b, d, 2), and the largest value at its centre."""
+    """Upper bound of sign * eigenvalues on each box (b, d, 2), and the largest value at its centre."""
     centres, half = boxes.mean(2), (boxes[:, :, 1] - boxes[:, :, 0]) / 2
     value, slopes = series.affine(centres)
     rest = np.linalg.eigvalsh(np.einsum("bk,bl,klij->bij", half, half, series.second) / 2)[:, -1]

@@ -1,4 +1,4 @@
-"""Building blocks of passivity-based control: M a_r + C v_r + g with the Christoffel C, and the work done on a robot."""
+"""Building blocks of passivity-based control: M a_r + C v_r + g with the Christoffel-consistent C; work done on a robot."""
 
 import jax
 import jax.numpy as jnp
@@ -30,15 +30,16 @@ def passivity_inverse_dynamics(
     v_ref: Float[Array, " nv"],
     a_ref: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
-    """tau = M(q) a_ref + C(q, v) v_ref + g(q) with the C of `coriolis_matrix`, O(n) (Slotine & Li 1987).
+    """Torques tau = M(q) a_ref + C(q, v) v_ref + g(q) with C = `coriolis_matrix`, O(n) (Slotine & Li 1987).
 
-    Newton-Euler with every product of two velocities made symmetric in v and v_ref: as C v is quadratic in v, its symmetric
-    bilinear form is C(q, v) v_ref, with dM/dt - 2 C skew-symmetric. Equals inverse_dynamics(chain, q, v, a_ref) at v_ref = v.
+    Newton-Euler recursion in which every product of two velocities is made symmetric in v and v_ref: since C v is quadratic
+    in v, its symmetric bilinear form is C(q, v) v_ref, with dM/dt - 2 C skew-symmetric. Equals inverse_dynamics(chain, q,
+    v, a_ref) at v_ref = v.
 
     Args:
-        v: velocity.
-        v_ref: reference velocity, commonly v_d - lambda (q - q_d).
-        a_ref: its rate; for quaternion joints that of the body components.
+        v: velocity [rad/s or m/s].
+        v_ref: reference velocity, commonly v_d - lambda (q - q_d) [rad/s or m/s].
+        a_ref: rate of v_ref, for quaternion joints in body components [rad/s^2 or m/s^2].
 
     Returns:
         Joint torques [N m] (forces [N] for prismatic joints).
@@ -67,7 +68,7 @@ def _link_torques(
     accelerations: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
 ) -> Float[Array, "n *#lanes"]:
-    """The rigid links' part, of a chain of ordinary joints."""
+    """The contribution of the rigid links, for a chain with ordinary joints."""
 
     def motions(parent, link: Link, inputs):
         motion = accelerate_by_reference(parent, link, *inputs)
@@ -117,13 +118,13 @@ def mean(a, b):
 def passivity_integral(
     chain: Chain, q: Float[Array, "times nq"], tau: Float[Array, "steps nv"]
 ) -> Float[Array, " times"]:
-    """Work int_0^t v^T tau dt done on a robot up to each row of q, 0 at the first [J].
+    """Work int_0^t v^T tau dt done on a robot up to each row of q, starting with 0 [J].
 
-    sum_k tau_k . (q_{k+1} - q_k) with the torque of step k held, as `rollout` holds it: exact for ordinary joints, and to
-    second order in the step for quaternion joints. Without friction it is E(t) - E(0), with E = `total_energy`; with
-    friction, which only dissipates energy, it is larger. It is therefore never below -beta with beta = E(0) - min E:
-    the robot is passive (Spong, Hutchinson & Vidyasagar, sec. 6.5). For torques sampled at the rows, pass the means of
-    neighbours.
+    Computed as sum_k tau_k . (q_{k+1} - q_k) with the torque constant during step k, as in `rollout`; exact for ordinary
+    joints, and accurate to second order in the step for quaternion joints. Without friction it equals E(t) - E(0), with
+    E = `total_energy`; with friction, which only dissipates energy, it is larger. It is therefore never below -beta with
+    beta = E(0) - min E: the robot is passive (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5). For torques sampled at the
+    rows of q, pass the means of neighbouring samples.
     """
     moved = jax.vmap(lambda here, there: difference(chain, here, there))(q[:-1], q[1:])
     work = jnp.cumsum((moved * tau).sum(1))

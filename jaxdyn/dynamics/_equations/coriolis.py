@@ -1,4 +1,4 @@
-"""The Coriolis matrix, consistent with the Christoffel symbols, so that dM/dt - 2 C is skew-symmetric; and its two parts."""
+"""The Coriolis matrix from Christoffel symbols, for which dM/dt - 2 C is skew-symmetric, and velocity products."""
 
 import dataclasses
 from typing import NamedTuple
@@ -20,9 +20,10 @@ from .mass_matrix import crba_entries, link_mass_matrix
 def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
-    Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2, symmetric in j and k (Lynch & Park 2017, sec. 8.1.2).
-    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. Twists of quaternion joints are not rates of coordinates: there the symbols
-    are those of local coordinates x about the current placement, less M dA/dt (`coordinates`), and not symmetric.
+    Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2, symmetric in j and k (Lynch & Park 2017, sec. 8.1.2), and
+    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k; the units are those of torque over squared rate [N m s^2/rad^2 for revolute
+    joints]. Twists of quaternion joints are not rates of coordinates: there, the symbols are those of local coordinates
+    x about the current placement, minus M dA/dt (`coordinates`), and are not symmetric.
     """
     links, x = place(chain, q)
     dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
@@ -39,9 +40,11 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
 class VelocityProducts(NamedTuple):
     """Coefficients of products of rates in the velocity terms, c = coriolis (qd_j qd_k)_{j<k} + centrifugal (qd_j^2).
 
+    Units are those of torque over squared rate [N m s^2/rad^2 for revolute joints].
+
     Attributes:
-        coriolis: B, the coefficients of qd_1 qd_2, qd_1 qd_3, ..., qd_2 qd_3, ...: `rate_pairs` lists them.
-        centrifugal: those of the squares.
+        coriolis: coefficients of qd_1 qd_2, qd_1 qd_3, ..., qd_2 qd_3, ..., in the order of `rate_pairs`.
+        centrifugal: coefficients of qd_1^2, qd_2^2, ...
     """
 
     coriolis: Float[Array, "nv pairs"]
@@ -49,17 +52,17 @@ class VelocityProducts(NamedTuple):
 
 
 def rate_pairs(nv: int) -> tuple[tuple[int, int], ...]:
-    """(j, k) with j < k, in the order of the columns of `VelocityProducts.coriolis`."""
+    """Pairs (j, k) with j < k, in the order of the columns of `VelocityProducts.coriolis`."""
     return tuple(zip(*(x.tolist() for x in np.triu_indices(nv, 1)), strict=True))
 
 
 @compiled
 def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
-    """The velocity terms c(q, qd) split by products of rates: Coriolis terms qd_j qd_k, centrifugal terms qd_j^2.
+    """The velocity terms c(q, qd), split into Coriolis terms qd_j qd_k and centrifugal terms qd_j^2.
 
     c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2 with the `christoffel_symbols` (Spong,
     Hutchinson & Vidyasagar 2020, sec. 6.3, for the names; Craig 2005, sec. 6.8, for the two matrices), O(n^3). The
-    split depends on the coordinates: `textbook.remotely_driven_elbow` has no Coriolis terms.
+    split depends on the coordinates: `textbook.remotely_driven_elbow` has no Coriolis terms. Units: [N m s^2/rad^2].
     """
     symbols = christoffel_symbols(chain, q)
     j, k = np.triu_indices(chain.nv, 1)
@@ -68,12 +71,12 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
 
 @compiled
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, computed as C = (d c / d qd) / 2 with c = `coriolis_force`, O(n depth).
+    """Coriolis matrix C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, the `christoffel_symbols`, O(n depth) [N m s/rad].
 
-    Exact, because c is quadratic in qd and Gamma_ijk is symmetric in j and k. dM/dt - 2 C is skew-symmetric, and C qd =
-    c. Equals the contraction of `christoffel_symbols` with qd; the derivative is taken in closed form, as in
-    `inverse_dynamics_derivatives` [N m s/rad].
-    For quaternion joints M dA/dt is subtracted, as there, which preserves both properties.
+    Computed as C = (d c / d qd) / 2 with c = `coriolis_force`, which is exact because c is quadratic in qd and Gamma_ijk
+    is symmetric in j and k; the derivative is analytic, as in `inverse_dynamics_derivatives`. dM/dt - 2 C is
+    skew-symmetric, and C qd = c. For quaternion joints M dA/dt is subtracted, as in `christoffel_symbols`, which
+    preserves both properties.
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)

@@ -1,4 +1,4 @@
-"""The decomposition of M and C into the parts of rotation and translation of every link's body."""
+"""Decomposition of M and C into the contributions of the links' rotation and translation."""
 
 from typing import NamedTuple
 
@@ -18,14 +18,16 @@ from .._kinematics.forward_kinematics import forward_kinematics
 
 
 class Decomposition(NamedTuple):
-    """M = D_w + D_v and C = C_w + C_v of the rigid links, with g = G, by rotation and translation of the bodies.
+    """Contributions of the links' rotation and translation: M = D_w + D_v, C = C_w + C_v, and g = G.
+
+    Units are given for revolute joints.
 
     Attributes:
-        rotational_mass_matrix: D_w = sum_i Jw_i^T I_i Jw_i.
-        translational_mass_matrix: D_v = sum_i m_i Jv_i^T Jv_i.
-        rotational_coriolis_matrix: C_w = sum_i Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i).
-        translational_coriolis_matrix: C_v = sum_i m_i Jv_i^T dJv_i/dt.
-        gravity_force: G = -sum_i m_i Jv_i^T gravity.
+        rotational_mass_matrix: D_w = sum_i Jw_i^T I_i Jw_i [kg m^2].
+        translational_mass_matrix: D_v = sum_i m_i Jv_i^T Jv_i [kg m^2].
+        rotational_coriolis_matrix: C_w = sum_i Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i) [N m s/rad].
+        translational_coriolis_matrix: C_v = sum_i m_i Jv_i^T dJv_i/dt [N m s/rad].
+        gravity_force: G = -sum_i m_i Jv_i^T gravity [N m].
     """
 
     rotational_mass_matrix: Float[Array, "nv nv"]
@@ -37,13 +39,13 @@ class Decomposition(NamedTuple):
 
 @compiled
 def decomposition(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Decomposition:
-    """D_w, D_v, C_w, C_v and G of the decomposition and cross-product method (Shih et al. 2012, sec. 2.2 and 3), world axes.
+    """Decomposition into D_w, D_v, C_w, C_v and G by the cross-product method (Shih et al. 2012, sec. 2.2 and 3).
 
-    w_i = Jw_i qd and dp_i/dt = Jv_i qd are the angular velocity of link i and the velocity of its centre of mass, I_i
-    its inertia about that in world axes. D_w + D_v is the mass matrix without armature and rotors. C = C_w + C_v has C
-    qd = `coriolis_force` and dM/dt - 2 C skew-symmetric, as do the rotational and the translational part separately; if
-    three joints turn a link about independent axes, it differs from the Christoffel-consistent `coriolis_matrix`.
-    O(n^3), with one forward-mode derivative of the Jacobians.
+    In world axes, w_i = Jw_i qd is the angular velocity of link i, dp_i/dt = Jv_i qd is the velocity of its centre of
+    mass, and I_i is its inertia about the centre of mass. D_w + D_v is the mass matrix without armature and rotors.
+    C = C_w + C_v satisfies C qd = `coriolis_force`, and dM/dt - 2 C is skew-symmetric, also for the rotational and the
+    translational parts separately. If three joints rotate a link about independent axes, C differs from the
+    Christoffel-consistent `coriolis_matrix`. O(n^3), with one forward-mode derivative of the Jacobians.
     """
     mass, com, inertia = jax.vmap(inertial_parameters_to_com)(chain.inertia)
     carries = jnp.asarray(ancestor_mask(chain.topology.parents).T)[:, None, :]  # [link, 1, joint]

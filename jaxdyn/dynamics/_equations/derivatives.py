@@ -27,13 +27,13 @@ from .regressor import regressor
 
 
 class InverseDynamicsDerivatives(NamedTuple):
-    """Jacobians of the torques tau = ID(q, qd, qdd).
+    """Jacobians of the torques tau = ID(q, qd, qdd), in SI units; units in brackets are for revolute joints.
 
     Attributes:
-        q: d tau / d q along small motions dq of `integrate(chain, q, dq)`.
-        qd: d tau / d qd.
-        qdd: d tau / d qdd, the mass matrix.
-        parameters: d tau / d pi, the `regressor`, where requested; columns as there.
+        q: d tau / d q, with respect to small motions dq of `integrate(chain, q, dq)` [N m/rad].
+        qd: d tau / d qd [N m s/rad].
+        qdd: d tau / d qdd, the mass matrix [kg m^2].
+        parameters: d tau / d pi, the `regressor`, if requested; otherwise None.
     """
 
     q: Float[Array, "nv nv"]
@@ -43,13 +43,13 @@ class InverseDynamicsDerivatives(NamedTuple):
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
-    """Jacobians of the accelerations qdd = FD(q, qd, tau).
+    """Jacobians of the accelerations qdd = FD(q, qd, tau), in SI units; units in brackets are for revolute joints.
 
     Attributes:
-        q: d qdd / d q along small motions dq of `integrate(chain, q, dq)`.
-        qd: d qdd / d qd.
-        tau: d qdd / d tau, the inverse of the mass matrix.
-        parameters: d qdd / d pi = -M^-1 Y, where requested; columns as in `regressor`.
+        q: d qdd / d q, with respect to small motions dq of `integrate(chain, q, dq)` [1/s^2].
+        qd: d qdd / d qd [1/s].
+        tau: d qdd / d tau, the inverse of the mass matrix [1/(kg m^2)].
+        parameters: d qdd / d pi = -M^-1 Y, with columns as in `regressor`, if requested; otherwise None.
     """
 
     q: Float[Array, "nv nv"]
@@ -68,10 +68,11 @@ def inverse_dynamics_derivatives(
     wrench_by_tip: Float[Array, "6"] | None = None,
     parameters: bool = False,
 ) -> InverseDynamicsDerivatives:
-    """Jacobians of `inverse_dynamics` at (q, qd, qdd), the wrenches held in their links' frames; O(n^2).
+    """Jacobians of `inverse_dynamics` at (q, qd, qdd), with wrenches constant in their link frames; O(n^2).
 
-    Analytic, by two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022); equal to automatic differentiation
-    to rounding. `jax.jacfwd`, `jax.grad` and higher orders of `inverse_dynamics` use the same forms.
+    Analytic, by two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022); agrees with automatic
+    differentiation to rounding. `jax.jacfwd`, `jax.grad` and higher derivatives of `inverse_dynamics` use the same
+    formulas.
 
     Args:
         q: as for `inverse_dynamics`.
@@ -79,7 +80,7 @@ def inverse_dynamics_derivatives(
         qdd: as for `inverse_dynamics`.
         external_wrenches: as for `inverse_dynamics`.
         wrench_by_tip: as for `inverse_dynamics`.
-        parameters: also compute the regressor, which takes longer than everything else.
+        parameters: also compute the regressor, which takes longer than the other Jacobians together.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     position, velocity, acceleration = _of_torques(chain, q, qd, qdd, wrenches)
@@ -97,9 +98,10 @@ def forward_dynamics_derivatives(
     wrench_by_tip: Float[Array, "6"] | None = None,
     parameters: bool = False,
 ) -> ForwardDynamicsDerivatives:
-    """Jacobians of `forward_dynamics` at (q, qd, tau): d qdd/d x = -M^-1 d ID/d x at the qdd found, d qdd/d tau = M^-1.
+    """Jacobians of `forward_dynamics` at (q, qd, tau): d qdd/d x = -M^-1 d ID/d x and d qdd/d tau = M^-1.
 
-    Nothing is differentiated through the recursion or a solve (Carpentier & Mansard 2018); O(n^3) with small constants.
+    ID is differentiated at the resulting qdd; neither the recursion nor a linear solve is differentiated (Carpentier &
+    Mansard 2018). O(n^3) with small constants.
 
     Args:
         q: as for `forward_dynamics`.
@@ -107,17 +109,17 @@ def forward_dynamics_derivatives(
         tau: as for `forward_dynamics`.
         external_wrenches: as for `forward_dynamics`.
         wrench_by_tip: as for `forward_dynamics`.
-        parameters: also d qdd/d pi.
+        parameters: also compute d qdd/d pi.
 
     Returns:
-        The Jacobians; meaningless (huge, infinite or NaN) where M(q) is singular.
+        The Jacobians; meaningless (huge, infinite or NaN) if M(q) is singular.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     if is_ordinary(chain) and chain.transmission is None and chain.nv <= SMALL:
         qdd, position, velocity, inverse = _link_forward(chain, q, qd, tau, base_gravity(chain), wrenches)
     else:
         qdd = forward_dynamics(chain, q, qd, tau, wrenches)
-        # the products would otherwise put the entries into the matrices anew for every row
+        # otherwise the products would insert the entries into the matrices again for every row
         by_position, by_velocity, mass = jax.lax.optimization_barrier(_of_torques(chain, q, qd, qdd, wrenches))
         inverse = inverse_of_mass_matrix(mass)
         position, velocity = -inverse @ by_position, -inverse @ by_velocity
@@ -143,7 +145,7 @@ def _link_forward(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Accelerations of a chain of one-degree-of-freedom joints, their Jacobians to q and qd, and M^-1."""
+    """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
     qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
     entries = derivative_entries(chain, q, qd, qdd, gravity, wrenches, chain.armature)
     position, velocity, mass = spread_derivatives(chain, entries)

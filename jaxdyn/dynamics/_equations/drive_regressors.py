@@ -1,4 +1,4 @@
-"""Regressors of drives at the joints, motors behind gears, and springs."""
+"""Regressors of joint drives, motors of transmissions, and springs."""
 
 from typing import Literal
 
@@ -32,15 +32,15 @@ def drive_regressor(
     qdd: Float[Array, " nv"],
     terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
 ) -> Float[Array, "nv m"]:
-    """Columns of the joints' drives, m = n len(terms), joint by joint: column len(terms) j + k is term k of joint j.
+    """Regressor of the joints' drives with m = n len(terms) columns: column len(terms) j + k is term k of joint j.
 
     The columns are qdd_j (armature), qd_j (viscous), tanh(qd_j / v_c) with the chain's `friction.coulomb_velocity`
-    (coulomb), and 1 (offset). Multiplied by the parameters (armature, fv, fc, offset) of every joint, they give
-    armature * qdd + friction_force(chain, qd). For motors of a transmission see `motor_regressor`. There are no columns for
-    the Stribeck term, which is nonlinear in its width.
+    (coulomb), and 1 (offset). Multiplied by the parameters (armature, fv, fc, offset) of every joint, they give the
+    torques armature * qdd + friction_force(chain, qd) [N m or N]. For motors of a transmission see `motor_regressor`.
+    There are no columns for the Stribeck term, which is nonlinear in its width.
 
     Raises:
-        ModelError: unknown term.
+        ModelError: a term is unknown.
     """
     qd, qdd = joint_rates(chain, qd), joint_rates(chain, qdd)
     columns = {
@@ -51,7 +51,7 @@ def drive_regressor(
     }
     unknown = [t for t in terms if t not in columns]
     if unknown:
-        raise ModelError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(columns)}")
+        raise ModelError(f"drive term {unknown[0]!r} is unknown; choose among {', '.join(columns)}")
     if not terms:
         return jnp.zeros((chain.nv, 0), qd.dtype)
     values = jnp.stack([columns[t] for t in terms], axis=1)  # (n, len(terms))
@@ -66,22 +66,22 @@ def motor_regressor(
     qdd: Float[Array, " nv"],
     terms: tuple[MotorTerm, ...] = ("inertia", "viscous", "coulomb"),
 ) -> Float[Array, "nv m"]:
-    """Columns of the motors of a transmission, motor by motor: column len(terms) k + i is term i of motor k.
+    """Regressor of the motors of a transmission: column len(terms) k + i is term i of motor k.
 
-    A motor that turns at w = R S qd, with R the transmission's matrix and S the coupling's, gives (R S)_k^T x_k: x is dw/dt for
-    the rotor's inertia J_k, w for its viscous friction, tanh(w / v_c) for its Coulomb friction. Multiplied by the
-    parameters (J, B, F_c) of every motor, it is the contribution of rotors to inverse_dynamics and of motors to
-    friction_force, so that
+    Motors turn at w = R S qd, where R is the matrix of the transmission and S that of the coupling. The columns of motor
+    k are (R S)_k^T x_k, where x is dw/dt for the rotor inertia J, w for viscous friction B, and tanh(w / v_c) for
+    Coulomb friction F_c. Multiplied by the parameters (J, B, F_c) of every motor, they give the torques [N m or N] that
+    rotors add to inverse_dynamics and motor friction adds to friction_force. For example,
 
         inverse_dynamics = regressor pi + drive_regressor(.., ("armature",)) armature + motor_regressor(.., ("inertia",)) J.
 
     Raises:
-        ModelError: the chain has no transmission, or an unknown term.
+        ModelError: the chain has no transmission, or a term is unknown.
     """
     if chain.transmission is None:
-        raise ModelError("the chain has no transmission, so that no motors are known: see with_transmission")
+        raise ModelError("the chain has no transmission and therefore no motors: add one by with_transmission")
     if unknown := [t for t in terms if t not in MOTOR_LEAVES]:
-        raise ModelError(f"motor term {unknown[0]!r} is unknown; there are {', '.join(MOTOR_LEAVES)}")
+        raise ModelError(f"motor term {unknown[0]!r} is unknown; choose among {', '.join(MOTOR_LEAVES)}")
     ratios = chain.transmission.matrix
     rates, accelerations = ratios @ joint_rates(chain, qd), ratios @ joint_rates(chain, qdd)
     columns = {"inertia": accelerations, "viscous": rates, "coulomb": chain.transmission.friction.sign(rates)}
@@ -94,6 +94,9 @@ def motor_regressor(
 
 @compiled
 def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n"]:
-    """Columns of the joints' stiffnesses: spring_regressor(chain, q) @ chain.springs.stiffness = spring_force(chain, q)."""
+    """Regressor of the joint stiffnesses: spring_regressor(chain, q) @ chain.springs.stiffness = spring_force(chain, q).
+
+    Without coupled joints it is the diagonal matrix of deflections q - q_rest [rad or m].
+    """
     _, x = place(chain, q)
     return generalised_force(chain, jnp.diag(x - chain.springs.rest_position))

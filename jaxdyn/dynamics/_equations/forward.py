@@ -1,4 +1,4 @@
-"""Forward dynamics: accelerations from torques, by the factorised mass matrix and by articulated bodies."""
+"""Forward dynamics: accelerations from torques, by factorising the mass matrix or by articulated bodies."""
 
 import jax
 from jaxtyping import Array, Float
@@ -25,10 +25,10 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations qdd = M(q)^-1 (tau - C(q, qd) qd - g(q) + sum_i J_i^T F_i - J_tip^T F_tip): inverse of `inverse_dynamics`.
 
-    Computed by articulated bodies, O(n), as `aba`; with coupled joints or a transmission by the mass matrix. Its
-    derivatives, of any order and with respect to all arguments, follow from d qdd = M^-1 (d tau - dID), with dID the
-    derivative of inverse dynamics at this qdd: nothing is differentiated through the recursion (Carpentier & Mansard
-    2018). Friction and springs are not part of it: pass tau - resistive_force(chain, q, qd).
+    Computed by articulated bodies, O(n), like `aba`; with coupled joints or a transmission, by solving with the mass
+    matrix. Derivatives of any order and with respect to all arguments follow from d qdd = M^-1 (d tau - dID), with dID
+    the derivative of inverse dynamics at this qdd; the recursion itself is not differentiated (Carpentier & Mansard
+    2018). Friction and springs are not included: pass tau - resistive_force(chain, q, qd).
 
     Args:
         tau: joint torques [N m] (forces [N] for prismatic joints).
@@ -36,7 +36,7 @@ def forward_dynamics(
         wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
 
     Returns:
-        Joint accelerations [rad/s^2 or m/s^2]; meaningless (huge, infinite or NaN) where M(q) is singular.
+        Joint accelerations [rad/s^2 or m/s^2]; meaningless (huge, infinite or NaN) if M(q) is singular.
     """
     return _forward_dynamics(chain, q, qd, tau, link_wrenches(chain, external_wrenches, wrench_by_tip))
 
@@ -81,9 +81,10 @@ def aba(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Accelerations by the articulated-body algorithm, O(n) (Featherstone 2008, sec. 7.3), differentiable step by step.
+    """Accelerations by the articulated-body algorithm, O(n) (Featherstone 2008, sec. 7.3) [rad/s^2 or m/s^2].
 
-    Same arguments and result as `forward_dynamics`, which has cheaper derivatives.
+    Arguments and result are those of `forward_dynamics`, which has cheaper derivatives: here, JAX differentiates the
+    recursion.
 
     Raises:
         ModelError: the chain has a coupling or a transmission, which the recursion does not support.

@@ -13,10 +13,10 @@ from .._lowering import lane_shape
 
 @compiled
 def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Torque that the drives need to overcome friction, `Friction.torque` of every joint [N m].
+    """Torque that the drives need to overcome friction, `Friction.torque` of every joint [N m or N].
 
-    Positive along positive velocity: a drive must give inverse_dynamics(...) + friction_force(...). Motor friction of a
-    transmission is reflected to the joints, R^T f_m(R qd).
+    Positive for positive velocities: a drive must supply inverse_dynamics(...) + friction_force(...). Motor friction of
+    a transmission is reflected to the joints, R^T f_m(R qd).
     """
     rates = joint_rates(chain, qd)
     torques = chain.friction.torque(rates)
@@ -27,7 +27,7 @@ def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]
 
 @compiled
 def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """Torque that the drives need against the joint springs: k (q - q_rest), the derivative of `spring_energy` [N m].
+    """Torque that the drives need against the joint springs: k (q - q_rest), the derivative of `spring_energy` [N m or N].
 
     Positive beyond the rest position: a drive must supply it in addition to inverse_dynamics(...).
     """
@@ -44,9 +44,9 @@ def spring_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 
 @compiled
 def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Forces that a drive must supply to overcome friction and springs: friction_force + spring_force, O(n) [N m].
+    """Torques that drives must supply against friction and springs: friction_force + spring_force, O(n) [N m or N].
 
-    M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive`, which acts on the robot, is its negative.
+    M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive` is the negative, the force on the robot.
     """
     return friction_force(chain, qd) + spring_force(chain, q)
 
@@ -54,7 +54,7 @@ def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
 def resistive_force_by_lane(
     chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
 ) -> Float[Array, "n *#lanes"]:
-    """`resistive_force` of ordinary joints, within functions written for lanes."""
+    """`resistive_force` of ordinary joints, for use in functions written for lanes."""
     parts = chain.friction, chain.springs
     force = lambda parts, q, qd: resistive_force(dataclasses.replace(chain, friction=parts[0], springs=parts[1]), q, qd)
     if not lane_shape():

@@ -31,14 +31,14 @@ def inverse_dynamics(
     """Joint torques that realise qdd: tau = M(q) qdd + C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip.
 
     Recursive Newton-Euler: velocities and accelerations outward, wrenches inward, O(n) (Luh, Walker & Paul 1980; Lynch &
-    Park 2017, sec. 8.3). Gravity enters as an acceleration -g of the base. Friction is not part of it: see `friction_force`.
-    Equals mass_matrix(chain, q) @ qdd + bias_force(chain, q, qd).
+    Park 2017, sec. 8.3). Gravity enters as an acceleration -g of the base. Friction and springs are not included: see
+    `resistive_force`. Equals mass_matrix(chain, q) @ qdd + bias_force(chain, q, qd).
 
     Args:
         chain: the robot.
         q: joint positions [rad or m].
-        qd: joint velocities.
-        qdd: joint accelerations, dv/dt: for quaternion joints the rates of the twist's body components.
+        qd: joint velocities [rad/s or m/s].
+        qdd: joint accelerations; for quaternion joints, the rates of the twist's body components [rad/s^2 or m/s^2].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame, as in Lynch & Park [N m, N].
 
@@ -49,7 +49,7 @@ def inverse_dynamics(
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     torques = link_inverse_dynamics(links, x, rates, accelerations, base_gravity(links), wrenches)
-    # rotors are never on quaternion joints, so their accelerations are those of the coordinates
+    # quaternion joints have no rotors, so the accelerations of rotors are those of the coordinates
     spins = joint_rates(chain, qdd)
     return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
 
@@ -59,7 +59,7 @@ link_inverse_dynamics = by_batch(newton_euler, jvp=tangent_of_torques)
 
 @compiled
 def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """Torques that hold the robot still against gravity: g(q) = dP/dq = inverse_dynamics(chain, q, 0, 0), O(n) [N m]."""
+    """Torques that hold the robot still against gravity: g(q) = dP/dq = inverse_dynamics(chain, q, 0, 0), O(n) [N m or N]."""
     links, x = place(chain, q)
     zero = jnp.zeros_like(x)
     return generalised_force(chain, link_inverse_dynamics(links, x, zero, zero, base_gravity(links), None))
@@ -67,7 +67,7 @@ def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
 
 @compiled
 def coriolis_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Coriolis and centrifugal torques c(q, qd) = C(q, qd) qd, quadratic in qd, O(n) [N m]."""
+    """Coriolis and centrifugal torques c(q, qd) = C(q, qd) qd, quadratic in qd, O(n) [N m or N]."""
     links, x = place(chain, q)
     accelerations = joint_accelerations(chain, qd, jnp.zeros_like(qd))
     torques = link_inverse_dynamics(
@@ -84,8 +84,8 @@ def bias_force(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Torques at zero acceleration: C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip, O(n) [N m].
+    """Torques at zero acceleration: C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip, O(n) [N m or N].
 
-    Arguments as for `inverse_dynamics`; also known as the non-linear effects.
+    Also known as nonlinear effects. Arguments as for `inverse_dynamics`.
     """
     return inverse_dynamics(chain, q, qd, jnp.zeros_like(qd), external_wrenches, wrench_by_tip)

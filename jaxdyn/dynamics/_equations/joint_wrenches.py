@@ -1,4 +1,4 @@
-"""Wrenches transmitted by the joints, between each link and its parent, from the inward recursion."""
+"""Wrenches that joints transmit between each link and its parent, from the inward recursion."""
 
 import jax
 import jax.numpy as jnp
@@ -26,22 +26,22 @@ def joint_wrenches(
 ) -> Float[Array, "n 6"]:
     """Wrenches F_i = (n_i, f_i) that each link's parent exerts on it through its joint, for a given motion, O(n) [N m, N].
 
-        F_i = sum_j Ad_{T_ji}^T F_j + G_i dV_i - ad_{V_i}^T G_i V_i - (external wrench on i),   j the children of i,
+        F_i = sum_j Ad_{T_ji}^T F_j + G_i dV_i - ad_{V_i}^T G_i V_i - (external wrench on i),
 
-    the inward recursion (Lynch & Park 2017, sec. 8.3; f_i and n_i of Spong, Hutchinson & Vidyasagar 2020, sec. 6.6).
-    A_i . F_i is the joint's torque in `inverse_dynamics`, less armature and rotors; bearings and link carry the other
-    five components, which a force sensor or a strain gauge at the joint measures. In coordinates "body": in link i's
-    axes, about its frame's origin; "mixed": in world axes about that origin; "space": in world axes about the world's
-    origin. For the first link of a fixed robot it is the reaction of the foundation. For a spherical or free joint,
-    made of several massless links, it is that of the last link.
+    where j are the children of i, by the inward recursion (Lynch & Park 2017, sec. 8.3; f_i and n_i of Spong, Hutchinson &
+    Vidyasagar 2020, sec. 6.6). A_i . F_i is the joint torque of `inverse_dynamics` without armature and rotors; the
+    bearings carry the other five components. A force sensor or strain gauges at the joint measure F_i. The wrench of
+    the first link of a fixed robot is the reaction of the foundation. For a spherical or free joint, which consists of
+    several massless links, the wrench is that of the last link.
 
     Args:
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
-        reference: the coordinates of the wrenches.
+        reference: coordinates of the wrenches. "body": in the axes of link i, about the origin of its frame; "mixed": in
+            world axes about that origin; "space": in world axes about the world's origin.
 
     Raises:
-        ModelError: unknown reference.
+        ModelError: the reference is unknown.
     """
     links, x = place(chain, q)
     gravity = base_gravity(links)

@@ -1,4 +1,4 @@
-"""The mass matrix M(q): by its definition, as the derivative of inverse dynamics, and by composite rigid bodies."""
+"""The mass matrix M(q), as the derivative of inverse dynamics (its definition) and by composite rigid bodies."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -15,10 +15,10 @@ from .._recursions.pairs import jacobian_by_column, over_pairs, pairs_of, spread
 
 @compiled
 def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
-    """M(q) = d inverse_dynamics / d qdd, by forward-mode differentiation of recursive Newton-Euler, O(n^2).
+    """Mass matrix M(q) = d inverse_dynamics / d qdd, by forward-mode differentiation of Newton-Euler, O(n^2) [kg m^2].
 
-    Symmetric and positive definite; the kinetic energy is qd^T M qd / 2. Armature is on the diagonal. `crba` computes the
-    same matrix by another algorithm (Lynch & Park 2017, sec. 8.5 for its columns as inverse dynamics) [kg m^2].
+    Symmetric and positive definite; the kinetic energy is qd^T M qd / 2. Armature is included on the diagonal (Lynch & Park
+    2017, sec. 8.5, for the columns as inverse dynamics). `crba` computes the same matrix by another algorithm.
     """
     links, x = place(chain, q)
     return generalised_inertia(chain, link_mass_matrix(links, x) + jnp.diag(chain.armature))
@@ -26,18 +26,18 @@ def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 
 @by_batch(size=lambda chain: max(100 + 80 * chain.n, 2 * chain.n**2))
 def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n n *#lanes"]:
-    """The rigid links' mass matrix, of a chain of ordinary joints: without armature."""
+    """Mass matrix of the rigid links, without armature, of a chain with ordinary joints."""
     zero, still = jnp.zeros_like(x, jnp.result_type(x, chain.inertia)), jnp.zeros_like(chain.gravity)
     return jacobian_by_column(lambda qdd: newton_euler(chain, x, zero, qdd, still, None), zero)
 
 
 @compiled
 def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
-    """M(q) by the composite-rigid-body algorithm: M_ij = A_i^T G^c_j A_j, all in the world frame, O(n depth).
+    """Mass matrix M(q) by the composite-rigid-body algorithm, M_ij = A_i^T G^c_j A_j, O(n depth) [kg m^2].
 
-    G^c_j is the inertia of link j and everything beyond it as one body, moved to the world frame where composites just add
-    (Walker & Orin 1982; Featherstone 2008, sec. 6.2). Joints of which neither carries the other have M_ij = 0. Equals
-    `mass_matrix`.
+    G^c_j is the inertia of link j and all links that it carries as one body; everything is expressed in the world frame,
+    where inertias simply add (Walker & Orin 1982; Featherstone 2008, sec. 6.2). M_ij = 0 if neither of two joints
+    carries the other. Equals `mass_matrix`.
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)
@@ -46,7 +46,7 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 
 @by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
 def crba_entries(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "entries *#lanes"]:
-    """The links' mass matrix with the armature, by composite bodies: its entries of `pairs_of` the chain."""
+    """Entries of the mass matrix, including armature, by composite bodies, in the order of `pairs_of`."""
     axes, (angular, linear) = composite_momenta(chain, x)
 
     def entry(screw, of_carried, same):

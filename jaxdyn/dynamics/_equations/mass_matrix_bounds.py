@@ -1,4 +1,4 @@
-"""Bounds of the mass matrix over the robot's range of positions, by search."""
+"""Bounds on the mass matrix over the robot's range of positions, by search."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from ...model._configuration import integrate, random_configuration
 from ...model._layout import layout
 from .mass_matrix import crba
 
-STARTS = 8  # samples that are refined, for each bound
+STARTS = 8  # number of samples that are refined for each bound
 STEPS = 2.0 ** -np.arange(12)  # relative lengths tried along the gradient
 
 
@@ -20,10 +20,10 @@ class MassMatrixBounds(NamedTuple):
     """The result of `mass_matrix_bounds`.
 
     Attributes:
-        lowest: lambda_m.
-        highest: lambda_M.
-        q_lowest: configuration of `lowest`.
-        q_highest: configuration of `highest`.
+        lowest: lambda_m, the smallest eigenvalue found [kg m^2 or kg].
+        highest: lambda_M, the largest eigenvalue found [kg m^2 or kg].
+        q_lowest: configuration with the eigenvalue `lowest` [rad or m].
+        q_highest: configuration with the eigenvalue `highest` [rad or m].
     """
 
     lowest: Float[Array, ""]
@@ -33,22 +33,22 @@ class MassMatrixBounds(NamedTuple):
 
 
 def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
-    """lambda_m and lambda_M with lambda_m 1 <= M(q) <= lambda_M 1 over the range of positions, estimated by search.
+    """Estimate lambda_m and lambda_M with lambda_m 1 <= M(q) <= lambda_M 1 over the range of positions by search.
 
-    The extreme eigenvalues of M at `count` random configurations; the best of these then follow the eigenvalue's
-    gradient u^T dM/dq u with steps of decreasing length (Spong, Hutchinson & Vidyasagar, sec. 6.5 for the bounds). This
-    is an inner estimate, not a proof: the true lambda_m is at most `lowest` and the true lambda_M at least `highest`;
-    more samples tighten it. The range is that of `random_configuration`: the limits, +-pi without limits, +-1 for
-    coupled coordinates. With unlimited prismatic joints M may be unbounded. With both revolute and prismatic joints the
-    eigenvalues mix units.
+    The eigenvalues of M are computed at `count` random configurations; the best configurations are then refined along
+    the gradient u^T dM/dq u of the eigenvalue, with steps of decreasing length (Spong, Hutchinson & Vidyasagar 2020,
+    sec. 6.5, for the bounds). This is an inner estimate, not a proof: the true lambda_m does not exceed `lowest`, and
+    the true lambda_M is not below `highest`; more samples tighten the estimate. The range is that of
+    `random_configuration`: the joint limits, +-pi for joints without limits, +-1 for coupled coordinates. With unlimited
+    prismatic joints M may be unbounded. With both revolute and prismatic joints the eigenvalues mix units.
 
     Args:
-        key: of `jax.random`.
+        key: key of `jax.random`.
         count: number of samples.
-        refinements: number of steps of each climb.
+        refinements: number of steps from each refined sample.
 
     Returns:
-        The bounds [kg m^2 or kg] and their configurations. Derivatives of the bounds with respect to the robot are
+        The bounds [kg m^2 or kg] and their configurations. The derivatives of the bounds with respect to the robot are
         those of the eigenvalues at these configurations; the configurations themselves have no derivatives.
     """
     robot = jax.lax.stop_gradient(chain)
@@ -60,7 +60,7 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
     reached = jax.vmap(lambda q: _ends(jnp.linalg.eigvalsh(crba(robot, q))))(ends)
     found = jnp.stack([jnp.argmin(reached[:, 0]), jnp.argmax(reached[:, 1])])
     vectors = jax.vmap(lambda q: _ends(jnp.linalg.eigh(crba(robot, q))[1].T))(ends[found])
-    # u^T M u: its derivative with respect to the robot is the eigenvalue's
+    # u^T M u has the derivative of the eigenvalue with respect to the robot
     values = jax.vmap(lambda q, u: u @ crba(chain, q) @ u)(ends[found], vectors[jnp.arange(2), jnp.arange(2)])
     return MassMatrixBounds(values[0], values[1], ends[found[0]], ends[found[1]])
 
@@ -71,7 +71,7 @@ def _ends(x: Array) -> Array:
 
 
 def _climb(chain: Chain, q: Array, top: Array, refinements: int) -> Float[Array, " nq"]:
-    """Ascent from q to a higher largest eigenvalue (`top`), or descent to a lower smallest one; never worse."""
+    """Ascent from q to a higher largest eigenvalue (`top`), or descent to a lower smallest one; monotonic."""
     low, high = _range(chain)
     steps = jnp.asarray(STEPS, q.dtype)
     sign = jnp.where(top, jnp.ones_like(q[0]), -jnp.ones_like(q[0]))

@@ -1,4 +1,4 @@
-"""The inverse of the mass matrix, and solving with it: symmetric sweeps for small robots, Cholesky for large ones."""
+"""The inverse of the mass matrix, and linear solves with it: symmetric sweeps for small robots, Cholesky for large ones."""
 
 import jax
 import jax.numpy as jnp
@@ -10,18 +10,18 @@ from ...model._compiled import compiled
 from .._lowering import by_batch, sparse_jvp
 from .mass_matrix import crba
 
-SMALL = 24  # velocities, up to which elimination in a kernel is as fast as LAPACK or faster (docs/design.md)
+SMALL = 24  # up to this number of velocities, elimination in a kernel is at least as fast as LAPACK (docs/design.md)
 
 
 @compiled
 def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
-    """M(q)^-1, by `crba` and elimination, O(n^3) but fast for small n.
+    """Inverse M(q)^-1 of the mass matrix, by `crba` and elimination, O(n^3) but fast for small n [1/(kg m^2)].
 
-    Symmetric; its columns are the accelerations at unit torques. Its derivative is -M^-1 dM M^-1, not differentiated
-    through the elimination [1/(kg m^2)].
+    Symmetric; its columns are the accelerations caused by unit torques. Its derivative is computed as -M^-1 dM M^-1; the
+    elimination is not differentiated.
 
     Returns:
-        The inverse; meaningless (huge, infinite or NaN) where M(q) is singular.
+        The inverse; meaningless (huge, infinite or NaN) if M(q) is singular.
     """
     return _inverse(chain, q)
 
@@ -41,7 +41,7 @@ _inverse.defjvp(_inverse_jvp, symbolic_zeros=True)
 
 
 def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
-    """The inverse of a symmetric positive definite matrix: by elimination, or by L^-T L^-1 with its Cholesky factor L."""
+    """The inverse of a symmetric positive definite matrix, by elimination or as L^-T L^-1 with its Cholesky factor L."""
     if matrix.shape[0] <= SMALL:
         return positive_inverse(matrix)
     root = solve_triangular(jnp.linalg.cholesky(matrix), jnp.eye(matrix.shape[0], dtype=matrix.dtype), lower=True)
@@ -52,7 +52,7 @@ def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv
 def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *#lanes"]:
     """The inverse of a symmetric positive definite matrix, by one symmetric sweep per row (Goodnight 1979), O(n^3).
 
-    Without pivoting, which such matrices do not need. For batches of small matrices.
+    No pivoting, which such matrices do not need. For batches of small matrices.
     """
     n = matrix.shape[0]
 
@@ -70,7 +70,11 @@ def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *
 
 @compiled
 def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """x with M(q) x = b: by `mass_matrix_inverse` up to 24 velocities, by Cholesky factors of `crba` beyond, O(n^3)."""
+    """Solution x of M(q) x = b, O(n^3).
+
+    Uses `mass_matrix_inverse` up to 24 velocities, and a Cholesky factor of `crba` beyond. With torques b [N m or N], x are
+    accelerations [rad/s^2 or m/s^2].
+    """
     if chain.nv <= SMALL:
         return mass_matrix_inverse(chain, q) @ b
     return cho_solve(cho_factor(crba(chain, q), lower=True), b)

@@ -1,4 +1,4 @@
-"""The recursive algorithm as matrix equations: M = A^T L^T G L A, and c and g without derivatives."""
+"""The recursive algorithm in matrix form: M = A^T L^T G L A, and c and g without derivatives of M."""
 
 from typing import NamedTuple
 
@@ -20,24 +20,24 @@ from .._recursions.wrench import link_wrenches
 
 
 class MatrixForm(NamedTuple):
-    """The stacked quantities of Lynch & Park 2017, sec. 8.4, six rows per link, in the link frames.
+    """The stacked quantities of Lynch & Park 2017, sec. 8.4, with six rows per link, in the link frames and SI units.
 
     Attributes:
         screws: A, block-diagonal; columns A_i.
         inertias: G, block-diagonal.
-        transport: Gamma, Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
-        propagation: L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), Ad_{T_ij} where j is i or comes before it.
-        base_twist: V_base, Ad_{T_i0} V_0 in the rows of the links on the base.
-        base_acceleration: dV_base, Ad_{T_i0} (dV_0 + (0, -g)) there.
-        tip_wrench: F_tip, Ad_{T_ti}^T F_t in the rows of the tip's link: the wrench of the tip on the world.
-        twists: V = L (A qd + V_base).
-        accelerations: dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base): gravity's, -g, is in it.
-        wrenches: F = L^T (G dV - ad_V^T G V + F_tip).
-        mass_matrix: M = A^T L^T G L A.
-        velocity_force: c = A^T L^T (G L (-ad_{A qd}) (Gamma V + V_base) - ad_V^T G V).
-        gravity_force: g = A^T L^T G L dV_base.
-        tip_force: J^T F_t = A^T L^T F_tip.
-        torques: tau = A^T F = M qdd + c + g + J^T F_t.
+        transport: Gamma, with Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
+        propagation: L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), with Ad_{T_ij} if j is i or an ancestor of i.
+        base_twist: V_base, with Ad_{T_i0} V_0 in the rows of links on the base [rad/s, m/s].
+        base_acceleration: dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in these rows [rad/s^2, m/s^2].
+        tip_wrench: F_tip, with Ad_{T_ti}^T F_t in the rows of the tip's link: the wrench of the tip on the world [N m, N].
+        twists: V = L (A qd + V_base) [rad/s, m/s].
+        accelerations: dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base), including -g [rad/s^2, m/s^2].
+        wrenches: F = L^T (G dV - ad_V^T G V + F_tip) [N m, N].
+        mass_matrix: M = A^T L^T G L A [kg m^2 or kg].
+        velocity_force: c = A^T L^T (G L (-ad_{A qd}) (Gamma V + V_base) - ad_V^T G V) [N m or N].
+        gravity_force: g = A^T L^T G L dV_base [N m or N].
+        tip_force: J^T F_t = A^T L^T F_tip [N m or N].
+        torques: tau = A^T F = M qdd + c + g + J^T F_t [N m or N].
     """
 
     screws: Float[Array, "6n n"]
@@ -67,18 +67,18 @@ def matrix_form(
     base_acceleration: Float[Array, "6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> MatrixForm:
-    """All terms of the dynamics as products of matrices, with the velocity terms in closed form instead of derivatives of M.
+    """All terms of the dynamics as matrix products; velocity terms are in closed form, without derivatives of M.
 
-    For study and as an independent check: dense, O(n^3) with large constants, whereas `inverse_dynamics` is O(n).
+    For teaching and as an independent check: dense, O(n^3) with large constants, whereas `inverse_dynamics` is O(n).
     Supports serial chains and trees of ordinary joints. Armature, rotors and friction are not included. Three
     corrections to the printed source: the joint screw is in the link frame, A_i = Ad_{M_i^-1} S_i; the base
     acceleration is (0, -g), with the gravity vector g pointing down; and ad_{A qd} has a minus sign, since [V_i, A_i
-    qd_i] = -ad_{A_i qd_i} V_i. With a moving base, c includes the terms of its velocity, and g those of its
+    qd_i] = -ad_{A_i qd_i} V_i. If the base moves, c includes the terms with its velocity, and g those with its
     acceleration.
 
     Args:
-        base_twist: V_0, the base's twist (w, v) in its own frame; None: at rest [rad/s, m/s].
-        base_acceleration: dV_0/dt, its spatial acceleration there, without gravity [rad/s^2, m/s^2].
+        base_twist: V_0, the twist (w, v) of the base in its own frame; None: at rest [rad/s, m/s].
+        base_acceleration: dV_0/dt, the spatial acceleration of the base in its frame, without gravity [rad/s^2, m/s^2].
         wrench_by_tip: F_t, the wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
 
     Raises:

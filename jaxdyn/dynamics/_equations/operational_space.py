@@ -1,4 +1,4 @@
-"""Dynamics in the coordinates of a task, the twist of a frame: F = Lambda(q) dV/dt + eta(q, v)."""
+"""Dynamics in operational space, in terms of the twist V of a frame: F = Lambda(q) dV/dt + eta(q, v)."""
 
 from typing import NamedTuple
 
@@ -19,10 +19,10 @@ class OperationalSpace(NamedTuple):
     """The result of `operational_space`.
 
     Attributes:
-        inertia: Lambda, zero in the directions in which the frame cannot move.
-        bias: eta.
+        inertia: Lambda, zero in directions in which the frame cannot move [kg m^2, kg m, kg].
+        bias: eta [N m, N].
         inverse: J_bar = M^-1 J^T Lambda.
-        rank: number of independent directions in which the frame can move, to the tolerance.
+        rank: number of independent directions in which the frame can move, to within the tolerance.
     """
 
     inertia: Float[Array, "6 6"]
@@ -39,11 +39,11 @@ def operational_space_inertia(
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "6 6"]:
-    """Lambda(q) = (J M^-1 J^T)^-1, the inertia felt at a frame: J^-T M J^-1 where J is square (Lynch & Park 2017, sec. 8.6).
+    """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1; J^-T M J^-1 if J is square (Lynch & Park 2017, sec. 8.6).
 
-    For six joints or more, away from singularities; for fewer see `operational_space`. With damping d it is
-    (J M^-1 J^T + diag(d))^-1: no direction is heavier than 1 / d. Without damping, values and derivatives stay finite
-    at singularities, but only indicate lost directions: they are of order 1 / eps and its square.
+    For robots with at least six joints, away from singularities; for fewer joints see `operational_space`. With damping
+    d it is (J M^-1 J^T + diag(d))^-1, so the inertia does not exceed 1 / d in any direction. Without damping, values and
+    derivatives remain finite at singularities, but only indicate lost directions: they are of order 1 / eps and 1 / eps^2.
 
     Args:
         frame: link or frame; the chain's tip if None.
@@ -51,10 +51,10 @@ def operational_space_inertia(
         damping: one number, or one for each of the six directions [1/(kg m^2), 1/kg].
 
     Returns:
-        6x6, symmetric [kg m^2, kg m, kg].
+        Symmetric matrix, with rotations first [kg m^2, kg m, kg].
 
     Raises:
-        ModelError: unknown frame or reference; fewer than six velocities and no damping.
+        ModelError: the frame or reference is unknown; fewer than six velocities and no damping.
     """
     mobility, _ = _mobility(chain, q, frame, reference, damping)
     return _inverse(mobility)
@@ -69,10 +69,10 @@ def operational_space_bias(
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "6"]:
-    """eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v, so that the wrench F = Lambda dV/dt + eta gives dV/dt [N m, N].
+    """Bias wrench eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v of F = Lambda dV/dt + eta [N m, N].
 
-    F acts on the robot at the frame, as the torques J^T F of the joints do. With J square this is
-    J^-T (C v + g) - Lambda dJ/dt J^-1 V. Arguments, cost and errors as for `operational_space_inertia`.
+    The wrench F on the robot at the frame, or equivalently the joint torques J^T F, produce the acceleration dV/dt. If J
+    is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. Arguments, cost and errors as for `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, _drift(chain, q, v, frame, reference, solved))
@@ -86,10 +86,11 @@ def dynamically_consistent_inverse(
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "nv 6"]:
-    """J_bar = M^-1 J^T Lambda: v = J_bar V has the least kinetic energy of all v with J v = V (Khatib 1987).
+    """Dynamically consistent inverse J_bar = M^-1 J^T Lambda of the Jacobian (Khatib 1987).
 
-    J J_bar = 1 to rounding without damping, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments
-    and errors as for `operational_space_inertia`.
+    v = J_bar V [rad/s or m/s] has the least kinetic energy of all v with J v = V [rad/s, m/s]. Without damping J J_bar
+    = 1 to rounding, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments and errors as for
+    `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, solved.T).T
@@ -106,19 +107,21 @@ def operational_space(
 ) -> OperationalSpace:
     """Lambda, eta and J_bar by the pseudo-inverse of J M^-1 J^T, for any number of joints, and the rank of J.
 
-    Where the frame can move in all six directions these are the three functions above. Otherwise (fewer than six
-    joints, or at a singularity) F = Lambda dV/dt + eta is the minimum-norm wrench for feasible accelerations dV/dt;
-    with fewer than six independent joints, J^T F are the joint torques. The norm is in SI units, with moments and
-    forces weighted equally, and depends on `reference`. Derivatives are those at constant rank (Golub & Pereyra 1973);
-    Lambda is discontinuous at a singularity, where damping is the smooth alternative.
+    If the frame can move in all six directions, the results are those of `operational_space_inertia`,
+    `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise (fewer than six joints, or at a
+    singularity) F = Lambda dV/dt + eta is the minimum-norm wrench for feasible accelerations dV/dt; with fewer than six
+    independent joints, J^T F are the joint torques. The norm is in SI units, with moments and forces weighted equally,
+    and depends on `reference`. Derivatives assume constant rank (Golub & Pereyra 1973); Lambda is discontinuous at a
+    singularity, where damping is the smooth alternative.
 
     Args:
         frame: link or frame; the chain's tip if None.
         reference: coordinates of the twist, as for `jacobian`.
-        tolerance: eigenvalues of J M^-1 J^T below this times the largest are taken as zero; eps^0.75 of the type if None.
+        tolerance: eigenvalues of J M^-1 J^T below this fraction of the largest are treated as zero; if None, eps^0.75 of
+            the floating-point type.
 
     Raises:
-        ModelError: unknown frame or reference.
+        ModelError: the frame or reference is unknown.
     """
     mobility, solved = _mobility_factors(chain, q, frame, reference)
     least = jnp.finfo(mobility.dtype).eps ** 0.75 if tolerance is None else tolerance
@@ -145,12 +148,12 @@ def _mobility(
     """J M^-1 J^T + diag(damping), which has a Cholesky factor, and M^-1 J^T."""
     if chain.nv < 6 and isinstance(damping, int | float) and damping == 0:
         raise ModelError(
-            f"a robot of {chain.nv} joints cannot move a frame in six directions, so its inertia is infinite in some: "
+            f"a robot with {chain.nv} velocities cannot move a frame in six directions, so the inertia is infinite in some: "
             "pass damping=, or use operational_space"
         )
     mobility, solved = _mobility_factors(chain, q, frame, reference)
-    # Rounding makes a singular matrix indefinite by some eps of its diagonal (Higham 2002, theorem 10.7): that much is
-    # added in every direction, in its own units, and almost nothing in directions without motion
+    # Rounding makes a singular matrix indefinite by a few eps of its diagonal (Higham 2002, theorem 10.7): that much is
+    # added to each diagonal entry, in the units of the entry, and almost nothing in directions without motion
     own, eps = jnp.diagonal(mobility), jnp.finfo(mobility.dtype).eps
     added = jnp.asarray(damping, mobility.dtype) + 16 * eps * jnp.maximum(own, eps * own.max())
     return mobility + jnp.diag(jnp.broadcast_to(added, (6,))), solved
@@ -159,7 +162,7 @@ def _mobility(
 def _drift(
     chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
 ) -> Float[Array, "6"]:
-    """J M^-1 (C v + g) - dJ/dt v: minus the frame's acceleration at zero torques."""
+    """J M^-1 (C v + g) - dJ/dt v, the negative of the frame's acceleration at zero torques."""
     return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
 
 
@@ -174,7 +177,7 @@ def _inverse(mobility: Array) -> Array:
 
 @jax.custom_jvp
 def _pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]) -> Float[Array, "k k"]:
-    """The pseudo-inverse of a symmetric, positive semidefinite matrix, ignoring eigenvalues below tolerance times the
+    """The pseudo-inverse of a symmetric positive semidefinite matrix, ignoring eigenvalues below tolerance times the
     largest."""
     values, vectors = jnp.linalg.eigh(a)
     kept = values > tolerance * values[-1]

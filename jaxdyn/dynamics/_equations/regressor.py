@@ -1,4 +1,4 @@
-"""Regressors, in which torques are linear in the parameters: tau = Y(q, qd, qdd) pi."""
+"""The regressor Y of inverse dynamics, tau = Y(q, qd, qdd) pi, with torques linear in the inertial parameters pi."""
 
 from collections.abc import Sequence
 
@@ -24,13 +24,14 @@ from .._recursions.sweep import outward
 def regressor(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
 ) -> Float[Array, "nv p"]:
-    """Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the torques of the links, pi = inertial_parameters(chain).reshape(-1).
+    """Regressor Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the joint torques due to the links [N m or N], O(n^2).
 
-    Column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the link
-    frame's origin). It does not depend on the chain's own inertias. Joint j carries link i if it lies between i and the
-    base: Y_j,i = A_j^T Ad^T W_i with W_i the body's own 6x10 regressor (Atkeson, An & Hollerbach 1986); O(n^2), the
-    size of the result. With coupled coordinates, S^T times the joints' rows. `inverse_dynamics` adds the drives to Y
-    pi: armature (`drive_regressor`) and rotors (`motor_regressor`).
+    pi = inertial_parameters(chain).reshape(-1): column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz,
+    Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the origin of the link frame, in its axes). Y does not depend on the chain's
+    inertial parameters. If joint j carries link i, that is, lies between i and the base, then Y_j,i = A_j^T Ad^T W_i,
+    where W_i is the 6x10 regressor of the single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0. With coupled
+    coordinates, the joints' rows are multiplied by S^T. The torques of `inverse_dynamics` also include armature
+    (`drive_regressor`) and rotors (`motor_regressor`).
     """
 
     links, x = place(chain, q)
@@ -47,24 +48,25 @@ def regressor_entries(
     accelerations: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
 ) -> Float[Array, "entries *#lanes"]:
-    """The links' regressor, of a chain of ordinary joints: ten entries of each of `pairs_of` the chain."""
+    """Entries of the regressor of a chain with ordinary joints, ten for each pair in `pairs_of`."""
     of_links, of_joints = _motion(chain, x, rates, accelerations, gravity)
     entries = lambda of_joint, of_link, same: (_coefficients(of_link, of_joint),)
     return over_pairs(pairs_of(chain.topology.parents), entries, of_joints, of_links)[0]
 
 
 def _places(parents: tuple[int, ...]) -> np.ndarray:
-    """Positions of the regressor's entries: [j, 10 i + k] is that of parameter k of a link i carried by joint j."""
+    """Positions of the regressor's entries: [j, 10 i + k] is the position for parameter k of link i carried by joint j."""
     pairs = pairs_of(parents)
     rows = pairs.above.T[:, :, None]
     return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
 
 
-ROW_BY_ROW = range(4, 9)  # numbers of joints: fewer are as fast in one group, more take too long to compile one by one
+# numbers of joints for which rows are computed one by one: fewer are as fast in one group, more take too long to compile
+ROW_BY_ROW = range(4, 9)
 
 
 def row_groups(n: int) -> tuple[tuple[int, int], ...]:
-    """Joints (first, stop) whose rows `carried_regressor` computes together, against the links from the first on."""
+    """Ranges (first, stop) of joints whose rows `carried_regressor` computes together, for all links from `first` on."""
     if n in ROW_BY_ROW:
         return tuple((j, j + 1) for j in range(n))
     return ((0, n // 2), (n // 2, n)) if n >= 4 else ((0, n),)
@@ -79,11 +81,10 @@ def carried_regressor(
     weights: Float[Array, "n *#lanes"],
     beside: Float[Array, "n m *#lanes"],
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
-    """The regressor's rows where a joint carries the link, with arbitrary values elsewhere, which saves work; in groups
-    of rows (`row_groups`).
+    """The regressor's rows in groups (`row_groups`); entries are arbitrary if a joint does not carry the link.
 
-    Each joint's row is multiplied by its weight, at no cost, since it is linear in the joint's screw; further columns
-    are appended unchanged, without copying the rows.
+    Not computing such entries saves time. Each joint's row is multiplied by its weight at no extra cost, since the row
+    is linear in the joint's screw. The columns `beside` are appended unchanged, without copying the rows.
     """
     of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
     of_joints = jax.tree.map(lambda s: s * weights, screws), at
@@ -121,7 +122,7 @@ def _motion(chain: Chain, x, rates, accelerations, gravity):
 
 
 def _coefficients(of_links, of_joint):
-    """The ten coefficients of links' parameters in a joint's torque, if it carries them."""
+    """The ten coefficients of the links' parameters in the torque of a joint that carries them."""
     r, p, motion = of_links
     (w, v), at = of_joint
     spin, velocity = unrotate(r, w), unrotate(r, add(v, cross(w, sub(p, at))))
@@ -129,16 +130,16 @@ def _coefficients(of_links, of_joint):
 
 
 def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:
-    """A regressor from the ten coefficients [j, i] of link i's parameters in joint j's torque, where j carries i."""
+    """A regressor from the ten coefficients [j, i] of link i's parameters in the torque of joint j, if j carries i."""
     mask = ancestor_mask(chain.topology.parents)
     columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in coefficients]
     return generalised_force(chain, jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n))
 
 
 def link_axes(chain: Chain, r, p):
-    """(n, n) components [j, i]: angular and linear velocity of link i's frame, in its axes, at unit speed of joint j.
+    """Components (n, n) of the angular and linear velocity of link i's frame, in its axes, at unit rate of joint j: [j, i].
 
-    r and p: poses of the links in the base, as components over links.
+    r and p are the poses of the links in the base, as components over links.
     """
     axis, slide = tuple(chain.screw[:, :3].T), tuple(chain.screw[:, 3:].T)
     w = rotate(r, axis)
@@ -151,7 +152,7 @@ def link_axes(chain: Chain, r, p):
 
 
 def power_coefficients(spin, velocity, w, dw, a):
-    """Coefficients of the ten parameters in spin . n + velocity . f, the power of a body's wrench (n, f) at a twist.
+    """Coefficients of the ten parameters in spin . n + velocity . f, the power of a body's wrench (n, f) on a twist.
 
     f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a with h = m c, so the coefficients are velocity . a for m,
     velocity x dw + w x (w x velocity) + a x spin for h, and those of spin . I dw + (spin x w) . I w for I.

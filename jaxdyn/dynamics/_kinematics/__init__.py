@@ -1,1 +1,1 @@
-"""Coordinates, poses, Jacobians, accelerations of frames, the centre of mass."""
+"""Coordinates, poses, Jacobians, accelerations of frames, and the centre of mass."""

@@ -1,6 +1,6 @@
-"""Mass, centre of mass and momentum of the whole robot, and the centroidal momentum matrix, by one sweep out and one in.
+"""Mass, centre of mass and momentum of the robot, and the centroidal momentum matrix, by one outward and one inward sweep.
 
-World axes throughout. The mass is that of the moving links; a fixed base is not included.
+All quantities are in world axes. The mass is that of the moving links; a fixed base is not included.
 """
 
 import jax.numpy as jnp
@@ -18,13 +18,13 @@ from .coordinates import joint_accelerations, joint_rates, joints_of, place
 
 
 def total_mass(chain: Chain) -> Float[Array, ""]:
-    """m = sum_i m_i of all moving links [kg]."""
+    """Mass m = sum_i m_i of all moving links [kg]."""
     return chain.inertia[:, 0].sum()
 
 
 @compiled
 def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
-    """c = sum_i (m_i p_i + R_i h_i) / m of the moving links, seen from the world, O(n) [m]; NaN where m = 0."""
+    """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world frame, O(n) [m]; NaN if m = 0."""
 
     def out(parent, link: Link, _):
         r, p = walk(parent, link)
@@ -37,41 +37,47 @@ def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
 
 @compiled
 def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3 nv"]:
-    """J_c with dc/dt = J_c(q) v, world axes: the linear momentum of every joint's unit rate, over the total mass, O(n)."""
+    """Jacobian of the centre of mass, dc/dt = J_c(q) v in world axes, O(n) [m/rad or 1].
+
+    Column j is the linear momentum caused by unit rate of joint j, divided by the total mass.
+    """
     return _momentum_matrix(chain, q)[3:] / total_mass(chain)
 
 
 @compiled
 def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
-    """(l, p): angular momentum about the world's origin and linear momentum, world axes, O(n) [kg m^2/s, kg m/s].
+    """Momentum (l, p): angular about the world's origin, and linear, in world axes, O(n) [kg m^2/s, kg m/s].
 
-    Its rate is the wrench of gravity and of all external forces, including the support of a fixed base.
+    Its rate is the total wrench of gravity and all external forces, including the reaction at a fixed base.
     """
     return _momentum_matrix(chain, q) @ v
 
 
 @compiled
 def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
-    """A_G(q) with (l_G, p) = A_G v: angular momentum about the centre of mass, and linear momentum, world axes.
+    """Matrix A_G(q) with (l_G, p) = A_G v, angular momentum about the centre of mass and linear momentum, O(n) [SI units].
 
-    Column j is the momentum G^c_j A_j of all links that joint j carries, moved to the centre of mass, O(n) (Orin, Goswami & Lee
-    2013). The linear rows are m J_c. Pinocchio has the linear part first.
+    In world axes. Column j is the momentum G^c_j A_j of all links that joint j carries at unit rate, moved to the centre of
+    mass (Orin, Goswami & Lee 2013). The linear rows are m J_c. Pinocchio puts the linear part first.
     """
     return _about(centre_of_mass(chain, q), _momentum_matrix(chain, q))
 
 
 @compiled
 def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
-    """(l_G, p) = A_G(q) v about the centre of mass, world axes, O(n) [kg m^2/s, kg m/s].
+    """Momentum (l_G, p) = A_G(q) v, with l_G about the centre of mass, in world axes, O(n) [kg m^2/s, kg m/s].
 
-    Without contact its rate is (0, m gravity): l_G is then constant for any joint motion.
+    Without contact its rate is (0, m gravity), so l_G is constant for any joint motion.
     """
     return centroidal_momentum_matrix(chain, q) @ v
 
 
 @compiled
 def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
-    """dA_G/dt v, so that d(l_G, p)/dt = A_G a + dA_G/dt v: Newton's and Euler's wrenches at a = 0, summed, O(n) [N m, N]."""
+    """Bias dA_G/dt v of the momentum's rate d(l_G, p)/dt = A_G a + dA_G/dt v, in world axes, O(n) [N m, N].
+
+    Computed as the sum of the links' Newton-Euler wrenches at a = 0.
+    """
 
     def out(parent, link: Link, x):
         world, motion = parent
@@ -89,13 +95,13 @@ def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
 
 
 def _momentum_matrix(chain: Chain, q: Array) -> Float[Array, "6 nv"]:
-    """(l, p) about the world's origin by unit rates."""
+    """Columns (l, p) about the world's origin, for unit rate of each coordinate."""
     links, x = place(chain, q)
     _, (angular, linear) = composite_momenta(links, x)
     return joints_of(chain, jnp.stack([*angular, *linear]))
 
 
 def _about(point: Float[Array, "3"], columns: Float[Array, "6 m"]) -> Float[Array, "6 m"]:
-    """Momenta or wrenches about another point than the origin: l - c x p."""
+    """Momenta or wrenches about a point c instead of the origin: l - c x p."""
     moved = columns[:3] - jnp.cross(point[:, None], columns[3:], axis=0)
     return jnp.concatenate([moved, columns[3:]])

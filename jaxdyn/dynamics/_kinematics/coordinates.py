@@ -1,9 +1,9 @@
 """Conversion between a robot's generalised coordinates and the ordinary joints of its links, used by all recursions.
 
-Joint rates are S v with the coupling matrix S. The links of a quaternion joint have local coordinates x about the
-current placement (`configuration.place`), with x = 0 and rates v. For x != 0 the rates are A(x)^-1 v, so accelerations
-differ: dv/dt = d2x/dt2 + g(v), with g(v) = sum_{j<k} [S_j, S_k] v_j v_k, determined by the order of the joint's screws:
-g = (wy wz, -wx wz, wx wy) for the angular and w x v for the linear part.
+Joint rates are S v with the coupling matrix S. A quaternion joint consists of links with local coordinates x about the
+current placement (`configuration.place`), where x = 0 and dx/dt = v. For x != 0, dx/dt = A(x)^-1 v. Accelerations
+therefore differ: dv/dt = d2x/dt2 + g(v), with g(v) = sum_{j<k} [S_j, S_k] v_j v_k, which depends on the order of the
+joint's screws: the angular part of g is (wy wz, -wx wz, wx wy), and the linear part is w x v.
 """
 
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " 
 
 @any_axis_types
 def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """g(v): difference between the accelerations of quaternion joints and those of their links' joints."""
+    """g(v), the difference between the accelerations of quaternion joints and those of their links' joints."""
     out = jnp.zeros_like(v)
     for joint in layout(chain).quaternions:
         out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))
@@ -38,7 +38,7 @@ def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
 
 @any_axis_types
 def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """dA/dt at x = 0, linear in v, with dA/dt v = g(v)."""
+    """The matrix dA/dt at x = 0, linear in v, with dA/dt v = g(v)."""
     out = jnp.zeros((chain.nv, chain.nv), v.dtype)
     zero = jnp.zeros_like(v[0])
     for joint in layout(chain).quaternions:
@@ -52,22 +52,22 @@ def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
 
 
 def generalised_force(chain: Chain, torques: Float[Array, "n *columns"]) -> Float[Array, "nv *columns"]:
-    """Forces on the coordinates from torques on the joints: S^T tau."""
+    """Generalised forces from joint torques: S^T tau."""
     return torques if chain.coupling is None else chain.coupling.matrix.T @ torques
 
 
 def generalised_inertia(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
-    """A mass matrix in the coordinates, from the links' and with the rotors': S^T (M + R^T J R) S."""
+    """The mass matrix in generalised coordinates, S^T (M + R^T J R) S, from that of the links, with rotors added."""
     return by_coordinates(chain, matrix + rotor_inertia(chain))
 
 
 def by_coordinates(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
-    """S^T X S of a matrix between joints."""
+    """S^T X S for a matrix X with one row and one column per joint."""
     return matrix if chain.coupling is None else chain.coupling.matrix.T @ matrix @ chain.coupling.matrix
 
 
 def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:
-    """R^T J R of the rotors geared to the joints, with R the transmission's matrix; 0 without."""
+    """R^T J R of the rotors, where R is the transmission's matrix; 0 if the chain has no transmission."""
     if chain.transmission is None:
         return jnp.zeros((), chain.dtype)
     ratios = chain.transmission.matrix
@@ -75,7 +75,7 @@ def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:
 
 
 def rotor_torques(chain: Chain, accelerations: Float[Array, " n"]) -> Float[Array, " n"] | Float[Array, ""]:
-    """R^T J R qdd; 0 without rotors."""
+    """R^T J R qdd; 0 if the chain has no rotors."""
     if chain.transmission is None:
         return jnp.zeros((), chain.dtype)
     ratios = chain.transmission.matrix
@@ -88,5 +88,5 @@ def base_gravity(chain: Chain) -> Float[Array, "3"]:
 
 
 def joints_of(chain: Chain, matrix: Array) -> Array:
-    """Columns by coordinates from columns by joints: J S."""
+    """J S, with one column per coordinate, from J with one column per joint."""
     return matrix if chain.coupling is None else matrix @ chain.coupling.matrix

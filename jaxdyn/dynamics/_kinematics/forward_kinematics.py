@@ -14,10 +14,10 @@ from .coordinates import place
 
 @compiled
 def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 4 4"]:
-    """Poses T_0i of every link's frame, seen from the world: T_0i = T_0p M_i exp([A_i] q_i), p the parent of i, O(n).
+    """Poses T_0i of all link frames in the world, T_0i = T_0p M_i exp([A_i] q_i) with p the parent of i, O(n) [m].
 
-    The world's frame is the base's unless the chain has a `base_pose` or a free joint (Lynch & Park
-    2017, sec. 4.1). For a named frame, and for the tip, see `frame_pose`.
+    (Lynch & Park 2017, sec. 4.1.) The world frame coincides with the base frame unless the chain has a `base_pose` or a
+    free joint. For a named frame, or for the tip, see `frame_pose`.
     """
 
     return link_poses(*place(chain, q))
@@ -25,7 +25,7 @@ def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 
 
 @by_batch(size=lambda chain: 100 + 40 * chain.n)
 def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 4 *#lanes"]:
-    """Poses of the links in the world, of a chain of ordinary joints."""
+    """Poses of the links of a chain with ordinary joints, in the world."""
 
     def out(parent, link: Link, _):
         here = walk(parent, link)
@@ -39,7 +39,7 @@ def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 
 
 @compiled
 def frame_pose(chain: Chain, q: Float[Array, " nq"], frame: str | None = None) -> Float[Array, "4 4"]:
-    """Pose T_0f of a link or named frame seen from the world; the chain's tip where `frame` is None.
+    """Pose T_0f of a link or named frame in the world, of the chain's tip if `frame` is None [m].
 
     Raises:
         ModelError: the chain has no link or frame of that name.
@@ -48,7 +48,7 @@ def frame_pose(chain: Chain, q: Float[Array, " nq"], frame: str | None = None) -
 
 
 def pose_among(chain: Chain, poses: Float[Array, "n 4 4"], frame: str | None) -> Float[Array, "4 4"]:
-    """Pose of a link or named frame in the world, from those of all links."""
+    """Pose of a link or named frame in the world, from the poses of all links."""
     link, k = frame_index(chain, frame)
     base = jnp.eye(4, dtype=poses.dtype) if chain.base_pose is None else chain.base_pose.astype(poses.dtype)
     t = poses[link] if link >= 0 else base

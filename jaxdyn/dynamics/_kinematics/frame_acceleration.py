@@ -19,15 +19,15 @@ def frame_acceleration(
     a: Float[Array, " nv"],
     frame: str | None = None,
 ) -> Float[Array, "6"]:
-    """dV/dt = J a + dJ/dt v of a frame's twist in world axes, v that of its origin ("mixed"), O(n), without Jacobians.
+    """Acceleration dV/dt = J a + dJ/dt v of a frame in mixed coordinates, O(n), without Jacobians [rad/s^2, m/s^2].
 
-    The linear part is the origin's acceleration, without gravity [rad/s^2, m/s^2].
+    In world axes, angular part first. The linear part is the acceleration of the frame's origin, without gravity.
 
     Args:
         frame: link or frame; the chain's tip if None.
 
     Raises:
-        ModelError: unknown frame.
+        ModelError: the frame is unknown.
     """
     link, k = frame_index(chain, frame)
     links, x = place(chain, q)

@@ -22,18 +22,20 @@ Reference = Literal["body", "space", "mixed"]
 def jacobian(
     chain: Chain, q: Float[Array, " nq"], frame: str | None = None, reference: Reference = "body"
 ) -> Float[Array, "6 nv"]:
-    """Jacobian J(q) of a link or named frame: its twist is V = (w, v) = J(q) qd; O(n) (Lynch & Park 2017, sec. 5.1).
+    """Jacobian J(q) of a link or named frame with twist V = (w, v) = J(q) qd [rad/s, m/s], O(n).
+
+    (Lynch & Park 2017, sec. 5.1.)
 
     Args:
         frame: link or frame; the chain's tip if None.
-        reference: the coordinates of the twist. "body": in the frame's own axes, v of its origin. "space": in world
-            axes, v of the body-fixed point passing the world's origin. "mixed": in world axes, v of the frame's origin.
+        reference: the coordinates of the twist. "body": in the axes of the frame, v of its origin. "space": in world
+            axes, v of the body-fixed point at the world's origin. "mixed": in world axes, v of the frame's origin.
 
     Raises:
-        ModelError: unknown frame or reference.
+        ModelError: the frame or reference is unknown.
     """
     if reference not in ("body", "space", "mixed"):
-        raise ModelError(f"a Jacobian's reference is 'body', 'space' or 'mixed', not {reference!r}")
+        raise ModelError(f"the reference of a Jacobian must be 'body', 'space' or 'mixed', not {reference!r}")
     poses = forward_kinematics(chain, q)
     link, _ = frame_index(chain, frame)
     moves = ancestor_mask(chain.topology.parents)[:, link] if link >= 0 else jnp.zeros(chain.n, bool)
@@ -55,9 +57,9 @@ def jacobian_derivative(
     frame: str | None = None,
     reference: Reference = "body",
 ) -> Float[Array, "6 nv"]:
-    """dJ/dt along qd, so that dV/dt = J(q) qdd + dJ/dt qd: one forward-mode derivative of `jacobian`.
+    """Time derivative dJ/dt of the Jacobian along qd, with dV/dt = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2].
 
-    Arguments and errors as for `jacobian`.
+    Computed by one forward-mode derivative of `jacobian`. Arguments and errors as for `jacobian`.
     """
     moved = lambda time: jacobian(chain, integrate(chain, q, time * qd), frame, reference)
     return jax.jvp(moved, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]

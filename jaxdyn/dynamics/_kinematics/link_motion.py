@@ -1,4 +1,4 @@
-"""Twists and accelerations of all links from the outward recursion, in the reference frames of the Jacobians."""
+"""Twists and accelerations of all links by the outward recursion, in the coordinates of the Jacobians."""
 
 from typing import Literal
 
@@ -26,7 +26,7 @@ Acceleration = Literal["spatial", "conventional"]
 def link_twists(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], reference: Reference = "body"
 ) -> Float[Array, "n 6"]:
-    """Twists V_i = (w_i, v_i) of all links, J_i(q) qd with the `jacobian` of each, by one sweep, O(n) [rad/s, m/s].
+    """Twists V_i = (w_i, v_i) = J_i(q) qd of all links, with the `jacobian` J_i, by one sweep, O(n) [rad/s, m/s].
 
     V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), with the parent in place of i-1 in trees.
 
@@ -34,7 +34,7 @@ def link_twists(
         reference: the coordinates of the twists, "body", "space" or "mixed", as in `jacobian`.
 
     Raises:
-        ModelError: no such reference.
+        ModelError: the reference is unknown.
     """
     body = _body_twists(chain, q, qd)
     return body if reference == "body" else to_reference(chain, q, body, reference)
@@ -51,22 +51,22 @@ def link_accelerations(
 ) -> Float[Array, "n 6"]:
     """Accelerations of all links, without gravity, by one sweep, O(n) [rad/s^2, m/s^2].
 
-    "spatial" is dV_i/dt = J_i qdd + dJ_i/dt qd, the rate of the components that `link_twists` has: in body coordinates the
-    recursion's dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, whose dV_i
-    includes -g, since the base acceleration is (0, -g) there). "conventional" is (dw_i/dt, d2p/dt2), the angular
-    acceleration and the acceleration of a point p of the body: in body coordinates a = dv/dt + w x v of the frame's
-    origin, in its own axes; in mixed coordinates the same in world axes, where both kinds are equal; in space
-    coordinates that of the body-fixed point passing the world's origin.
+    The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd is the rate of the components in `link_twists`; in body
+    coordinates it is dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, where
+    dV_i includes -g, since the base acceleration is (0, -g)). The conventional acceleration is (dw_i/dt, d2p/dt2), the
+    angular acceleration and the acceleration of a point p of the body: in body coordinates a = dv/dt + w x v of the
+    frame's origin, in the axes of the frame; in mixed coordinates the same vector in world axes, where both kinds are
+    equal; in space coordinates the acceleration of the body-fixed point at the world's origin.
 
     Args:
-        reference: as in `jacobian`.
+        reference: coordinates of the accelerations, as in `jacobian`.
         kind: "spatial" or "conventional".
 
     Raises:
-        ModelError: unknown reference or kind.
+        ModelError: the reference or kind is unknown.
     """
     if kind not in ("spatial", "conventional"):
-        raise ModelError(f"an acceleration is 'spatial' or 'conventional', not {kind!r}")
+        raise ModelError(f"the kind of acceleration must be 'spatial' or 'conventional', not {kind!r}")
     links, x = place(chain, q)
     motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd))
     conventional = motions[:, 3:]
@@ -88,23 +88,23 @@ def link_accelerations(
 def to_reference(
     chain: Chain, q: Float[Array, " nq"], motions: Float[Array, "n 6"], reference: Reference
 ) -> Float[Array, "n 6"]:
-    """Motions (w, v) of links' frames in their own axes, in space or mixed coordinates.
+    """Convert motions (w, v) of link frames from body coordinates to those of a reference.
 
     Raises:
-        ModelError: no such reference.
+        ModelError: the reference is unknown.
     """
     poses = reference_poses(chain, q, reference)
     return jnp.einsum("nij,nj->ni", jax.vmap(adjoint)(poses), motions)
 
 
 def reference_poses(chain: Chain, q: Float[Array, " nq"], reference: Reference) -> Float[Array, "n 4 4"]:
-    """Poses of the links seen from the frames of a reference: the world, or world axes at the link.
+    """Poses of the links in the frames of a reference: the world frame, or frames with world axes at the links.
 
     Raises:
-        ModelError: no such reference.
+        ModelError: the reference is unknown.
     """
     if reference not in ("body", "space", "mixed"):
-        raise ModelError(f"a reference is 'body', 'space' or 'mixed', not {reference!r}")
+        raise ModelError(f"the reference must be 'body', 'space' or 'mixed', not {reference!r}")
     poses = forward_kinematics(chain, q)
     return poses if reference == "space" else poses.at[:, :3, 3].set(jnp.zeros_like(poses[:, :3, 3]))
 

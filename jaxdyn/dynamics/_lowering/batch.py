@@ -1,16 +1,16 @@
 """Lowering of a function of one robot and one state, for single states and for batches.
 
-A function decorated with `by_batch` is written entry by entry on arrays (links, ...): axes after that of the links are
-lanes, states computed in parallel. To its callers it is a function of one state:
+A function decorated with `by_batch` is written entry by entry on arrays (links, ...): the axes after the links' axis are
+lanes, that is, states computed in parallel. To its callers it is a function of one state:
 
-- called on one state, it becomes one kernel on the CPU. XLA would otherwise run a scan as dozens of small kernels per
-  iteration, with a call overhead many times their work;
+- called with one state, it becomes one kernel on the CPU. XLA would otherwise run a scan as dozens of small kernels per
+  iteration, whose call overhead is many times their computation;
 - under `vmap`, however nested, all batch axes are merged into one last axis, so every component is contiguous. On the
   CPU the batch is processed in chunks that fit the first-level cache, each one kernel; elsewhere it is one program on
   all lanes;
-- differentiated, it uses the given rule, or differentiates the function itself.
+- when differentiated, it uses the given rule, or else JAX differentiates the function.
 
-docs/design.md has the measurements. The CPU form is selected when a program is lowered for that platform.
+docs/design.md reports measurements. The CPU form is selected when a program is lowered for that platform.
 """
 
 import contextvars
@@ -33,18 +33,18 @@ from .tangents import batch_first, sparse_jvp
 Size = Callable[[Any], int]
 Count = Any  # of states: an int, or a size that `jax.export` leaves open
 
-LANES = 64  # of a chunk: 32 to 256 perform alike, fewer waste vector instructions, more exceed the first-level cache
-LARGEST = 50_000  # numbers that an operation of a kernel may read and write: of 400 KB, see `kernel`, point 3
-STRAIGHT = 3000  # iterations of a loop times a function's size, up to which it is unrolled for a GPU: see `scan_links`
+LANES = 64  # per chunk: 32 to 256 perform equally, fewer waste vector instructions, more exceed the first-level cache
+LARGEST = 50_000  # maximum count of numbers that a kernel's operation reads and writes (400 KB): see `kernel`, point 3
+STRAIGHT = 3000  # maximum product of iterations and function size of a loop unrolled for a GPU: see `scan_links`
 
-# the lanes, (count,) or (), while the inside of a function of `by_batch` is traced; None outside
+# the lanes, (count,) or (), while the body of a function decorated with `by_batch` is traced; otherwise None
 _LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
 # number of loop iterations to unroll while the form for platforms other than the CPU is traced
 _STRAIGHT: contextvars.ContextVar[int] = contextvars.ContextVar("straight", default=0)
 
 
 def lane_shape() -> tuple[Count, ...]:
-    """The shape of arrays after the links' axes: (lanes,) while a function of `by_batch` is traced for a batch, else ()."""
+    """Trailing shape of arrays: (lanes,) while a function decorated with `by_batch` is traced for a batch, otherwise ()."""
     return _LANES.get() or ()
 
 
@@ -54,17 +54,17 @@ def spread_over_lanes(x: Array) -> Array:
 
 
 def with_lanes(x: Array, dimensions: int) -> Array:
-    """An array with the lanes after the given number of its own axes; repeated if it is the same for all lanes."""
+    """An array with lanes as last axis, after the given number of other axes; repeated if it is the same for all lanes."""
     lanes = lane_shape()
     return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
 
 
 def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
-    """`lax.scan` over links or joints: a loop on the CPU; unrolled elsewhere, so that few kernels hold all iterations.
+    """`lax.scan` over links or joints: a loop on the CPU; unrolled elsewhere, so that few kernels contain all iterations.
 
-    A GPU launches every kernel of a loop's body in every iteration, which takes longer than their work. Compilation
-    takes five times as long, so only small functions are unrolled: inverse and forward dynamics up to 21 links,
-    composite bodies and forward kinematics up to 7, no derivatives.
+    A GPU launches every kernel of a loop's body in every iteration, which takes longer than executing them. Compiling an
+    unrolled loop takes five times as long, so only small functions are unrolled: inverse and forward dynamics up to 21
+    links, composite bodies and forward kinematics up to 7 links, and no derivatives.
     """
     turns = len(jax.tree.leaves(xs)[0])
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= _STRAIGHT.get())
@@ -73,11 +73,12 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
 def by_batch(
     function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n, jvp: Callable | None = None
 ) -> Any:
-    """Compile a function of arrays (and chains) written for lanes for one state or a batch; see the module's docstring.
+    """Compile a function of arrays (and chains), written for lanes, for one state or a batch; see the module's docstring.
 
     Args:
-        size: from the first argument, the number of values per state that the function's largest operation reads and writes.
-        jvp: derivative rule (primals, tangents) -> (values, tangents); tangents may hold `SymbolicZero`.
+        size: function that maps the first argument to the number of values per state that the largest operation reads and
+            writes.
+        jvp: derivative rule (primals, tangents) -> (values, tangents); tangents may contain `SymbolicZero`.
     """
     if function is None:
         return functools.partial(by_batch, size=size, jvp=jvp)
@@ -87,23 +88,23 @@ def by_batch(
     def chosen(*arguments, **named):
         arguments = signature.bind(*arguments, **named).args
         leaves, structure = jax.tree.flatten(arguments)
-        if _LANES.get() is not None:  # part of a larger one
+        if _LANES.get() is not None:  # called inside another such function
             return function(*arguments)
         traced = [isinstance(leaf, Tracer) for leaf in leaves]
-        # a copy, which compiles to nothing: `custom_jvp` does not accept NumPy arrays under `vmap`
+        # `custom_jvp` does not accept NumPy arrays under `vmap`; this copy compiles to nothing
         given = [jnp.copy(leaf) for leaf, t in zip(leaves, traced, strict=True) if t]
         known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
         width = size(arguments[0])
 
         def call(*variables):
-            # known values stay outside, so that the constants of a robot closed over are computed while tracing
+            # known values are not passed as variables, so that constants of a captured robot are computed while tracing
             return function(*_refill(structure, known, traced, variables))
 
         single = custom_vmap(lambda *variables: _single(call, width, variables))
 
         @single.def_vmap
         def batched(axis_size, in_batched, *variables):
-            if not any(in_batched):  # derivatives of a batch that share one value
+            if not any(in_batched):  # a batch of derivatives at one value
                 out = _single(call, width, variables)
                 return out, jax.tree.map(lambda _: False, out)
             out = _many(call, tuple(in_batched), axis_size, width, within=True)(*variables)
@@ -134,7 +135,7 @@ def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -
 
 
 def _inside(call: Callable, lanes: tuple[Count, ...]) -> Callable:
-    """The whole function, including nested functions of this kind."""
+    """The function, including nested functions of this kind, traced for these lanes."""
 
     def traced(*variables):
         token = _LANES.set(lanes)
@@ -167,7 +168,7 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
 
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
-    """The function over one batch axis, the first of the mapped variables; another vmap merges the axes."""
+    """The function over one batch axis, the first axis of the mapped variables; another `vmap` merges the batch axes."""
     many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables))
 
     @many.def_vmap
@@ -194,19 +195,19 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, wi
 def _over_lanes(
     call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
 ) -> Any:
-    """All states at once, as lanes; on the CPU chunk by chunk. The kernel transposes arrays, or receives them transposed."""
+    """All states at once as lanes; on the CPU in chunks. The kernel transposes arrays, or receives them transposed."""
     spec = _sharding_of_rows(variables, mapped)
     if spec is not None:
         untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)
         return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
 
     def everything(*variables, wrapped=lambda function: function):
-        """States enter and leave along the first axis; in between they are lanes."""
+        """The first axis of inputs and outputs is that of the states; inside, states are lanes."""
         states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
 
-    # a batch split by automatic partitioning stays split, since every chunk has a part from each device
+    # every chunk contains a part from each device, so a batch split by automatic partitioning remains split
     parts = min(jax.local_device_count("cpu"), 8)
     most = LARGEST // width // parts
     lanes = min(max(LANES // parts, 8), most)
@@ -232,14 +233,15 @@ def _over_lanes(
 def _in_single_precision(variables: tuple) -> bool:
     """True if eight lanes fill one vector register, as float32 does in registers of 32 bytes.
 
-    LLVM then keeps a kernel's arrays in registers, and compiling the derivatives of a Panda's forward dynamics took more
-    than 23 GB, whereas 7 and 16 lanes take 0.5 GB and 6 s (jaxlib 0.10.2; float64 compiles well with 4 and 8 lanes).
+    LLVM then keeps a kernel's arrays in registers, and compiling the derivatives of a Panda's forward dynamics takes more
+    than 23 GB of memory, compared with 0.5 GB and 6 s for 7 or 16 lanes (jaxlib 0.10.2; float64 compiles well with 4 and
+    8 lanes).
     """
     return any(jnp.result_type(x) in (jnp.float32, jnp.float16, jnp.bfloat16) for x in variables)
 
 
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
-    """The mesh axes that shard the rows, if they are explicit (`AxisType.Explicit`); else None.
+    """The mesh axes that shard the rows, if they are explicit (`AxisType.Explicit`); otherwise None.
 
     The partitioner then splits the chunks as on a mesh with automatic axes.
     """
@@ -248,13 +250,14 @@ def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
 
 
 def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int | None, reverse: bool = False) -> Any:
-    """`lax.scan` over rows of xs of (carry, y) = step(carry, constants, x), written for lanes like functions of `by_batch`.
+    """`lax.scan` over rows of xs with (carry, y) = step(carry, constants, x), where the step is written for lanes.
 
-    All arrays passed to the step, except a chain's, have lanes after their own axes. The whole loop is one CPU kernel,
-    for a batch one per chunk of lanes. It has no derivative rule.
+    All arrays passed to the step, except those of a chain, have lanes as last axis. On the CPU the loop is one kernel,
+    or for a batch, one kernel per chunk of lanes. It has no derivative rule.
 
     Args:
-        size: number of values per state that the largest operation of a step reads and writes; None: not as a kernel.
+        size: number of values per state that the largest operation of a step reads and writes; None: compile the loop
+            without a kernel.
     """
     width = LARGEST + 1 if size is None else size
     variables, structure = jax.tree.flatten((carry, constants, xs))
@@ -279,7 +282,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
         if not any(in_batched):
             out = in_turn(*variables)
             return out, jax.tree.map(lambda _: False, out)
-        # after one iteration every lane has its own carry
+        # after one iteration, carries differ between lanes
         own = [k < carried and not b for k, b in enumerate(in_batched)]
         variables = [
             jnp.broadcast_to(x, (axis_size, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)
@@ -295,7 +298,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
 def in_groups(function: Callable, size: int) -> Callable:
     """A function of one problem that, under `vmap` on the CPU, processes groups of `size` problems in sequence.
 
-    For iterative solvers: a group runs only until its own slowest problem is done, and its data stay in cache.
+    For iterative solvers: a group runs only until its slowest problem is done, and its data stay in cache.
     """
 
     def call(*arguments):
@@ -318,8 +321,8 @@ def in_groups(function: Callable, size: int) -> Callable:
 
 
 def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Count, size: int) -> Callable:
-    """The function over a batch axis, in groups of about equal size; of a sharded batch every group has rows from each
-    device."""
+    """The function over a batch axis, in groups of about equal size; if the batch is sharded, every group contains rows
+    from each device."""
     parts = min(jax.local_device_count("cpu"), 8)
     if not isinstance(count, int) or count <= parts * size:
         return together
@@ -333,7 +336,7 @@ def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Cou
 def _in_turn(
     some: Callable, variables: tuple, mapped: Sequence[bool], count: Count, sizes: tuple[int, Count, int]
 ) -> Any:
-    """A function of parts * lanes rows of the mapped variables, applied to all `count` rows block by block."""
+    """Apply a function of parts * lanes rows of the mapped variables to all `count` rows, block by block."""
 
     def body(_, block):
         rest = iter(block)
@@ -345,7 +348,7 @@ def _in_turn(
 
 
 def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
-    """The rows of x in blocks of parts * lanes, each with rows from all parts; padded with the last row."""
+    """The rows of x in blocks of parts * lanes rows, each with rows from all parts; padded with the last row."""
     rows = filled(x, parts * blocks * lanes).reshape(parts, blocks, lanes, *x.shape[1:])
     return jnp.moveaxis(rows, 1, 0).reshape(blocks, parts * lanes, *x.shape[1:])
 
@@ -362,11 +365,11 @@ def lanes_of_kernel(width: int) -> int:
 
 
 def over_lanes(function: Callable, kernel: bool) -> Callable:
-    """A function like those of `by_batch`, on arrays that already have the lanes as last axis, without transposition.
+    """A function written for lanes, applied without transposition to arrays that already have lanes as last axis.
 
     Args:
-        function: the last argument has lanes.
-        kernel: compile it to one kernel; on the CPU only, with the number of lanes of `lanes_of_kernel`.
+        function: function whose last argument has lanes.
+        kernel: compile it to one kernel; only on the CPU, with `lanes_of_kernel` lanes.
     """
 
     def call(*arguments):
@@ -378,7 +381,7 @@ def over_lanes(function: Callable, kernel: bool) -> Callable:
 
 
 def filled(x: Array, multiple: Count) -> Array:
-    """The rows of x, padded with copies of the last one to a multiple of a number."""
+    """The rows of x, padded with copies of the last one so that their number is a multiple of `multiple`."""
     short = -x.shape[0] % multiple
     if isinstance(short, int) and short == 0:
         return x

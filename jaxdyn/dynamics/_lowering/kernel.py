@@ -1,35 +1,37 @@
 """A function as one CPU kernel: a call that XLA neither inlines nor splits.
 
-XLA has this for small loops of its own (`SmallWhileLoopHoistingPass`, xla/service/cpu/small_while_loop_hoisting_pass.cc):
-the called computation becomes one LLVM function. The requirements on such a computation, from XLA's sources for jaxlib
-0.10.2 and the messages in its library, and how each is met here: tests/test_xla_limits.py reproduces each case,
-tests/users_programs (arguments, flow, compilers) tries to violate them through the public API.
+XLA does this for small loops (`SmallWhileLoopHoistingPass`, xla/service/cpu/small_while_loop_hoisting_pass.cc): the called
+computation becomes one LLVM function. The following list contains the requirements on such a computation, from XLA's
+sources for jaxlib 0.10.2 and the messages in its library, and how each is met here. tests/test_xla_limits.py reproduces
+each case; tests/users_programs (arguments, flow, compilers) tries to violate the requirements through the public API.
 
-1. Every buffer that is addressed is in a table (`EmitGlobalBufferPointer`, ir_emitter.cc: "All or none of the slices should
-   have an explicit index", an abort). `GetAllSlices` (computation_kernel_emitter.cc) fills it with what instructions
-   read and with the results of instructions other than parameters; `HandleParameter` addresses all parameters. So each
-   parameter needs a reader in the final computation, and earlier passes remove readers:
+1. Every buffer that is addressed must be in a table (`EmitGlobalBufferPointer`, ir_emitter.cc: "All or none of the slices
+   should have an explicit index", an abort). `GetAllSlices` (computation_kernel_emitter.cc) fills the table with the
+   operands of instructions and with the results of instructions other than parameters; `HandleParameter` addresses all
+   parameters. Thus some instruction of the final computation must read each parameter, but earlier passes can remove it:
    - `HloConstantFolding` moves constant operands into the computation: an `optimization_barrier` on the operands prevents it;
    - `AlgebraicSimplifier` folds instructions that read an operand (x * 0): an entry of every operand is returned;
    - `HloDCE` removes unused results: these entries and the first result are returned through one barrier.
-2. Every instruction has code in `IrEmitter` that calls nothing at run time: the function is called without run options. A
-   scatter ("Scatter is not implemented on CPUs"), a sort, an FFT, `top_k`, a product of matrices in a library's fusion ("Fusion
-   kind not implemented on CPU", from 8 x 8), LAPACK, callbacks, prints, collectives and `PartitionId` ("Failed to materialize
-   symbols") are refused. Only this library's functions become kernels, never a user's, and they consist of arithmetic,
-   indexing and loops. If lanes are sharded over devices, an entry of every lane is returned, without communication.
-3. No instruction is spread over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
-   (parallel_task_assignment.cc) does so where bytes >= flops and the result has 512 KiB, or where bytes < flops and
-   flops + 2 * transcendentals + 10 * bytes, of what was read and written, is 200 000. `batch` bounds the first by `LARGEST`
-   and the sizes given with the functions. The second is not bounded by construction: a fusion with much computation
-   would reach it with 18 KB. At 64 lanes the library's stay below it, by 4 times for an arm of three joints.
-4. Called computations are emitted before their callers, and the computation of a reduction contains no call
+2. `IrEmitter` must support every instruction without calls at run time, since the function is called without run
+   options. The following are not supported: scatters ("Scatter is not implemented on CPUs"), sorts, FFTs, `top_k`,
+   matrix products fused for a library ("Fusion kind not implemented on CPU", from 8 x 8), LAPACK, callbacks, prints,
+   collectives and `PartitionId` ("Failed to materialize symbols"). Only functions of this library become kernels, never
+   user functions, and they consist of arithmetic, indexing and loops. If lanes are sharded over devices, an entry of
+   every lane is returned, without communication.
+3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
+   (parallel_task_assignment.cc) distributes an instruction if bytes >= flops and the result has 512 KiB, or if bytes < flops
+   and flops + 2 * transcendentals + 10 * bytes (read and written) is 200 000. `batch` prevents the first by `LARGEST` and
+   the sizes given with the functions. The second is not excluded by construction: a fusion with much computation would
+   reach the limit with 18 KB. At 64 lanes, functions of this library stay below it, by a factor of 4 for an arm with three
+   joints.
+4. Called computations must be emitted before their callers, and the computation of a reduction must not contain a call
    (`EmitThreadLocalCall`, `EmitGlobalCall`; computation_partitioner.cc: "operand_maps.size() == 1", an abort). The
-   marks apply to every call traced or lowered under them, so the inside is marked as ordinary, and XLA inlines all
-   calls there.
-5. A loop's state, condition and body share their buffers (`HandleWhile`: "does not share slice with"), and modules are
-   scheduled: `CopyInsertion` and the scheduler do this for every program. There are no requirements on constants (part
-   of the kernel up to 10 000 bytes, arguments above) or empty arrays; results may be operands or constants, and one
-   array may be several operands.
+   attributes apply to every call traced or lowered under them; therefore calls inside the kernel are marked as ordinary
+   ones, and XLA inlines them.
+5. The state, condition and body of a loop must share their buffers (`HandleWhile`: "does not share slice with"), and modules
+   must be scheduled: `CopyInsertion` and the scheduler ensure this for every program. There are no requirements on constants
+   (up to 10 000 bytes they are part of the kernel, beyond that arguments) or empty arrays; results may be operands or
+   constants, and the same array may be passed as several operands.
 
 Later versions: XLA's pass also outlines straight-line instructions and excludes tokens (`kAfterAll`); the per-operation
 emitters under `IrEmitter` will be retired (openxla/xla#48001).
@@ -54,7 +56,7 @@ def in_kernel() -> bool:
 
 
 def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
-    """The function as one kernel; the numbers refer to the module's list.
+    """The function as one kernel; numbers in comments refer to the list in the module's docstring.
 
     Args:
         lanes: the lane axis of each argument; None if it has none.
@@ -68,7 +70,7 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
             traced, shapes = jax.make_jaxpr(function, return_shape=True)(*variables)
         finally:
             _IN_KERNEL.reset(token)
-        # arguments that the function does not use are omitted, and not computed
+        # arguments that the function does not use are omitted, so that they need not be computed
         jaxpr, used = dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
         if not any(used):  # a constant
             return function(*variables)
@@ -90,7 +92,7 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
 
 
 def _entry(x: Array, lanes: int | None) -> Array:
-    """The first entry of an array, for every lane if it has lanes."""
+    """The first entry of an array, or of each lane if the array has lanes."""
     if lanes is None:
         return x.reshape(-1)[0].astype(float)
     return jnp.moveaxis(x, lanes, -1).reshape(-1, x.shape[lanes])[0].astype(float)

@@ -1,7 +1,8 @@
-"""A function in two forms; a program contains the one for its platform.
+"""Functions with one form for the CPU and another for other platforms; a program contains the form for its platform.
 
-Unlike with `jax.lax.platform_dependent`, the form for other platforms is traced only when a program is lowered for one:
-CPU programs are traced once, and programs exported for a GPU from a machine without one contain the GPU form.
+In contrast to `jax.lax.platform_dependent`, the form for other platforms is traced only when a program is lowered for
+one of them. CPU programs are therefore traced once, and programs exported for a GPU from a machine without a GPU contain
+the GPU form.
 """
 
 from collections.abc import Callable
@@ -25,9 +26,9 @@ _by_platform_p.multiple_results = True
 
 
 def by_platform(cpu: Callable, default: Callable, *arguments: Any) -> Any:
-    """cpu(*arguments) in programs for the CPU, default(*arguments) in others; neither closes over traced arrays.
+    """Evaluate cpu(*arguments) in programs for the CPU, default(*arguments) in others.
 
-    Derivatives are those of forward mode.
+    Neither function may capture traced arrays. Derivatives are computed in forward mode.
     """
     variables, structure = jax.tree.flatten(arguments)
     mesh = jax.sharding.get_abstract_mesh()
@@ -69,7 +70,7 @@ def _jvp(primals, tangents, *, cpu, default):
     def pushed(function):
         return lambda primals, tangents: jax.jvp(function, primals, tangents)[1]
 
-    # the values separately from their derivatives, so that a batch of tangents alone does not batch the values
+    # values are computed separately from derivatives, so that a batch of tangents alone does not batch the values
     out = _by_platform_p.bind(*primals, cpu=cpu, default=default)
     tangents = tuple(instantiate_zeros(t) for t in tangents)
     return out, by_platform(pushed(_evaluated(cpu)), pushed(default), tuple(primals), tangents)

@@ -1,4 +1,4 @@
-"""Products of small matrices inside kernels: sums are unrolled, and all arrays may have lanes as last axis."""
+"""Products of small matrices inside kernels. Sums are unrolled, and all arrays may have lanes as last axis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,33 +7,32 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-SMALL = 24  # rows and columns of the matrices of a kernel
-WRITTEN_OUT = 64  # terms of a sum that is unrolled: a kernel cannot contain `einsum`
+SMALL = 24  # maximum number of rows and columns of matrices in a kernel
+WRITTEN_OUT = 64  # maximum number of terms of an unrolled sum; a kernel cannot contain `einsum`
 
 
 def size_of_products(n: int, m: int) -> int | None:
-    """The `size` for `loop_by_batch` of products of n + m rows and columns, m of them also separately; None: too large
-    for a kernel.
+    """The `size` for `loop_by_batch` if products have n + m rows and columns, m of them also separately.
 
-    Large enough that few lanes share a kernel and stay in cache.
+    It is large enough that a kernel has few lanes, whose data fit the cache. None: the matrices are too large for a kernel.
     """
     return None if max(n, m) > SMALL or m == 1 else 2 * (n + m) * (n + m + 1) + 2000
 
 
 def product(a: Array, b: Array) -> Array:
-    """a b of matrices (m, k), (k, n): row by row, each sum unrolled."""
+    """Product a b of matrices (m, k) and (k, n), row by row, with unrolled sums."""
     if a.shape[1] > SMALL or a.shape[0] == 1:
         return jnp.einsum("ik...,kj...->ij...", a, b)
     return by_row(lambda row: row_times(row, b), a)
 
 
 def by_row(function: Callable, *xs: Array) -> Any:
-    """`function` of each row, one after the other: a product that the compiler does not recompute for each."""
+    """`function` of each row, one after the other, so that the compiler does not recompute shared products for each row."""
     return jax.lax.scan(lambda _, rows: (None, function(*rows)), None, xs)[1]
 
 
 def row_times(row: Array, b: Array) -> Array:
-    """row b of a vector (k,) and a matrix (k, n)."""
+    """Product of a row vector (k,) and a matrix b (k, n)."""
     if row.shape[0] > WRITTEN_OUT:
         return jnp.einsum("k...,kj...->j...", row, b)
     total = row[0][None] * b[0]
@@ -43,7 +42,7 @@ def row_times(row: Array, b: Array) -> Array:
 
 
 def matrix_times(a: Array, x: Array) -> Array:
-    """a x of a matrix (m, k) and a vector (k,)."""
+    """Product a x of a matrix (m, k) and a vector (k,)."""
     if x.shape[0] > WRITTEN_OUT:
         return jnp.einsum("ik...,k...->i...", a, x)
     total = a[:, 0] * x[0][None]
@@ -53,10 +52,10 @@ def matrix_times(a: Array, x: Array) -> Array:
 
 
 def mask_like(places: Any, like: Array) -> Array:
-    """1 at the entries (rows,) or (rows, columns) and 0 elsewhere, in the type of an array and for its lanes.
+    """An array with 1 at the entries (rows,) or (rows, columns) and 0 elsewhere, with the type and lanes of `like`.
 
     Args:
-        like: for one lane a matrix.
+        like: array whose leading two axes are those of a matrix, followed by lanes if there are any.
     """
     places = jnp.asarray(places, like.dtype)
     return places.reshape(*places.shape, *(1,) * (like.ndim - 2))

@@ -1,4 +1,4 @@
-"""Derivative rules of functions with custom batching: zero tangents, and the batch axis."""
+"""Derivative rules of functions with custom batching: treatment of zero tangents and of the batch axis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,10 @@ from ..._jax_compat import SymbolicZero, custom_vmap
 
 @jax.custom_jvp
 def batch_first(x: Array) -> Array:
-    """x; under `vmap` with the batch as its first axis.
+    """Return x; under `vmap`, with the batch as first axis.
 
-    JAX assumes that a derivative rule leaves the batch on the same axis as the function itself; otherwise derivatives
-    of a compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).
+    JAX assumes that a derivative rule leaves the batch on the same axis as the function; otherwise derivatives of a
+    compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).
     """
     return _first_axis(x)
 

@@ -1,1 +1,1 @@
-"""Mechanisms beyond an open chain of rigid links; public in `jaxdyn.mechanisms`."""
+"""Mechanisms other than open chains of rigid links; exported by `jaxdyn.mechanisms`."""

@@ -1,4 +1,4 @@
-"""Projection on constraints: the nearest configuration and the nearest velocity."""
+"""Projection onto constraints: the nearest configuration and the nearest velocity."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,13 +19,13 @@ from .pseudo_inverse import pseudo_inverse, rank_tolerance
 
 
 class Projection(NamedTuple):
-    """A configuration projected on the constraints.
+    """A configuration projected onto the constraints.
 
     Attributes:
-        configuration: q.
+        configuration: q [rad or m].
         iterations: number of iterations.
-        residual: largest entry of phi there [m, rad].
-        converged: true if the residual and the last step are within the tolerance; if not, derivatives are meaningless.
+        residual: largest absolute entry of phi(q) [m, rad].
+        converged: True if the residual and the last step are within the tolerance; if not, derivatives are meaningless.
     """
 
     configuration: Float[Array, " nq"]
@@ -45,18 +45,19 @@ def project_configuration(
 ) -> Projection:
     """The configuration with phi = 0 nearest to q: integrate(chain, q, u) with the least |u|.
 
-    Gauss-Newton on the manifold, u <- J^+ (J u - phi), with J = d phi / du: its fixed points have phi = 0 and u in the range
-    of J^T. Nearby it converges in a few steps; far away, or without a solution, it may fail, and reports it. Derivatives are
-    those of the fixed point, du = (1 - dT/du)^-1 dT for the map T: no iteration is differentiated or stored.
+    Gauss-Newton iteration on the manifold, u <- J^+ (J u - phi) with J = d phi / du; its fixed points satisfy phi = 0, with
+    u in the range of J^T. Starting nearby it converges in a few steps; if q is far away or there is no solution, it may
+    fail and reports this in the result. Derivatives are those of the fixed point, du = (1 - dT/du)^-1 dT for the iteration
+    u = T(u); iterations are neither differentiated nor stored.
 
     Args:
-        held: fixed coordinates (names of joints, or columns of v): with all independent ones fixed, this solves
-            the loop for the others.
+        held: fixed coordinates (names of joints, or columns of v); if all independent ones are fixed, the others are found by
+            closing the loop.
         max_iterations: maximum number of iterations.
-        tolerance: of residual and step [m, rad]; a thousand times the type's rounding by default.
+        tolerance: of residual and step [m, rad]; 1000 times the machine epsilon by default.
 
     Raises:
-        ModelError: unknown coordinate, no constraint, or one with an unknown frame.
+        ModelError: a coordinate is unknown, there is no constraint, or a constraint has an unknown frame.
     """
     tolerance = 1000 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
     free = jnp.ones(chain.nv, q.dtype).at[jnp.asarray(coordinate_columns(chain, held))].set(0.0)
@@ -120,13 +121,16 @@ def project_velocity(
     qd: Float[Array, " nv"],
     tolerance: float | Float[Array, ""] | None = None,
 ) -> Float[Array, " nv"]:
-    """The velocity with J(q) qd' = 0 nearest to qd in the metric of the mass matrix: qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd.
+    """The velocity with J(q) qd' = 0 nearest to qd in the metric of the mass matrix, O(n^3) [rad/s or m/s].
 
-    It is the velocity after a plastic impact on the constraints: M (qd' - qd) is a constraint impulse, and qd' - qd has
-    the least kinetic energy of all differences to admissible velocities. O(n^3).
+    qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints: M (qd' - qd) is the
+    constraint impulse, and no other change to an admissible velocity has less kinetic energy than qd' - qd.
 
     Args:
         tolerance: as in `constrained_forward_dynamics`.
+
+    Raises:
+        ModelError: there is no constraint, or a constraint has an unknown frame.
     """
     j = constraint_jacobian(chain, constraints, q)
     factors = factorise(chain, q, j, rank_tolerance(q, tolerance))

@@ -1,4 +1,4 @@
-"""Dynamics under holonomic constraints: accelerations and constraint forces, and the torques that realise a motion."""
+"""Dynamics under constraints: accelerations and constraint forces, and the torques that realise a motion."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,14 +24,14 @@ class ConstrainedDynamics(NamedTuple):
     """Accelerations under constraints, constraint forces, and residuals.
 
     Attributes:
-        acceleration: qdd.
-        multipliers: constraint forces on the robot, one per row of J: for frames moment and force (n, f) that `other` exerts on
-            `frame`, in the axes and at the origin of the frame it is held to [N m, N]. Redundant constraints share the
-            minimum-norm forces.
+        acceleration: qdd [rad/s^2 or m/s^2].
+        multipliers: constraint forces on the robot, one per row of J; for frames, the moment and force (n, f) that `other`
+            exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m, N]. Multipliers
+            of redundant constraints have minimum norm.
         rank: number of independent rows of J.
-        redundant: true if rows are dependent: accelerations are unique, multipliers are not.
-        residual: largest |J qdd - target|; beyond rounding if constraints contradict each other [m/s^2, rad/s^2].
-        consistent: true if the residual is rounding only.
+        redundant: True if rows of J are dependent: accelerations are unique, multipliers are not.
+        residual: largest |J qdd - target|; exceeds rounding if constraints contradict each other [m/s^2, rad/s^2].
+        consistent: True if the residual is within rounding.
     """
 
     acceleration: Float[Array, " nv"]
@@ -58,20 +58,22 @@ def constrained_forward_dynamics(
         M(q) qdd + C(q, qd) qd + g(q) = tau + J(q)^T lambda,
         J(q) qdd + dJ/dt qd = -2 alpha d phi/dt - beta^2 phi.
 
-    With M = L L^T and W = J L^-T, the solution is L^T qdd = z + W^+ (r - W z), lambda = W^+T W^+ (r - W z) for the free
-    z = L^-1 (tau - C qd - g) and the right side r of the second row: the Schur complement J M^-1 J^T = W W^T, inverted by
-    its singular values, so that redundant constraints give minimum-norm multipliers. Derivatives are those of the two equations
-    (implicit), at constant rank. O(n^3). Friction and springs are not part of it: pass tau - resistive_force(chain, q, qd).
+    With M = L L^T, W = J L^-T and the required value r of J qdd, the solution is L^T qdd = z + W^+ (r - W z), lambda = W^+T
+    W^+ (r - W z), where z = L^-1 (tau - C qd - g) is the unconstrained solution. The Schur complement J M^-1 J^T = W W^T
+    is inverted by singular values, so multipliers of redundant constraints have minimum norm. Derivatives are implicit,
+    those of the two equations at constant rank. O(n^3). Friction and springs are not included: pass
+    tau - resistive_force(chain, q, qd).
 
     Args:
-        constraints: one or several (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
+        constraints: one constraint or several (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
         tau: joint torques [N m] (forces [N] for prismatic joints).
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         stabilisation: Baumgarte's alpha, beta [1/s], which counteract drift; critically damped if equal.
-        tolerance: singular values of W below it, relative to the largest, count as redundant; sqrt(rounding) by default.
+        tolerance: singular values of W below this fraction of the largest count as zero; by default the square root of the
+            machine epsilon.
 
     Raises:
-        ModelError: no constraint, or one with an unknown frame.
+        ModelError: there is no constraint, or a constraint has an unknown frame.
     """
     gains = jnp.asarray(stabilisation[0], q.dtype), jnp.asarray(stabilisation[1], q.dtype)
     tolerance = rank_tolerance(q, tolerance)
@@ -121,7 +123,7 @@ def _solution(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance
 
 
 def _violation(matrix: Array, x: Array, wanted: Array) -> tuple[Array, Array]:
-    """Largest |A x - wanted|, and its bound by rounding."""
+    """Largest |A x - wanted|, and the bound on it due to rounding."""
     matrix, x, wanted = (jax.lax.stop_gradient(y) for y in (matrix, x, wanted))
     size = (jnp.abs(matrix) @ jnp.abs(x) + jnp.abs(wanted)).max()
     return jnp.abs(matrix @ x - wanted).max(), size * float(jnp.finfo(x.dtype).eps) ** 0.5
@@ -135,7 +137,8 @@ def _dynamics(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance
 def _dynamics_jvp(primals, tangents):
     out, factors = _solution(*primals)
     a, multipliers = out[:2]
-    # the part of lambda not determined by W^+ follows the range of J: d lambda gains (1 - W W^+) dJ y, y = M^-1 J^T A^+ lambda
+    # the part of lambda not determined by W^+ follows the range of J: (1 - W W^+) dJ y is added to d lambda, with
+    # y = M^-1 J^T A^+ lambda
     y, _ = solve(factors, jnp.zeros_like(a), multipliers)
 
     def equations(chain, constraints, q, qd, tau, wrenches, stabilisation):
@@ -157,11 +160,11 @@ class ConstrainedTorques(NamedTuple):
     """Torques that realise a motion under constraints.
 
     Attributes:
-        torques: of the actuated coordinates, in the order they were given [N m].
-        multipliers: constraint forces on the robot, as in `ConstrainedDynamics`.
+        torques: torques on the actuated coordinates, in the given order [N m or N].
+        multipliers: constraint forces on the robot, as in `ConstrainedDynamics` [N m, N].
         rank: number of independent motions that the actuated coordinates drive.
-        residual: largest entry of M qdd + C qd + g - B u - J^T lambda, the unrealisable force [N m].
-        feasible: true if the residual is rounding only.
+        residual: largest entry of M qdd + C qd + g - B u - J^T lambda, the force that cannot be realised [N m or N].
+        feasible: True if the residual is within rounding.
     """
 
     torques: Float[Array, " k"]
@@ -182,19 +185,19 @@ def constrained_inverse_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     tolerance: float | Float[Array, ""] | None = None,
 ) -> ConstrainedTorques:
-    """Torques u of the actuated coordinates that realise qdd: M qdd + C qd + g = B u + J^T lambda, with B their columns of 1.
+    """Torques u on the actuated coordinates that realise qdd: M qdd + C qd + g = B u + J^T lambda, O(n^3).
 
-    With N = 1 - J^+ J, u = (N B)^+ N (M qdd + C qd + g): the minimum-norm torques of an over-actuated robot, the
-    least-squares ones of an under-actuated one; then lambda = J^+T (M qdd + C qd + g - B u). qdd must satisfy the
-    constraints, J qdd = -dJ/dt qd. O(n^3).
+    B contains the columns of the identity that belong to the actuated coordinates. With N = 1 - J^+ J, u = (N B)^+ N (M qdd +
+    C qd + g): the minimum-norm torques if the robot is over-actuated, the least-squares torques if it is under-actuated;
+    then lambda = J^+T (M qdd + C qd + g - B u). qdd must satisfy the constraints, J qdd = -dJ/dt qd.
 
     Args:
-        actuated: names of joints (of coordinates, where there is a coupling) or columns of v.
+        actuated: names of joints (of coordinates if there is a coupling) or columns of v.
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         tolerance: as in `constrained_forward_dynamics`, for J and for N B.
 
     Raises:
-        ModelError: no such coordinate, no constraint, or one that names an unknown frame.
+        ModelError: a coordinate is unknown, there is no constraint, or a constraint has an unknown frame.
     """
     columns = jnp.asarray(coordinate_columns(chain, actuated))
     needed = inverse_dynamics(chain, q, qd, qdd, external_wrenches)

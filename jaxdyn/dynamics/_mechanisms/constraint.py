@@ -1,4 +1,4 @@
-"""Holonomic constraints phi(q) = 0: residual, Jacobian and its rate."""
+"""Constraints phi(q) = 0: residual, Jacobian J, and bias dJ/dt qd."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from .._recursions.sweep import outward
 
 
 class Terms(NamedTuple):
-    """phi, J and dJ/dt qd."""
+    """Residual phi, Jacobian J, and bias dJ/dt qd."""
 
     residual: Float[Array, " m"]
     jacobian: Float[Array, "m nv"]
@@ -38,9 +38,13 @@ class Terms(NamedTuple):
 
 @compiled
 def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-    """phi(q): zero where the constraints hold; one constraint or several, whose rows follow each other [m, rad].
+    """Residual phi(q), which is zero if the constraints are satisfied [rad, m for frames].
 
-    For frames it is the rotation vector and the position of one seen from the other (`FrameConstraint`).
+    The rows of several constraints are stacked. For frames, the residual is the rotation vector and the position of one
+    frame with respect to the other (`FrameConstraint`).
+
+    Raises:
+        ModelError: there is no constraint, or a constraint has an unknown frame.
     """
     constraints = listed(constraints)
     poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None
@@ -49,9 +53,10 @@ def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, 
 
 @compiled
 def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
-    """J(q) with d phi/dt = J(q) qd: the derivative of phi(integrate(chain, q, dq)) with respect to dq at 0.
+    """Jacobian J(q) with d phi/dt = J(q) qd: the derivative of phi(integrate(chain, q, dq)) with respect to dq at 0.
 
-    For frames by the joints' screws S_i in the world: E' E^-1 = Ad_{T_b^-1} (V_a - V_b), the twist of a seen from b.
+    For frames a and b it is computed from the joints' screws in the world: dE/dt E^-1 = Ad_{T_b^-1} (V_a - V_b), the
+    twist of a with respect to b, with E = T_b^-1 T_a. Errors as for `constraint_residual`.
     """
     constraints = listed(constraints)
     poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None
@@ -62,9 +67,10 @@ def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, 
 def constraint_bias(
     chain: Chain, constraints: Constraints, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 ) -> Float[Array, " m"]:
-    """dJ/dt qd, so that d2 phi/dt2 = J(q) qdd + dJ/dt qd: the second derivative of phi(integrate(chain, q, t qd)).
+    """Bias dJ/dt qd of d2 phi/dt2 = J(q) qdd + dJ/dt qd: the second derivative of phi(integrate(chain, q, t qd)) at t = 0.
 
-    For frames from the links' twists V and twist rates dV/dt at qdd = 0, one outward sweep.
+    In [rad/s^2, m/s^2] for frames, where it is computed from the links' twists V and their rates dV/dt at qdd = 0 by
+    one outward sweep. Errors as for `constraint_residual`.
     """
     return constraint_terms(chain, constraints, q, qd).bias
 
@@ -93,7 +99,7 @@ def _needs_poses(constraints: tuple[Constraint, ...]) -> bool:
 
 
 def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]):
-    """Poses of the links, and their twists V and dV/dt at qdd = 0 in their own frames, (n, 6).
+    """Poses of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6).
 
     V = Ad V_p + A x', dV = Ad dV_p + ad_V A x' + A x'' (Lynch & Park 2017, sec. 8.3).
     """
@@ -113,7 +119,7 @@ def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"])
     links, x = place(chain, q)
     still = zeros(3, (q, qd), (chain.screw,))
     inputs = (joint_rates(chain, qd), joint_accelerations(chain, qd, jnp.zeros_like(qd)))
-    # a sweep's carry has one type
+    # all values that a sweep carries must have the same type
     columns = outward(links, x, out, (start_pose(links, x), (still, still), (still, still)), inputs)
     table = jnp.stack(columns, axis=1)
     rotation, translation = table[:, :9].reshape(-1, 3, 3), table[:, 9:12, None]
@@ -128,7 +134,7 @@ def _transported(link: Link, w, v):
 
 
 def _relative(chain: Chain, constraint: FrameConstraint, poses: Float[Array, "n 4 4"]):
-    """T_b and E = T_b^-1 T_a."""
+    """The poses T_b and E = T_b^-1 T_a."""
     a = pose_among(chain, poses, constraint.frame) @ constraint.pose.astype(poses.dtype)
     b = constraint.other_pose.astype(poses.dtype)
     b = b if constraint.other is None else pose_among(chain, poses, constraint.other) @ b
@@ -161,7 +167,7 @@ def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array,
         second = {i: first[i] @ _hat(twists[i]) + poses[i] @ _hat(rates[i]) for i in used}
 
         def along(t):
-            # T exp(t V + t^2 dV/dt / 2), to the differentiated order in t
+            # T exp(t V + t^2 dV/dt / 2), to the order in t that is differentiated
             moved = [poses[i] + t * first[i] + t * t / 2 * second[i] for i in used]
             return _residual(chain, constraint, poses.at[jnp.asarray(used)].set(jnp.stack(moved)), q)
 
@@ -177,7 +183,7 @@ def _hat(twist: Float[Array, "6"]) -> Float[Array, "4 4"]:
 
 
 def _frames(constraint: FrameConstraint) -> list[str | None]:
-    """The frames of the robot in it; None is the tip."""
+    """The robot's frames in the constraint; None is the tip."""
     return [constraint.frame] if constraint.other is None else [constraint.frame, constraint.other]
 
 
@@ -208,7 +214,7 @@ def _jacobian(chain: Chain, constraint: Constraint, poses, screws, q) -> Array:
 
 
 def _moved_by(chain: Chain, frame: str | None) -> Array:
-    """1 for the joints that move a frame, 0 for the others; (1, n)."""
+    """A row (1, n) with 1 for joints that move a frame and 0 for the others."""
     link, _ = frame_index(chain, frame)
     mask = ancestor_mask(chain.topology.parents)[:, link] if link >= 0 else jnp.zeros(chain.n, bool)
     return jnp.asarray(mask, chain.dtype)[None]

@@ -6,8 +6,8 @@ resistive_force(q, qd):
     M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
     J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.
 
-Friction and springs of the chain (p) act on the link side and are included here, since the springs carry them.
-Spherical and free joints, which have no drive, have no springs.
+Friction and springs of the chain (p) act on the link side and are included here, since the elastic joints transmit them.
+Spherical and free joints, which have no drive, are rigid.
 """
 
 import equinox as eqx
@@ -35,9 +35,9 @@ def elastic_torque(
     qd: Float[Array, " nv"],
     thetad: Float[Array, " m"],
 ) -> Float[Array, " m"]:
-    """Torques of the springs and dampers on the joints, K (theta + rest - q) + D (thetad - qd) [N m].
+    """Torques of springs and dampers on the links, K (theta + rest - q) + D (thetad - qd) [N m].
 
-    The reading of a torque sensor on the link side of the gear.
+    These are the torques that a sensor on the link side of the gear measures.
     """
     where = layout(chain)
     twist = theta + elastic.rest - q[where.entries]
@@ -57,15 +57,18 @@ def elastic_forward_dynamics(
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division: O(n).
 
-    Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2): two mass matrices, M(q) and J, coupled
-    by the springs only; see the module's equations. Equals forward_dynamics(elastic_chain(chain, elastic), ...) with
-    the passive forces subtracted.
+    Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2): M(q) qdd + C qd + g + p = f and
+    J thetadd + B thetad + f = gear_ratio tau_m, coupled only by the `elastic_torque` f, with p = resistive_force. Equals
+    forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces subtracted.
 
     Args:
         theta: rotor angles divided by the gear ratio [rad].
-        thetad: their rates [rad/s].
-        tau_m: motor torques on the rotors' own shafts [N m].
+        thetad: rates of theta [rad/s].
+        tau_m: motor torques on the rotor shafts, before the gears [N m].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+
+    Returns:
+        (qdd, thetadd) [rad/s^2].
     """
     torque = elastic_torque(chain, elastic, q, theta, qd, thetad)
     applied = jnp.zeros_like(qd).at[layout(chain).columns].set(torque, unique_indices=True)
@@ -84,31 +87,39 @@ def elastic_inverse_dynamics(
     jerk: Float[Array, " n"],
     snap: Float[Array, " n"],
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, " n"], Float[Array, " n"]]:
-    """Rotor motion and motor torques for a given link motion: (theta, thetad, thetadd, tau_m), without damping.
+    """Rotor motion and motor torques (theta, thetad, thetadd, tau_m) for a given link motion, without spring damping.
 
-    The springs must carry f(t) = inverse_dynamics + resistive_force along q(t), so that theta = q - rest + f / K, and
+    The springs must transmit f(t) = inverse_dynamics + resistive_force along q(t), so theta = q - rest + f / K, and
 
         gear_ratio tau_m = J (qdd + fdd / K) + B thetad + f.
 
-    The link's angle is a flat output: everything follows from its motion up to the fourth derivative. The two time
-    derivatives of f are exact, by differentiating along the motion twice; about four times the cost of inverse dynamics.
-    As K grows it converges to the torque of rigid joints with armature J, to first order in 1 / K.
+    The link positions are a flat output: all other quantities follow from q and its derivatives up to the fourth. The two
+    time derivatives of f are exact, by differentiating twice along the motion; the cost is about four times that of
+    inverse dynamics. As K grows, the motor torques converge to those of rigid joints with armature J, to first order in
+    1 / K.
 
     Args:
-        jerk: third derivative of q [rad/s^3].
-        snap: fourth derivative [rad/s^4].
+        jerk: third time derivative of q [rad/s^3].
+        snap: fourth time derivative of q [rad/s^4].
+
+    Returns:
+        Rotor angles divided by the gear ratio [rad], their rates [rad/s] and accelerations [rad/s^2], and motor torques
+            on the rotor shafts [N m].
 
     Raises:
         ModelError: the chain has spherical or free joints, which have no drive.
-        Under `jax.jit` too (`equinox.error_if`): a spring has damping; theta is then the solution of a differential
-            equation, not a function of the link motion at one time.
+        RuntimeError: a spring has damping (`equinox.error_if`, also under `jax.jit`); theta is then the solution of a
+            differential equation instead of a function of the link motion at one time.
     """
     if chain.topology.quaternion_joints:
-        raise ModelError("spherical and free joints have no motors, so not every motion can be realised")
+        raise ModelError(
+            "the chain has spherical or free joints, which have no motors, so not every motion is feasible"
+        )
     stiffness = eqx.error_if(
         elastic.stiffness,
         elastic.damping != 0,
-        "elastic_inverse_dynamics needs springs without damping: else the rotor motion is not a function of the link motion",
+        "elastic_inverse_dynamics requires springs without damping: with damping, the link motion at one time does not "
+        "determine the rotor motion",
     )
 
     def carried(x, xd, xdd):
@@ -132,9 +143,11 @@ def elastic_energy(
     qd: Float[Array, " nv"],
     thetad: Float[Array, " m"],
 ) -> Float[Array, ""]:
-    """total_energy(chain, q, qd) + thetad^T J thetad / 2 + twist^T K twist / 2 with twist = theta + rest - q [J].
+    """Total energy of links, rotors and springs, O(n) [J].
 
-    Constant without motor torques, damping and friction. Its rate is tau_m . (gear_ratio thetad) minus the power dissipated.
+    E = total_energy(chain, q, qd) + thetad^T J thetad / 2 + d^T K d / 2 with the deflection d = theta + rest - q. It is
+    constant without motor torques, damping and friction; otherwise its rate is tau_m . (gear_ratio thetad) minus the
+    dissipated power.
     """
     twist = theta + elastic.rest - q[layout(chain).entries]
     rotors = (elastic.reflected_inertia * thetad**2).sum() + (elastic.stiffness * twist**2).sum()

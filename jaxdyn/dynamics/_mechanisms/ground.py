@@ -1,4 +1,4 @@
-"""Ground support: the ground's wrench on the robot, and the zero moment point."""
+"""Ground support: the wrench of the ground on the robot, and the zero moment point."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -22,22 +22,22 @@ def ground_reaction(
     a: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> Float[Array, "6"]:
-    """Wrench (n, f) of the ground on the robot, world axes, about the world's origin, for the motion q, v, a [N m, N].
+    """Wrench (n, f) of the ground on the robot, in world axes and about the world's origin, O(n) [N m, N].
 
-    F = d/dt (l, p) - gravity's wrench - external wrenches, summed over links in one sweep outwards, O(n): every link's
-    wrench by Newton and Euler, moved to the origin. The force is f = sum_i m_i (acceleration of c_i - gravity).
+    F = d/dt (l, p) - wrench of gravity - external wrenches, for the motion q, v, a. One outward sweep sums the links'
+    Newton-Euler wrenches, moved to the origin. The force is f = sum_i m_i (acceleration of c_i - gravity).
 
-    With a fixed base it is the wrench of the base on the first links; the weight of the base itself, whose mass the
-    model does not contain, must be added. With a free joint it is the missing wrench of the motion: Ad_{T^-1}^T F_0,
-    with F_0 the first six entries of inverse_dynamics and T the pose of the free body. Rotors and armature act
-    internally and do not change it.
+    For a fixed base, F is the wrench of the base on the first links; the weight of the base, whose mass is not part of
+    the model, must be added. For a free joint, F is the external wrench that the motion requires: Ad_{T^-1}^T F_0, with
+    F_0 the first six entries of inverse_dynamics and T the pose of the free body. Rotors and armature act internally and
+    do not change F.
 
     Args:
         chain: the robot.
         q: joint positions [rad or m].
-        v: joint velocities.
-        a: joint accelerations.
-        external_wrenches: other wrenches on each link, in its frame [N m, N].
+        v: joint velocities [rad/s or m/s].
+        a: joint accelerations [rad/s^2 or m/s^2].
+        external_wrenches: other wrenches on each link, in the link's frame [N m, N].
     """
 
     def out(parent, link: Link, x):
@@ -64,14 +64,14 @@ def ground_reaction(
 
 
 def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""] = 0.0) -> Float[Array, "2"]:
-    """(x, y) of the point at z = height about which the wrench has no horizontal moment (Vukobratovic) [m].
+    """Zero moment point (x, y) at z = height: the wrench has no horizontal moment about it (Vukobratovic) [m].
 
-    For a wrench (n, f) about the origin, world axes with z up:
+    For a wrench (n, f) [N m, N] about the world's origin, in world axes with z up, and a height [m]:
 
         x = (height f_x - n_y) / f_z,  y = (height f_y + n_x) / f_z.
 
-    For `ground_reaction` on flat ground at that height it is the centre of pressure, inside the sole as long as the
-    foot does not tip; at rest it is the projection of the centre of mass. NaN or infinite where f_z = 0. The sign of
-    the wrench does not matter.
+    With `ground_reaction` on flat ground at this height, it is the centre of pressure, which is inside the sole unless the
+    foot tips; at rest it is the projection of the centre of mass. NaN or infinite if f_z = 0. The sign of the wrench
+    does not matter.
     """
     return jnp.stack([height * wrench[3] - wrench[1], height * wrench[4] + wrench[0]]) / wrench[5]

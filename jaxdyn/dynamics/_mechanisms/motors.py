@@ -11,9 +11,9 @@ from .._kinematics.coordinates import generalised_force, joint_rates, joints_of
 
 @compiled
 def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
-    """Speeds of the motors: R S qd, with R the transmission's matrix and S the coupling's (1 without one) [rad/s].
+    """Speeds of the motors, R S qd, where R is the transmission's matrix and S the coupling's, or 1 [rad/s].
 
-    For plain joints they are also the motors' angles, counted from the joints' zero: pass q.
+    For ordinary joints, passing q instead of qd returns the motor angles [rad], which are zero at zero joint positions.
 
     Raises:
         ModelError: the chain has no transmission.
@@ -23,12 +23,13 @@ def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
 
 @compiled
 def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Float[Array, " nv"]:
-    """Forces on the coordinates from torques of the motors: tau = S^T R^T tau_m, by equal power, tau . qd = tau_m . qd_m.
+    """Generalised forces tau = S^T R^T tau_m from motor torques, with equal power tau . qd = tau_m . qd_m [N m or N].
 
-    For `forward_dynamics`, which includes the rotors' inertia, subtract friction: tau - resistive_force(chain, q, qd).
+    R is the transmission's matrix and S the coupling's, or 1. `forward_dynamics` includes the rotor inertias but neither
+    friction nor springs: pass tau - resistive_force(chain, q, qd).
 
     Args:
-        motor_torques: torques on the rotors [N m].
+        motor_torques: torques tau_m on the rotors [N m].
 
     Raises:
         ModelError: the chain has no transmission.
@@ -38,12 +39,12 @@ def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -
 
 @compiled
 def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
-    """Motor torques that produce the forces tau on the coordinates: the inverse of `joint_torques_from_motors` [N m].
+    """Motor torques that produce the generalised forces tau, the inverse of `joint_torques_from_motors`, O(n^3) [N m].
 
-    With as many motors as coordinates tau_m = (R S)^-T tau. With more motors, the minimum-norm torques; with fewer (a
-    floating base), the least-squares ones, exact if tau is zero on coordinates without a motor. R S must have full
-    rank; O(n^3). For a given motion, pass tau = inverse_dynamics(...) + resistive_force(...), which includes the
-    rotors' inertia.
+    With as many motors as coordinates, tau_m = (R S)^-T tau. With more motors, the result is the minimum-norm solution;
+    with fewer (floating base), the least-squares solution, which is exact if tau is zero for coordinates without a motor.
+    R S must have full rank. For a given motion, pass tau = inverse_dynamics(...) + resistive_force(...), which includes
+    the rotor inertias.
 
     Raises:
         ModelError: the chain has no transmission.
@@ -59,5 +60,5 @@ def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
 
 def _matrix(chain: Chain) -> Float[Array, "m n"]:
     if chain.transmission is None:
-        raise ModelError("the chain has no transmission, so that no motors are known: see with_transmission")
+        raise ModelError("the chain has no transmission and therefore no motors: add one by with_transmission")
     return chain.transmission.matrix

@@ -1,4 +1,4 @@
-"""Robots whose base, or some of whose joints, have a prescribed motion."""
+"""Robots with a prescribed motion of the base or of some joints."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -29,12 +29,12 @@ from .._recursions.wrench import link_wrenches
 
 
 class BaseMotion(NamedTuple):
-    """Motion of a robot's base, replacing the chain's `base_pose`; `base_motion` derives it from a path.
+    """Motion of a robot's base, which replaces the chain's `base_pose`; `base_motion` computes it from a path.
 
     Attributes:
-        pose: pose of the base in the world, in whose axes gravity is given.
-        twist: V_0 = (w, v) in the base's own frame [rad/s, m/s].
-        acceleration: dV_0/dt, the rate of these six components, without gravity [rad/s^2, m/s^2].
+        pose: pose of the base in the world [m]; gravity is given in world axes.
+        twist: V_0 = (w, v) in the base frame [rad/s, m/s].
+        acceleration: dV_0/dt, the rates of these six components, without gravity [rad/s^2, m/s^2].
     """
 
     pose: Float[Array, "4 4"]
@@ -43,10 +43,10 @@ class BaseMotion(NamedTuple):
 
 
 def base_motion(path: Callable[[Array], Array], time: float | Float[Array, ""]) -> BaseMotion:
-    """Pose, twist and acceleration of a base on a path T(t) of poses, by differentiation: [V_0] = T^-1 dT/dt.
+    """Pose, twist and acceleration of a base that follows a path T(t) of poses, by differentiation: [V_0] = T^-1 dT/dt.
 
     Args:
-        path: the pose (4x4) of the base in the world at a time; twice differentiable.
+        path: function of time [s] that returns the pose (4x4) of the base in the world; twice differentiable.
         time: t [s].
     """
     time = jnp.asarray(time, jnp.result_type(time, float))
@@ -70,11 +70,11 @@ def moving_base_inverse_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques that realise qdd on a base with a prescribed motion: an arm on a vehicle, a ship, a turntable, a lift.
+    """Joint torques that realise qdd on a base with a prescribed motion, for example an arm on a vehicle or a ship, O(n).
 
-    The recursion starts from V_0 and dV_0 + (0, -R_0^T gravity) instead of rest (Lynch & Park 2017, sec. 8.3), O(n).
-    With a base at rest it is `inverse_dynamics`. The wrench that holds the base is the first link's
-    (`dynamics.joint_wrenches`) of the same robot with a free joint.
+    The recursion starts from V_0 and dV_0 + (0, -R_0^T gravity) instead of rest (Lynch & Park 2017, sec. 8.3). For a base
+    at rest, the result is that of `inverse_dynamics`. To obtain the wrench that supports the base, use the first row of
+    `dynamics.joint_wrenches` for the same robot with a free joint.
 
     Args:
         base: pose and motion of the base; the chain's `base_pose` is ignored.
@@ -85,7 +85,7 @@ def moving_base_inverse_dynamics(
         Joint torques [N m] (forces [N] for prismatic joints).
 
     Raises:
-        ModelError: the robot has a free joint: its base moves already; see `hybrid_dynamics`.
+        ModelError: the robot has a free joint, so its base already moves; see `hybrid_dynamics`.
     """
     _check_fixed(chain)
     links, x = place(chain, q)
@@ -109,11 +109,12 @@ def moving_base_forward_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Accelerations qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)) on a base with a prescribed motion, O(n^2).
+    """Joint accelerations on a base with a prescribed motion, O(n^2).
 
-    The mass matrix is that of the robot on a fixed base, whose motion only adds to the bias. Friction and springs are
-    not part of it: pass tau - resistive_force(chain, q, qd). Linearise it with `jax.jacfwd`, with respect to the
-    base's motion too. Arguments and errors as for `moving_base_inverse_dynamics`.
+    qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), with the mass matrix of the robot on a fixed base: the
+    motion of the base only adds to the bias. Friction and springs are not included: pass tau - resistive_force(chain, q,
+    qd). Use `jax.jacfwd` for linearisation, also with respect to the base motion. Arguments and errors as for
+    `moving_base_inverse_dynamics`.
 
     Returns:
         Joint accelerations [rad/s^2 or m/s^2].
@@ -125,15 +126,16 @@ def moving_base_forward_dynamics(
 
 def _check_fixed(chain: Chain) -> None:
     if any(size == 6 for _, size in chain.topology.quaternion_joints):
-        raise ModelError("the robot has a free joint, so its base already moves; see hybrid_dynamics")
+        raise ModelError("the robot has a free joint, so its base already moves; use hybrid_dynamics")
 
 
 class HybridDynamics(NamedTuple):
     """Motion and forces of a robot with prescribed accelerations of some coordinates.
 
     Attributes:
-        acceleration: of all coordinates, the prescribed ones as given.
-        torques: on all coordinates: as given on free ones, as required by the motion on prescribed ones.
+        acceleration: accelerations of all coordinates; as given for prescribed coordinates [rad/s^2 or m/s^2].
+        torques: torques on all coordinates; as given for free coordinates, as required by the motion for prescribed ones
+            [N m or N].
     """
 
     acceleration: Float[Array, " nv"]
@@ -150,22 +152,23 @@ def hybrid_dynamics(
     tau: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> HybridDynamics:
-    """Accelerations of the free coordinates f, and forces on the prescribed ones p (hybrid dynamics):
+    """Hybrid dynamics: accelerations of the free coordinates f, and forces on the prescribed coordinates p,
 
         M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
-    (Featherstone 2008, sec. 9.2), O(n^3). With no prescribed coordinate it is forward dynamics, with all prescribed
-    inverse dynamics. The six columns of a free joint prescribe the motion of a base. Friction and springs are not part
-    of it: pass tau - resistive_force(chain, q, qd), and add the force to the torques of the prescribed ones.
+    (Featherstone 2008, sec. 9.2), O(n^3). Without prescribed coordinates this is forward dynamics; if all are
+    prescribed, inverse dynamics. To prescribe the motion of a base, use the six columns of its free joint. Friction and
+    springs are not included: pass tau - resistive_force(chain, q, qd), and add resistive_force to the resulting torques
+    on the prescribed coordinates.
 
     Args:
-        prescribed: names of joints (of coordinates, where there is a coupling) or columns of v.
-        prescribed_qdd: their accelerations, in that order.
-        tau: forces on all coordinates; those on the prescribed ones are ignored [N m].
+        prescribed: names of joints (of coordinates if there is a coupling) or columns of v.
+        prescribed_qdd: accelerations of the prescribed coordinates, in the same order [rad/s^2 or m/s^2].
+        tau: forces on all coordinates; entries for prescribed coordinates are ignored [N m or N].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
 
     Raises:
-        ModelError: unknown or repeated coordinate.
+        ModelError: a coordinate is unknown or repeated.
     """
     columns = coordinate_columns(chain, prescribed)
     free = np.setdiff1d(np.arange(chain.nv), columns)

@@ -15,10 +15,10 @@ def pseudo_inverse(
     which contains no differences of singular values. O(m n min(m, n)).
 
     Args:
-        tolerance: by default the square root of the type's rounding.
+        tolerance: relative tolerance; by default the square root of the machine epsilon.
 
     Returns:
-        A^+ and the rank, in A's type.
+        A^+ and the rank, with the floating-point type of A.
     """
     constant = jax.lax.stop_gradient(matrix)
     left, values, right = jnp.linalg.svd(constant, full_matrices=False)
@@ -29,7 +29,7 @@ def pseudo_inverse(
 
 
 def rank_tolerance(like: Array, tolerance: float | Float[Array, ""] | None) -> Float[Array, ""]:
-    """The tolerance given, or the square root of the type's rounding."""
+    """The given tolerance, or the square root of the machine epsilon."""
     value = float(jnp.finfo(like.dtype).eps) ** 0.5 if tolerance is None else tolerance
     return jnp.asarray(value, like.dtype)
 

@@ -26,10 +26,10 @@ class ReducedDynamics(NamedTuple):
     """Terms of M_r a + b = G^T tau in independent velocities w, with qd = G w and qdd = G a + acceleration.
 
     Attributes:
-        map: G.
-        acceleration: dG/dt w, the accelerations of all coordinates at a = 0.
-        mass_matrix: M_r = G^T M G.
-        bias: b = G^T (C(q, qd) qd + g + M dG/dt w).
+        map: G, which maps independent velocities to those of all coordinates.
+        acceleration: dG/dt w, the accelerations of all coordinates at a = 0 [rad/s^2 or m/s^2].
+        mass_matrix: M_r = G^T M G [kg m^2 or kg].
+        bias: b = G^T (C(q, qd) qd + g + M dG/dt w) [N m or N].
     """
 
     map: Float[Array, "nv k"]
@@ -42,17 +42,18 @@ class ReducedDynamics(NamedTuple):
 def independent_coordinates(
     chain: Chain, constraints: Constraints, q: Float[Array, " nq"], independent: Sequence[str | int]
 ) -> Float[Array, "nv k"]:
-    """G(q) with qd = G w, w the velocities of the independent coordinates: J G = 0, and G is 1 in their rows.
+    """Matrix G(q) with qd = G w and J G = 0, where w are the independent velocities [rad/s or m/s], O(n^3).
 
-    The other rows are -J_d^+ J_i, J_i and J_d the columns of J for the independent and dependent coordinates. If J_d
-    lacks full column rank, the choice does not determine the motion: J G is not 0, or motions are missing.
+    G is the identity in the rows of the independent coordinates and -J_d^+ J_i in the rows of the dependent coordinates,
+    where J_i and J_d are the corresponding columns of J. If J_d does not have full column rank, the independent
+    coordinates do not determine the motion: J G is not 0, or some motions are missing.
 
     Args:
-        independent: names of joints (of coordinates, where there is a coupling) or columns of v, as many as the mechanism
-            has degrees of freedom.
+        independent: names of joints (of coordinates if there is a coupling) or columns of v, as many as the mechanism has
+            degrees of freedom.
 
     Raises:
-        ModelError: unknown coordinate, or more dependent ones than constraints.
+        ModelError: a coordinate is unknown, there are more dependent coordinates than constraint rows, or none.
     """
     return _split(chain, constraints, q, independent)[0]
 
@@ -66,10 +67,15 @@ def reduced_dynamics(
     independent: Sequence[str | int],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> ReducedDynamics:
-    """Equation of motion in the independent velocities w, without constraint forces: M_r a + b = G^T tau.
+    """Equation of motion in the independent velocities w, without constraint forces: M_r a + b = G^T tau, O(n^3).
 
-    From M qdd + C qd + g = tau + J^T lambda with qd = G w, qdd = G a + dG/dt w, multiplied by G^T: M_r = G^T M G and
-    b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i). O(n^3). Arguments as for `independent_coordinates`.
+    Obtained from M qdd + C qd + g = tau + J^T lambda with qd = G w and qdd = G a + dG/dt w by multiplication with G^T:
+    M_r = G^T M G and b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i).
+
+    Args:
+        w: velocities of the independent coordinates [rad/s or m/s].
+        independent: as for `independent_coordinates`, which raises the same errors.
+        external_wrenches: wrenches (n, f) F_i that act *on* each link, in the link's frame [N m, N].
     """
     g, qd, acceleration = reduced_motion(chain, constraints, q, w, jnp.zeros_like(w), independent)
     bias = g.T @ inverse_dynamics(chain, q, qd, acceleration, external_wrenches)
@@ -86,10 +92,12 @@ def reduced_forward_dynamics(
     independent: Sequence[str | int],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> Float[Array, " k"]:
-    """Accelerations of the independent coordinates, M_r^-1 (G^T tau - b): those of `constrained_forward_dynamics`.
+    """Accelerations M_r^-1 (G^T tau - b) of the independent coordinates, O(n^3) [rad/s^2 or m/s^2].
+
+    They agree with `constrained_forward_dynamics`. Other arguments and errors as for `reduced_dynamics`.
 
     Args:
-        tau: torques on all coordinates [N m].
+        tau: torques on all coordinates [N m or N].
     """
     terms = reduced_dynamics(chain, constraints, q, w, independent, external_wrenches)
     return cho_solve(cho_factor(terms.mass_matrix, lower=True), terms.map.T @ tau - terms.bias)
@@ -104,15 +112,16 @@ def reduced_regressor(
     a: Float[Array, " k"],
     independent: Sequence[str | int],
 ) -> Float[Array, "k p"]:
-    """G^T Y(q, G w, G a + dG/dt w): the torques M_r a + b of `reduced_dynamics` are this times pi, without constraint forces.
+    """Regressor Y_r = G^T Y(q, G w, G a + dG/dt w) of a mechanism: Y_r pi = M_r a + b [N m or N], O(n^3).
 
-    pi = inertial_parameters(chain).reshape(-1); armature and rotors are excluded, as in `regressor`. With the motors' torques
-    G^T tau it identifies a mechanism whose passive joints need not be measured: q follows from the independent
-    coordinates (`project_configuration`). O(n^3). Arguments as for `independent_coordinates`.
+    M_r and b are those of `reduced_dynamics`, without constraint forces, armature and rotors; columns as in `regressor`,
+    pi = inertial_parameters(chain).reshape(-1). With G^T tau from the motor torques, a mechanism can be identified
+    without measuring its passive joints, since q follows from the independent coordinates (`project_configuration`).
+    Other arguments and errors as for `independent_coordinates`.
 
     Args:
-        w: velocities of the independent coordinates.
-        a: their accelerations.
+        w: velocities of the independent coordinates [rad/s or m/s].
+        a: accelerations of the independent coordinates [rad/s^2 or m/s^2].
     """
     g, qd, qdd = reduced_motion(chain, constraints, q, w, a, independent)
     return g.T @ regressor(chain, q, qd, qdd)
@@ -121,7 +130,7 @@ def reduced_regressor(
 def reduced_motion(
     chain: Chain, constraints: Constraints, q: Array, w: Array, a: Array, independent: Sequence[str | int]
 ) -> tuple[Float[Array, "nv k"], Float[Array, " nv"], Float[Array, " nv"]]:
-    """G, and the velocities G w and accelerations G a + dG/dt w of all coordinates."""
+    """The matrix G, and the velocities G w and accelerations G a + dG/dt w of all coordinates."""
     g, dependent, inverse = _split(chain, constraints, q, independent)
     qd = g @ w
     bias = -inverse @ constraint_bias(chain, constraints, q, qd)
@@ -136,10 +145,13 @@ def reduced_coriolis_matrix(
     w: Float[Array, " k"],
     independent: Sequence[str | int],
 ) -> Float[Array, "k k"]:
-    """C_r = G^T (C(q, G w) G + M dG/dt): b = C_r w + G^T g, and dM_r/dt - 2 C_r is skew-symmetric.
+    """Coriolis matrix C_r = G^T (C(q, G w) G + M dG/dt) of a mechanism with b = C_r w + G^T g, O(n^3) [N m s/rad].
 
-    With the Christoffel matrix C, dM_r/dt - 2 C_r = G^T (dM/dt - 2 C) G + dG/dt^T M G - G^T M dG/dt. The gravity force of the
-    independent coordinates is G^T gravity_force(chain, q). O(n^3). Arguments as for `independent_coordinates`.
+    dM_r/dt - 2 C_r is skew-symmetric, since C is the Christoffel-consistent matrix and dM_r/dt - 2 C_r = G^T (dM/dt - 2 C) G +
+    dG/dt^T M G - G^T M dG/dt. G^T g is `reduced_gravity_force`. Arguments and errors as for `independent_coordinates`.
+
+    Args:
+        w: velocities of the independent coordinates [rad/s or m/s].
     """
     g, _, _ = _split(chain, constraints, q, independent)
     qd = g @ w
@@ -152,9 +164,9 @@ def reduced_coriolis_matrix(
 def reduced_gravity_force(
     chain: Chain, constraints: Constraints, q: Float[Array, " nq"], independent: Sequence[str | int]
 ) -> Float[Array, " k"]:
-    """g_r = G^T g(q), which holds the mechanism at rest: M_r a + C_r w + g_r = G^T tau with `reduced_coriolis_matrix`.
+    """Generalised forces g_r = G^T g(q) that hold the mechanism still against gravity [N m or N].
 
-    Arguments and errors as for `independent_coordinates`.
+    M_r a + C_r w + g_r = G^T tau with `reduced_coriolis_matrix`. Arguments and errors as for `independent_coordinates`.
     """
     return _split(chain, constraints, q, independent)[0].T @ gravity_force(chain, q)
 
@@ -166,8 +178,8 @@ def _split(chain: Chain, constraints: Constraints, q: Array, independent: Sequen
     j = constraint_jacobian(chain, constraints, q)
     if len(dependent) > j.shape[0] or not len(dependent):
         raise ModelError(
-            f"{len(chosen)} independent coordinates leave {len(dependent)} of {chain.nv} to {j.shape[0]} constraint rows; "
-            "give as many as the mechanism has degrees of freedom"
+            f"{len(chosen)} of {chain.nv} coordinates are independent, which leaves {len(dependent)} for {j.shape[0]} "
+            "constraint rows; choose as many as the mechanism has degrees of freedom"
         )
     inverse, _ = pseudo_inverse(j[:, dependent])
     k = len(chosen)

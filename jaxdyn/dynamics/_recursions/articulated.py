@@ -1,4 +1,4 @@
-"""The articulated-body recursion behind `aba` and `forward_dynamics`.
+"""The articulated-body recursion used by `aba` and `forward_dynamics`.
 
 Articulated inertias are symmetric 6x6 matrices in three blocks, [[angular, coupling], [coupling^T, linear]] acting on (w, v).
 """
@@ -38,7 +38,7 @@ from .wrench import wrench_columns
 
 
 class ArticulatedInertia(NamedTuple):
-    """A symmetric 6x6 inertia by blocks."""
+    """A symmetric 6x6 inertia in blocks."""
 
     angular: Sym
     coupling: Mat
@@ -54,11 +54,11 @@ def articulated_body(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> Float[Array, "n *#lanes"]:
-    """qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
+    """Accelerations qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
 
-    Three sweeps: velocities outward; articulated inertias and the wrenches they need inward; accelerations outward. As
-    in inverse dynamics, accelerations are the conventional ones of the frame origins, with their velocity terms merged
-    into the joint's: link i accelerates by X a_parent + bias_i + A_i qdd_i, with X the motion transform.
+    Three sweeps: velocities outward; articulated inertias and bias wrenches inward; accelerations outward. As in inverse
+    dynamics, accelerations are the conventional ones of the frame origins. Their velocity terms are merged with those of
+    the joint: the acceleration of link i is X a_parent + bias_i + A_i qdd_i, with X the motion transform.
     """
     zero = zeros(3, (q, qd, tau, gravity), (chain.inertia,))
 
@@ -109,7 +109,7 @@ def articulated_body(
 
 
 def rigid(inertia) -> ArticulatedInertia:
-    """A rigid body's inertia by blocks: [[I, [h]], [[h]^T, m 1]]."""
+    """The inertia of a rigid body in blocks: [[I, [h]], [[h]^T, m 1]]."""
     mass, (x, y, z) = inertia[0], inertia[1:4]
     zero = jnp.zeros_like(mass)
     return ArticulatedInertia(
@@ -127,7 +127,7 @@ def apply(inertia: ArticulatedInertia, twist) -> tuple[Array, ...]:
 
 
 def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
-    """IA - column column^T / pivot, with gain = column / pivot: the inertia that remains when the joint is free."""
+    """IA - column column^T / pivot, with gain = column / pivot: the inertia felt through the free joint."""
     pairs = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
     return ArticulatedInertia(
         tuple(x - gain[i] * column[j] for x, (i, j) in zip(inertia.angular, pairs, strict=True)),
@@ -137,12 +137,10 @@ def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
 
 
 def to_parent(link: Link, inertia: ArticulatedInertia) -> tuple[ArticulatedInertia, Mat]:
-    """The same inertia about the parent's frame, and its coupling rotated by R only.
+    """The inertia in the parent's frame, and its coupling block rotated by R only.
 
-    The congruence X^T IA X with the motion transform X, block by block.
-
-    With everything turned by R: linear stays, coupling gains [p] linear, angular gains [p] coupling^T - coupling [p]
-    - [p] linear [p].
+    The congruence X^T IA X with the motion transform X, in blocks. After rotation of all blocks by R, linear is
+    unchanged, [p] linear is added to coupling, and [p] coupling^T - coupling [p] - [p] linear [p] is added to angular.
     """
     r, p = link.rotation, link.translation
     linear = sym_congruence(r, inertia.linear)

@@ -1,4 +1,4 @@
-"""Inertias in the world frame, where those of several bodies add."""
+"""Inertias in the world frame, where the inertias of several bodies add up."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -13,7 +13,7 @@ from .sweep import inward, outward
 def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"]):
     """Every joint's screw, and the momentum (l, p) of all links it carries at unit rate; both in the world frame.
 
-    Tuples of components over links; the momentum is G^c_j A_j, about the world's origin.
+    Returns tuples of components over links; the momentum is G^c_j A_j, about the world's origin.
     """
     axes, inertias = world_screws_and_inertias(chain, q)
 
@@ -27,15 +27,15 @@ def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"]):
 
 
 def momentum(inertia, w, v):
-    """Momentum (l, p) = G (w, v) of a body given by its ten parameters: l = I w + h x v, p = m v - h x w."""
+    """Momentum (l, p) = G (w, v) of a body with the given ten parameters: l = I w + h x v, p = m v - h x w."""
     mass, h = inertia[0], inertia[1:4]
     return add(sym_apply(inertia[4:10], w), cross(h, v)), sub(scale(mass, v), cross(h, w))
 
 
 def move_inertia(rotation, p, inertia):
-    """Ten parameters of a body about frame a, from those about frame b with pose (R_ab, p_ab) in a.
+    """Ten parameters of a body in frame a, from those in frame b, whose pose in a is (R_ab, p_ab).
 
-    h_a = R h + m p,  I_a = R I R^T + (p . c) 1 - sym(p c^T) with c = 2 R h + m p: the parallel-axis theorem, twice.
+    h_a = R h + m p,  I_a = R I R^T + (p . c) 1 - sym(p c^T) with c = 2 R h + m p, from the parallel-axis theorem.
     """
     mass = inertia[0]
     h = rotate(rotation, inertia[1:4])

@@ -1,4 +1,4 @@
-"""Recursive Newton-Euler with its intermediate results: motions of all links, wrenches at all joints."""
+"""Intermediate results of the recursive Newton-Euler algorithm: motions of all links, wrenches at all joints."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,10 +18,10 @@ def link_motions(
     qdd: Float[Array, "n *#lanes"],
     base: Float[Array, "9 *#lanes"] | None = None,
 ) -> Float[Array, "n 9 *#lanes"]:
-    """w, dw and the origin's conventional acceleration a of every link in its own axes (`accelerate`).
+    """w, dw and the origin's conventional acceleration a of every link, in the link's axes (`accelerate`).
 
     Args:
-        base: the same for the base, in its axes; at rest if None. a = -gravity accounts for gravity.
+        base: w, dw and a of the base in its axes, with a = -gravity to account for gravity; None: zero.
     """
 
     def out(parent, link: Link, inputs):

@@ -1,4 +1,4 @@
-"""Recursive Newton-Euler of a chain's links: the recursion and its two laws."""
+"""The recursive Newton-Euler algorithm for the links of a chain: the recursion and its two step functions."""
 
 from jaxtyping import Array, Float
 
@@ -17,10 +17,10 @@ def newton_euler(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> Float[Array, "n *#lanes"]:
-    """The rigid links' part of `inverse_dynamics`: without armature, under a given gravity.
+    """The contribution of the rigid links to `inverse_dynamics`, without armature, for a given gravity.
 
-    The acceleration carried is the conventional one of the frame's origin (not the spatial one), which avoids the
-    linear velocity: the next link needs only w, dw and a.
+    The recursion carries the conventional acceleration of the frame's origin instead of the spatial acceleration. It
+    then does not need the linear velocity: the next link needs only w, dw and a.
     """
 
     def accelerations(parent, link: Link, x):
@@ -38,13 +38,13 @@ def newton_euler(
 
 
 def transmit(children, link: Link, wrench):
-    """The wrench that a link passes to its parent (its own and its children's), and its joint's torque: their power."""
+    """The wrench that a link passes to its parent (its own plus its children's), and the resulting joint torque."""
     wrench = add(children, wrench)
     return move_wrench(link.rotation, link.translation, wrench), dot(link.screw, wrench)
 
 
 def accelerate(parent, link: Link, qd, qdd):
-    """Angular velocity w, its rate dw and the origin's conventional acceleration a of a link, from its parent's.
+    """Angular velocity w, its rate dw and the origin's conventional acceleration a of a link, from those of its parent.
 
     w = R^T w_p + A_w qd;  dw = R^T dw_p + A_w qdd + (R^T w_p) x A_w qd;
     a = R^T (a_p + dw_p x p + w_p x (w_p x p)) + A_v qdd + (R^T w_p + w) x A_v qd.
@@ -62,7 +62,7 @@ def accelerate(parent, link: Link, qd, qdd):
 
 
 def body_wrench(inertia, w, dw, a):
-    """Wrench about the frame's origin for a body's motion: Newton's and Euler's equations in the ten parameters.
+    """Wrench about the frame's origin that a body's motion requires: Newton-Euler equations in the ten parameters.
 
     f = m a + dw x h + w x (w x h),  n = I dw + w x I w + h x a, with h = m c and a the origin's conventional acceleration.
     """

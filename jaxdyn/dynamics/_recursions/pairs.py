@@ -1,8 +1,8 @@
-"""Matrices between pairs of links: links move each other only where one carries the other, on one path to the base.
+"""Matrices with an entry for each pair of links, which is zero unless one of the two links carries the other.
 
-Such pairs are few in a tree (341 of a humanoid's 1225). An algorithm computes an entry for each, from the vectors of its two
-links, and `spread` puts the entries into the matrix: of a batch after the kernel that computed them, so that the matrix is
-written once and nothing that large lies in a kernel.
+In a tree such pairs are few (341 of 1225 for a humanoid). An algorithm computes an entry for each pair from the vectors of
+its two links, and `spread` inserts the entries into the matrix. For a batch, this happens after the kernel that computes
+them, so that the matrix is written only once and the kernel need not contain such a large array.
 """
 
 import functools
@@ -19,13 +19,13 @@ from .._lowering import in_kernel, spread_over_lanes
 
 
 class Pairs(NamedTuple):
-    """Pairs of a link and one that it carries, each link with itself among them.
+    """Pairs of a link and a link that it carries; each link also forms a pair with itself.
 
     Attributes:
         carrier: the first link of every pair.
-        carried: the second.
-        above: [i, j] the pair in which j carries i or is i; the number of pairs where there is none.
-        together: the same, where links that move together count as carrying each other.
+        carried: the second link of every pair.
+        above: [i, j] is the index of the pair in which j carries i or is i, or the number of pairs if there is none.
+        together: like `above`, but links that move together count as carrying each other.
     """
 
     carrier: np.ndarray
@@ -38,11 +38,13 @@ class Pairs(NamedTuple):
         return len(self.carrier)
 
     def places(self, entries: int, above: int, beyond: int, together: bool = False) -> np.ndarray:
-        """[i, j] the place of a matrix's entry among `over_pairs`' of so many a pair.
+        """Positions of the entries of a matrix in a result of `over_pairs`.
 
         Args:
-            above: which of a pair's entries it is where j carries i or is i.
-            beyond: which it is where i carries j.
+            entries: number of entries per pair.
+            above: index among a pair's entries of the matrix entry [i, j] if j carries i or is i.
+            beyond: index among a pair's entries of the matrix entry [i, j] if i carries j.
+            together: links that move together count as carrying each other.
         """
         rows = self.together if together else self.above
         found = np.where(rows < self.count, entries * rows + above, entries * self.above.T + beyond)
@@ -51,10 +53,11 @@ class Pairs(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = ()) -> Pairs:
-    """The pairs of a tree; parents as in `Topology`.
+    """The pairs of a tree with parents as in `Topology`.
 
     Args:
-        together: (first, number) of links that move together: their pairs come in the other order too, at the end.
+        together: groups (first link, number of links) of links that move together; their pairs are also added in reverse
+            order, at the end.
     """
     carries = ancestor_mask(parents)
     carried, carrier = np.nonzero(carries.T)
@@ -72,16 +75,17 @@ def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = (
 def over_pairs(
     pairs: Pairs, function: Callable[[Any, Any, Any], tuple[tuple[Array, ...], ...]], of_carrier: Any, of_carried: Any
 ) -> tuple[Float[Array, "entries *lanes"], ...]:
-    """function(values of the carrier, of the carried, whether they are one link) of every pair; behind them entries of 0.
+    """Evaluate function(values of the carrier, values of the carried link, whether they are the same link) for every pair.
 
     Args:
-        function: gives one or several entries of each result.
-        of_carrier: arrays stacked over links, of which the function gets the carrier's.
-        of_carried: the same for the carried.
+        function: returns one or several entries of each result.
+        of_carrier: arrays stacked over links; the function receives the carrier's slice.
+        of_carried: arrays stacked over links; the function receives the carried link's slice.
 
     Returns:
-        for each result its entries, a pair's after those of the pair before. The zeros are for links that are no pair: one,
-        and one more in each further result, since XLA copies the zeros with which results of one shape start.
+        For each result, its entries in the order of the pairs, followed by zeros for links that do not form a pair. The first
+        result has one zero and each further result one more, since XLA would copy the initial zeros of results of the
+        same shape.
     """
     if not in_kernel():
         first, second = (
@@ -117,7 +121,7 @@ def over_pairs(
 def spread(
     places: Int[np.ndarray, "rows columns"], entries: Float[Array, "entries *lanes"]
 ) -> Float[Array, "rows columns *lanes"]:
-    """The matrix whose entry [i, j] is the one at the place [i, j]."""
+    """The matrix with entries [i, j] taken from the positions places[i, j]."""
     lanes = entries.shape[1:]
     numbers = jax.lax.GatherDimensionNumbers(tuple(range(1, 1 + len(lanes))), (0,), (0,))
     at = jnp.asarray(places.reshape(-1, 1), jnp.int32)
@@ -127,7 +131,7 @@ def spread(
 def jacobian_by_column(
     function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: Float[Array, "n *#lanes"]
 ) -> Float[Array, "m n *#lanes"]:
-    """The Jacobian of a function of one state, for every lane: like `jax.jacfwd`, along the unit vectors of the first axis."""
+    """The Jacobian of a function of one state, for every lane, by forward-mode derivatives along unit vectors."""
     x = spread_over_lanes(x)
     basis = jnp.eye(x.shape[0], dtype=x.dtype).reshape(x.shape[0], x.shape[0], *(1,) * (x.ndim - 1))
     along = lambda unit: jax.jvp(function, (x,), (jnp.broadcast_to(unit, x.shape),))[1]

@@ -9,13 +9,13 @@ from ...spatial._components import add, cross, matmul, rotate, scale, unrotate, 
 
 
 def walk(parent, link: Link):
-    """Pose (R, p) of a link in the world, from its parent's: R = R_p R_pi, p = p_p + R_p p_pi."""
+    """Pose (R, p) of a link in the world, from that of its parent: R = R_p R_pi, p = p_p + R_p p_pi."""
     rotation, position = parent
     return matmul(rotation, link.rotation), add(position, rotate(rotation, link.translation))
 
 
 def carry_twist(parent, link: Link, rate):
-    """Twist (w, v) of a link in its own frame, from its parent's in the parent's frame and the rate of the joint between."""
+    """Twist (w, v) of a link in its frame, from the parent's twist in the parent's frame and the joint rate."""
     w_parent, v_parent = parent
     at_joint = add(v_parent, cross(w_parent, link.translation))
     w = add(unrotate(link.rotation, w_parent), scale(rate, link.screw[:3]))
@@ -23,7 +23,7 @@ def carry_twist(parent, link: Link, rate):
 
 
 def start_pose(chain: Chain, *inputs: Float[Array, "n *#lanes"]):
-    """The base's pose (R, p) in the world, as components of the type and lanes that a sweep over these inputs will carry."""
+    """Pose (R, p) of the base in the world, as components with the type and lanes of a sweep over these inputs."""
     (zero,) = zeros(1, inputs, (), (chain.rotation,))
     if chain.base_pose is not None:
         t = chain.base_pose

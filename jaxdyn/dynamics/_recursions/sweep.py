@@ -1,12 +1,12 @@
 """The two basic recursions: `outward` from the base to the tips, `inward` from the tips to the base.
 
-An algorithm is a small step function passed to one of them; a step sees one link, as scalars. Only this module depends
-on the topology. The whole step is the body of one scan (unrolled in short sweeps on a GPU: `scan_links`); every
-component is a separate array, and only what the next link needs is carried; the rest is stacked. `_lowering` compiles
-it.
+An algorithm is a small step function passed to one of them; a step processes one link, as scalars. Only this module
+depends on the topology. The step is the body of one scan (unrolled for short sweeps on a GPU: `scan_links`). Every
+component is a separate array; the scan carries only what the next link needs, and stacks everything else. `_lowering`
+compiles the scan.
 
-A tree is traversed in one scan too, in an order in which every link follows its parent or starts a new branch. The scan
-carries the last link's state, and one more for every open branching (`tree.Walk`); a serial chain has none.
+A tree is also traversed in one scan, in an order in which every link follows its parent or starts a new branch. The scan
+carries the state of the previous link, and another state for every open branching (`tree.Walk`); a serial chain has none.
 """
 
 import functools
@@ -31,14 +31,14 @@ def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, x
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
     Args:
-        step: takes the parent's state, the link at q_i and the link's slice of `xs`.
+        step: function of the parent's state, the link at q_i and the link's slice of `xs`.
         base: the state of the base, a tree of scalars.
         xs: arrays stacked over links.
-        shared: number of values used by several results; the step returns them third. In a kernel they are carried and
-            so computed once: XLA's fusion would recompute them for every result.
+        shared: number of values that several results use; the step returns them as third item. A kernel carries them, so
+            that they are computed once: XLA's fusion would otherwise recompute them for every result.
 
     Returns:
-        the outputs, stacked over links.
+        The outputs, stacked over links.
     """
     return _sweep(chain, q, step, base, xs, shared, reverse=False)
 
@@ -47,14 +47,14 @@ def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs
     """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
 
     Args:
-        step: takes the sum of the children's values (`zero` at a tip), the link at q_i and the link's slice of `xs`.
+        step: function of the sum of the children's values (`zero` at a tip), the link at q_i and the link's slice of `xs`.
         zero: the value at a link without children, a tree of scalars.
         xs: arrays stacked over links.
-        shared: number of values used by several results; the step returns them third. In a kernel they are carried and
-            so computed once: XLA's fusion would recompute them for every result.
+        shared: number of values that several results use; the step returns them as third item. A kernel carries them, so
+            that they are computed once: XLA's fusion would otherwise recompute them for every result.
 
     Returns:
-        the outputs, stacked over links.
+        The outputs, stacked over links.
     """
     return _sweep(chain, q, step, zero, xs, shared, reverse=True)
 
@@ -84,8 +84,8 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shared: int,
 
 
 def _reading(last: tuple[Array, ...], q: Array, out: Any) -> Any:
-    """The outputs, made to depend on the last carry, which XLA would otherwise not carry; values are unchanged unless q
-    has NaN."""
+    """The outputs, made dependent on the last carry, since XLA would otherwise remove the carry. The values are
+    unchanged unless q contains NaN."""
     (first, *others), structure = jax.tree.flatten(out)
     return jax.tree.unflatten(structure, [jnp.where(q[0] != q[0], sum(last), first), *others])
 
@@ -154,10 +154,10 @@ def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
     n, axes = chain.n, 1 + len(lane_shape())
     if chain.screw.shape[:2] != (n, 6) or chain.screw.ndim > 1 + axes:
         raise ModelError(
-            f"the chain's leaves hold a batch (screws of shape {chain.screw.shape}): use jax.vmap over the chain"
+            f"the chain contains a batch of robots (screws of shape {chain.screw.shape}): use jax.vmap over the chain"
         )
     wrong = next((x.shape for x in (q, *jax.tree.leaves(xs)) if x.shape[:1] != (n,) or x.ndim > axes), None)
     if wrong is not None:
         raise ModelError(
-            f"an argument has shape {wrong}, but the chain has {n} joints: pass one state, and jax.vmap for batches"
+            f"an argument has shape {wrong}, but the chain has {n} joints: pass one state, and use jax.vmap for batches"
         )

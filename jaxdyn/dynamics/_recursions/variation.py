@@ -1,19 +1,20 @@
-"""Variation of the recursive Newton-Euler torques with positions, velocities and accelerations, analytic, O(n^2).
+"""Analytic derivatives of recursive Newton-Euler torques with respect to positions, velocities and accelerations, O(n^2).
 
-In the world's frame, with S_j the screw of joint j, v and a the twist and the acceleration of its parent p (gravity included),
-X x Y the bracket of twists and X x* F that of a twist and a wrench,
+All quantities are in the world frame. S_j is the screw of joint j, v_p and a_p are the twist and the acceleration of its
+parent p (including gravity), X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. Then
 
     Psi'_j = v_p x S_j,    Psi''_j = a_p x S_j + v_p x Psi'_j
 
-are the changes with q_j of the motion that joint j carries, beyond its rotation with S_j. With I^c, B^c and F^c the
-inertia, the Coriolis factor and the wrench of a link and all it carries, the wrench through link i changes by
+are the derivatives with respect to q_j of the motion that joint j carries, in addition to its rotation with S_j. Let I^c,
+B^c and F^c be the inertia, the Coriolis factor and the wrench of a link and all links that it carries. The derivatives of
+the wrench transmitted to link i are
 
     dF_i/dq_j = I^c Psi''_j + 2 B^c Psi'_j + S_j x* F^c,    dF_i/dqd_j = 2 I^c Psi'_j + 2 B^c S_j,    dF_i/dqdd_j = I^c S_j
 
-with the composites of link j where i carries j, and of link i where j carries i (or is i): there the rotation of S_i
-cancels S_j x* F^c. tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022, for the bracketed form).
+with the composites of link j if i carries j, and of link i if j carries i (or is i); in the latter case the rotation of
+S_i cancels S_j x* F^c. tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022, for the bracketed form).
 
-For particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so that B^c has twelve numbers: with
+For particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so that twelve numbers represent B^c: with
 N = sum m r' r^T = u h^T + [w] E, E = tr(I)/2 - I and the momentum P = sum m r',  B (w, u) = (tr(N) w - N w, w x P).
 """
 
@@ -49,7 +50,7 @@ from .poses import start_pose, walk
 from .sweep import inward, outward
 from .wrench import wrench_columns
 
-DENSE = 64  # links, from which a derivative along one direction is cheaper by differentiating the recursion
+DENSE = 64  # from this number of links, differentiating the recursion is cheaper for a derivative along one direction
 
 
 class LinkDerivatives(NamedTuple):
@@ -61,7 +62,7 @@ class LinkDerivatives(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """Per link, in the world frame: its joint's screw, its parent's twist and acceleration, and its own dynamics."""
+    """For every link, in the world frame: its joint's screw, its parent's twist and acceleration, and its dynamics."""
 
     screw: tuple[Array, ...]
     parent_twist: tuple[Array, ...]
@@ -80,7 +81,7 @@ def link_derivatives(
     gravity: Float[Array, "3"],
     wrenches: Float[Array, "n 6"] | None,
 ) -> LinkDerivatives:
-    """The Jacobians of `newton_euler`; the wrenches on links are held in the links' frames."""
+    """The Jacobians of `newton_euler`; wrenches on links are constant in the link frames."""
     still = jnp.zeros_like(chain.armature)
     return spread_derivatives(chain, derivative_entries(chain, q, qd, qdd, gravity, wrenches, still))
 
@@ -88,7 +89,7 @@ def link_derivatives(
 def spread_derivatives(
     chain: Chain, entries: tuple[Array, Array, Array], joints: tuple[tuple[int, int], ...] = ()
 ) -> LinkDerivatives:
-    """The matrices (n, n) of `derivative_entries`."""
+    """The matrices (n, n) with the entries from `derivative_entries`."""
     pairs = pairs_of(chain.topology.parents, joints)
     places = (pairs.places(2, 0, 1, together=True), pairs.places(2, 0, 1), pairs.places(1, 0, 0))
     return LinkDerivatives(*(spread(place, x) for place, x in zip(places, entries, strict=True)))
@@ -105,11 +106,12 @@ def derivative_entries(
     armature: Float[Array, "n *#lanes"],
     joints: tuple[tuple[int, int], ...] = (),
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
-    """Entries of `link_derivatives` by `pairs_of` the links, two, two and one of each; armature on the third's diagonal.
+    """Entries of `link_derivatives` for each pair in `pairs_of`: two for q, two for qd, one for qdd.
 
-    Of quaternion joints, (first link, number of links), positions do not move these links one by one: they turn the frame
-    that carries them, as the joint's placement does. Their links accelerate by qdd - g(qd) (`coordinates`), which the
-    derivatives to qd hold: with T = sum_k S_k dg_k/dqd_j, 2 Psi'_j becomes 2 Psi'_j - T.
+    The armature is added to the diagonal for qdd. The quaternion joints are given in `joints` as (first link, number of
+    links): their positions do not move these links one after the other, but rotate the frame that carries all of them,
+    like the joint's placement. Their links have accelerations qdd - g(qd) (`coordinates`), which adds a term to the
+    derivatives with respect to qd: with T = sum_k S_k dg_k/dqd_j, 2 Psi'_j becomes 2 Psi'_j - T.
     """
     motion = world_motion(chain, q, qd, qdd, gravity, wrenches)
     s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
@@ -157,7 +159,7 @@ def derivative_entries(
 def coriolis_entries(
     chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
 ) -> Float[Array, "entries *#lanes"]:
-    """Half of the derivatives to qd without accelerations and gravity: two entries of each of `pairs_of` the links."""
+    """Half the derivatives with respect to qd, without accelerations and gravity: two entries per pair in `pairs_of`."""
     still = jnp.zeros_like(chain.gravity)
     motion = world_motion(chain, q, qd, jnp.zeros_like(qd), still, None)
     s = motion.screw
@@ -193,7 +195,7 @@ def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
 
 
 def _less_rate_terms(first, s, qd, joints):
-    """Psi' less half of T for the links of quaternion joints."""
+    """Psi' minus T / 2 for the links of quaternion joints."""
     for link, size in joints:
         here = slice(link, link + size)
         terms = jacobian_by_column(joint_rate_terms, qd[here])
@@ -232,30 +234,30 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
 
     (zero,) = zeros(1, (q, qd, qdd, gravity), (chain.inertia,))
     pose = jax.tree.map(lambda x: x + zero, start_pose(chain, q))
-    # gravity is given in the base's axes
+    # gravity is given in the axes of the base
     falling = tuple(zero - x for x in rotate(pose[0], unstack(gravity)))
     start = (pose, (zero,) * 6, (zero, zero, zero, *falling))
     return outward(chain, q, out, start, (qd, qdd, wrench_columns(wrenches)), shared=22)
 
 
 def twist_bracket(x, y):
-    """x x y of twists (w, u): (w_x x w_y, w_x x u_y + u_x x w_y)."""
+    """Bracket x x y of twists (w, u): (w_x x w_y, w_x x u_y + u_x x w_y)."""
     return (*cross(x[:3], y[:3]), *add(cross(x[:3], y[3:]), cross(x[3:], y[:3])))
 
 
 def wrench_bracket(x, f):
-    """x x* F of a twist (w, u) and a wrench (n, f): (w x n + u x f, w x f)."""
+    """Bracket x x* F of a twist x = (w, u) and a wrench F = (n, f): (w x n + u x f, w x f)."""
     return (*add(cross(x[:3], f[:3]), cross(x[3:], f[3:])), *cross(x[:3], f[3:]))
 
 
 def carried_wrench(inertia, x):
-    """I x as one tuple of six."""
+    """I x as a tuple of six components."""
     angular, linear = momentum(inertia, x[:3], x[3:])
     return (*angular, *linear)
 
 
 def coriolis_turn(apply, spread, x):
-    """tr(N) w - N w, or with the transpose of N."""
+    """tr(N) w - N w, or the same with N^T, depending on `apply`."""
     trace = spread[0] + spread[4] + spread[8]
     return sub(scale(trace, x[:3]), apply(spread, x[:3]))
 
@@ -266,9 +268,9 @@ def coriolis_wrench(spread, p, x):
 
 
 def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    """Derivative rule of `newton_euler`: by the Jacobians for the motion, through the recursion for everything else.
+    """Derivative rule of `newton_euler`: Jacobians for the motion, differentiation of the recursion for other arguments.
 
-    Nothing is differentiated through the recursion if only q, qd and qdd vary.
+    The recursion is not differentiated if only q, qd and qdd vary.
     """
     along = [not is_zero(t) for t in tangents[1:4]]
     others = (tangents[0], *tangents[4:])

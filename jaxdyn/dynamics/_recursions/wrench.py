@@ -13,13 +13,13 @@ def link_wrenches(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, "n 6"] | None:
-    """Wrenches (n, f) that act on each link, in its frame; None if there are none.
+    """Wrenches (n, f) that act on each link, in the link's frame; None if there are none.
 
-    The tip's wrench on the world acts on the tip's link with the opposite sign, and transforms from the tip's frame t
-    to its link's frame i as F_i = Ad_{T_ti}^T F_t.
+    The tip's wrench on the world acts on the tip's link with the opposite sign, and transforms from the tip frame t to
+    the frame i of its link as F_i = Ad_{T_ti}^T F_t.
 
     Args:
-        external_wrenches: wrenches on each link, in its frame [N m, N].
+        external_wrenches: wrenches on each link, in the link's frame [N m, N].
         wrench_by_tip: wrench that the tip exerts on the world, in the tip's frame [N m, N].
 
     Raises:
@@ -29,7 +29,7 @@ def link_wrenches(
         return external_wrenches
     link, frame = frame_index(chain, None)
     if link < 0:
-        raise ModelError("the chain's tip is fixed to the base, so no wrench at the tip can load the joints")
+        raise ModelError("the chain's tip is fixed to the base, so a wrench at the tip cannot load the joints")
     on_link = -jnp.asarray(wrench_by_tip)
     if frame is not None:
         on_link = adjoint(pose_inverse(chain.frame_poses[frame])).T @ on_link
@@ -38,5 +38,5 @@ def link_wrenches(
 
 
 def wrench_columns(wrenches: Float[Array, "n 6 *#lanes"] | None) -> tuple[Float[Array, "n *#lanes"], ...] | None:
-    """The six components of given wrenches, over links, for a sweep."""
+    """The six components of the given wrenches as arrays over links, for a sweep."""
     return None if wrenches is None else tuple(wrenches[:, i] for i in range(6))

@@ -24,7 +24,7 @@ _REPAIR = {
 
 
 class _Damaged(Exception):
-    """An error that rosbags raises on a file, or a value impossible in an intact file."""
+    """An error that rosbags raises for a file, or a value that an intact file cannot contain."""
 
 
 class _Bag(NamedTuple):
@@ -46,21 +46,21 @@ def open_bag(
     *,
     efforts: bool = True,
 ) -> Table:
-    """Read joint states of a bag, possibly in parts, as a table of time (header stamps), positions, velocities, efforts.
+    """Read joint states from a bag, possibly in parts, as a table of time (header stamps), positions, velocities, efforts.
 
-    If no topic has joint states, or one with trajectories is chosen, the points of joint trajectories are read, at the
-    header's stamp + `time_from_start`; a message replaces the remainder of the previous one.
+    If no topic has joint states, or the chosen topic has trajectories, the points of joint trajectories are read instead, at
+    the header's stamp + `time_from_start`; each message replaces the remainder of the previous one.
 
     Args:
         paths: the bag, or its parts in order.
-        joint_names: the joints to read, in this order; all of the topic if None.
+        joint_names: the joints to read, in this order; if None, all joints of the topic.
         topic: the topic of the joint states; detected if None.
         efforts: require efforts; if False, they are omitted if messages lack them.
 
     Raises:
         LogError: rosbags is not installed; the file does not exist, is truncated or damaged (the message says what is
-            readable and how to repair it); there are no joint states, or the topic has none; several topics match; a joint
-            is missing or repeated; a message does not have one number per name.
+            readable and how to repair it); the bag or the topic has no joint states; several topics match; a joint is
+            missing or repeated; a message does not have one number per name.
     """
     states: dict[str, JointStates] = {}
     for path in paths:
@@ -68,8 +68,8 @@ def open_bag(
             raise LogError(f"{path}: there is no such file")
         if path.is_dir() and not (path / "metadata.yaml").is_file():
             raise LogError(
-                f"{path}: this is a folder without the metadata.yaml of a ROS 2 bag; give the file in it, or make one with "
-                "`ros2 bag reindex FOLDER`"
+                f"{path}: this folder does not contain the metadata.yaml of a ROS 2 bag; specify the file in it, or create "
+                "metadata.yaml with `ros2 bag reindex FOLDER`"
             )
         with _opened(path) as bag:
             try:
@@ -94,8 +94,8 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
         from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
         raise LogError(
-            f"{path}: reading bags needs rosbags, which is not installed: pip install 'jaxdyn[bags]', or convert the bag to "
-            ".csv or .parquet"
+            f"{path}: reading bags requires rosbags, which is not installed: pip install 'jaxdyn[bags]', or convert the bag "
+            "to .csv or .parquet"
         ) from error
     # the message type is the same in all versions of ROS; other types in the bag are ignored
     first = path.suffix.lower() == ".bag"
@@ -104,10 +104,10 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
     try:
         reader: Any = Reader1(path) if first else Reader2(path)
         reader.open()
-    except Exception as error:  # on damaged files rosbags raises all kinds of exceptions, AssertionError included
+    except Exception as error:  # on damaged files rosbags raises all kinds of exceptions, including AssertionError
         size = "" if path.is_dir() else f" of its {path.stat().st_size} bytes"
         raise LogError(
-            f"{path}: the bag cannot be opened: {_reason(error)}. Was it cut off, or is it still being recorded? "
+            f"{path}: the bag cannot be opened: {_reason(error)}. Was it truncated, or is it still being recorded? "
             f"Without its index nothing{size} can be read: {_repair(path)}, or copy it again"
         ) from error
     try:
@@ -118,11 +118,13 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
 
 
 def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
-    """The connections of each topic with joint states, else with joint trajectories; only those of a given topic.
+    """The connections of each topic with joint states, or if there is none, with joint trajectories.
+
+    If a topic is given, only the connections of this topic.
 
     Raises:
-        LogError: no such topic.
-        _Damaged: an invalid topic, type or number of messages.
+        LogError: the topic has neither, or no topic has.
+        _Damaged: a topic, type or number of messages is invalid.
     """
     found: dict[str, dict[str, list[Any]]] = {MESSAGE: {}, TRAJECTORY: {}}
     kinds: dict[str, str] = {}
@@ -134,7 +136,7 @@ def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[
     states, trajectories = found.values()
     if not (states or trajectories):
         raise LogError(
-            f"{path}: no topic of the bag holds joint states ({MESSAGE}) or joint trajectories; its topics are {there}"
+            f"{path}: no topic in the bag has joint states ({MESSAGE}) or joint trajectories; its topics are {there}"
         )
     if topic is None:
         return states or trajectories
@@ -142,15 +144,15 @@ def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[
         if name in states or name in trajectories:
             return {name: (states if name in states else trajectories)[name]}
     raise LogError(
-        f"{path}: there are no joint states ({MESSAGE}) on topic {topic!r}, and no trajectories; the bag's topics are {there}"
+        f"{path}: topic {topic!r} has neither joint states ({MESSAGE}) nor trajectories; the topics in the bag are {there}"
     )
 
 
 def _connections(bag: _Bag) -> list[Any]:
-    """The index's connections, checked for type: rosbags takes them from metadata.yaml unchecked."""
+    """The connections in the index, with checked types: rosbags reads them from metadata.yaml without checks."""
     try:
         connections = list(bag.reader.connections)
-    except Exception as error:  # of rosbags only
+    except Exception as error:  # from rosbags only
         raise _Damaged(_reason(error)) from error
     for connection in connections:
         for what, value, kind in (
@@ -159,7 +161,7 @@ def _connections(bag: _Bag) -> list[Any]:
             ("number of messages", connection.msgcount, int),
         ):
             if type(value) is not kind:
-                raise _Damaged(f"{repr(value)[:80]} is no {what}")
+                raise _Damaged(f"{repr(value)[:80]} is not a {what}")
     return connections
 
 
@@ -167,22 +169,22 @@ def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any
     """Stamp and time of reception [ns] of each message, and the message.
 
     Raises:
-        _Damaged: rosbags cannot read or decode a message, or its time of reception is invalid. Exceptions of the caller
-            between messages pass through.
+        _Damaged: rosbags cannot read or decode a message, or its time of reception is invalid. Exceptions that the
+            caller raises between messages are passed on.
     """
     try:
         for connection, received, raw in bag.reader.messages(connections=connections):
             message = bag.decode(raw, connection.msgtype)
             stamp = message.header.stamp
             if type(received) is not int or not -(2**63) <= received < 2**63:
-                raise ValueError(f"{repr(received)[:80]} is no time of reception")
+                raise ValueError(f"{repr(received)[:80]} is not a time of reception")
             yield stamp.sec * 10**9 + stamp.nanosec, received, message
-    except Exception as error:  # of rosbags only, which raises all kinds of exceptions on damaged files
+    except Exception as error:  # from rosbags only, which raises all kinds of exceptions for damaged files
         raise _Damaged(_reason(error)) from error
 
 
 def _read(path: pathlib.Path, bag: _Bag, states: JointStates, connections: list[Any]) -> None:
-    """Read all joint states of a topic."""
+    """Read all joint states on a topic."""
     expected = sum(connection.msgcount for connection in connections)
     trajectories = connections[0].msgtype == TRAJECTORY
     count, reason, last = 0, "", Trajectory()
@@ -204,7 +206,7 @@ def _read(path: pathlib.Path, bag: _Bag, states: JointStates, connections: list[
         span = f", the first {states.span:.6g} s" if len(states) else ""
         raise LogError(
             f"{path}: topic {states.topic}: only {count} of its {expected} messages{span} could be read"
-            f"{f': {reason}' if reason else ''}. The bag was cut off or is damaged: {_repair(path)}, or copy it again"
+            f"{f': {reason}' if reason else ''}. The bag is truncated or damaged: {_repair(path)}, or copy it again"
         )
 
 

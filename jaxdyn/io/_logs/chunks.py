@@ -26,28 +26,28 @@ def read_log_chunks(
     *,
     gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
 ) -> Iterator[Log]:
-    """Read a log in parts of `rows` samples, each a `Log`, holding one part at a time.
+    """Read a log in parts of `rows` samples, each a `Log`, with only one part in memory at a time.
 
     Columns, units and `gains` are as for `read_log`. Text is read line by line, .npz archives member by member (compressed or
-    not), Parquet by batches. Each part is checked as by `read_log`, except for global checks: that anything moves at
-    all, and outlier rows that could be dropped.
+    not), Parquet in batches. Each part is checked as in `read_log`, except for checks of the entire log: whether any joint
+    moves, and implausible rows that could be dropped.
 
     Args:
         path: a .csv (.tsv, .txt), .npz or .parquet file.
         rows: samples per part; at least 100.
-        joints: the number of joints the log must have.
-        gains: as for `read_log`.
+        joints: the required number of joints.
+        gains: as for `read_log` [N m/A].
 
     Yields:
-        parts of the log in order.
+        The parts of the log in order.
 
     Raises:
-        LogError: the file cannot be read, or has missing columns; numbers that are not finite, absurd, or jump; time that
-            does not increase. The message names file, row and column.
+        LogError: the file cannot be read; columns are missing; numbers are not finite or implausible, or positions jump;
+            time does not increase; there are currents without gains. The message names file, row and column.
     """
     path = pathlib.Path(path)
     if rows < 100:
-        raise LogError(f"{path}: parts of {rows} samples are too short; take at least 100")
+        raise LogError(f"{path}: parts of {rows} samples are too short; use at least 100")
     suffix = checked_suffix(path)
     parts = (
         _text(path, rows)
@@ -64,11 +64,11 @@ def read_log_chunks(
             blocks = blocks_of(path, kinds, {name: arrays[name] for held in kinds.values() for name in held})
             heat, n = blocks.pop("temperature", None), blocks["q"].shape[1]
             if joints is not None and n != joints:
-                raise LogError(f"{path}: the log has {n} joints, the robot has {joints}")
+                raise LogError(f"{path}: the log has {n} joints, but the robot has {joints}")
             if "i" in blocks and (factors is None or factors.shape != (n,)):
                 raise LogError(
                     f"{path}: the log has motor currents",
-                    f"give {{gains}}, one for each of {n} joints [N m/A]",
+                    f"specify {{gains}}, one for each of {n} joints [N m/A]",
                     gains="[..]",
                 )
             _check(path, kinds, blocks, at, last)
@@ -109,7 +109,7 @@ def _check(
 
 
 def _text(path: pathlib.Path, rows: int) -> Generator[Part]:
-    """Parts of a text file, each read below the file's head: the lines before the first row of numbers."""
+    """Parts of a text file, each preceded by the file's head: the lines before the first row of numbers."""
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         head: list[str] = []
         for line in file:
@@ -122,7 +122,7 @@ def _text(path: pathlib.Path, rows: int) -> Generator[Part]:
                 file_lines = file
                 break
         else:
-            raise LogError(f"{path}: there is no data in the file")
+            raise LogError(f"{path}: the file contains no data")
         at = 0
         while lines := list(itertools.islice(file_lines, rows)):
             table = text_table(path, "".join([*head, *lines]))
@@ -145,10 +145,10 @@ def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
                 shape, by_columns, dtype = read(member)
                 if by_columns and len(shape) > 1:
                     raise LogError(
-                        f"{path}: {name!r} lies column by column: save numpy.ascontiguousarray({name}) instead"
+                        f"{path}: {name!r} is stored in column-major order: save numpy.ascontiguousarray({name}) instead"
                     )
                 if dtype.kind not in "fiu" or not shape:
-                    raise LogError(f"{path}: array {name!r} of shape {shape} holds {dtype}, not columns of numbers")
+                    raise LogError(f"{path}: array {name!r} of shape {shape} contains {dtype}, not columns of numbers")
                 shapes[name] = shape, dtype
             total = max(shape[0] for shape, _ in shapes.values())
             for at in range(0, total, rows):
@@ -162,7 +162,7 @@ def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
     except LogError:
         raise
     except Exception as error:  # any exception of zipfile, zlib and NumPy on damaged bytes
-        raise LogError(f"{path}: this is not a NumPy archive that can be read: {error}") from error
+        raise LogError(f"{path}: this is not a NumPy archive, or it is damaged: {error}") from error
 
 
 def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:

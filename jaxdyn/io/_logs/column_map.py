@@ -1,4 +1,4 @@
-"""Column maps: TOML files that assign the columns of a log, with units, signs, offsets and gains."""
+"""Column maps: TOML files that assign the columns of a log to quantities, with units, signs, offsets and gains."""
 
 import dataclasses
 import math
@@ -44,8 +44,8 @@ class ColumnMap:
         form: separator, decimal mark and header of a text file.
         topic: topic of a bag's joint states.
         joints: joint names in a bag, in the robot's order.
-        kinds: those of t, q, qd, tau, i and temperature that are present, each with its keys.
-        text: the file's text, to find line numbers for messages.
+        kinds: the keys of each quantity that is present, among t, q, qd, tau, i and temperature.
+        text: the text of the file, to find line numbers for messages.
     """
 
     source: str
@@ -56,44 +56,44 @@ class ColumnMap:
     text: str
 
     def error(self, kind: str | None, key: str | None, what: str = "", remedy: str = "", **arguments: str) -> LogError:
-        """An error that names the file, the line and the key."""
+        """A `LogError` that names the file, the line and the key."""
         line = _line_of(self.text, kind, key)
         places = [self.source, f"line {line}" if line else "", f"[{kind}]" if kind else "", key or ""]
         return LogError(what, remedy, place=", ".join(place for place in places if place), **arguments)
 
 
 def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> ColumnMap:
-    """A column map from a TOML file, or from a mapping of the same form.
+    """Read a column map from a TOML file, or from a mapping with the same structure.
 
     ```toml
-    separator = ";"            # of a text file, if not detected: any one character, " " for blanks
+    separator = ";"            # of a text file, if it is not detected: any single character, " " for blanks
     decimal = ","              # default "."
     skip_lines = 3             # lines to skip above the header line
-    header = false             # there is no header line: columns are called by their numbers, from 1
+    header = false             # no header line: columns are identified by numbers, starting with 1
 
     [t]
-    column = "Timestamp (ms)"  # a name, or a number counted from 1
+    column = "Timestamp (ms)"  # a name, or a number starting with 1
     unit = "ms"
 
     [q]
     columns = ["A1", "A2"]     # in the robot's joint order; or "A*", where * is a number; or one (N, n) array of an .npz file
-    unit = "deg"               # one for all, or one per joint
+    unit = "deg"               # one for all joints, or one per joint
     sign = [1, -1]
     offset = [0.0, 1.5708]     # added last, in SI units
 
-    [i]                        # or [tau]; and, if there are any, [qd] and [temperature]
+    [i]                        # or [tau]; optionally [qd] and [temperature]
     columns = ["I1", "I2"]
-    gains = [14.87, 13.26]     # tau = gain x current
+    gains = [14.87, 13.26]     # tau = gain x current [N m/A]
     ```
 
-    If all columns are given by number, `header` may be omitted: it is detected.
+    If all columns are specified by number, `header` may be omitted and is then detected.
 
-    A value in the log becomes sign x scale x unit x value + offset. For a bag, `topic` and `joints` (the bag's joint
-    names, in the robot's order) are top-level keys, and quantities need no columns: `[i]` with `gains` declares efforts
-    to be currents.
+    A value in the log is converted to sign x scale x unit x value + offset. For a bag, `topic` and `joints` (the joint
+    names in the bag, in the robot's order) are top-level keys, and columns need not be specified; `[i]` with `gains`
+    declares efforts to be currents.
 
     Raises:
-        LogError: the file cannot be read or is not TOML; a key, unit or type is unknown or does not fit. The message names
+        LogError: the file cannot be read or is not TOML; a key, unit or type is unknown or unsuitable. The message names
             file, line and key.
     """
     if isinstance(given, Mapping):
@@ -105,37 +105,40 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
             content = tomllib.loads(text)
         except OSError as error:
             raise LogError(f"{source}: the column map cannot be read: {error.strerror or error}") from None
-        except (ValueError, RecursionError) as error:  # not TOML, not text, a path with a null character, too deep
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # not TOML, not text, a null character in the path, nested too deeply
             raise LogError(f"{source}: the column map is not TOML: {error}") from None
     if _beyond_64_bits(content):
-        raise LogError(f"{source}: a whole number in the column map is larger than the 64 bits that TOML has for it")
+        raise LogError(f"{source}: an integer in the column map exceeds the 64 bits of TOML integers")
     kinds = {key: value for key, value in content.items() if isinstance(value, Mapping)}
     plain = {key: value for key, value in content.items() if key not in kinds}
     empty = ColumnMap(source, TextForm(), None, None, {}, text)
     for key, value in plain.items():
         if key not in _FILE_KEYS:
-            raise empty.error(None, key, f"unknown key; there are {', '.join(_FILE_KEYS)}, and {_tables()}")
+            raise empty.error(None, key, f"unknown key; known keys are {', '.join(_FILE_KEYS)}, and {_tables()}")
         if not isinstance(value, _FILE_KEYS[key]) or (_FILE_KEYS[key] is int and isinstance(value, bool)):
             raise empty.error(None, key, f"{value!r} is not {_SPOKEN[_FILE_KEYS[key]]}")
     for kind, keys in kinds.items():
         if kind not in UNITS:
-            raise empty.error(kind, None, f"unknown; there are {_tables()}")
+            raise empty.error(kind, None, f"unknown; known tables are {_tables()}")
         for key in keys:
             if key not in _KEYS or (key == "gains" and kind != "i"):
-                raise empty.error(kind, key, f"unknown key; there are {', '.join(_KEYS)} (gains in [i] only)")
+                raise empty.error(kind, key, f"unknown key; known keys are {', '.join(_KEYS)} (gains only in [i])")
         if "column" in keys and "columns" in keys:
-            raise empty.error(kind, "column", "give column or columns, not both")
+            raise empty.error(kind, "column", "specify column or columns, not both")
     if "tau" in kinds and "i" in kinds:
-        raise empty.error("i", None, "give [tau] or [i], not both: torques, or currents with gains")
+        raise empty.error("i", None, "specify [tau] or [i], not both: torques, or currents with gains")
     separator, decimal = plain.get("separator"), plain.get("decimal", ".")
     if separator is not None and len(separator) != 1:
         raise empty.error(
-            None, "separator", f'{separator!r} is not one character; write " " for blanks, "\\t" for tabs'
+            None, "separator", f'{separator!r} is not a single character; write " " for blanks, "\\t" for tabs'
         )
     if decimal not in (".", ",") or decimal == separator:
-        raise empty.error(None, "decimal", f"{decimal!r} is not '.' or ',', or it is the separator too")
+        raise empty.error(None, "decimal", f"{decimal!r} is not '.' or ',', or is also the separator")
     if plain.get("skip_lines", 0) < 0:
-        raise empty.error(None, "skip_lines", "a number of lines cannot be negative")
+        raise empty.error(None, "skip_lines", "the number of lines cannot be negative")
     joints, topic = plain.get("joints"), plain.get("topic")
     if joints is not None and (not joints or not all(isinstance(x, str) for x in joints)):
         raise empty.error(None, "joints", f"{joints!r} is not a list of joint names")
@@ -152,14 +155,14 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
 
 
 def _by_numbers(kinds: Mapping[str, Mapping[str, Any]]) -> bool:
-    """True if columns are given by number only."""
+    """True if all columns are specified by number."""
     given = [keys[key] for keys in kinds.values() for key in ("column", "columns") if key in keys]
     flat = [item for value in given for item in (value if isinstance(value, list) else [value])]
     return bool(flat) and all(isinstance(item, int) for item in flat)
 
 
 def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
-    """True if any whole number at any depth exceeds 64 bits."""
+    """True if an integer at any depth exceeds 64 bits."""
     rest: list[Any] = [content]
     while rest:
         value = rest.pop()
@@ -173,10 +176,13 @@ def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
 
 
 def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: bool = True) -> Table:
-    """The table with columns named and converted to SI units by the map; `torques`: require them.
+    """The table with columns named and converted to SI units by the map.
+
+    Args:
+        torques: require torques or currents.
 
     Raises:
-        LogError: a column is missing or used twice, or the number of factors differs from that of columns.
+        LogError: a column is missing or used twice, or the number of factors differs from the number of columns.
     """
     known = table.kinds or {}
     kinds = dict(known)
@@ -196,9 +202,9 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
             )
     missing = [kind for kind in ("t", "q") if kind not in kinds]
     if missing:
-        raise LogError(f"{columns.source}: [{missing[0]}] is missing: say which column of {path} it is")
+        raise LogError(f"{columns.source}: [{missing[0]}] is missing: specify the column of {path} that contains it")
     if torques and "tau" not in kinds and "i" not in kinds:
-        raise LogError(f"{columns.source}: [tau] or [i] is missing: say which columns of {path} the torques are")
+        raise LogError(f"{columns.source}: [tau] or [i] is missing: specify the columns of {path} that contain torques")
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         arrays, bad = table.read(wanted)
@@ -214,7 +220,7 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
         return arrays, bad
 
     what = "; ".join(_spoken(kind, keys) for kind, keys in columns.kinds.items() if set(keys) - {"column", "columns"})
-    note = f"columns as {columns.source} says" + (f": {what}" if what else "")
+    note = f"columns as specified in {columns.source}" + (f": {what}" if what else "")
     return Table(table.names, read, table.line, (*table.notes, note), kinds)
 
 
@@ -225,7 +231,7 @@ def _resolve(
     key = "column" if "column" in keys else "columns"
     if key not in keys:
         if known is None:
-            there = f"; {path} has no such values of its own" if table.kinds else ""
+            there = f"; {path} does not contain such values" if table.kinds else ""
             raise columns.error(kind, None, f"key {'column' if kind == 't' else 'columns'} is missing{there}")
         return known
     wanted = keys[key]
@@ -237,7 +243,7 @@ def _resolve(
         if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
             found = ", ".join(numbers[k] for k in sorted(numbers)) or "none"
             raise columns.error(
-                kind, key, f"{wanted!r} must stand for columns numbered from 0 or 1 without a gap; {path} has {found}"
+                kind, key, f"{wanted!r} must match columns numbered from 0 or 1 without gaps; {path} has {found}"
             )
         return [numbers[k] for k in sorted(numbers)]
     wanted = wanted if isinstance(wanted, list) else [wanted]
@@ -251,16 +257,20 @@ def _resolve(
             name = table.names[item - 1]
             item = (
                 name if table.names.count(name) == 1 else f"column {item}"
-            )  # which the table of a text file accepts too
+            )  # a name that the table of a text file also accepts
         elif item not in table.names:
-            raise columns.error(kind, key, f"{item!r} is not a column of {path}; there are {', '.join(table.names)}")
+            raise columns.error(
+                kind, key, f"{item!r} is not a column of {path}; its columns are {', '.join(table.names)}"
+            )
         elif table.names.count(item) > 1:
             raise columns.error(
-                kind, key, f"{path} has several columns {item!r}; give the number of the one you mean, from 1"
+                kind, key, f"{path} has several columns {item!r}; specify the number of the right one, starting with 1"
             )
         names.append(item)
     if not names or (kind == "t" and len(names) > 1):
-        raise columns.error(kind, key, f"{len(names)} columns are given; time is one, and there is one for each joint")
+        raise columns.error(
+            kind, key, f"{len(names)} columns are specified; time needs one, other quantities one per joint"
+        )
     return names
 
 
@@ -274,7 +284,7 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
             return [value] * count
         if len(value) != count:
             raise columns.error(
-                kind, key, f"{len(value)} values for {count} columns; give one for all, or one for each"
+                kind, key, f"{len(value)} values for {count} columns; specify one for all columns, or one per column"
             )
         return value
 
@@ -285,7 +295,9 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
                 raise columns.error(kind, key, f"{x!r} is not a finite number")
             if (key == "sign" and abs(x) != 1) or (x == 0 and key != "offset"):
                 raise columns.error(
-                    kind, key, f"{x:g} is no {key}: {'1 or -1' if key == 'sign' else 'it erases the column'}"
+                    kind,
+                    key,
+                    f"{x:g} is not a valid {key}: {'use 1 or -1' if key == 'sign' else 'it erases the column'}",
                 )
         return np.array(values, np.float64)
 
@@ -294,7 +306,7 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
         plain = re.sub(r"[\s*·]", "", unit) if isinstance(unit, str) else unit
         if plain is not None and (not isinstance(plain, str) or plain not in UNITS[kind]):
             raise columns.error(
-                kind, "unit", f"{unit!r} is unknown; there are {', '.join(UNITS[kind])}; or give a scale"
+                kind, "unit", f"{unit!r} is unknown; choose among {', '.join(UNITS[kind])}, or specify a scale"
             )
         units.append(1.0 if plain is None else UNITS[kind][plain])
     gains = numbers("gains", 1.0)
@@ -310,11 +322,11 @@ def _tables() -> str:
     return ", ".join(f"[{kind}]" for kind in UNITS)
 
 
-_SPOKEN = {str: "a text in quotes", int: "a whole number", bool: "true or false", list: "a list"}
+_SPOKEN = {str: "a text in quotes", int: "an integer", bool: "true or false", list: "a list"}
 
 
 def _line_of(text: str, kind: str | None, key: str | None) -> int:
-    """Line number of a table or a key in it; 0 if unknown."""
+    """Line number of a table, or of a key in it; 0 if unknown."""
     at, found = None, 0
     for number, line in enumerate(text.splitlines(), 1):
         plain = line.strip()

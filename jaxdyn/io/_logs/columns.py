@@ -1,4 +1,4 @@
-"""Assignment of a table's columns to a log's time, positions, velocities and torques."""
+"""Assignment of a table's columns to the time, positions, velocities and torques of a log."""
 
 import itertools
 import pathlib
@@ -25,7 +25,7 @@ _NUMBERED = re.compile(r"([a-z]+)[ _.]?[\[(]?(\d{1,6})[\])]?$")
 
 
 def stem_of(name: str) -> tuple[str, int | None]:
-    """A column name's stem and joint number: ("q", 3) for "Q_3 [rad]"."""
+    """Stem and joint number of a column name: ("q", 3) for "Q_3 [rad]"."""
     plain = _UNIT.sub("", name.lower())
     match = _NUMBERED.match(plain)
     return (match[1], int(match[2])) if match else (plain, None)
@@ -34,7 +34,7 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """The columns of each kind in joint order, the remaining names, and notes; `currents` prefers i to tau."""
+    """The columns of each kind in joint order, the remaining names, and notes; `currents`: prefer i to tau."""
     stems = [stem_of(name) for name in names]
     joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
     numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
@@ -49,7 +49,7 @@ def find_columns(
             continue
         known = whole.get(kind) if number is None else numbered[kind].get(number)
         if known is not None:
-            raise LogError(f"{path}: columns {known!r} and {name!r} both mean the same; rename or remove one")
+            raise LogError(f"{path}: columns {known!r} and {name!r} mean the same; rename or remove one of them")
         if number is None:
             whole[kind] = name
         else:
@@ -61,7 +61,7 @@ def find_columns(
         ignored += [whole.pop(left)] if left in whole else numbered[left].values()
         numbered[left] = {}
     heat = numbered["temperature"]
-    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # sensors of something else
+    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not temperatures of the joints
         ignored += heat.values()
         numbered["temperature"] = {}
     there = f"the columns are {', '.join(names)}"
@@ -69,7 +69,7 @@ def find_columns(
     for kind in ALIASES:
         if kind in whole and numbered[kind]:
             raise LogError(
-                f"{path}: {whole[kind]!r} and {next(iter(numbered[kind].values()))!r} both hold {kind}; remove one"
+                f"{path}: {whole[kind]!r} and {next(iter(numbered[kind].values()))!r} both contain {kind}; remove one"
             )
         if kind in whole:
             kinds[kind] = [whole[kind]]
@@ -82,18 +82,18 @@ def find_columns(
     if missing:
         raise LogError(
             f"{path}: missing columns: {', '.join(missing)}; {there}. "
-            "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and, if there are, qd1 .. qdn"
+            "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn"
         )
     notes = []
     if first == 0:
         notes.append("joints are numbered from 0 in the file: q0 is joint 1")
     if motor:
-        notes.append(f"columns {', '.join(motor)} are motor-side: turn them into joint values with motor_to_joint")
+        notes.append(f"columns {', '.join(motor)} are motor-side: convert them to joint values with motor_to_joint")
     return kinds, ignored, notes
 
 
 def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> list[str]:
-    """Missing columns of a kind, from number `first` to the last position, or to the number of columns."""
+    """Missing columns of a kind, from number `first` to the number of the last position or of the last column."""
     count = max(numbered["q"], default=first - 1) + 1 - first
     missing = []
     for kind in ("q", "qd", "tau", "i"):
@@ -111,7 +111,7 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
     """One (N, n) array per kind."""
     time = arrays[kinds["t"][0]]
     if time.ndim == 0 or not len(time):
-        raise LogError(f"{path}: {kinds['t'][0]!r} has shape {time.shape}: the log holds no samples")
+        raise LogError(f"{path}: {kinds['t'][0]!r} has shape {time.shape}: the log contains no samples")
     samples = len(time)
     blocks: dict[str, np.ndarray] = {}
     for kind, names in kinds.items():
@@ -125,7 +125,7 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
             if array.size != samples and len(names) > 1:
                 raise LogError(
                     f"{path}: array {name!r} has shape {array.shape}, unlike {', '.join(x for x in names if x != name)}; "
-                    "give one column per joint, or one array for all"
+                    "provide one column per joint, or one array for all joints"
                 )
         blocks[kind] = np.concatenate([arrays[name].reshape(samples, -1) for name in names], axis=1)
     wide = blocks.get("temperature")

@@ -1,4 +1,4 @@
-"""Joint state messages, in any order and possibly incomplete, as one table of samples."""
+"""Joint state messages, in any order and possibly incomplete, converted to one table of samples."""
 
 import array
 import pathlib
@@ -15,7 +15,7 @@ _NANO = 1e-9
 
 
 class _Group:
-    """The messages with one list of names, in order."""
+    """The messages that have the same list of names, in order."""
 
     def __init__(self):
         self.whole = {key: array.array("q") for key in ("number", "stamp", "received")}
@@ -24,7 +24,7 @@ class _Group:
 
 
 class JointStates:
-    """The joint states of one topic, collected message by message, by the joints' names."""
+    """The joint states on one topic, collected message by message and sorted by joint name."""
 
     def __init__(self, topic: str):
         self.topic = topic
@@ -49,7 +49,7 @@ class JointStates:
         """Add a message with its stamp and time of reception [ns].
 
         Raises:
-            LogError: a repeated joint, or a number of values other than of names.
+            LogError: a joint is repeated, or the numbers of values and names differ.
         """
         names = tuple(message.name)
         group = self._groups.get(names)
@@ -73,8 +73,8 @@ class JointStates:
         self._count += 1
 
     def joint(self, name: str) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-        """Stamps and reception [ns] of a joint's messages, their indices, and its values, in bag order; and the fields
-        that some of them lack."""
+        """Stamps and times of reception [ns] of a joint's messages, their indices, and the joint's values, in bag order; and
+        the fields that some of the messages lack."""
         parts: dict[str, list[np.ndarray]] = {}
         lacking = []
         for names, group in self._groups.items():
@@ -89,7 +89,7 @@ class JointStates:
         series = {key: np.concatenate(values) for key, values in parts.items()}
         lacking += [
             FIELDS[kind] for kind in FIELDS if np.isnan(series[kind]).all()
-        ]  # which drivers write if they have none
+        ]  # drivers without such values write these
         order = np.argsort(series["number"], kind="stable")
         return {key: values[order] for key, values in series.items()}, tuple(dict.fromkeys(lacking))
 
@@ -101,20 +101,20 @@ def one_table(
     chosen: bool,
     efforts: bool = True,
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
-    """Columns of joint states by name, those of time, positions, velocities and torques, and notes.
+    """Columns of joint states by name; names of the columns of time, positions, velocities and torques; and notes.
 
-    Joints that come in separate messages (several publishers, parts of a robot) are interpolated linearly to the stamps
-    of the joint with most messages, except in gaps.
+    Joints in separate messages (from several publishers, or for parts of a robot) are interpolated linearly to the stamps
+    of the joint with the most messages, except in gaps.
 
     Args:
-        topics: the joint states of each topic.
-        joint_names: the joints to read, in this order; by default all of the topic, in order of appearance.
+        topics: the joint states on each topic.
+        joint_names: the joints to read, in this order; by default all joints of the topic, in order of appearance.
         chosen: True if the user chose the topic.
         efforts: require efforts; if False, they are omitted if messages lack them.
 
     Raises:
-        LogError: an ambiguous topic; a joint that is missing, on several topics, or without positions or efforts;
-            joints in separate messages whose stamps do not increase or do not overlap.
+        LogError: the topic is ambiguous; a joint is missing, on several topics, or without positions or efforts; the
+            stamps of joints in separate messages do not increase or do not overlap.
     """
     source, notes = _sources(path, topics, joint_names)
     used = list(dict.fromkeys(source.values()))
@@ -135,7 +135,7 @@ def one_table(
             raise LogError(
                 f"{path}: topic {source[without[field][0]]}: there are messages without {field} for "
                 f"{', '.join(without[field])}: nothing can be identified without {wanted}",
-                "Record them (by a driver that publishes them), or choose another topic with {topic}",
+                "Record them (with a driver that publishes them), or choose another topic with {topic}",
                 topic="'/name'",
             )
     fields = dict(FIELDS)
@@ -147,11 +147,11 @@ def one_table(
     clock = "stamp"
     if any(not x["stamp"].any() for x in series.values()):
         clock = "received"
-        notes.append("the messages have no stamps: time is that of their reception, which jitters more")
+        notes.append("the messages have no stamps: the times of reception are used, which have more jitter")
     start = min(int(x[clock].min()) for x in series.values())
     for x in series.values():
         x["t"] = (x[clock] - start) * _NANO
-    notes.append(f"time counts from {start * _NANO:.6f} s")
+    notes.append(f"time is counted from {start * _NANO:.6f} s")
     t, moved = _common(path, series, source, notes)
     columns, kinds = {"t": t}, {"t": ["t"]}
     for kind, field in fields.items():
@@ -170,36 +170,38 @@ def _sources(
         if len(topics) > 1:
             raise LogError(
                 f"{path}: joint states are on several topics: {there}",
-                "Choose one with {topic}, or give the robot's joint names with joints=",
+                "Choose one with {topic}, or pass the robot's joint names as joints=",
                 topic="'/name'",
             )
         ((topic, states),) = topics.items()
         if not states.joint_names:
-            raise LogError(f"{path}: topic {topic} has {len(states)} messages, but none names a joint")
+            raise LogError(f"{path}: topic {topic} has {len(states)} messages, but they contain no joint names")
         return dict.fromkeys(states.joint_names, topic), []
     missing = [name for name in joint_names if not any(name in states.joint_names for states in topics.values())]
     if missing:
         raise LogError(
             f"{path}: no joint states of {', '.join(missing)}; the joints are, by topic, {there}",
-            "Do the names differ from the robot's? Say which is which in a column map: {columns} with joints = [..]",
+            "If the names differ from the robot's, list them in a column map: {columns} with joints = [..]",
             columns="'map.toml'",
         )
     complete = [topic for topic, states in topics.items() if set(joint_names) <= set(states.joint_names)]
     if len(complete) > 1:
         raise LogError(
-            f"{path}: topics {' and '.join(complete)} both hold all joints", "choose one with {topic}", topic="'/name'"
+            f"{path}: topics {' and '.join(complete)} all contain all joints",
+            "choose one with {topic}",
+            topic="'/name'",
         )
     if complete:
         rest = [t for t, states in topics.items() if t != complete[0] and set(joint_names) & set(states.joint_names)]
-        notes = [f"some of the joints are on {', '.join(rest)} too, which was not read"] if rest else []
+        notes = [f"some of the joints are also on {', '.join(rest)}, which was not read"] if rest else []
         return dict.fromkeys(joint_names, complete[0]), notes
     source = {}
     for name in joint_names:
         holders = [topic for topic, states in topics.items() if name in states.joint_names]
         if len(holders) > 1:
             raise LogError(
-                f"{path}: {name!r} is on several topics, {' and '.join(holders)}, and none of them holds all joints",
-                "record one of them only, or choose one with {topic}",
+                f"{path}: {name!r} is on several topics, {' and '.join(holders)}, none of which contains all joints",
+                "record only one of them, or choose one with {topic}",
                 topic="'/name'",
             )
         source[name] = holders[0]
@@ -220,8 +222,8 @@ def _common(
         steps = np.diff(x["t"])
         if len(steps) == 0 or steps.min() <= 0:
             raise LogError(
-                f"{path}: topic {source[name]}: the joints come in separate messages, and the stamps of {name!r} do not "
-                "increase: do two publishers send it, or was it received out of order?",
+                f"{path}: topic {source[name]}: the joints are in separate messages, and the stamps of {name!r} do not "
+                "increase: do two publishers send it, or were messages received out of order?",
                 "Choose a topic with {topic}",
                 topic="'/name'",
             )
@@ -231,12 +233,12 @@ def _common(
         inside = (t >= x["t"][0]) & (t <= x["t"][-1])
         keep &= inside & (exact | (bridged <= GAP * np.median(steps)))
     if keep.sum() < 2:
-        raise LogError(f"{path}: the joints come in separate messages that do not overlap in time")
+        raise LogError(f"{path}: the joints are in separate messages that do not overlap in time")
     others = [name for name in series if moved[name]]
     rates = {name: (len(series[name]["t"]) - 1) / np.ptp(series[name]["t"]) for name in (main, others[0])}
     out = f"{len(t) - int(keep.sum())} of {len(t)} samples"
     notes.append(
-        f"{', '.join(others)} come in separate messages ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps "
-        f"of {main} ({rates[main]:.4g} Hz); {out}, where not all were published, left out"
+        f"{', '.join(others)} are in separate messages ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps "
+        f"of {main} ({rates[main]:.4g} Hz); {out} omitted, at which not all were published"
     )
     return t[keep], dict.fromkeys(series, True)

@@ -1,4 +1,4 @@
-"""`Log`: a logged run of a robot, and `read_log`, which reads one or explains why it cannot be used."""
+"""`Log`, a logged run of a robot, and `read_log`, which reads one or explains why it cannot be used."""
 
 import dataclasses
 import os
@@ -25,7 +25,7 @@ MINIMUM_ROWS = 20
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Log:
-    """A logged run of a robot with n joints: N samples, SI units, radians.
+    """A logged run of a robot with n joints and N samples, in SI units and radians.
 
     Attributes:
         t: time stamps, strictly increasing; steps may vary [s].
@@ -33,9 +33,9 @@ class Log:
         qd: joint velocities as logged, if any [rad/s or m/s].
         tau: joint torques [N m or N].
         source: origin of the log.
-        notes: remarks of the reader.
-        path: the file it was read from; the first of several.
-        temperature: temperatures of the joints, if logged (`TemperatureDependent`) [°C].
+        notes: remarks from reading the log.
+        path: the file from which it was read, or the first of several.
+        temperature: temperatures of the joints, if logged, for `TemperatureDependent` [°C].
     """
 
     t: Float[np.ndarray, " N"]
@@ -83,12 +83,12 @@ def read_log(
 ) -> Log:
     """Read a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
-    Parquet needs the extra `jaxdyn[parquet]`, bags need `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag, or an
-    .mcap or .db3 file with `sensor_msgs/JointState` messages: time from the header stamps, efforts as torques, joints by their
-    names (`chain.joint_names` as `joints`), in any order and any number of messages. Without such messages, or
-    if `topic` names them, `trajectory_msgs/JointTrajectory` messages are read point by point.
+    Parquet requires the extra `jaxdyn[parquet]`, bags require `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag,
+    or an .mcap or .db3 file with `sensor_msgs/JointState` messages. Time is read from the header stamps, torques from efforts,
+    and joints by name (pass `chain.joint_names` as `joints`), in any order and any number of messages. If there are no such
+    messages or `topic` has trajectories, `trajectory_msgs/JointTrajectory` messages are read point by point.
 
-    In other files, columns are found by name, in any order, case and numbering from 1 or 0; others are ignored and noted:
+    In other files, columns are found by name, in any order and case, numbered from 1 or 0; others are ignored and noted:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
@@ -96,40 +96,40 @@ def read_log(
     - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`;
     - temperatures of the joints, optional [°C]: `temperature1`, `temp1`, or one column for all; empty cells are interpolated.
 
-    `q_1`, `q.1`, `q[1]` and `q(1)` are `q1`; endings `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in brackets
+    `q_1`, `q.1`, `q[1]` and `q(1)` mean `q1`; suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in brackets
     are ignored. In .npz and .parquet files a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
-    Text may be separated by commas, semicolons, tabs or blanks, with `#` comments, a byte-order mark and any line ends.
+    Text may be separated by commas, semicolons, tabs or blanks, with `#` comments, a byte-order mark and any line endings.
 
-    Gaps in time (steps over 5 median steps) are noted, not refused: `preprocess` treats the pieces separately.
+    Gaps in time (steps longer than 5 median steps) are noted but accepted: `preprocess` treats the pieces separately.
 
     Args:
         path: the file, or the files of one run: files with the same columns are concatenated in time; files with
             different columns are joined by time, and those after the first interpolated linearly to its time stamps,
             except in gaps.
         joints: the required number of joints, or their names, which select and order the joints of a bag.
-        gains: tau_j = gain_j x current_j [N m/A], one per joint, needed for currents; a plain factor on torques if the
-            log has no currents. If it has both, torques are read without gains, and gain x current with them.
-        rows: first and last data row to read, counted from 1 as in messages, both included; only these are checked.
-        on_bad_rows: "raise", or "drop" implausible rows, at most a tenth of them, with a note that lists them: NaN and
+        gains: one gain per joint, tau_j = gain_j x current_j [N m/A], required for currents; if the log has no currents, a
+            factor on the torques. If it has both, torques are read without gains, and gain x current if gains are passed.
+        rows: first and last data row to read, both included, counted from 1 as in messages; only these are checked.
+        on_bad_rows: "raise", or "drop" implausible rows, up to a tenth of all rows, with a note that lists them: NaN and
             infinity, numbers beyond 1e6, stamps far from all others or out of order, isolated jumps.
         columns: a column map for other layouts, with units, signs, offsets
-            and gains: a TOML file (docs/identification.md), or a mapping of the same form.
+            and gains: a TOML file (docs/logs.md), or a mapping with the same structure.
         topic: topic of the joint states in a bag; detected if None.
 
     Raises:
-        LogError: the file cannot be read; columns are missing, repeated or incomplete; currents without gains; cells
-            that are not numbers, NaN, infinite or absurd values; time that does not increase or is not in seconds;
-            positions that jump; fewer than 20 samples; nothing moves or no torque was recorded. The message names
-            file, row and column.
+        LogError: the file cannot be read; columns are missing, repeated or incomplete; there are currents without gains;
+            cells are not numbers, or values are NaN, infinite or implausible; time does not increase or is not in
+            seconds; positions jump; there are fewer than 20 samples; nothing moves or no torque was recorded. The
+            message names file, row and column.
 
-    Cost: 20 000 rows of 22 columns read in about 0.1 s from CSV.
+    Cost: about 0.1 s for 20 000 rows with 22 columns from CSV.
     """
     files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
     path = pathlib.Path("+".join(map(str, files)))  # for messages
     names = None if joints is None or isinstance(joints, int) else tuple(joints)
     given = None if columns is None else read_column_map(columns)
     if given is not None and gains is not None and "gains" in given.kinds.get("i", {}):
-        raise given.error("i", "gains", remedy="{gains} are given too; leave one of them out", gains="")
+        raise given.error("i", "gains", remedy="{gains} are also given; omit one of them", gains="")
     table = open_log(files, names, given, topic)
     if table.kinds is None:
         kinds, ignored, notes = find_columns(path, table.names, gains is not None)
@@ -148,7 +148,7 @@ def read_log(
     n = blocks["q"].shape[1]
     wanted = joints if names is None else len(names)
     if wanted is not None and n != wanted:
-        fault = f"{path}: the log has {n} joints, the robot has {wanted}; the positions are {', '.join(kinds['q'])}"
+        fault = f"{path}: the log has {n} joints, but the robot has {wanted}; the positions are {', '.join(kinds['q'])}"
         if n > wanted:
             raise LogError(fault)
         raise LogError(fault, "Load the model with the missing joints locked: {lock}", lock="{'JOINT': POSITION, ..}")
@@ -167,7 +167,7 @@ def read_log(
         notes.append(f"{counted}; dropped: {_ranges(np.sort(bad) + first + 1)}")
     _refuse_jumps(path, blocks["q"], keep, labels, place)
     if keep.sum() < MINIMUM_ROWS:
-        raise LogError(f"{path}: {keep.sum()} samples are too few, {MINIMUM_ROWS} are the least")
+        raise LogError(f"{path}: {keep.sum()} samples are too few; at least {MINIMUM_ROWS} are needed")
     numbers = np.flatnonzero(keep)
     blocks = {kind: block[keep] for kind, block in blocks.items()}
     notes += check_time(path, blocks["t"][:, 0], lambda row: place(int(numbers[row])))
@@ -179,7 +179,7 @@ def read_log(
 
 
 def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"] | None:
-    """Slow signals with numbers that are missing interpolated in time; None if a column has none at all."""
+    """Slow signals with missing numbers interpolated in time; None if a column contains no numbers."""
     known = np.isfinite(values)
     if not known.any(axis=0).all():
         return None
@@ -187,9 +187,9 @@ def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Floa
 
 
 def named_apart(logs: Sequence[Log]) -> list[Log]:
-    """The logs with distinct sources: files of one name in several folders become folder/name, parts of one file name (1), ...
+    """The logs with distinct sources: folder/name for files with the same name, name (1), .. for parts of the same file.
 
-    Logs without a file keep their source.
+    Logs without a file are unchanged.
     """
     names = [log.source for log in logs]
     parts = [log.path.absolute().parts if log.path is not None and names.count(log.source) > 1 else () for log in logs]
@@ -215,30 +215,30 @@ def check_log(
     units_checked: bool = False,
     allow_still: bool = False,
 ) -> Log:
-    """The same log with notes on oddities; clear errors are refused.
+    """Check the units and plausibility of a log; returns the log with notes, and raises an error for clear faults.
 
-    Degrees (or millimetres) are suspected if any of these holds for a joint:
+    Degrees (or millimetres) are suspected if any of these conditions is satisfied for a joint:
 
     - |q| exceeds 4 pi, and also the joint's limits, if any;
-    - more than half of the positions are outside the limits, and q pi/180 is inside;
-    - the speed exceeds three times the velocity limit for a tenth of the time, and a 57th of it is not;
-    - the logged velocity is 57.3 times the derivative of the logged position, or a 57.3th of it, within 20 %.
+    - more than half of the positions are outside the limits, whereas q pi/180 is inside;
+    - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of the speed does not;
+    - the logged velocity is 57.3 times the derivative of the logged position, or 1/57.3 of it, within 20 %.
 
-    Noted, not refused: positions more than 0.1 beyond the limits, speeds more than 10 % above the limit, and logged
-    velocities that are not the derivative of the positions (another sign or scale).
+    Only notes are added for positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit, and
+    logged velocities that are not the derivative of the positions (wrong sign or scale).
 
     Args:
         log: the log.
         chain: the robot, for default limits and joint names.
-        position_limits: lower and upper limit of each joint; infinite if there is none.
-        velocity_limit: largest |qd| of each joint.
+        position_limits: lower and upper limit of each joint; infinite if there is none [rad or m].
+        velocity_limit: largest |qd| of each joint [rad/s or m/s].
         joint_names: joint names for messages.
-        units_checked: accept the numbers as SI and radians even if they do not look like it (multi-turn joints).
-        allow_still: note a joint that does not move instead of refusing it; its own parameters remain unidentified.
+        units_checked: accept the numbers as SI units and radians even if they do not look like it (multi-turn joints).
+        allow_still: accept a joint that does not move, with a note; its own parameters remain unidentified.
 
     Raises:
-        LogError: numbers that look like degrees; a joint whose positions span less than 1e-3; limits or names for
-            another number of joints.
+        LogError: numbers look like degrees; the positions of a joint span less than 1e-3 rad (m); the number of limits or
+            names differs from that of joints.
     """
     n = log.n
     if chain is not None:
@@ -250,7 +250,7 @@ def check_log(
     names = [f"joint {j + 1}" for j in range(n)] if joint_names is None else list(joint_names)
     for what, given in (("position limits", limits), ("velocity limits", fastest), ("joint names", names)):
         if len(given) != n:
-            raise LogError(f"{log.source}: {len(given)} {what} for a log of {n} joints; is it another robot's log?")
+            raise LogError(f"{log.source}: {len(given)} {what} for a log with {n} joints; is it from another robot?")
     speed = smooth_speed(log.t, log.q)
     scale = np.full(n, np.nan) if log.qd is None else velocity_scale(log.qd, speed)
     if not units_checked:
@@ -261,7 +261,7 @@ def check_log(
             if reason:
                 raise LogError(
                     f"{log.source}: {name} looks like degrees (or millimetres), not radians (metres): {reason}",
-                    "Convert the log, or give {units_checked} if the numbers are right (a multi-turn joint)",
+                    "Convert the log, or pass {units_checked} if the numbers are right (a multi-turn joint)",
                     units_checked="True",
                 )
     notes = list(log.notes)
@@ -271,8 +271,8 @@ def check_log(
             text = f"{name} does not move (it spans {np.ptp(q):.2g})"
             if not allow_still:
                 raise LogError(
-                    f"{log.source}: {text}, so that its own friction and most of its inertia cannot be identified",
-                    "log a run that moves it, or pass {allow_still}",
+                    f"{log.source}: {text}, so its friction and most of its inertia cannot be identified",
+                    "log a run in which it moves, or pass {allow_still}",
                     allow_still="True",
                 )
             notes.append(text)
@@ -315,14 +315,14 @@ def _refuse_rows(path: pathlib.Path, counted: str, on_bad_rows: str, too_many: b
     if on_bad_rows == "raise":
         raise LogError(
             f"{path}: {counted}",
-            "Repair the file, drop these rows with {on_bad_rows}, or choose the rows to read with {rows}",
+            "Repair the file, drop these rows with {on_bad_rows}, or select the rows to read with {rows}",
             on_bad_rows="'drop'",
             rows="(first, last)",
         )
     if too_many:
         raise LogError(
             f"{path}: {counted}. That is more than a tenth, too many to drop",
-            "repair the file, or choose the rows to read with {rows}",
+            "repair the file, or select the rows to read with {rows}",
             rows="(first, last)",
         )
 
@@ -343,7 +343,7 @@ def _refuse_jumps(
         raise LogError(
             f"{path}: {len(found)} jumps in position, first at {place(row)}, column {labels[joint]!r}, which reaches "
             f"{q[row, joint]:.6g} in one step",
-            "Unwrap angles that fold back at a full turn (numpy.unwrap), or cut the log with {rows}",
+            "Unwrap angles that jump by a full turn (numpy.unwrap), or cut the log with {rows}",
             rows="(first, last)",
         )
 
@@ -353,8 +353,8 @@ def check_time(path: pathlib.Path, t: np.ndarray, place: Callable[[int], str]) -
     median = float(np.median(steps))
     if median > 0.5:
         raise LogError(
-            f"{path}: the median time step is {median:.6g} s, too slow for a robot's log; "
-            "is the time in milliseconds or smaller? Divide it, so that it is in seconds"
+            f"{path}: the median time step is {median:.6g} s, too long for a robot log; "
+            "is the time in milliseconds or smaller units? Convert it to seconds"
         )
     longest = int(np.argmax(steps))
     gaps = len(segments(t)) - 1
@@ -374,7 +374,7 @@ def _torques(
         if "i" in blocks:
             raise LogError(
                 f"{path}: the log has motor currents, not torques",
-                "give {gains}, one per joint [N m/A], for tau = gain x current",
+                "specify {gains}, one per joint [N m/A], for tau = gain x current",
                 gains="[..]",
             )
         return blocks["tau"]
@@ -390,11 +390,11 @@ def _check_variance(path: pathlib.Path, q: np.ndarray, tau: np.ndarray, kinds: d
     still, silent = np.ptp(q, axis=0) == 0, np.ptp(tau, axis=0) == 0
     if still.all():
         raise LogError(
-            f"{path}: no position changes ({', '.join(kinds['q'])}): nothing can be identified from a robot at rest"
+            f"{path}: positions are constant ({', '.join(kinds['q'])}): nothing can be identified from a robot at rest"
         )
     kind = "tau" if "tau" in kinds else "i"
     names = labels_of(kinds[kind], tau)
     if silent.all():
-        raise LogError(f"{path}: no torque changes ({', '.join(names)}): was the torque recorded?")
+        raise LogError(f"{path}: torques are constant ({', '.join(names)}): were torques recorded?")
     constant = [name for name, flag in zip(names, silent, strict=True) if flag]
-    return [f"columns {', '.join(constant)} never change: was the torque recorded?"] if constant else []
+    return [f"columns {', '.join(constant)} are constant: was the torque recorded?"] if constant else []

@@ -1,4 +1,4 @@
-"""`read_motion`: a logged or planned motion for viewing: times, positions and, if available, torques."""
+"""`read_motion`: reads a logged or planned motion for viewing (times, positions and, if available, torques)."""
 
 import dataclasses
 import os
@@ -19,12 +19,12 @@ from .table import Table
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Motion:
-    """A motion of a robot, sampled.
+    """A sampled motion of a robot.
 
     Attributes:
         t: times, strictly increasing [s].
-        q: positions [rad or m].
-        tau: torques, if known [N m or N].
+        q: joint positions [rad or m], with quaternions for spherical and free joints.
+        tau: joint torques, if known [N m or N].
         source: origin of the motion.
     """
 
@@ -38,7 +38,7 @@ class Motion:
 
 
 def coordinate_names(chain: Chain) -> tuple[str, ...]:
-    """Names of the `nv` generalised coordinates: those of the joints or of a coupling."""
+    """Names of the `nv` generalised coordinates: joint names, or the coordinate names of a coupling."""
     return chain.topology.coordinate_names or chain.joint_names[: chain.nv]
 
 
@@ -51,16 +51,16 @@ def read_motion(
 ) -> Motion:
     """Read a motion of this robot from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
-    Columns, in any order, others are ignored:
+    The following columns are read, in any order; others are ignored:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
-    - positions: under the joints' names, `NAME` or `q_NAME`, all of them; or numbered, `q1` to `qN` (also `pos1`,
-      `position1`), in the order of `q`, required if a joint has a quaternion. In .npz and .parquet files
-      also one array `q`;
-    - torques, optional: `tau_NAME`, or `tau1` (`torque1`, `effort1`) and so on, or one array `tau`.
+    - positions [rad or m]: `NAME` or `q_NAME` for all joint names; or numbered, `q1` to `qN` (also `pos1`,
+      `position1`), in the order of `q`, which is required if a joint has a quaternion. In .npz and .parquet files,
+      one array `q` is also accepted;
+    - torques [N m or N], optional: `tau_NAME`, or `tau1` (`torque1`, `effort1`) and so on, or one array `tau`.
 
-    Bags have joint states or joint trajectories, as for `read_log`. Unlike `read_log`, it needs no torques, and accepts
-    joints at rest, short files and planned motions.
+    Bags contain joint states or joint trajectories, as for `read_log`. In contrast to `read_log`, torques are not
+    required, and joints at rest, short files and planned motions are accepted.
 
     Args:
         path: the file, or the files of one run, as for `read_log`.
@@ -69,8 +69,8 @@ def read_motion(
         topic: topic of a bag, as for `read_log`.
 
     Raises:
-        LogError: the file cannot be read; time or positions are missing, not finite, or for another number of joints; numbered
-            torques are for another number of joints; time does not increase.
+        LogError: the file cannot be read; time or positions are missing or not finite; the number of position or torque
+            columns does not match the robot; time does not increase.
     """
     files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
     path = pathlib.Path("+".join(map(str, files)))  # for messages
@@ -100,7 +100,7 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
     torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
     if not torques and (others := _numbered(table.names, "tau")):
         raise LogError(
-            f"{path}: the torques are {', '.join(others)}, but this robot has {chain.nv}; complete these columns or drop them"
+            f"{path}: the torques are {', '.join(others)}, but this robot has {chain.nv}; complete or remove these columns"
         )
     there = f"the columns are {', '.join(table.names[:40])}"
     if len(time) != 1:
@@ -108,7 +108,7 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
     if not positions:
         names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
         raise LogError(
-            f"{path}: no columns for exactly the {chain.nq} positions of this robot: call them {names}q1 .. q{chain.nq}; "
+            f"{path}: no columns for exactly the {chain.nq} positions of this robot: name them {names}q1 .. q{chain.nq}; "
             f"{there}",
             "If joints are missing because they do not move, load the model with them locked: {lock}",
             lock="{'JOINT': POSITION, ..}",
@@ -151,12 +151,12 @@ def _block(
 
 def _check(path: pathlib.Path, table: Table, t: np.ndarray, q: np.ndarray) -> None:
     if len(t) < 2:
-        raise LogError(f"{path}: a motion has at least two rows, this one has {len(t)}")
+        raise LogError(f"{path}: a motion needs at least two rows, but this one has {len(t)}")
     lost = np.flatnonzero(~(np.isfinite(t) & np.isfinite(q).all(1)))
     if len(lost):
-        raise LogError(f"{path}: {table.line(int(lost[0]))} holds a time or position that is not finite")
+        raise LogError(f"{path}: {table.line(int(lost[0]))} contains a time or position that is not finite")
     back = np.flatnonzero(np.diff(t) <= 0)
     if len(back):
         raise LogError(
-            f"{path}: time does not increase at {table.line(int(back[0]) + 1)}; sort the rows, drop duplicates"
+            f"{path}: time does not increase at {table.line(int(back[0]) + 1)}; sort the rows and remove duplicates"
         )

@@ -1,4 +1,4 @@
-"""A log as one table, also from several files of one run: concatenated in time, or joined by time stamps."""
+"""A log as one table, possibly from several files of one run, which are concatenated in time or joined by time stamps."""
 
 import pathlib
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def open_log(
     *,
     torques: bool = True,
 ) -> Table:
-    """The files of one run as a table, with columns named by a map, if given.
+    """The files of one run as a table, with columns named according to a column map, if given.
 
     Args:
         torques: require torques.
@@ -31,12 +31,12 @@ def open_log(
     """
     bags = [is_bag(path) for path in paths]
     if any(bags) and not all(bags):
-        raise LogError(f"{paths[bags.index(True)]}: this is a bag, and {paths[bags.index(False)]} is not; convert one")
+        raise LogError(f"{paths[bags.index(True)]}: this is a bag, but {paths[bags.index(False)]} is not; convert one")
     if all(bags):
         names = joint_names if given is None or given.joints is None else given.joints
         table = open_bag(paths, names, topic or (given.topic if given else None), efforts=torques)
     elif topic is not None:
-        raise LogError(remedy="{topic} is for bags, which this is not; leave it out", place=paths[0], topic="")
+        raise LogError(remedy="{topic} is for bags, and this is not one; omit it", place=paths[0], topic="")
     else:
         tables = [open_table(path, given.form if given else None) for path in paths]
         table = tables[0] if len(tables) == 1 else _joined(paths, tables, given)
@@ -44,14 +44,14 @@ def open_log(
 
 
 def _joined(paths: Sequence[pathlib.Path], tables: Sequence[Table], given: ColumnMap | None) -> Table:
-    """Tables of one run as one."""
+    """The tables of one run, combined."""
     if all(set(table.names) == set(tables[0].names) for table in tables):
         return _one_after_the_other(paths, tables)
     return _side_by_side(paths, tables, [_clock(path, table, given) for path, table in zip(paths, tables, strict=True)])
 
 
 def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table]) -> Table:
-    """Tables with the same columns, in the given order of time."""
+    """Tables with the same columns, concatenated in the given order."""
     starts: list[int] = []
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
@@ -69,7 +69,7 @@ def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table])
         return f"{tables[part].line(row - starts[part])} of {paths[part].name}"
 
     notes = [f"{path.name}: {note}" for path, table in zip(paths, tables, strict=True) for note in table.notes]
-    return Table(tables[0].names, read, line, (f"{len(paths)} files one after the other", *notes))
+    return Table(tables[0].names, read, line, (f"{len(paths)} files concatenated", *notes))
 
 
 def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks: Sequence[str]) -> Table:
@@ -80,7 +80,7 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
             if k and name == clock:
                 continue
             if name in owner:
-                raise LogError(f"{paths[k]}: column {name!r} is in {paths[owner[name]]} too; rename or remove one")
+                raise LogError(f"{paths[k]}: column {name!r} is also in {paths[owner[name]]}; rename or remove one")
             owner[name] = k
     times = [_stamps(path, table, clock) for path, table, clock in zip(paths, tables, clocks, strict=True)]
     keep = np.ones(len(times[0]), bool)
@@ -91,7 +91,7 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
         keep &= (times[0] >= t[0]) & (times[0] <= t[-1]) & bridged
     rows = np.flatnonzero(keep)
     if len(rows) < 2:
-        raise LogError(f"{paths[0]}: the files of this run have no time in common with {paths[1]}")
+        raise LogError(f"{paths[0]}: the files of this run do not overlap in time with {paths[1]}")
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         arrays, cells = {}, []
@@ -114,13 +114,13 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
 
     others = ", ".join(path.name for path in paths[1:])
     note = f"{others} interpolated linearly to the time stamps of {paths[0].name}"
-    lost = f"; {np.count_nonzero(~keep)} of {len(keep)} rows, where not all files have values, left out"
+    lost = f"; {np.count_nonzero(~keep)} of {len(keep)} rows omitted, for which not all files have values"
     notes = (note + lost * (not keep.all()), *(note for table in tables for note in table.notes))
     return Table(tuple(owner), read, lambda row: tables[0].line(int(rows[row])), notes)
 
 
 def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
-    """The time column: that of a column map, or one with a standard name."""
+    """The time column, from a column map or by a standard name."""
     named = given.kinds.get("t", {}).get("column") if given else None
     if isinstance(named, int) and 1 <= named <= len(table.names):
         named = table.names[named - 1]
@@ -129,8 +129,8 @@ def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
     found = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
     if len(found) != 1:
         raise LogError(
-            f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs one to be joined "
-            f"with the others by; the columns are {', '.join(table.names[:40])}"
+            f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs exactly one, by "
+            f"which files are joined; the columns are {', '.join(table.names[:40])}"
         )
     return found[0]
 
@@ -146,10 +146,10 @@ def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
     if bad or not np.isfinite(t).all():
         row = bad[0][0] if bad else int(np.flatnonzero(~np.isfinite(t))[0])
         raise LogError(
-            f"{path}: {table.line(row)}, column {clock!r}: files are joined by time stamps, and this is not one"
+            f"{path}: {table.line(row)}, column {clock!r}: files are joined by time stamps, and this value is not one"
         )
     back = np.flatnonzero(np.diff(t) <= 0)
     if len(t) < 2 or len(back):
         where = f" at {table.line(int(back[0]) + 1)}" if len(back) else ""
-        raise LogError(f"{path}: time does not increase{where}; the files of a run are joined by it")
+        raise LogError(f"{path}: time does not increase{where}; the files of a run are joined by time")
     return t

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-ABSURD = 1e6  # upper limit of positions, velocities, torques and currents of a robot, in SI units
+ABSURD = 1e6  # larger positions, velocities, torques and currents are implausible, in SI units
 GAP = 5.0  # steps longer than this many median steps are gaps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BadRows:
-    """Rows unusable for one reason: indices from 0, the fault, and the column of the first one."""
+    """Rows that cannot be used for one reason: indices from 0, the fault, and column and value of the first one."""
 
     rows: Int[np.ndarray, " k"]
     what: str
@@ -29,18 +29,18 @@ def find_bad_rows(
     positions: int,
     clock: str = "t",
 ) -> list[BadRows]:
-    """Implausible rows, by reason; each criterion applies to the rows that passed the previous ones.
+    """Find implausible rows, by reason; each criterion is applied to the rows that passed the previous ones.
 
     1. NaN or infinite numbers, and numbers beyond 1e6.
-    2. A few time stamps (at most 1 % of the rows, or 10) further from the median time than ten times the interquartile
-       range of the times: records of something else.
-    3. Rows outside the longest increasing subsequence of time stamps, the fewest to remove for time to increase.
-    4. Positions that jump away and back in one row: by more than 3 rad (or m) and by more than 20 times that joint's
-       largest step, excluding the top 1 % (or 5).
+    2. A few time stamps (no more than 1 % of the rows, or 10) that differ from the median time by more than ten times
+       the interquartile range: foreign records.
+    3. Rows outside the longest increasing subsequence of time stamps, the smallest set without which time increases.
+    4. Positions that jump away and back in one row: by more than 3 rad (or m) and by more than 20 times the joint's
+       largest step, which excludes the top 1 % (or 5).
 
     Args:
-        t: time stamps.
-        values: all other numbers, the joint positions first.
+        t: time stamps [s].
+        values: all other numbers, with joint positions first.
         labels: column names of `values`.
         positions: number of position columns.
         clock: name of the time column.
@@ -76,12 +76,13 @@ def find_bad_rows(
         out = np.zeros(len(t), bool)
         out[np.delete(kept, _longest_increasing(t[kept]))] = True
         note(
-            _first_column(out, everything), f"where time does not increase ({back} steps back, {same} repeated stamps)"
+            _first_column(out, everything),
+            f"at which time does not increase ({back} steps back, {same} repeated stamps)",
         )
     for joint, row in jumps(values[:, :positions], alive, there_and_back=True):
         cells = np.zeros(everything.shape, bool)
         cells[row, 1 + joint] = True
-        note(cells, "where a position jumps away and back")
+        note(cells, "at which a position jumps away and back")
     return found
 
 
@@ -94,7 +95,7 @@ def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.nda
 def jumps(
     q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
 ) -> list[tuple[int, int]]:
-    """(joint, row) of every row reached by a jump from the previous usable row; or reached and left by one."""
+    """Pairs (joint, row) of all rows reached by a jump from the previous usable row, or reached and left by a jump."""
     kept = np.flatnonzero(alive)
     if len(kept) < 3:
         return []
@@ -109,7 +110,7 @@ def jumps(
 
 
 def _longest_increasing(t: Float[np.ndarray, " N"]) -> list[int]:
-    """Indices of a longest strictly increasing subsequence, by patience sorting: O(N log N)."""
+    """Indices of a longest strictly increasing subsequence, by patience sorting, O(N log N)."""
     tails: list[float] = []
     owners: list[int] = []
     before = [-1] * len(t)
@@ -130,7 +131,7 @@ def _longest_increasing(t: Float[np.ndarray, " N"]) -> list[int]:
 
 
 def segments(t: Float[np.ndarray, " N"], gap: float | None = None) -> tuple[tuple[int, int], ...]:
-    """The pieces without gaps in time, as (start, stop) with stop excluded.
+    """The pieces without gaps in time, as row ranges (start, stop) with stop excluded.
 
     Args:
         t: increasing time stamps [s].

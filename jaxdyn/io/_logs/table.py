@@ -1,4 +1,4 @@
-"""Tables of numbers on disk: text with a header line, NumPy archives and Parquet, all seen as named columns."""
+"""Tables of numbers in files: text with a header line, NumPy archives and Parquet, accessed by column names."""
 
 import contextlib
 import dataclasses
@@ -20,14 +20,14 @@ BadCell = tuple[int, str, str]  # row index from 0, column, fault
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """An open table: column names are known, numbers are read on demand.
+    """An open table with known column names; numbers are read on demand.
 
     Attributes:
-        names: the columns, in file order.
-        read: names -> their arrays (N,) or (N, k), and the unusable cells, which read as NaN.
-        line: row index from 0 -> its place in the file, for messages: "row 12 (line 13)".
-        notes: remarks on opening.
-        kinds: columns of time, positions and so on, in joint order, if known independently of their names.
+        names: the columns, in the order of the file.
+        read: function of column names that returns their arrays (N,) or (N, k), and the unusable cells, which are NaN.
+        line: function of a row index from 0 that returns its place in the file, for messages: "row 12 (line 13)".
+        notes: remarks from opening the table.
+        kinds: columns of time, positions and so on, in joint order, if they are known independently of their names.
     """
 
     names: tuple[str, ...]
@@ -42,10 +42,10 @@ class TextForm:
     """The layout of a text file.
 
     Attributes:
-        separator: the character between columns, " " for any blanks; detected if None.
+        separator: the character between columns, " " for any number of blanks; detected if None.
         decimal: "." or ","; "," is also detected if columns have another separator.
-        skip_lines: lines to skip above the header line.
-        header: True for a header line; False: columns are called column 1, column 2, ...; None: detected.
+        skip_lines: number of lines to skip above the header line.
+        header: True: there is a header line; False: columns are called column 1, column 2, ...; None: detected.
     """
 
     separator: str | None = None
@@ -61,7 +61,7 @@ def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
         form: the layout of a text file.
 
     Raises:
-        LogError: a missing, unsupported or empty file, no header line, or text that cannot be decoded.
+        LogError: the file is missing, unsupported or empty, has no header line, or cannot be decoded.
     """
     suffix = checked_suffix(path)
     if suffix == ".npz":
@@ -73,12 +73,12 @@ def checked_suffix(path: pathlib.Path) -> str:
     """The suffix of a file that may be a log.
 
     Raises:
-        LogError: a missing, unsupported or empty file.
+        LogError: the file is missing, unsupported or empty.
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
-    if not os.path.isfile(path):  # which accepts any path, unlike pathlib
+    if not os.path.isfile(path):  # accepts any path, in contrast to pathlib
         raise LogError(f"{path}: there is no such file")
     if path.stat().st_size == 0:
         raise LogError(f"{path}: the file is empty")
@@ -94,11 +94,11 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return cell.isascii() and "_" not in cell  # which Python accepts, unlike NumPy and others
+    return cell.isascii() and "_" not in cell  # Python accepts these, but NumPy and other readers do not
 
 
 def begins_with_number(line: str) -> bool:
-    """True for a line that is a row of numbers, not of names."""
+    """True if a line is a row of numbers instead of names."""
     return _is_number(_cells(line, _delimiter(line))[0])
 
 
@@ -117,7 +117,7 @@ def _open_text(path: pathlib.Path, form: TextForm) -> Table:
             text = raw.decode("utf-16")
         except UnicodeDecodeError as error:
             raise LogError(
-                f"{path}: the text is not UTF-16, as its first two bytes say: {error}; was it cut off?"
+                f"{path}: the text is not UTF-16, although its first two bytes say so: {error}; was it truncated?"
             ) from None
     else:
         text = raw.decode("utf-8-sig", errors="replace")
@@ -125,7 +125,7 @@ def _open_text(path: pathlib.Path, form: TextForm) -> Table:
 
 
 def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Table:
-    """A table from the text of a file, or from part of it below the file's head."""
+    """A table from the text of a file, or from part of the text preceded by the file's head."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     filled = [
         k
@@ -147,8 +147,8 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
         names = _cells(comment.strip(), delimiter)
         if len(names) != len(_cells(lines[first], delimiter)) or any(_is_number(name) for name in names):
             raise LogError(
-                f"{path}: line {first + 1} holds numbers where the header line is expected; "
-                "give the columns their names in a first line such as t,q1,q2,tau1,tau2"
+                f"{path}: line {first + 1} contains numbers instead of the header; "
+                "add a first line with column names, such as t,q1,q2,tau1,tau2"
             )
         notes = (f"column names taken from the comment in line {comments[-1] + 1}",)
     else:
@@ -175,7 +175,7 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
 
 
 def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Sequence[str]) -> list[BadCell]:
-    """Rows with more or fewer cells than columns, whose cells cannot be assigned.
+    """Rows with more or fewer cells than columns, so that cells cannot be assigned to columns.
 
     Empty cells after the last column are accepted.
     """
@@ -192,7 +192,7 @@ def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Se
 def _read_slowly(
     body: list[str], delimiter: str | None, columns: list[int], names: Sequence[str], left_out: set[int]
 ) -> tuple[np.ndarray, list[BadCell]]:
-    """Cell by cell, to name each cell that is not a number."""
+    """Read cell by cell, to name each cell that is not a number."""
     values = np.full((len(body), len(columns)), np.nan)
     bad: list[BadCell] = []
     for row, line in enumerate(body):
@@ -209,7 +209,7 @@ def _read_slowly(
 
 def _numeric(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
     if array.dtype.kind not in "fiu":
-        raise LogError(f"{path}: column {name!r} holds {array.dtype}, not numbers")
+        raise LogError(f"{path}: column {name!r} contains {array.dtype}, not numbers")
     return array.astype(np.float64)
 
 
@@ -218,16 +218,16 @@ def _open_npz(path: pathlib.Path) -> Table:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             names = tuple(archive.files)
     except Exception as error:
-        raise LogError(f"{path}: this is not a NumPy archive that can be read: {error}") from error
+        raise LogError(f"{path}: this is not a NumPy archive, or it is damaged: {error}") from error
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {}
             for name in wanted:
                 try:
-                    arrays[name] = np.asarray(archive[name])  # bytes, of members that are not arrays
+                    arrays[name] = np.asarray(archive[name])  # bytes, if the member is not an array
                 except Exception as error:  # any exception of zipfile, zlib and NumPy on damaged bytes
-                    why = "objects are not read, only numbers" if "pickle" in str(error) else f"it is damaged: {error}"
+                    why = "it contains objects, not numbers" if "pickle" in str(error) else f"it is damaged: {error}"
                     raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
         return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
 
@@ -240,13 +240,13 @@ def _open_parquet(path: pathlib.Path) -> Table:
         from pyarrow import parquet
     except ImportError as error:
         raise LogError(
-            f"{path}: reading Parquet needs pyarrow, which is not installed: pip install 'jaxdyn[parquet]', "
+            f"{path}: reading Parquet requires pyarrow, which is not installed: pip install 'jaxdyn[parquet]', "
             "or save the log as .csv or .npz"
         ) from error
     try:
         names = tuple(parquet.read_schema(path).names)
     except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not text
-        raise LogError(f"{path}: this is not a Parquet file that can be read: {error}") from error
+        raise LogError(f"{path}: this is not a Parquet file, or it is damaged: {error}") from error
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         try:
@@ -262,13 +262,13 @@ def parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
     """The numbers of a column: (N,), or (N, k) for lists of k.
 
     Raises:
-        LogError: other contents, or lists of different lengths.
+        LogError: the column does not contain numbers, or lists have different lengths.
     """
     if re.match("(fixed_size_|large_)?list", str(column.type)):
         from pyarrow import compute
 
         flat, lengths = column.flatten(), compute.list_value_length(column).unique()  # type: ignore[attr-defined]
         if column.null_count or len(lengths) != 1:
-            raise LogError(f"{path}: the lists in column {name!r} are not all of one length")
+            raise LogError(f"{path}: the lists in column {name!r} have different lengths")
         return _numeric(path, name, flat.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
     return _numeric(path, name, column.to_numpy(zero_copy_only=False))

@@ -8,7 +8,7 @@ from .joint_states import JointStates
 
 
 class Point(NamedTuple):
-    """A point of a trajectory, with the fields of a joint state."""
+    """A point of a trajectory with the fields of a joint state."""
 
     name: Sequence[str]
     position: Sequence[float]
@@ -30,7 +30,7 @@ class Trajectory(NamedTuple):
         """The trajectory of a message.
 
         Raises:
-            LogError: a point without positions.
+            LogError: a point has no positions.
         """
         points = []
         for point in message.points:
@@ -43,11 +43,11 @@ class Trajectory(NamedTuple):
 
     @property
     def start(self) -> tuple[int, int] | None:
-        """Stamp and reception of the first point."""
+        """Stamp and time of reception of the first point [ns]."""
         return self.points[0][:2] if self.points else None
 
     def add_to(self, states: JointStates, until: tuple[int, int] | None = None) -> None:
-        """Add the points before the start of another trajectory, which replaces the rest."""
+        """Add the points before the start `until` of the next trajectory, which replaces the rest."""
         for stamp, received, point in self.points:
             if until is None or (stamp, received) < until:
                 states.add(stamp, received, point)

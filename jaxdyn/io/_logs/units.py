@@ -1,14 +1,14 @@
-"""Detection, from the numbers, of joints not logged in radians and metres."""
+"""Detection of joints that were not logged in radians or metres, from the logged numbers."""
 
 import numpy as np
 from jaxtyping import Float
 
-STILL = 1e-3  # smallest span of a joint that has moved [rad or m]; lowest mean speed to estimate a velocity scale
-LARGE = 4 * np.pi  # threshold for joints with smaller limits [rad]
+STILL = 1e-3  # smallest span of a moving joint [rad or m]; lowest mean speed for estimating a velocity scale
+LARGE = 4 * np.pi  # larger positions are suspicious unless the joint's limits are larger [rad]
 
 
 def smooth_speed(t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
-    """Joint velocities from position differences over about 50 ms: coarse, but free of the noise of single steps."""
+    """Joint velocities from position differences over about 50 ms: coarse, but not affected by noise of single steps."""
     half = min(max(1, round(0.025 / float(np.median(np.diff(t))))), (len(t) - 1) // 2)
     index = np.arange(len(t))
     after, before = np.minimum(index + half, len(t) - 1), np.maximum(index - half, 0)
@@ -33,14 +33,14 @@ def looks_like_degrees(
     largest = np.abs(q).max()
     reach = np.abs(limits).max()
     if largest > LARGE and not (np.isfinite(reach) and reach >= largest):
-        return f"|q| reaches {largest:.4g}" + (f", its limits {reach:.4g}" if np.isfinite(reach) else "")
+        return f"|q| reaches {largest:.4g}" + (f", but its limits only {reach:.4g}" if np.isfinite(reach) else "")
     beyond = ((q < limits[0] - 0.1) | (q > limits[1] + 0.1)).mean()
     radians = np.radians(q)
     if beyond > 0.5 and ((radians >= limits[0] - 0.1) & (radians <= limits[1] + 0.1)).all():
         return f"{100 * beyond:.0f} % of its positions are beyond its limits {limits[0]:.4g} .. {limits[1]:.4g}"
     typical = float(np.percentile(np.abs(speed), 90))
     if typical > 3 * fastest >= 3 * np.radians(typical):
-        return f"it moves faster than {typical:.4g} for a tenth of the time, and its velocity limit is {fastest:.4g}"
+        return f"it moves faster than {typical:.4g} for a tenth of the time, but its velocity limit is {fastest:.4g}"
     for factor in (180 / np.pi, np.pi / 180):
         if 0.8 < scale / factor < 1.25:
             return f"the logged velocity is {scale:.4g} times the derivative of the logged position"

@@ -11,7 +11,10 @@ from .log import Log
 
 
 def write_log(path: str | os.PathLike[str], log: Log) -> None:
-    """Write a log as a table with columns t, q1.., qd1.., tau1.., temperature1.. (as available), for `read_log`, atomically.
+    """Write a log as a CSV table for `read_log`, atomically.
+
+    The columns are t [s], q1.. [rad or m], and if available, qd1.. [rad/s or m/s], tau1.. [N m or N], temperature1.. [°C],
+    with ten significant digits.
 
     Raises:
         OutputError: the file cannot be written; an existing file is left unchanged.

@@ -9,11 +9,11 @@ from .tree import Link
 
 
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:
-    """The leaves of a chain that belong to its joints, by name.
+    """The chain's leaves for drives, springs and limits, by name.
 
-    Actuators add armature and damping times the square of their gear, and set the effort limit: the control and
-    force ranges times the gear, summed over a joint's actuators, capped by the joint's own range. A motor without a
-    range makes the effort unlimited.
+    Actuators add armature and damping times the square of their gear ratio. The effort limit is the smaller of the
+    control and force ranges times the gear ratio, summed over the actuators of a joint and limited by the joint's range;
+    an actuator without a range has no limit.
     """
     joints, dofs = np.array([link.joint for link in links]), np.array([link.dof for link in links])
     kinds = model.jnt_type[joints]
@@ -28,7 +28,7 @@ def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     rest = model.qpos_spring[model.jnt_qposadr[joints]]
     effort = np.where(single, _efforts(model)[joints], np.inf)
     return {
-        # a free joint's linear part is in world axes (`mjcf_check`)
+        # the linear part of a free joint is in world axes (`features.unsupported`)
         "armature": np.where(linear, 0.0, model.dof_armature[dofs]) + rotors[dofs],
         "friction.viscous": (model.dof_damping[dofs] + losses[dofs]) * damps,
         "friction.coulomb": np.where(linear, 0.0, model.dof_frictionloss[dofs]) * rubs,

@@ -1,4 +1,4 @@
-"""MuJoCo features without counterpart in a chain: those that change its motion, and external forces."""
+"""MuJoCo features without a counterpart in a chain: features that change the motion, and external forces."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 FREE, BALL, SLIDE, HINGE = range(4)  # mjtJoint
 _JOINT, _JOINT_IN_PARENT = 0, 1  # mjtTrn
 
-# features that may be ignored by name
+# features that the user may ignore by name
 FEATURES = (
     "actuators",
     "equality",
@@ -20,12 +20,12 @@ FEATURES = (
     "quaternion_spring",
     "tendon",
 )
-# external forces, like contacts, and peculiarities of free bodies: omitted with a warning
+# external forces such as contacts, and peculiarities of free bodies: omitted with a warning
 OUTSIDE = frozenset({"equality", "fluid", "free_joint", "tendon"})
 
 
 def disabled(model: Any, *names: str) -> bool:
-    """True if the model's `<flag>` disables one of these; names unknown to this version of MuJoCo are ignored."""
+    """True if the model's `<flag>` disables one of these features; names unknown to this MuJoCo version are ignored."""
     import mujoco
 
     flags: Any = mujoco
@@ -34,7 +34,7 @@ def disabled(model: Any, *names: str) -> bool:
 
 
 def unsupported(model: Any) -> dict[str, str]:
-    """Features that affect the motion and cannot be converted: an entry of `FEATURES`, and the model's use of it."""
+    """Features that affect the motion and cannot be converted: names from `FEATURES`, and how the model uses them."""
     found: dict[str, str] = {}
     if names := _active_equalities(model):
         found["equality"] = f"equality constraints ({_list(names)})"
@@ -56,16 +56,16 @@ def unsupported(model: Any) -> dict[str, str]:
         found["plugin"] = "plugins that act on bodies"
     if names := [_name(model.joint(j)) for j in np.flatnonzero(model.jnt_type == FREE) if _odd_free(model, int(j))]:
         found["free_joint"] = (
-            f"armature, frictionloss or unequal damping of a free joint's linear motion, in world axes ({_list(names)})"
+            f"armature, frictionloss or unequal damping of the linear motion of free joints in world axes ({_list(names)})"
         )
     rotors = _any(model, len(model.actuator_trntype), "actuator_armature", "actuator_damping")
     if names := _named(model.actuator, rotors & ~on_plain_joint(model)):
-        found["actuators"] = f"armature or damping of actuators on more than a hinge or slide ({_list(names)})"
+        found["actuators"] = f"armature or damping of actuators on more than one hinge or slide ({_list(names)})"
     return found
 
 
 def left_out(model: Any) -> list[str]:
-    """Description of the parts a chain omits because they do not affect motion without constraints and controls."""
+    """Descriptions of parts that a chain omits, since they do not affect the motion without constraints and controls."""
     found = []
     if not disabled(model, "CONTACT", "CONSTRAINT") and _may_touch(model):
         found.append("contacts")
@@ -75,9 +75,9 @@ def left_out(model: Any) -> list[str]:
     if names := _named(model.tendon, ~_tendons_with_forces(model)):
         found.append(f"tendons ({_list(names)})")
     if len(_active_equalities(model)) < model.neq:
-        found.append("equality constraints that are switched off")
+        found.append("inactive equality constraints")
     if names := _named(model.actuator, ~plain_motors(model)):
-        found.append(f"actuators that are not plain motors ({_list(names)}); tau is what acts at the joints")
+        found.append(f"actuators that are not plain motors ({_list(names)}); tau is the torque at the joints")
     if model.nsensor:
         found.append(f"sensors ({model.nsensor})")
     if model.nmocap:
@@ -86,7 +86,7 @@ def left_out(model: Any) -> list[str]:
 
 
 def on_plain_joint(model: Any) -> np.ndarray:
-    """The actuators that turn or push one hinge or slide."""
+    """The actuators that drive a single hinge or slide."""
     kind, target = np.asarray(model.actuator_trntype), np.asarray(model.actuator_trnid).reshape(-1, 2)[:, 0]
     on_joint = (kind == _JOINT) | (kind == _JOINT_IN_PARENT)
     types = np.array([model.jnt_type[j] if on else FREE for j, on in zip(target, on_joint, strict=True)], int)
@@ -94,7 +94,7 @@ def on_plain_joint(model: Any) -> np.ndarray:
 
 
 def plain_motors(model: Any) -> np.ndarray:
-    """The actuators whose torque on one hinge or slide is proportional to their control."""
+    """The actuators whose torque or force on a single hinge or slide is proportional to their control."""
     plain = (model.actuator_gaintype == 0) & (model.actuator_biastype == 0) & (model.actuator_dyntype == 0)
     return np.asarray(plain, bool) & on_plain_joint(model)
 
@@ -118,7 +118,7 @@ def _active_equalities(model: Any) -> list[str]:
 
 
 def _any(model: Any, count: int, *fields: str) -> np.ndarray:
-    """True if any of `count` elements has a nonzero entry in one of these fields; old versions lack some."""
+    """For each of `count` elements, True if one of these fields is nonzero; old MuJoCo versions lack some fields."""
     found = np.zeros(count, bool)
     for field in fields:
         values = np.asarray(getattr(model, field, np.zeros(count)))
@@ -132,7 +132,7 @@ def _tendons_with_forces(model: Any) -> np.ndarray:
 
 
 def _polynomial(model: Any) -> list[str]:
-    """Joints and actuators with nonlinear springs or dampers, and yielding springs, of recent versions of MuJoCo."""
+    """Joints and actuators with nonlinear springs or dampers, and yielding springs, in recent versions of MuJoCo."""
     odd = _any(model, model.njnt, "jnt_stiffnesspoly", "jnt_springyield")
     odd[np.asarray(model.dof_jntid)[_any(model, model.nv, "dof_dampingpoly")]] = True
     drives = _any(model, len(model.actuator_trntype), "actuator_dampingpoly")
@@ -140,14 +140,14 @@ def _polynomial(model: Any) -> list[str]:
 
 
 def _odd_free(model: Any, joint: int) -> bool:
-    """A free joint whose linear motion has properties that depend on the axes of its acceleration."""
+    """True if a property of a free joint's linear motion depends on the axes in which accelerations are expressed."""
     linear = slice(int(model.jnt_dofadr[joint]), int(model.jnt_dofadr[joint]) + 3)
     damping = model.dof_damping[linear]
     return bool(model.dof_armature[linear].any() or model.dof_frictionloss[linear].any() or np.ptp(damping) > 0)
 
 
 def _may_touch(model: Any) -> bool:
-    """True if two geoms can be in contact, by their contact bits and bodies."""
+    """True if two geoms can be in contact, according to their contact bits and bodies."""
     if model.npair:
         return True
     weld = np.asarray(model.body_weldid)[model.geom_bodyid]

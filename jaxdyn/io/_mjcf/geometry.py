@@ -1,4 +1,4 @@
-"""Geometry of a MuJoCo model: geoms with their poses, colours and meshes, as MuJoCo compiled them."""
+"""Geometry of a MuJoCo model: geoms with their poses, colours and meshes, as compiled by MuJoCo."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ from .._geometry import Geometry, Kind
 from .features import unsupported
 from .tree import body_names, pose_matrix
 
-_SHOWN = 3  # groups 0, 1 and 2, as shown by MuJoCo's own viewer
-_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, which defers to its material
+_SHOWN = 3  # groups 0, 1 and 2, which MuJoCo's viewer shows by default
+_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, in which case the colour of its material is used
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """The shapes of all bodies of a compiled MuJoCo model (`mujoco.MjModel`), and notes on omitted parts.
 
-    Returned are the geoms of groups 0 to 2, as in MuJoCo's own viewer, except invisible ones.
-    A geom's colour is its own, or its material's if its own is the default; textures are not read.
-    Planes are omitted, since the page has its own ground; height fields are omitted with a note. So are equality
-    constraints, since positions are shown as given.
+    Returns the visible geoms in groups 0 to 2, as MuJoCo's viewer shows them.
+    The colour is that of the geom, or of its material if the geom has the default colour; textures are not read.
+    Planes are omitted, since the page draws the ground; height fields are omitted with a note. A note also says that
+    equality constraints are not enforced, since positions are shown as given.
 
     Args:
-        collision: return the geoms that can touch (contype or conaffinity is not 0), of any group, instead.
+        collision: instead, return the geoms of any group that can be in contact (contype or conaffinity is not 0).
 
     Source: MuJoCo's XML reference (mujoco.readthedocs.io, body/geom).
     """
@@ -50,19 +50,19 @@ def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[
         if kind is None:
             if int(model.geom_type[g]) != int(of.mjGEOM_PLANE):
                 name = model.geom(g).name or f"number {g}"
-                notes.append(f"geom {name} of body {link!r} is neither a simple shape nor a mesh; left out")
+                notes.append(f"geom {name} of body {link!r} is neither a simple shape nor a mesh; omitted")
             continue
         pose, triangles = pose_matrix(model.geom_pos[g], model.geom_quat[g]), None
         if kind == "mesh":
             triangles = _triangles(model, int(model.geom_dataid[g]))
         shapes.append(Geometry(link, kind, pose, _size(kind, model.geom_size[g]), colour, None, triangles))
     if "equality" in (acting := unsupported(model)):
-        notes.append(f"{acting['equality']} are not held here: positions are shown as they are given")
+        notes.append(f"{acting['equality']} are not enforced: positions are shown as given")
     return tuple(shapes), tuple(notes)
 
 
 def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float]:
-    """MuJoCo's sizes are half sizes."""
+    """Size of a shape as in `Geometry`, from MuJoCo's half sizes."""
     x, y, z = (float(s) for s in size)
     if kind == "box":
         return 2 * x, 2 * y, 2 * z
@@ -74,7 +74,7 @@ def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float
 
 
 def _triangles(model: Any, mesh: int) -> tuple[np.ndarray, np.ndarray]:
-    """A mesh in the frame of its geom, which MuJoCo has moved to the mesh's centre of mass and principal axes."""
+    """A mesh in the frame of its geom, which MuJoCo moves to the mesh's centre of mass and principal axes."""
     first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
     face, faces = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
     return np.array(model.mesh_vert[first : first + count], float), np.array(model.mesh_face[face : face + faces], int)

@@ -1,5 +1,4 @@
-"""MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, and the chain gets the numbers of the
-compiled model."""
+"""MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, and the compiled model is converted."""
 
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -28,55 +27,55 @@ def from_mujoco(
     coulomb_velocity: float = COULOMB_VELOCITY,
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """The chain of a compiled MuJoCo model (`mujoco.MjModel`): its bodies, joints, inertias, drives and gravity.
+    """Convert a compiled MuJoCo model (`mujoco.MjModel`) to a chain: bodies, joints, inertias, drives and gravity.
 
-    Joints are in MuJoCo's order, and q equals its qpos; velocities, accelerations and forces differ at
-    free joints only (`layouts`). Hinges and slides are one joint each, a ball joint J is the spherical joint J_wx, J_wy, J_wz,
-    a free one the free joint J_wx to J_vz. A body gives its name to its last joint's link, or to a named frame if it
-    has no joint or its ball joint is off its origin: `frame_pose` of a body is its xpos and xquat. Sites become named
-    frames; unnamed elements are called body1, joint0 or site0 by number, and a site with the name of a body gets the
-    suffix _site.
+    Joints are in MuJoCo's order, and q equals its qpos; velocities, accelerations and forces differ only at free joints
+    (`layouts`). A hinge or slide becomes one joint, a ball joint J the spherical joint J_wx, J_wy, J_wz, and a free joint J
+    the free joint J_wx to J_vz. The name of a body becomes that of its last joint's link, or of a named frame if the body
+    has no joint or its ball joint is not at its origin; `frame_pose` of a body equals its xpos and xquat. Sites become
+    named frames. Unnamed elements are called body1, joint0 or site0 by number, and the suffix _site is added to a site
+    with the name of a body.
 
     Armature, damping, frictionloss (Coulomb friction), stiffness with springref, ranges of limited joints, and effort limits
-    from the ranges of actuators on single joints are read, except what `<flag>` disables. Forces from outside
+    from the ranges of actuators on single joints are read, unless `<flag>` disables them. External forces
     (contacts, equality constraints, tendons, a fluid), armature and friction of a free joint's linear motion, actuators
-    other than plain motors, limits of ball joints, sensors and mocap are omitted with one warning that lists them; visual
-    elements (geoms, cameras, lights), keyframes and solver settings without one. Any other feature that changes
-    the motion is refused, unless named in `ignore`.
+    other than plain motors, limits of ball joints, sensors and mocap bodies are omitted, and a warning lists them; visual
+    elements (geoms, cameras, lights), keyframes and solver settings are omitted without a warning. Any other feature
+    that changes the motion raises an error, unless it is named in `ignore`.
 
     Args:
         ignore: features to omit although they change the motion: "actuators",
             "flex", "gravcomp", "plugin", "polynomial", "quaternion_spring".
-        gravity: acceleration in world axes [m/s^2]; the model's by default.
-        coulomb_velocity: width of the smooth sign in Coulomb friction, fc tanh(qd / v_c), for MuJoCo's constraint
-            [rad/s or m/s].
+        gravity: acceleration in world axes [m/s^2]; by default that of the model.
+        coulomb_velocity: width v_c of the smooth sign in Coulomb friction, fc tanh(qd / v_c), which replaces MuJoCo's
+            friction constraint [rad/s or m/s].
         allow_nonphysical: accept physically inconsistent masses and inertias.
 
     Warns:
-        ModelWarning: a single one that lists the omitted features.
+        ModelWarning: a single warning that lists the omitted features.
 
     Raises:
-        ModelError: nothing moves; the model has an unsupported feature that is not ignored; a
-            feature to ignore is unknown.
+        ModelError: no body has a joint; the model has an unsupported feature that is not ignored; a feature to ignore is
+            unknown; an inertia is inconsistent and `allow_nonphysical` is False.
     """
     return chain_of(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
 def compile_mjcf(text: str | bytes) -> Any:
-    """The compiled model (`mujoco.MjModel`) of MJCF text, with MuJoCo's errors as ModelError."""
+    """The compiled model (`mujoco.MjModel`) of MJCF text; errors from MuJoCo become ModelErrors."""
     text = text if isinstance(text, str) else text.decode("utf-8", errors="replace")
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
 
 
 def compile_mjcf_file(path: str | os.PathLike[str]) -> Any:
-    """The compiled model of a file, which may include others, with MuJoCo's errors as ModelError."""
-    read_bytes(path)  # errors of paths as in all other readers
+    """The compiled model of a file, which may include others; errors from MuJoCo become ModelErrors."""
+    read_bytes(path)  # raises the same errors about paths as all other readers
     source = os.fspath(path)
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
 
 
 def _compile(read: Callable[[Any], Any], source: str) -> Any:
-    """The result of `read(mujoco)`, with MuJoCo's errors as ModelError that name the source."""
+    """The result of `read(mujoco)`; errors from MuJoCo become ModelErrors that name the source."""
     try:
         import mujoco
     except ImportError:
@@ -98,15 +97,15 @@ def chain_of(
     coulomb_velocity: float = COULOMB_VELOCITY,
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """The chain of a compiled model; `source` names it in errors."""
+    """The chain of a compiled model; `source` is its name in errors."""
     ignored = {ignore} if isinstance(ignore, str) else set(ignore)
     if unknown := sorted(ignored - set(FEATURES)):
-        raise ModelError(f"ignore names {unknown[0]!r}; what can be left out is {', '.join(FEATURES)}")
+        raise ModelError(f"{unknown[0]!r} in ignore is unknown; choose among {', '.join(FEATURES)}")
     acting = unsupported(model)
     if refused := [key for key in acting if key not in ignored | OUTSIDE]:
         raise ModelError(
-            f"{source}: not supported: {'; '.join(acting[key] for key in refused)}. Remove what the robot can do without, "
-            f"or leave it out with ignore={refused!r}"
+            f"{source}: not supported: {'; '.join(acting[key] for key in refused)}. Remove what the robot does not need, "
+            f"or omit it with ignore={refused!r}"
         )
     if not model.njnt:
         raise ModelError(f"{source}: no body has a joint; a robot needs at least one")
@@ -135,7 +134,7 @@ def chain_of(
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from None
     if without := [acting[key] for key in sorted(acting)] + left_out(model):
-        warn(f"{source}: left out: {'; '.join(without)}")
+        warn(f"{source}: omitted: {'; '.join(without)}")
     return chain
 
 

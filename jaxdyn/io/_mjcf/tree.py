@@ -1,9 +1,9 @@
-"""The moving links of a compiled MuJoCo model, in its order, and its bodies and sites as their named frames.
+"""The moving links of a compiled MuJoCo model, in its order, with its bodies and sites as their named frames.
 
-Every body's joints follow each other in the body's own frame: the screw of joint j is its axis through its anchor, its link's
-frame coincides with the body's, and the pose at q = qpos0 is the one in the file, so that M_j holds exp(-[A_j] qpos0).
-A ball joint turns about its anchor, which is the origin of its links' frames; a body whose origin is elsewhere becomes
-a named frame.
+The joints of a body act one after the other in the frame of the body: the screw of joint j is its axis through its anchor,
+the frame of its link coincides with that of the body, and the pose at q = qpos0 is the one in the file. M_j therefore
+contains exp(-[A_j] qpos0). A ball joint rotates about its anchor, which is the origin of the frames of its links; a body
+with another origin becomes a named frame.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ _TWIST = ("wx", "wy", "wz", "vx", "vy", "vz")
 
 
 class Link(NamedTuple):
-    """A one-degree-of-freedom joint with its link: names, parent, pose in it at q = 0, screw; MuJoCo's joint and degree."""
+    """A one-degree-of-freedom joint and its link: names, parent, pose in it at q = 0, screw; MuJoCo's joint and dof indices."""
 
     joint_name: str
     name: str
@@ -32,7 +32,7 @@ class Link(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """Links with their ten parameters, named frames (link, pose), quaternion joints (first link, size), the base's name."""
+    """Links, their ten parameters, named frames (link, pose), quaternion joints (first link, size), and the base name."""
 
     links: list[Link]
     inertia: Float[np.ndarray, "n 10"]
@@ -45,7 +45,7 @@ _PLACES = {"body": ("pos", "quat", "ipos", "iquat"), "joint": ("pos", "axis"), "
 
 
 def tree_of(model: Any) -> Tree:
-    """The tree of a model. Bodies without joints are fused to their parents and add their mass, except to the world.
+    """The tree of a model. Bodies without joints are fused to their parents: their mass is added, except to the world.
 
     Raises:
         ModelError: a body, joint or site is placed at infinity or NaN, which MuJoCo's compiler accepts.
@@ -103,8 +103,8 @@ def body_names(model: Any) -> list[str]:
 
 
 def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
-    """(placement, screw, degree of freedom) of the links of a joint of a body at `pose`; and the body's pose in the
-    last of them if it is not the identity."""
+    """(placement, screw, degree of freedom) of the links of joint j, whose body is at `pose`; and the body's pose in the
+    last of these links if it is not the identity."""
     kind, anchor, axis = int(model.jnt_type[j]), np.array(model.jnt_pos[j]), np.array(model.jnt_axis[j])
     dof, unit = int(model.jnt_dofadr[j]), np.eye(6)
     if kind == FREE:  # its position defines the placement, and its linear velocity comes first in MuJoCo
@@ -122,13 +122,13 @@ def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray,
 
 
 def _about_com(model: Any, b: int) -> np.ndarray:
-    """Ten parameters of a body in its principal axes."""
+    """Ten parameters of a body about its centre of mass, in its principal axes."""
     x, y, z = model.body_inertia[b]
     return np.array([model.body_mass[b], 0, 0, 0, x, 0, y, 0, 0, z])
 
 
 def pose_matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
-    """A pose (4, 4) of a point and a quaternion (w, x, y, z) of any nonzero length."""
+    """A pose (4, 4) from a position and a quaternion (w, x, y, z) of any nonzero length."""
     w, x, y, z = np.asarray(quaternion) / np.linalg.norm(quaternion)
     rotation = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
@@ -146,5 +146,5 @@ def _check_places(model: Any) -> None:
             for field in fields:
                 if not np.all(np.isfinite(value := getattr(item, field))):
                     raise ModelError(
-                        f"{kind} {item.name!r} has {field} = {np.array2string(value)}; give finite numbers"
+                        f"{kind} {item.name!r} has {field} = {np.array2string(value)}; specify finite numbers"
                     )

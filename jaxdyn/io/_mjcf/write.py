@@ -1,8 +1,8 @@
 """Chains as new MJCF files: `to_mjcf`, `write_mjcf`.
 
-A body is placed at M_i in its parent and its joint turns about the screw's axis through w x v, so that MuJoCo's
-T = M_i exp([A_i] q_i) is the chain's, number for number. Joints with massless links between them, which MuJoCo does not
-support, become several joints of one body: M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
+A body is placed at M_i in its parent, and its joint rotates about the screw axis through w x v, so MuJoCo's
+T = M_i exp([A_i] q_i) is exactly that of the chain. MuJoCo does not support massless links between joints; such joints
+become several joints of one body: M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
 """
 
 import functools
@@ -20,7 +20,7 @@ from ...spatial._host import about_com, pose_of
 from .._files import write_whole
 from .._urdf.elements import arrays_of, check_consistent, written
 
-_LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound of a moving body's mass and principal moments
+_LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound on a moving body's mass and principal moments
 _FAR = 1e10  # substitute for an infinite limit if the other one is finite
 _FREE, _BALL, _SINGLE = 6, 3, 1
 _text = functools.partial(written, form="MJCF")
@@ -36,7 +36,7 @@ class _Joint(NamedTuple):
 
 
 class _Body(NamedTuple):
-    """A body: the link whose frame it has, its parent link, its pose there, and its joints in order."""
+    """A body: the link that defines its frame, its parent link, its pose in the parent, and its joints in order."""
 
     link: int
     parent: int
@@ -45,10 +45,13 @@ class _Body(NamedTuple):
 
 
 def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") -> tuple[str, ...]:
-    """Write `to_mjcf(chain, name)` to a file atomically; returns a description of the features that MJCF lacks.
+    """Write `to_mjcf(chain, name)` to a file atomically.
+
+    Returns:
+        Descriptions of the features that were omitted since MJCF lacks them.
 
     Raises:
-        ModelError: see `to_mjcf`, or the file cannot be written.
+        ModelError: as for `to_mjcf`, or the file cannot be written.
     """
     text = to_mjcf(chain, name)
     write_whole(path, text)
@@ -56,23 +59,23 @@ def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") 
 
 
 def to_mjcf(chain: Chain, name: str = "robot") -> str:
-    """The MJCF text of a chain or tree, for MuJoCo: one body per link; `loads(text)` restores the chain's numbers.
+    """Convert a chain or tree to MJCF text for MuJoCo, with one body per link; `loads(text)` restores the numbers.
 
-    Inertias are written in full: mass, centre of mass, principal moments and axes (`quat`). Armature, damping
-    (viscous), frictionloss (Coulomb), springs, position limits and effort limits (`actuatorfrcrange`) go to the joints; gravity
-    is the option of that name; named frames are sites; a free joint is a freejoint, a spherical one a ball joint. A
-    transmission in which each motor drives one joint goes into armature, damping and frictionloss of that joint. A base pose
-    places the body of the base. Without friction, `mujoco.mj_inverse` equals `inverse_dynamics` (for free joints, in
-    MuJoCo's layout: `layouts`).
+    Inertias are written as mass, centre of mass, principal moments and principal axes (`quat`). Joints have armature,
+    damping (viscous friction), frictionloss (Coulomb friction), springs, position limits and effort limits
+    (`actuatorfrcrange`). Gravity becomes the option of that name, named frames become sites, a free joint a freejoint, and
+    a spherical joint a ball joint. A transmission in which each motor drives one joint is added to the armature, damping
+    and frictionloss of that joint. A base pose becomes the pose of the base body. Without friction, `mujoco.mj_inverse`
+    equals `inverse_dynamics` (for free joints, in MuJoCo's layout: `layouts`).
 
-    Features that MJCF lacks are omitted and listed in a comment at the top: torque offsets, the width of the
-    Coulomb friction's smooth sign (MuJoCo's is a constraint), Stribeck friction, velocity limits; position limits of
-    zero width, which MuJoCo refuses.
+    Features that MJCF lacks are omitted and listed in a comment at the top: torque offsets, the width of the smooth sign
+    in Coulomb friction (MuJoCo uses a constraint), Stribeck friction, velocity limits, and position limits of zero
+    width, which MuJoCo rejects.
 
     Raises:
-        ModelError: an inertia of the chain is inconsistent, or MuJoCo refuses it (a moving body without mass or
-            with a principal moment of zero), with the link and the reason; a joint is helical; joints mimic others; motors
-            drive several joints; a free joint is not at the root; a number is not finite; a name cannot be written.
+        ModelError: an inertia is inconsistent, or MuJoCo would reject it (a moving body without mass or with a zero
+            principal moment), with the link and the reason; a joint is helical; joints mimic others; motors drive several
+            joints; a free joint is not at the root; a number is not finite; a name cannot be written.
     """
     arrays = arrays_of(chain, decimals=False)
     _check(chain)
@@ -89,14 +92,14 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
             _place(base, np.asarray(chain.base_pose, float), f"the pose of the base {topology.base_name!r}")
     elif chain.base_pose is not None:
         raise ModelError(
-            "the base is called 'world', but has a pose in the world: MuJoCo's world does not; rename the base"
+            "the base is called 'world', but has a pose in the world, which MuJoCo's world cannot have; rename the base"
         )
     nodes = {-1: base}
     for body in _bodies(chain, arrays):
         free = body.joints[0].size == _FREE
         if free and chain.base_pose is not None:
             raise ModelError(
-                "a free joint counts from the world in MuJoCo, but the chain has a base pose; leave that out"
+                "in MuJoCo, a free joint is relative to the world, but the chain has a base pose; remove base_pose"
             )
         nodes[body.link] = _write_body(world if free else nodes[body.parent], chain, arrays, body)
     for frame, i, pose in zip(
@@ -110,7 +113,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
     ET.indent(root)
     missing = without_place(chain)
     listed = "; ".join(missing).replace("--", "- -")
-    comment = f"<!-- no place in MJCF for: {listed} -->\n" if missing else ""
+    comment = f"<!-- not supported by MJCF, omitted: {listed} -->\n" if missing else ""
     text = comment + ET.tostring(root, encoding="unicode") + "\n"
     try:
         ET.fromstring(text)
@@ -120,7 +123,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
 
 
 def without_place(chain: Chain) -> tuple[str, ...]:
-    """Description of the leaves that an MJCF file omits, if they differ from their neutral value."""
+    """Descriptions of the leaves that an MJCF file omits, if they differ from their neutral values."""
     arrays = arrays_of(chain, decimals=False)
     driven = _with_motors(chain, arrays)
 
@@ -131,35 +134,35 @@ def without_place(chain: Chain) -> tuple[str, ...]:
     low, high = arrays["limits.position"].T
     found = {
         "torque offsets": driven["friction.offset"] != 0,
-        "the width of Coulomb friction's smooth sign": arrays["friction.coulomb"] != 0,
+        "the width of the smooth sign in Coulomb friction": arrays["friction.coulomb"] != 0,
         "Stribeck friction": driven["friction.stribeck"] != 0,
         "velocity limits": np.isfinite(arrays["limits.velocity"]),
-        "position limits of no width": np.isfinite(low) & (low == high),
+        "position limits of zero width": np.isfinite(low) & (low == high),
     }
     return tuple(f"{what} ({joints(which)})" for what, which in found.items() if which.any())
 
 
 def _check(chain: Chain) -> None:
-    """Refuse features that MuJoCo lacks, and inconsistent inertias."""
+    """Raise an error for features that MuJoCo lacks and for inconsistent inertias."""
     if chain.coupling is not None:
         raise ModelError(
-            "the chain's joints follow others (mimic joints or another coupling), for which MuJoCo has soft constraints only; "
-            "lock these joints, or save the model as it is with save_model"
+            "the chain has coupled joints (mimic joints or another coupling), for which MuJoCo has only soft constraints; "
+            "lock these joints, or save the unchanged model with save_model"
         )
     for joint, screw in zip(chain.joint_names, np.asarray(chain.screw, float), strict=True):
         pitch = screw[:3] @ screw[3:]
         if np.any(screw[:3]) and abs(pitch) > 1e2 * np.finfo(chain.dtype).eps * (1 + np.linalg.norm(screw[3:])):
-            raise ModelError(f"joint {joint!r} is helical (pitch {pitch:g} m/rad); MuJoCo has hinges and slides only")
+            raise ModelError(f"joint {joint!r} is helical (pitch {pitch:g} m/rad); MuJoCo has only hinges and slides")
     if "world" in (*chain.link_names, *chain.frame_names):
-        raise ModelError("a link or frame is called 'world', which is the name of MuJoCo's own root; rename it")
+        raise ModelError("a link or frame is called 'world', which is the name of MuJoCo's root body; rename it")
     for link, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
         if not np.all(np.isfinite(pi)):
-            raise ModelError(f"link {link!r}: its inertia {pi.tolist()} is not finite; MJCF cannot hold it")
-    check_consistent(chain, "save the model as it is with save_model: MuJoCo takes no such body")
+            raise ModelError(f"link {link!r}: its inertia {pi.tolist()} is not finite; MJCF cannot represent it")
+    check_consistent(chain, "save the unchanged model with save_model: MuJoCo rejects such a body")
 
 
 def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The drives, including motors with one joint each, reflected to the joint: r^2 J, r^2 B, |r| fc."""
+    """The drives, including motors that drive one joint each, reflected to the joint: r^2 J, r^2 B, |r| fc."""
     if chain.transmission is None:
         return arrays
     ratios = np.asarray(chain.transmission.matrix, float)
@@ -181,7 +184,7 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
-    """The bodies, parents first: every link with mass, with the joints of the massless links that lead only to it."""
+    """The bodies, parents first: every link with mass, with the joints of the massless links that carry only this link."""
     parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
     inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
     started: dict[int, _Body] = {}  # massless links so far, by their last link
@@ -195,8 +198,8 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
             last = i + sizes[i] - 1
             if np.any(arrays["inertia"][i:last]):
                 raise ModelError(
-                    f"the links before {chain.link_names[last]!r} have inertia: of the links of a spherical or free joint only "
-                    "the last may have"
+                    f"the links before {chain.link_names[last]!r} have inertia: only the last link of a spherical or free "
+                    "joint may have inertia"
                 )
         elif i - 1 in inner and parents[i] == i - 1:
             continue  # a later part of the previous joint
@@ -217,20 +220,20 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
         else:
             what = "carries several" if children[last] else "is the last"
             raise ModelError(
-                f"link {chain.link_names[last]!r} has no mass and {what}: MuJoCo takes no moving body without mass; give it one"
+                f"link {chain.link_names[last]!r} has no mass and {what}: MuJoCo rejects moving bodies without mass; add mass"
             )
 
 
 def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
-    """One body with the joints of both, the first ones expressed in the frame of the second."""
+    """One body with the joints of both bodies; joints of the first are expressed in the frame of the second."""
     rotation, p = second.pose[:3, :3], second.pose[:3, 3]
     turned = np.abs(rotation - np.eye(3)).max() > 1e-12
     moved = []
     for joint in first.joints:
         if joint.size == _FREE or second.joints[0].size == _FREE or (joint.size == _BALL and turned):
             raise ModelError(
-                f"link {chain.link_names[first.link]!r} has no mass, and stands between a free joint and another one, or "
-                "behind a spherical one and turned against the next: MuJoCo takes no such link; give it a mass"
+                f"link {chain.link_names[first.link]!r} has no mass and is between a free joint and another joint, or "
+                "between a spherical joint and a joint with rotated axes: MuJoCo rejects such links; add mass"
             )
         w, v = np.split(joint.screw, 2)
         screw = np.concatenate([rotation.T @ w, rotation.T @ (v - np.cross(p, w))])
@@ -241,17 +244,17 @@ def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
 def _check_free(chain: Chain, joint: _Joint, pose: np.ndarray) -> None:
     if joint.size == _FREE and (chain.topology.parents[joint.link] >= 0 or np.abs(pose - np.eye(4)).max() > 1e-12):
         raise ModelError(
-            f"the free joint {chain.joint_names[joint.link]!r} does not start at the base's own frame, where MuJoCo's do"
+            f"the free joint {chain.joint_names[joint.link]!r} does not start at the base frame, as MuJoCo requires"
         )
 
 
 def _check_mass(link: str, pi: np.ndarray) -> None:
-    """Refuse moving bodies that MuJoCo's compiler refuses."""
+    """Raise an error for moving bodies that MuJoCo's compiler rejects."""
     moments = np.linalg.eigvalsh(about_com(pi)[1])
     if pi[0] < _LEAST or moments[0] < _LEAST:
         raise ModelError(
             f"link {link!r}: mass {pi[0]:g} kg and principal moments {', '.join(f'{x:.3g}' for x in moments)} kg m^2: MuJoCo "
-            f"takes no moving body with one below {_LEAST:g} (a point mass, a rod without width); give it some extent"
+            f"rejects moving bodies with one of these below {_LEAST:g} (a point mass, a rod without width); increase it"
         )
 
 
@@ -266,7 +269,7 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
     com, inertia = about_com(pi)
     moments, axes = np.linalg.eigh(inertia)
     axes[:, 2] *= np.sign(np.linalg.det(axes))
-    moments[2] = min(moments[2], moments[0] + moments[1])  # a flat body, slightly violated by rounding
+    moments[2] = min(moments[2], moments[0] + moments[1])  # rounding can violate the triangle inequality of a flat body
     label = f"the inertia of link {link!r}"
     node.append(
         ET.Element(
@@ -289,8 +292,8 @@ def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], 
             values = arrays[leaf][parts]
             if np.any(values != values[0]) or (joint.size == _FREE and leaf != "friction.viscous" and np.any(values)):
                 raise ModelError(
-                    f"{leaf} of the parts of {stem!r} is {values.tolist()}; MuJoCo has one value for a ball joint, and "
-                    "for a free one damping only"
+                    f"{leaf} of the parts of {stem!r} is {values.tolist()}; MuJoCo supports one value for a ball joint, "
+                    "and for a free joint only damping"
                 )
             if leaf == "springs.stiffness" and np.any(values):
                 raise ModelError(f"the spring of {stem!r}, a spherical joint, has no counterpart in MuJoCo")
@@ -323,7 +326,7 @@ def _drive(element: ET.Element, name: str, arrays: dict[str, np.ndarray], i: int
     for key, leaf in leaves.items():
         value = arrays[leaf][i]
         if leaf != "springs.rest_position" and value < 0:
-            raise ModelError(f"{leaf} of joint {name!r} is negative ({value:g}); MuJoCo takes none below zero")
+            raise ModelError(f"{leaf} of joint {name!r} is negative ({value:g}), which MuJoCo rejects")
         if value != 0:
             element.set(key, _text([value], f"{leaf} of joint {name!r}"))
 
@@ -336,7 +339,7 @@ def _place(node: ET.Element, pose: np.ndarray, label: str) -> None:
 
 
 def _quaternion(r: np.ndarray) -> np.ndarray:
-    """(w, x, y, z) of a rotation, by the largest of the four (Shepperd 1978)."""
+    """Quaternion (w, x, y, z) of a rotation, from the largest of the four components (Shepperd 1978)."""
     trace = np.trace(r)
     squares = np.array([trace, *np.diag(r)])
     k = int(np.argmax(squares))

@@ -11,14 +11,14 @@ _DEEPEST = 100
 
 
 class Node(ET.Element):
-    """An element with its position ("file:line")."""
+    """An element with its position in the file ("file:line")."""
 
     where: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A checked document: its root, and the comments and instructions before and after it, for writing."""
+    """A checked document: its root element, and the comments and instructions before and after it, for writing."""
 
     root: Node
     before: tuple[str, ...]
@@ -26,20 +26,20 @@ class Document:
 
 
 def parse_xml(data: bytes | str, source: str) -> Document:
-    """Elements of a document, with comments. Entities are never expanded: a document type declaration is refused.
+    """Parse a document, including comments. Entities are never expanded: a document type declaration is an error.
 
     Args:
-        source: name of the document in errors, its file name.
+        source: name of the document in errors, usually the file name.
 
     Raises:
         ModelError: the document is empty, not well-formed, declares a document type, or nests deeper than 100 elements.
     """
     if not data.strip():
         raise ModelError(f"{source}: the document is empty")
-    above = data[: len(data) - len(data.lstrip())]  # blank lines before the declaration, which XML forbids
+    above = data[: len(data) - len(data.lstrip())]  # XML does not allow blank lines before the declaration
     skipped = above.count("\n" if isinstance(above, str) else b"\n")  # type: ignore[arg-type]
     data = data[len(above) :]
-    # the text is already decoded, regardless of the encoding it declares
+    # the text is already decoded, regardless of the encoding that it declares
     parser = expat.ParserCreate("utf-8" if isinstance(data, str) else None)
     parser.buffer_text = True
     builder = ET.TreeBuilder(element_factory=Node, insert_comments=True, insert_pis=True)
@@ -50,7 +50,7 @@ def parse_xml(data: bytes | str, source: str) -> Document:
     def start(tag: str, attributes: dict[str, str]) -> None:
         state["depth"] += 1
         if state["depth"] > _DEEPEST:
-            raise ModelError(f"{place()}: elements nest deeper than {_DEEPEST}; no robot needs that")
+            raise ModelError(f"{place()}: elements are nested more than {_DEEPEST} levels deep; flatten the document")
         builder.start(tag, attributes).where = place()  # type: ignore[attr-defined]
 
     def end(tag: str) -> None:
@@ -72,8 +72,8 @@ def parse_xml(data: bytes | str, source: str) -> Document:
 
     def doctype(*_: object) -> None:
         raise ModelError(
-            f"{place()}: a document type declaration (<!DOCTYPE ...>) is refused, because "
-            "entities can blow up or read other files; remove it and write the entities out"
+            f"{place()}: a document type declaration (<!DOCTYPE ...>) is not allowed, because "
+            "entities can exhaust memory or read other files; remove it and expand the entities"
         )
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, builder.data
@@ -94,7 +94,7 @@ def parse_xml(data: bytes | str, source: str) -> Document:
 
 
 def fail(node: Node, fault: str, remedy: str = "", **arguments: str) -> ModelError:
-    """The error of an element."""
+    """A `ModelError` that names the position of an element."""
     return ModelError(fault, remedy, place=node.where, **arguments)
 
 
@@ -106,7 +106,7 @@ def only_child(node: Node, tag: str, label: str) -> Node | None:
     """
     found = node.findall(tag)
     if len(found) > 1:
-        raise fail(found[1], f"{label}: a second <{tag}>; keep one")  # type: ignore[arg-type]
+        raise fail(found[1], f"{label}: a second <{tag}>; remove one")  # type: ignore[arg-type]
     return found[0] if found else None  # type: ignore[return-value]
 
 
@@ -125,10 +125,10 @@ def attribute(node: Node, name: str, label: str) -> str:
 def numbers(
     node: Node | None, name: str, count: int, label: str, default: tuple[float, ...] | None = None
 ) -> list[float]:
-    """The numbers of an attribute; `default`, if given, for a missing element or attribute.
+    """The numbers in an attribute; `default`, if given, is used for a missing element or attribute.
 
     Raises:
-        ModelError: a missing attribute without default, a wrong count of numbers, or non-finite ones.
+        ModelError: the attribute is missing and has no default, or does not contain `count` finite numbers.
     """
     if node is None or name not in node.attrib:
         if default is None:
@@ -141,7 +141,7 @@ def numbers(
         raise fail(node, f"{here} is a xacro expression; run xacro on the file first: xacro FILE > robot.urdf")
     parts = text.split()
     if len(parts) != count:
-        raise fail(node, f"{here} holds {len(parts)} numbers, but needs {count}, separated by spaces")
+        raise fail(node, f"{here} has {len(parts)} numbers, but needs {count}, separated by spaces")
     values = [_finite(part) for part in parts]
     for part, value in zip(parts, values, strict=True):
         if value is None:
@@ -150,7 +150,7 @@ def numbers(
 
 
 def number(node: Node | None, name: str, label: str, default: float | None = None) -> float:
-    """The single number of an attribute: `numbers` with a count of one."""
+    """The single number in an attribute: `numbers` with a count of one."""
     return numbers(node, name, 1, label, None if default is None else (default,))[0]
 
 

@@ -1,4 +1,4 @@
-"""Numbers of a chain as URDF elements, for writing and updating files."""
+"""Conversion of a chain's numbers to URDF elements, for writing and updating files."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -32,7 +32,7 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
     """The leaves by name, in float64.
 
     Args:
-        decimals: round to the fewest digits that reproduce the numbers in the chain's type; else exact.
+        decimals: round to the fewest digits that reproduce the numbers in the chain's type; if False, exact.
     """
     if chain.inertia.ndim != 2:
         raise ModelError(f"the chain is a batch (inertia has shape {chain.inertia.shape}); write one robot at a time")
@@ -40,8 +40,8 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
 
 
 def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
-    """Decimals with the fewest digits that reproduce the numbers in a type (by default their own): 0.3415 for
-    0.34150001406669617 in single precision."""
+    """Decimals with the fewest digits that reproduce the numbers in a type (by default that of the numbers): 0.3415
+    for 0.34150001406669617 in single precision."""
     given = np.asarray(values)
     given = given if dtype is None else given.astype(dtype)
     if given.dtype == np.float64:
@@ -59,7 +59,7 @@ def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.n
 
 
 def check_writable(chain: Chain) -> None:
-    """Refuse chains that URDF cannot represent.
+    """Raise an error if URDF cannot represent the chain.
 
     Raises:
         ModelError: the chain has a spherical joint, a transmission or a base pose.
@@ -70,33 +70,33 @@ def check_writable(chain: Chain) -> None:
     if chain.transmission is not None:
         driven = np.flatnonzero(np.any(np.asarray(chain.transmission.matrix), axis=0))
         where = f" (it drives {chain.joint_names[driven[0]]!r})" if len(driven) else ""
-        raise ModelError(f"the chain has a transmission{where}, which a URDF cannot hold; put armature= in its place")
+        raise ModelError(f"the chain has a transmission{where}, which URDF cannot represent; use armature= instead")
     if chain.base_pose is not None:
-        raise ModelError("the chain has a base_pose, which a URDF cannot hold; put it into the joints at the base")
+        raise ModelError("the chain has a base_pose, which URDF cannot represent; include it in the joints at the base")
 
 
-def check_consistent(chain: Chain, advice: str = "write them as they are with allow_nonphysical=True") -> None:
-    """Refuse a chain with physically inconsistent inertias.
+def check_consistent(chain: Chain, advice: str = "write them unchanged with allow_nonphysical=True") -> None:
+    """Raise an error if inertias of a chain are physically inconsistent.
 
     Args:
         advice: alternative remedy in the message.
 
     Raises:
-        ModelError: naming the first fault and all affected links.
+        ModelError: an inertia is inconsistent; the message contains the first fault and names all affected links.
     """
     inertia = dict(zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True))
     reasons = inertia_faults({link: pi for link, pi in inertia.items() if np.all(np.isfinite(pi))}, SLIGHTLY)
     if reasons:
         first, *others = reasons
-        more = f" (nor has a body those of {', '.join(others)})" if others else ""
+        more = f" (also for {', '.join(others)})" if others else ""
         raise ModelError(
-            f"{reasons[first].fault}; no rigid body has that{more}, and other programs refuse or misuse such a file. "
-            f"Make the inertias physically consistent, or {advice}"
+            f"{reasons[first].fault}; this is impossible for a rigid body{more}, and other programs reject or misuse such a "
+            f"file. Make the inertias physically consistent, or {advice}"
         )
 
 
 def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype: DTypeLike = np.float64) -> None:
-    """Replace a link's `<inertial>` by numbers that reproduce the parameters in a type; remove it for all-zero parameters."""
+    """Replace a link's `<inertial>` by numbers that reproduce the parameters in a type; remove it if they are all zero."""
     old = link.find("inertial")
     if not np.any(pi):
         remove(link, {"inertial"})
@@ -109,7 +109,7 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype
     if np.all(np.isfinite(pi)) and not error <= 1e-9 * np.abs(pi).max():
         raise ModelError(
             f"link {name!r}: mass {pi[0]:g} kg with first moment {np.linalg.norm(pi[1:4]):g} kg m cannot be "
-            "written as mass and centre of mass, as URDF wants it; give parameters in which the link has its mass"
+            "written as mass and centre of mass, as URDF requires; use parameters in which the link has mass"
         )
     if np.all(np.isfinite(pi)):
         com, about_com[4:] = _fewest_digits_of(pi, com, np.dtype(dtype))
@@ -125,7 +125,7 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype
 
 
 def _fewest_digits_of(pi: np.ndarray, com: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Centre of mass and inertia about it with few digits, which reproduce these ten parameters in a type."""
+    """Centre of mass and inertia about it, with the fewest digits that reproduce these ten parameters in a type."""
 
     def moved(moments: np.ndarray, centre: np.ndarray) -> np.ndarray:
         return move_inertia(np.array([pi[0], 0, 0, 0, *moments]), pose_of(translation=centre))
@@ -151,9 +151,9 @@ def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, n
 
 
 def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, dtype: DTypeLike = np.float64) -> None:
-    """Set xyz and rpy, by numbers that reproduce the pose in a type.
+    """Set xyz and rpy to numbers that reproduce the pose in a type.
 
-    Roll and pitch are computed after removing yaw, and are exact near pitch = +-pi/2 too.
+    Roll and pitch are computed after removing yaw, and are therefore also exact near pitch = +-pi/2.
     """
     r = pose[:3, :3]
     yaw = np.arctan2(r[1, 0], r[0, 0])
@@ -166,7 +166,7 @@ def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, d
 
 
 def insert(parent: ET.Element, tag: str, index: int | None = None) -> ET.Element:
-    """Insert a child, on its own line like its siblings."""
+    """Insert a child on a separate line, like its siblings."""
     node = parent.makeelement(tag, {})
     index = len(parent) if index is None else index
     inner = parent.text if len(parent) and parent.text and not parent.text.strip() else "\n    "
@@ -191,15 +191,15 @@ def remove(parent: ET.Element, tags: Container[str]) -> None:
 
 
 def written(values: Iterable[float] | np.ndarray, label: str, form: str = "a URDF") -> str:
-    """Numbers with all their digits."""
+    """Numbers as text with all digits."""
     numbers = [float(x) + 0.0 for x in values]
     if not np.all(np.isfinite(numbers)):
-        raise ModelError(f"{label} is {numbers}, not finite; {form} cannot hold it")
+        raise ModelError(f"{label} is {numbers}, not finite; {form} cannot represent it")
     return " ".join(map(repr, numbers))
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """A unique variant of the name, added to the used ones."""
+    """A unique variant of the name, which is added to the taken names."""
     while name in taken:
         name += "_"
     taken.add(name)

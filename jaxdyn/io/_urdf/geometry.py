@@ -1,4 +1,4 @@
-"""Geometry of a URDF: `<visual>` and `<collision>` shapes with their poses, colours and mesh files."""
+"""Geometry in a URDF: `<visual>` and `<collision>` shapes with their poses, colours and mesh files."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ def read_urdf_geometry(
     collision: bool = False,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """The `<visual>` shapes of all links of a URDF file, or the `<collision>` ones, and notes on those that cannot be shown.
+    """The `<visual>` or `<collision>` shapes of all links in a URDF file, and notes on shapes that cannot be shown.
 
     Search paths of meshes and errors are those of `read_geometry`.
     """
@@ -46,7 +46,7 @@ def _shape(
     geometry = only_child(node, "geometry", label)
     inside = [] if geometry is None else [child for child in geometry if isinstance(child.tag, str)]
     if len(inside) != 1:
-        return None, f"{node.where}: {label} holds {len(inside)} shapes, not one; left out"
+        return None, f"{node.where}: {label} has {len(inside)} shapes instead of one; omitted"
     shape: Node = inside[0]  # type: ignore[assignment]
     pose = origin_pose(node, label)
     if shape.tag == "box":
@@ -69,7 +69,7 @@ def _shape(
 
 
 def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Path | None:
-    """The file of this name in a URDF, None if it is missing: see `read_urdf_geometry`."""
+    """The mesh file with this name in a URDF, None if it is missing; see `read_geometry` for the search paths."""
     scheme, mark, rest = name.partition("://")
     folder = urdf.absolute().parent
     if not mark or len(scheme) == 1:

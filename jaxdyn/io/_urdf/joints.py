@@ -1,4 +1,4 @@
-"""Multi-degree-of-freedom joints of a URDF, split into single ones, and mimic joints."""
+"""Joints of a URDF with several degrees of freedom, split into single ones, and mimic joints."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 
 
 class Arrangement(NamedTuple):
-    """The structure of a chain: moving joints, name of the base, free joints as (first, 6), coupling of mimic joints."""
+    """The structure of a chain: moving joints, base name, free joints as (first link, 6), and coupling of mimic joints."""
 
     layout: Layout
     root: str
@@ -33,7 +33,7 @@ def arrange(
     floating_base: bool | str = False,
     ignore_mimic: bool = False,
 ) -> Arrangement:
-    """Split joints, fuse fixed links and couple mimic joints: arguments and errors as for `jaxdyn.load`."""
+    """Split joints, fuse fixed links and couple mimic joints; arguments and errors as for `jaxdyn.load`."""
     if ignore_mimic:
         robot = _without_mimics(robot)
     else:
@@ -43,7 +43,7 @@ def arrange(
         joint = next((whole for whole in free if name in free[whole]), None)
         if joint is not None:
             raise ModelError(
-                f"{robot.source}: lock names {name!r}, a part of the free joint {joint!r}, which stays free"
+                f"{robot.source}: lock names {name!r}, a part of the free joint {joint!r}, which cannot be locked"
             )
     layout = fuse(robot, lock, tip)
     coupling, coordinates = coupling_of(layout.joints, robot.source)
@@ -55,14 +55,14 @@ def arrange(
 def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[str, tuple[str, ...]]]:
     """The robot with planar and floating joints split, and the names of the parts of every free joint.
 
-    A planar joint J slides along two axes of its plane and turns: J_x, J_y and J. A floating joint is the six joints of a
-    free joint, J_wx to J_vz. The links between them are massless.
+    A planar joint J becomes two prismatic joints J_x and J_y in its plane and a revolute joint J. A floating joint
+    becomes the six joints of a free joint, J_wx to J_vz. The links between them are massless.
 
     Args:
         floating_base: name of a free joint that carries the root link, or True.
 
     Raises:
-        ModelError: a floating joint is not at the root, or the name is taken.
+        ModelError: a floating joint is not at the root, or the name is already used.
     """
     if floating_base:
         robot = _on_free_joint(robot, floating_base)
@@ -77,8 +77,8 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
             if joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0:
                 raise fail(
                     joint.node,
-                    f"joint {joint.name!r} floats, but not from the origin of the root {robot.root!r}: a position in "
-                    "another frame is not supported; attach it to the root, without an origin",
+                    f"joint {joint.name!r} is floating, but not relative to the origin of the root {robot.root!r}, which is "
+                    "not supported; attach it to the root, without <origin>",
                 )
             kinds = ["continuous"] * 3 + ["prismatic"] * 3
             parts = [
@@ -121,7 +121,7 @@ def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, 
         while here.mimic is not None:
             master, multiplier, constant = here.mimic
             if here.name in seen:
-                raise fail(joint.node, f"joint {joint.name!r} mimics itself, by way of others")
+                raise fail(joint.node, f"joint {joint.name!r} mimics itself, via other joints; remove one <mimic>")
             seen.add(here.name)
             if master not in index:
                 raise fail(
@@ -147,20 +147,20 @@ def _without_mimics(robot: Robot) -> Robot:
 
 
 def _check_mimics(robot: Robot) -> None:
-    """Refuse joints that mimic anything other than a joint with one degree of freedom.
+    """Check that mimic joints follow joints with one degree of freedom.
 
     Raises:
-        ModelError: naming both joints.
+        ModelError: a joint mimics another joint; the message names both.
     """
     for joint in robot.joints.values():
         if joint.mimic is None:
             continue
         master = robot.joints.get(joint.mimic[0])
         if master is None or master.kind in ("fixed", "planar", "floating"):
-            what = "joint that moves" if master is None or master.kind == "fixed" else "joint with one position"
+            what = "moving joint" if master is None or master.kind == "fixed" else "joint with a single position"
             raise fail(
                 joint.node,
-                f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is no {what}; correct the name, or pass "
+                f"joint {joint.name!r} mimics {joint.mimic[0]!r}, which is not a {what}; correct the name, or pass "
                 "ignore_mimic=True",
             )
 
@@ -169,7 +169,7 @@ def _on_free_joint(robot: Robot, name: bool | str) -> Robot:
     if name is True:
         name = _choose(("floating_base", "root_joint"), robot.joints)
     elif name in robot.joints:
-        raise ModelError(f"{robot.source}: a joint is called {name!r} already; name the free joint otherwise")
+        raise ModelError(f"{robot.source}: a joint is already called {name!r}; choose another name for the free joint")
     world = _choose(("world", "universe"), robot.links)
     node = robot.links[robot.root].node
     free = _joint(str(name), "floating", world, robot.root, node)
@@ -191,7 +191,7 @@ def _free_of_limits(joint: Joint, name: str, kind: str, axis: np.ndarray, parent
 
 
 def _basis(normal: np.ndarray) -> np.ndarray:
-    """Two axes of a plane, so that (first, second, normal) is right-handed: x and y for the normal z."""
+    """Two axes of a plane, such that (first, second, normal) is right-handed: x and y for the normal z."""
     start = np.eye(3)[0] if abs(normal[0]) < 0.9 else np.eye(3)[1]
     first = start - (start @ normal) * normal
     first /= np.linalg.norm(first)

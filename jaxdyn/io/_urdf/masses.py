@@ -1,4 +1,4 @@
-"""Check that every motion of a robot moves a mass; otherwise the mass matrix is singular."""
+"""Check that every motion of a robot has kinetic energy; otherwise the mass matrix is singular."""
 
 import numpy as np
 from jaxtyping import Float
@@ -7,11 +7,11 @@ from ...spatial._host import adjoint, inertia_tensor, pose_inverse, skew
 from .joints import Arrangement
 from .tree import Layout
 
-_SINGULAR = 1e-13  # smallest eigenvalue of M, scaled to a unit diagonal, above rounding errors of zero
+_SINGULAR = 1e-13  # smaller eigenvalues of M, scaled to a unit diagonal, count as zero
 
 
 def massless_motion(parts: Arrangement) -> list[str]:
-    """The joints that take part in a motion without kinetic energy, at a configuration without symmetries.
+    """The joints involved in a motion without kinetic energy, at a generic configuration.
 
     Empty if no link has mass, as in a kinematics-only model, unless the base is free.
     """
@@ -33,7 +33,7 @@ def massless_motion(parts: Arrangement) -> list[str]:
 
 
 def _mass_matrix(layout: Layout) -> Float[np.ndarray, "n n"]:
-    """M = sum J_i^T G_i J_i over the links, J_i in the link's own frame."""
+    """Mass matrix M = sum J_i^T G_i J_i over the links, with J_i in the link frames."""
     n = len(layout.joints)
     positions = np.random.default_rng(0).uniform(0.3, 1.2, n)
     jacobians, matrix = np.zeros((n, 6, n)), np.zeros((n, n))

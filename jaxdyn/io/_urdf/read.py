@@ -1,4 +1,4 @@
-"""URDF documents as chains, behind `jaxdyn.load`."""
+"""Conversion of URDF documents to chains, for `jaxdyn.load`."""
 
 import warnings
 from collections.abc import Container, Iterable, Sequence
@@ -22,10 +22,11 @@ _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
 
 
 def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Robot:
-    """All links and joints of a URDF document as a tree, checked except for inertias; `source` names it in errors.
+    """All links and joints of a URDF document as a tree, checked except for inertias.
 
     Args:
-        inertials: read `<inertial>` elements; else links have none.
+        source: name of the document in errors.
+        inertials: read `<inertial>` elements; if False, links have none.
 
     Raises:
         ModelError: see `jaxdyn.load`.
@@ -52,12 +53,12 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
     for node in root.findall("link"):
         link = _link(node, moved, inertials)  # type: ignore[arg-type]
         if link.name in links:
-            raise fail(link.node, f"the link name {link.name!r} is used twice; rename one")
+            raise fail(link.node, f"the link name {link.name!r} is used twice; rename one link")
         links[link.name] = link
     for node in root.findall("joint"):
         joint = _joint(node, remarks)  # type: ignore[arg-type]
         if joint.name in joints:
-            raise fail(joint.node, f"the joint name {joint.name!r} is used twice; rename one")
+            raise fail(joint.node, f"the joint name {joint.name!r} is used twice; rename one joint")
         joints[joint.name] = joint
     if not links:
         raise fail(root, "the robot has no <link>")
@@ -66,7 +67,7 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
 
 
 def chain_arrays(layout: Layout) -> dict[str, Any]:
-    """The leaves of the chain of a layout, by name."""
+    """The leaves of a chain with this layout, by name."""
     arrays = {name: np.array([joint.leaves[name] for joint in layout.joints]) for name in JOINT_LEAVES}
     return {
         "rotation": layout.placements[:, :3, :3],
@@ -90,8 +91,8 @@ def chain_of(
     remarks += _doubtful_locks(robot, layout, options.get("lock") or (), bool(options.get("ignore_mimic")))
     if not allow_nonphysical and (still := massless_motion(parts)):
         remarks.append(
-            f"the mass matrix is singular and forward dynamics is not finite, for a motion of {', '.join(map(repr, still))} "
-            "moves no mass: give the links inertias, lock a joint, or give it armature"
+            f"the mass matrix is singular and forward dynamics is not finite, since a motion of {', '.join(map(repr, still))} "
+            "moves no mass: add inertias to the links, lock a joint, or add armature"
         )
     if remarks:
         warn(f"{robot.source}: {'; '.join(remarks)}")
@@ -125,14 +126,14 @@ def _doubtful_locks(robot: Robot, layout: Layout, lock: Iterable[str], ignore_mi
     remarks, moving = [], {joint.name for joint in layout.joints}
     for joint in (robot.joints[name] for name in lock if name in robot.joints):
         if joint.kind == "fixed":
-            remarks.append(f"the lock of joint {joint.name!r} is ignored, since the file fixes it")
+            remarks.append(f"the lock of joint {joint.name!r} is ignored, since the joint is fixed in the file")
         elif joint.mimic is not None and not ignore_mimic and joint.mimic[0] in moving:
             remarks.append(f"joint {joint.name!r} is locked and no longer follows {joint.mimic[0]!r}, which moves")
     return remarks
 
 
 def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
-    """A warning about the bodies that a choice of tip leaves out."""
+    """A warning about the bodies that the choice of the tip removes."""
     kept = {robot.root, *layout.frames, *(joint.child for joint in layout.joints)}
     masses = {
         name: float(x.inertia[0]) for name, x in robot.links.items() if name not in kept and x.inertia is not None
@@ -141,11 +142,13 @@ def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
     if not lost:
         return []
     names = ", ".join(map(repr, lost))
-    return [f"the tip {layout.tip!r} drops {names} ({sum(lost.values()):.3g} kg); lock their joints to keep the mass"]
+    return [
+        f"the tip {layout.tip!r} removes {names} ({sum(lost.values()):.3g} kg); lock their joints to retain the mass"
+    ]
 
 
 def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
-    """Warnings about physically inconsistent inertias without effect, slightly wrong, or consistent after fusing.
+    """Warnings about inconsistent inertias that have no effect, are only slightly wrong, or are consistent after fusing.
 
     Raises:
         ModelError: an effective inertia of a link cannot be read or is inconsistent.
@@ -162,25 +165,23 @@ def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
             slight.append(link.fault.what.fault)
         elif not allow_nonphysical:
             what = link.fault.what
-            remedy = (
-                f"{what.remedy}, take the kinematics alone with {{ignore_inertials}}, or pass {{allow_nonphysical}}"
-            )
+            remedy = f"{what.remedy}, load only the kinematics with {{ignore_inertials}}, or pass {{allow_nonphysical}}"
             raise fail(link.fault.node, what.fault, remedy, ignore_inertials="True", allow_nonphysical="True")
     if allow_nonphysical:
         return []
     said = [f"physically inconsistent inertias are used unchanged: {'; '.join(slight)}"] if slight else []
-    return said + ([f"inconsistent inertias without effect: of {', '.join(unused)}"] if unused else [])
+    return said + ([f"inconsistent inertias of {', '.join(unused)} have no effect"] if unused else [])
 
 
 def _possible(name: str, pi: np.ndarray) -> bool:
-    """True if the inertia is physically consistent, to tolerance."""
+    """True if the inertia is physically consistent, to within the tolerance."""
     return bool(pi[0] > 0) and not inertia_faults({name: pi}, SLIGHTLY)
 
 
 def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
-    """A link; one without its own moving joint (`moved`) may have an empty `<inertial>`.
+    """A link, which may have an empty `<inertial>` unless a moving joint carries it (`moved`).
 
-    An unreadable `<inertial>` is recorded as a fault of the link, which matters only if its inertia has an effect.
+    An unreadable `<inertial>` is recorded as a fault of the link, and is reported only if its inertia has an effect.
     """
     name = attribute(node, "name", "a link")
     if not inertials:
@@ -249,11 +250,13 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
     axes: list[Node] = node.findall("axis") if kind != "fixed" else []  # type: ignore[assignment]
     motion["axis"] = axes[0] if axes else None
     if len(axes) > 1:
-        remarks.append(f"{label} has {len(axes)} <axis>; the first counts")
+        remarks.append(f"{label} has {len(axes)} <axis>; the first one is used")
     axis = np.array(numbers(motion["axis"], "xyz", 3, label, (1.0, 0.0, 0.0) if motion["axis"] is None else None))
     length = np.linalg.norm(axis)
     if length < 1e-9:
-        raise fail(node if motion["axis"] is None else motion["axis"], f"{label}: its axis is zero; give a direction")
+        raise fail(
+            node if motion["axis"] is None else motion["axis"], f"{label}: its axis is zero; specify a direction"
+        )
     leaves = _limits(node, motion["limit"], kind, label, remarks)
     for leaf, (tag, attribute_name) in DRIVES.items():
         leaves[leaf] = number(motion[tag], attribute_name, label, JOINT_LEAVES[leaf])
@@ -285,13 +288,13 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
 
 
 def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list[str]) -> dict[str, Any]:
-    """The leaves of limits; numbers beyond any robot's represent infinity."""
+    """The leaves of limits; very large numbers represent infinity."""
     if kind == "fixed":
         return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
     bounded = kind in ("revolute", "prismatic")
     if node is None and bounded:
         raise fail(
-            joint, f'{label}: a {kind} joint needs <limit lower=".." upper=".." effort=".." velocity=".."/>; add it'
+            joint, f'{label}: a {kind} joint requires <limit lower=".." upper=".." effort=".." velocity=".."/>; add it'
         )
     inf = float("inf")
     values = [
@@ -303,7 +306,7 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list
     here = joint if node is None else node
     lower, upper, velocity, effort = (np.copysign(inf, x) if abs(x) > LARGEST else x for x in values)
     if lower > upper:
-        remarks.append(f"{label}: its lower limit {lower:g} is above its upper limit {upper:g}; neither counts")
+        remarks.append(f"{label}: its lower limit {lower:g} exceeds its upper limit {upper:g}; both are ignored")
         lower, upper = -inf, inf
     if velocity < 0 or effort < 0:
         raise fail(here, f"{label}: velocity and effort limits are magnitudes; {min(velocity, effort):g} is negative")
@@ -315,7 +318,7 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list
 
 
 def origin_pose(node: Node, label: str) -> np.ndarray:
-    """The pose in an element's `<origin>`, the identity without one: R = Rz(yaw) Ry(pitch) Rx(roll)."""
+    """The pose in an element's `<origin>`, with R = Rz(yaw) Ry(pitch) Rx(roll); the identity if there is none."""
     origin = only_child(node, "origin", label)
     if origin is not None and "quat_xyzw" in origin.attrib:
         raise fail(origin, f"{label}: <origin> quat_xyzw is not supported; write the rotation as rpy")

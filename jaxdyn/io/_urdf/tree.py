@@ -1,4 +1,4 @@
-"""A robot description as a tree of links, and its reduction by fusing fixed links."""
+"""A robot description as a tree of links, and the fusion of fixed links."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ from .document import Document, Node, fail
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fault:
-    """The inconsistency of a link's `<inertial>`, and its element; `slight` ones are tolerated."""
+    """An inconsistency in a link's `<inertial>`, and its element; a `slight` inconsistency is tolerated."""
 
     what: ModelError
     slight: bool
@@ -24,7 +24,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Link:
-    """A link: its ten parameters about its frame's origin (None without a readable `<inertial>`) and its element."""
+    """A link: its ten parameters about the origin of its frame (None if there is no readable `<inertial>`), its element."""
 
     name: str
     inertia: Float[np.ndarray, "10"] | None
@@ -34,9 +34,9 @@ class Link:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Joint:
-    """A joint as declared: pose in the parent link and unit axis.
+    """A joint as declared in the file, with its pose in the parent link and its unit axis.
 
-    `leaves`: limits and drive, by the names of a chain's leaves; `mimic`: (joint, multiplier, offset).
+    `leaves` are limits and drive, by the names of a chain's leaves; `mimic` is (joint, multiplier, offset).
     """
 
     name: str
@@ -51,7 +51,7 @@ class Joint:
 
     @property
     def screw(self) -> Float[np.ndarray, "6"]:
-        """(axis, 0) of a revolute or continuous, (0, axis) of a prismatic joint."""
+        """Screw (axis, 0) of a revolute or continuous joint, (0, axis) of a prismatic joint."""
         zero = np.zeros(3)
         return np.concatenate([zero, self.axis] if self.kind == "prismatic" else [self.axis, zero])
 
@@ -63,9 +63,9 @@ class Joint:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Robot:
-    """A whole description: links and joints in the order of the file, the root link, the joints from root to leaves.
+    """A complete description: links and joints in the order of the file, the root link, the joints from root to leaves.
 
-    `remarks`: oddities of the file and how they were interpreted.
+    `remarks` describe oddities in the file and how they were interpreted.
     """
 
     source: str
@@ -79,17 +79,17 @@ class Robot:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layout:
-    """The tree, or the serial chain to a tip, of a robot's moving links.
+    """The tree of a robot's moving links, or the serial chain to a tip.
 
     Attributes:
-        joints: the moving joints, base to tips.
-        parents: index of the moving link that carries each, -1 for the base.
+        joints: the moving joints, from the base to the tips.
+        parents: index of the moving link that carries each moving link, -1 for the base.
         placements: pose of each moving link (at q = 0) in the moving link or base that carries it.
         inertia: ten parameters of each moving link, including all fused links.
         frames: link index (-1: base) and pose of every fused link, in the order of the file.
-        tip: the tip's link; None if the tree has several ends.
+        tip: name of the tip link; None if the tree has several ends.
         locked: positions of locked joints, including mimic joints.
-        bodies: the links whose inertia has an effect, and the moving link that carries it.
+        bodies: the links whose inertia has an effect, and the index of the moving link that carries each.
     """
 
     joints: tuple[Joint, ...]
@@ -116,24 +116,24 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
             if link not in links:
                 raise fail(
                     joint.node,
-                    f"joint {joint.name!r}: its {role} link {link!r} is not declared; add <link> or correct it",
+                    f"joint {joint.name!r}: its {role} link {link!r} is not declared; add <link> or correct the name",
                 )
         if joint.child in above:
             raise fail(
                 joint.node,
-                f"link {joint.child!r} has two parents, by the joints {above[joint.child].name!r} and {joint.name!r}; "
-                "a description is a tree: remove one of them",
+                f"link {joint.child!r} has two parents, through the joints {above[joint.child].name!r} and {joint.name!r}; "
+                "a robot must be a tree: remove one of them",
             )
         above[joint.child] = joint
         below[joint.parent].append(joint)
     roots = [name for name in links if name not in above]
     if not roots:
         raise ModelError(
-            f"{source}: no link is the root, for the joints form a loop: {_loop(above, next(iter(links)))}; open it"
+            f"{source}: no link is the root, since the joints form a loop: {_loop(above, next(iter(links)))}; open it"
         )
     if len(roots) > 1:
         raise ModelError(
-            f"{source}: the links {', '.join(map(repr, roots))} have no parent; join them to one root by joints"
+            f"{source}: the links {', '.join(map(repr, roots))} have no parent; connect them to one root by joints"
         )
     order: list[Joint] = []
     waiting = below[roots[0]][::-1]
@@ -143,16 +143,18 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
     reached = {roots[0], *(joint.child for joint in order)}
     lost = next((name for name in links if name not in reached), None)
     if lost is not None:
-        raise ModelError(f"{source}: the joints form a loop: {_loop(above, lost)}; open it and join it to {roots[0]!r}")
+        raise ModelError(
+            f"{source}: the joints form a loop: {_loop(above, lost)}; open it and connect it to {roots[0]!r}"
+        )
     return roots[0], tuple(order)
 
 
 def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None = None) -> Layout:
-    """The whole tree, or the serial chain from the root to `tip`, with fixed links fused.
+    """The entire tree, or the serial chain from the root to `tip`, with fixed links fused.
 
-    A link attached to a moving link by fixed and locked joints adds its inertia to it, G_a = Ad_{T_ba}^T G_b
-    Ad_{T_ba}, and stays as a named frame. Links fixed to the base only become frames. With a tip, links
-    attached to the chain by other moving joints are dropped.
+    The inertia of a link attached to a moving link by fixed and locked joints is added to that of the moving link, G_a =
+    Ad_{T_ba}^T G_b Ad_{T_ba}, and the link becomes a named frame. Links fixed to the base only become frames. If a tip is
+    specified, links attached to the chain by other moving joints are removed.
 
     Raises:
         ModelError: see `jaxdyn.load`.
@@ -160,7 +162,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
     if tip is not None and tip not in robot.links:
         raise ModelError(f"{robot.source}: tip {tip!r} is not a link; the links are {', '.join(robot.links)}")
     locked = _locked(robot, lock or {})
-    # a moving joint represents the link it carries, None the base
+    # a moving joint represents the link that it carries, None represents the base
     carrier: dict[str, str | None] = {robot.root: None}
     pose = {robot.root: np.eye(4)}
     placement: dict[str, np.ndarray] = {}
@@ -200,7 +202,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
 def _path(
     robot: Robot, above: Mapping[str, str | None], carrier: Mapping[str, str | None], tip: str | None
 ) -> tuple[str, ...]:
-    """Names of the moving joints, base to tips."""
+    """Names of the moving joints, from the base to the tips."""
     if tip is None:
         names = tuple(above)
     else:
@@ -213,7 +215,7 @@ def _path(
         what = (
             "no joint moves" if tip is None else f"no joint moves between the root {robot.root!r} and the tip {tip!r}"
         )
-        free = "" if tip is not None else ". A body that is not held moves freely with floating_base=True"
+        free = "" if tip is not None else ". For a body that moves freely, pass floating_base=True"
         raise ModelError(
             f"{robot.source}: {what}; a chain needs at least one revolute, continuous or prismatic joint{free}"
         )
@@ -225,11 +227,13 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
     locked: dict[str, float] = {}
     for name, value in lock.items():
         if name not in robot.joints:
-            raise ModelError(f"{robot.source}: lock names the joint {name!r}; the joints are {', '.join(robot.joints)}")
-        if robot.joints[name].kind == "fixed":  # as in a file that was written from a chain with locked joints
+            raise ModelError(
+                f"{robot.source}: lock names {name!r}, which is not a joint; joints are {', '.join(robot.joints)}"
+            )
+        if robot.joints[name].kind == "fixed":  # for example in a file that was written from a chain with locked joints
             continue
         if not math.isfinite(value):
-            raise ModelError(f"{robot.source}: lock holds {value} for the joint {name!r}; give a finite position")
+            raise ModelError(f"{robot.source}: lock has {value} for the joint {name!r}; specify a finite position")
         locked[name] = float(value)
     mimics = [joint for joint in robot.joints.values() if joint.mimic is not None and joint.name not in locked]
     found = True
@@ -249,7 +253,7 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
             raise fail(
                 robot.joints[name].node,
                 f"joint {name!r} is locked at {value:g}{follows}, outside its limits "
-                f"{lower:g} to {upper:g}; lock it inside them",
+                f"{lower:g} to {upper:g}; lock it within them",
             )
     return locked
 

@@ -1,4 +1,4 @@
-"""Identified chains back into the URDF file they came from: `update_urdf`."""
+"""`update_urdf`: writes identified parameters to a copy of the URDF file from which a chain was loaded."""
 
 import os
 import xml.etree.ElementTree as ET
@@ -35,25 +35,28 @@ def update_urdf(
     ignore_mimic: bool = False,
     allow_nonphysical: bool = False,
 ) -> None:
-    """Write a copy of a URDF file with the inertias and friction of a chain that was loaded from it and identified.
+    """Write a copy of a URDF file with the inertias and friction of a chain that was loaded from it and then identified.
 
-    Relative mesh paths are adapted to the new location; everything else is unchanged: names, comments, base links, branches
-    outside the chain. The inertia of fused links becomes part of the moving link's and is removed from them. A
-    locked joint becomes a fixed one at its position. `path` may be the source.
+    Relative mesh paths are adapted to the new location. Everything else is unchanged: names, comments, base links, and
+    branches outside the chain. The inertias of fused links are included in those of the moving links, and removed from
+    the fused links. A locked joint becomes a fixed joint at its position. `path` may be equal to `source_path`.
 
     Args:
-        lock: as given to `load`.
-        tip: as given to `load`.
-        floating_base: as given to `load`.
-        ignore_mimic: as given to `load`.
+        source_path: the URDF file from which the chain was loaded.
+        chain: the identified chain.
+        path: the file to write.
+        lock: as passed to `load`.
+        tip: as passed to `load`.
+        floating_base: as passed to `load`.
+        ignore_mimic: as passed to `load`.
         allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
-        ModelError: the source cannot be read as a URDF, the chain is not the one it describes, or differs from it in
-            what this function does not write (placements, axes, limits, frames, the drive of a floating base, different
-            drives of the parts of a planar joint: use `save_urdf`), a part of a planar joint is locked, the chain has
-            features that URDF lacks, an inertia is inconsistent or cannot be written as mass and centre of mass, or the file
-            cannot be written.
+        ModelError: the source cannot be read as a URDF; the chain was not loaded from it; the chain differs from it in
+            properties that this function does not write (placements, axes, limits, frames, the drive of a floating base,
+            different drives of the parts of a planar joint: use `save_urdf`); a part of a planar joint is locked; the
+            chain has features that URDF lacks; an inertia is inconsistent or cannot be written as mass and centre of
+            mass; the file cannot be written.
     """
     source = os.fspath(source_path)
     robot = parse_robot(read_bytes(source_path), source, inertials=False)  # written, not read
@@ -64,20 +67,22 @@ def update_urdf(
     _check_layout(source, chain, parts)
     strange = set(chain.frame_names) - set(layout.frames)
     if strange:
-        raise ModelError(f"{source}: the chain's frame {min(strange)!r} is not in the file; use save_urdf to write it")
+        raise ModelError(
+            f"{source}: the file does not contain the chain's frame {min(strange)!r}; use save_urdf to write it"
+        )
     for name in layout.locked:
         if name not in robot.joints or robot.joints[name].kind == "planar":
             raise ModelError(
                 f"{source}: {name!r} is a part of a planar joint, which cannot be locked here; use save_urdf"
             )
     for i, joint in enumerate(layout.joints):
-        if joint.child in robot.links:  # otherwise a part of a joint, with the element of the whole joint
+        if joint.child in robot.links:  # otherwise a part of a joint, with the element of the complete joint
             set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i], chain.dtype)
             if joint.node.tag == "joint":  # a floating base has no element
                 set_drive(joint.node, joint.name, chain, arrays, i)
         elif np.any(arrays["inertia"][i]):
             raise ModelError(
-                f"{source}: link {joint.child!r}, a part of a joint, has inertia; give it to the joint's body"
+                f"{source}: link {joint.child!r}, a part of a joint, has inertia; move it to the body of the joint"
             )
     for frame, (i, _) in layout.frames.items():
         if i >= 0:
@@ -89,7 +94,7 @@ def update_urdf(
         origin = joint.node.find("origin")
         set_origin(insert(joint.node, "origin") if origin is None else origin, joint.pose_at(value), f"joint {name!r}")
     for joint in robot.joints.values():
-        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # mimic ignored: it is independent
+        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint is independent
             remove(joint.node, {"mimic"})
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
     body = ET.tostring(robot.document.root, encoding="unicode")
@@ -102,9 +107,9 @@ def update_urdf(
 
 
 def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
-    """Refuse a chain whose joints differ from the file's."""
+    """Raise an error if the joints of a chain differ from those in the file."""
     layout = parts.layout
-    advice = "give the file, lock=, tip=, floating_base= and ignore_mimic= that the chain was loaded with"
+    advice = "pass the file, lock=, tip=, floating_base= and ignore_mimic= with which the chain was loaded"
     for kind, ours, theirs in (
         ("joints", chain.joint_names, tuple(joint.name for joint in layout.joints)),
         ("links", chain.link_names, tuple(joint.child for joint in layout.joints)),
@@ -114,14 +119,14 @@ def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
                 f"{source}: the file has the moving {kind} {', '.join(theirs)}, but the chain has {', '.join(ours)}; {advice}"
             )
     if (chain.topology.parents, chain.topology.quaternion_joints) != (layout.parents, parts.quaternion_joints):
-        raise ModelError(f"{source}: the chain's links are connected differently from the file's; {advice}")
+        raise ModelError(f"{source}: the links of the chain are connected differently from those in the file; {advice}")
     if (chain.coupling is None) != (parts.coupling is None):
         where = "the file" if chain.coupling is None else "the chain"
-        raise ModelError(f"{source}: in {where} only there are joints that mimic others; {advice}")
+        raise ModelError(f"{source}: only {where} has joints that mimic others; {advice}")
 
 
 def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], parts: Arrangement) -> None:
-    """Refuse a chain that the updated file would not describe."""
+    """Raise an error if the updated file would not describe the chain."""
     layout = parts.layout
     tolerance = max(1e-12, 1e2 * float(np.finfo(chain.dtype).eps))
     pairs = [
@@ -141,13 +146,13 @@ def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], par
         ours, theirs = np.atleast_1d(ours), np.atleast_1d(theirs)
         if not np.allclose(ours, theirs, rtol=tolerance, atol=tolerance):
             raise ModelError(
-                f"{source}: the chain's {key} of {name!r} is not the file's; update_urdf writes inertias and friction "
-                "only. Write the whole chain with save_urdf, or give the lock= and tip= it was loaded with"
+                f"{source}: {key} of {name!r} differs between the chain and the file; update_urdf writes only inertias and "
+                "friction. Write the complete chain with save_urdf, or pass the lock= and tip= with which it was loaded"
             )
 
 
 def _keep_meshes(root: ET.Element, before: str, after: str) -> None:
-    """Adapt relative paths of meshes and textures, which are relative to the file's folder, to another folder."""
+    """Adapt paths of meshes and textures that are relative to the folder of the file to another folder."""
     for element in root.iter():
         name = element.get("filename") if element.tag in ("mesh", "texture") else None
         if name and "://" not in name and not os.path.isabs(name):

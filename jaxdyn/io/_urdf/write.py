@@ -30,28 +30,28 @@ from .read import parse_robot
 
 
 def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:
-    """The URDF text of a chain or tree; `loads(text)` restores its numbers (for a serial chain with
-    tip=chain.topology.tip_name).
+    """Convert a chain or tree to URDF text; `loads(text)` restores its numbers.
 
-    Inertias are written as mass, centre of mass c = h / m and inertia about it, I_c = I_o + m [c]^2; an all-zero link
-    gets none. Named frames become links on fixed joints. A joint's armature, torque offset, Coulomb velocity, Stribeck
-    term and spring go into a `<jaxdyn>` element, which other readers skip. Infinite limits that URDF demands a number for are
-    written as the largest double. A link whose joint axis does not pass through its origin is attached by a fixed joint
-    to a link `<name>_axis` on the axis, so all names keep their poses.
+    (For a serial chain, pass tip=chain.topology.tip_name to `loads`.)
+    Inertias are written as mass, centre of mass c = h / m and inertia about it, I_c = I_o + m [c]^2; an all-zero inertia is
+    omitted. Named frames become links on fixed joints. Armature, torque offset, Coulomb velocity, Stribeck term and
+    spring of a joint are written to a `<jaxdyn>` element, which other readers ignore. Infinite limits for which URDF
+    requires a number are written as the largest double. A link whose joint axis does not pass through its origin is
+    attached by a fixed joint to a link `<name>_axis` on the axis, so that all names retain their poses.
 
-    A free joint becomes one of type floating, whose six parts are named by `load` when read back. Planar joints remain
-    two prismatic joints and a continuous one. Coupled joints become mimic joints of those whose positions are the
-    coordinates. Joints are read back depth-first, the order of every loaded chain. A URDF does not hold gravity and the
-    choice of tip.
+    A free joint becomes a floating joint; `load` names its six parts when it is read back. Planar joints remain two
+    prismatic joints and a continuous joint. Coupled joints become mimic joints of the joints whose positions are the
+    coordinates. Joints are read back in depth-first order, as in every loaded chain. A URDF contains neither gravity nor
+    the choice of the tip.
 
     Args:
         allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
-        ModelError: an inertia is inconsistent; a joint is helical or spherical, a coupling is not that of mimic joints, the
-            chain has a transmission or a base pose, the parts of a free joint have drives that differ, limits, or inertia
-            before the last, a number is not finite, a name cannot be written, or an inertia cannot be written as mass and
-            centre of mass to nine digits (a first moment without mass).
+        ModelError: an inertia is inconsistent; a joint is helical or spherical; a coupling is not that of mimic joints; the
+            chain has a transmission or a base pose; a free joint has limits, different drives of its parts, or inertia
+            before its last link; a number is not finite; a name cannot be written; an inertia cannot be written as mass
+            and centre of mass to nine digits (a first moment without mass).
     """
     arrays = arrays_of(chain)
     check_writable(chain)
@@ -94,7 +94,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
         _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", (parent, frame), pose, chain.dtype)
     ET.indent(robot)
     text = HEAD + ET.tostring(robot, encoding="unicode") + "\n"
-    parse_robot(text, "the URDF to be written")  # a name may be invalid in XML
+    parse_robot(text, "the URDF to be written")  # raises an error if a name is invalid in XML
     if not allow_nonphysical:
         check_consistent(chain)
     return text
@@ -103,7 +103,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
 def save_urdf(
     chain: Chain, path: str | os.PathLike[str], name: str = "robot", *, allow_nonphysical: bool = False
 ) -> None:
-    """Write `to_urdf(chain, name)` to a file, completely or not at all.
+    """Write `to_urdf(chain, name)` to a file atomically.
 
     Raises:
         ModelError: see `to_urdf`, or the file cannot be written.
@@ -114,15 +114,15 @@ def save_urdf(
 def _write_joint(
     robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], i: int, parent: str, taken: set[str]
 ) -> tuple[ET.Element, str, np.ndarray]:
-    """The elements of an ordinary joint and its link; returns the joint's element, its child's name, and the offset of
-    its axis from the link."""
+    """Write the elements of an ordinary joint and its link; returns the joint element, the name of its child, and the
+    offset of its axis from the link."""
     link, joint = chain.link_names[i], chain.joint_names[i]
     eps = 1e2 * float(np.finfo(chain.dtype).eps)
     w, v = arrays["screw"][i, :3], arrays["screw"][i, 3:]
     revolute = bool(np.any(w))
     if revolute and abs(w @ v) > eps * (1 + np.linalg.norm(v)):
         raise ModelError(
-            f"joint {joint!r} is helical (pitch {w @ v:g} m/rad); URDF knows revolute and prismatic joints only"
+            f"joint {joint!r} is helical (pitch {w @ v:g} m/rad); URDF only supports revolute and prismatic joints"
         )
     place = pose_of(arrays["rotation"][i], arrays["translation"][i])
     offset = np.cross(w, v)
@@ -151,28 +151,32 @@ def _write_joint(
 def _write_free(
     robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], first: int, joint_names: set[str]
 ) -> None:
-    """A free joint as one of type floating, and its body."""
+    """Write a free joint as a floating joint, and its body."""
     joints, body = chain.joint_names[first : first + 6], chain.link_names[first + 5]
     stem = joints[0].removesuffix("_" + FREE[0])
     named = joints == tuple(f"{stem}_{x}" for x in FREE)
     name = fresh(stem, joint_names) if named else joints[0]
     if np.any(arrays["inertia"][first : first + 5]):
-        raise ModelError(f"the links before {body!r} have inertia: of a free joint's six links only the last may have")
+        raise ModelError(
+            f"the links before {body!r} have inertia: only the last of a free joint's six links may have it"
+        )
     if not all(np.all(np.isinf(x[first : first + 6])) for key, x in arrays.items() if key.startswith("limits.")):
         raise ModelError(
-            f"the free joint {name!r} has limits, which a URDF's floating joint cannot have; make them infinite"
+            f"the free joint {name!r} has limits, which a floating joint in URDF cannot have; make them infinite"
         )
     for leaf in DRIVES:
         values = arrays[leaf][first : first + 6]
         if np.any(values != values[0]):
-            raise ModelError(f"the six parts of the free joint {name!r} differ in {leaf}; a URDF has one value for all")
+            raise ModelError(
+                f"the six parts of the free joint {name!r} differ in {leaf}; URDF has one value for all of them"
+            )
     set_inertial(ET.SubElement(robot, "link", name=body), body, arrays["inertia"][first + 5], chain.dtype)
     node = _joint(robot, name, "floating", (chain.topology.base_name, body), np.eye(4), chain.dtype)
     set_drive(node, name, chain, arrays, first)
 
 
 def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
-    """The joints that mimic another: (its name, multiplier, offset).
+    """The joints that mimic another joint: (name of the other joint, multiplier, offset).
 
     Raises:
         ModelError: the coupling is not that of mimic joints.
@@ -188,18 +192,18 @@ def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
         if not own:
             what = f"coordinate {column + 1}" if name is None else f"the coordinate {name!r}"
             raise ModelError(
-                f"{what} of the coupling is not a joint's position; URDF only supports joints that mimic joints"
+                f"{what} of the coupling is not the position of a joint; in URDF, joints can only mimic joints"
             )
         masters.append(chain.joint_names.index(name if name in own else own[0]))
     if masters != sorted(masters):
-        raise ModelError("the coordinates of the coupling are not in the order of the joints that they are; sort them")
+        raise ModelError("the coordinates of the coupling are not in the order of their joints; sort them")
     found: dict[int, tuple[str, float, float]] = {}
     for i in sorted(set(range(chain.n)) - set(masters)):
         columns = np.flatnonzero(matrix[i])
         if len(columns) > 1:
             those = ", ".join(repr(chain.joint_names[masters[c]]) for c in columns)
             raise ModelError(
-                f"joint {chain.joint_names[i]!r} follows {those}; a URDF's mimic joint follows one joint only"
+                f"joint {chain.joint_names[i]!r} follows {those}; a mimic joint in URDF follows only one joint"
             )
         column = int(columns[0]) if len(columns) else 0
         found[i] = (chain.joint_names[masters[column]], matrix[i, column], offset[i])

@@ -1,6 +1,6 @@
-"""A walking robot of seven links and ten joints: fixed by its stance foot, or as a tree that moves freely.
+"""A walking robot with seven links and ten joints, fixed at its stance foot or floating.
 
-Exported by `textbook`, with its units.
+Exported by `textbook`, with the units described there.
 """
 
 from typing import NamedTuple
@@ -48,36 +48,44 @@ def biped(
     ankle_height: float = 0.08,
     gravity: float = 9.81,
 ) -> Chain:
-    """Biped of 7 links and 10 joints: a torso, thighs and shins of one length, feet (Shih et al. 2012, example 3).
+    """Biped with 7 links and 10 joints: torso, thighs, shins and feet (Shih et al. 2012, example 3).
 
-    Each leg has a hip (roll about x, then pitch about y), a knee (y) and an ankle (y, then x): x points ahead, y to the left, z
-    up. In both forms, angles are those of the lower link relative to the upper one: q = 0 stands upright with straight legs, a
-    positive knee angle bends it, a negative hip pitch lifts the thigh ahead. The universal joints of hip and ankle have a
-    virtual link without mass (left_hip, left_ankle, ...) between their axes.
+    Each leg has a hip (roll about x, then pitch about y), a knee (y) and an ankle (y, then x); x points forward, y to the
+    left, and z up. In both forms, angles are those of the lower link relative to the upper link: at q = 0 the robot stands
+    upright with straight legs, a positive knee angle bends the knee, and a negative hip pitch moves the thigh forward. The
+    universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle, ...) between their axes.
 
-    Fixed (single support): the left foot is the base, with the world's origin on the ground below its ankle. The chain is
-    serial: q holds the left leg from the ankle up (ankle roll, ankle pitch, knee, hip pitch, hip roll), then the right leg from
-    the hip down. The left foot is the base; its mass is not in the chain.
+    Fixed (single support): the left foot is the base, and the world's origin is on the ground below its ankle. The chain
+    is serial: q contains the left leg from the ankle up (ankle roll, ankle pitch, knee, hip pitch, hip roll), then the
+    right leg from the hip down. The mass of the left foot is not part of the chain.
 
-    Floating: a tree with the torso as the free body, its frame midway between the hips; q holds its pose, then the left
-    and the right leg from the hip down. It contains all seven links. The same motion has
+    Floating: a tree with the torso as the free body, whose frame is midway between the hips; q contains its pose, then the
+    left and the right leg from the hip down. The tree contains all seven links. The configuration of the fixed form
+    corresponds to
 
-        q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]),
+        q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]).
 
-    the same for v and a, whose first six are J v and J a + dJ/dt v of the fixed form with its J = jacobian(.., "pelvis").
-    With zero force on the free joint and the ground's wrench on the left sole, joint torques are the same.
+    The same applies to v and a, whose first six entries are J v and J a + dJ/dt v of the fixed form, with its J =
+    jacobian(.., "pelvis") in body coordinates. With zero force on the free joint and the ground's wrench on the left
+    sole, joint torques of both forms are equal.
 
     Frames: "pelvis" on the torso, "left_sole" and "right_sole" on the ground below the ankles; the tip is "right_sole".
 
-    The source's table of values is lost; those here are our own, for a robot of 36 kg. Links are uniform boxes: the torso
-    0.15 x 0.25 x 0.5 m with its centre 0.25 m above the hips, thighs and shins 0.08 m wide and as long as the distance
-    between their joints, feet 0.12 m wide, as high as the ankle, and from 0.08 m behind it to 0.14 m ahead.
+    The table of values in the source is lost; the default values are our choice, with a total mass of 36 kg. Links are
+    uniform boxes. The torso measures 0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips. Thighs and shins are
+    0.08 m wide and as long as the distance between their joints. Feet are 0.12 m wide and as high as the ankle, and
+    extend from 0.08 m behind the ankle to 0.14 m in front of it.
 
     Args:
-        floating: a free joint instead of a fixed foot.
-        leg_length: length of a thigh, and of a shin.
-        hip_width: distance between the legs.
-        ankle_height: height of the ankles above the soles.
+        floating: use a free joint instead of a fixed foot.
+        torso_mass: mass of the torso [kg].
+        thigh_mass: mass of a thigh [kg].
+        shin_mass: mass of a shin [kg].
+        foot_mass: mass of a foot [kg].
+        leg_length: length of a thigh, and of a shin [m].
+        hip_width: distance between the legs [m].
+        ankle_height: height of the ankles above the soles [m].
+        gravity: magnitude of gravity, along -z [m/s^2].
     """
     feet = {"left": np.zeros(3), "right": np.array([0, -hip_width, 0])}
     heights = {"ankle": ankle_height, "knee": ankle_height + leg_length, "hip": ankle_height + 2 * leg_length}
@@ -104,7 +112,7 @@ def biped(
         origin = pelvis
         screws = [*np.eye(6), *([*row.axis, 0, 0, 0] for row in rows[6:])]
     else:
-        # going up, a joint turns the upper link relative to the lower one
+        # on the way up, a joint rotates the upper link relative to the lower one
         above = ["torso", *(row.link for row in down["left"][:-1])]
         up = [row._replace(link=link, axis=-row.axis) for row, link in zip(down["left"], above, strict=True)]
         rows = [*reversed(up), *down["right"]]

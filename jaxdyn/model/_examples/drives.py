@@ -1,6 +1,6 @@
-"""The textbooks' systems with drives, as chains: a geared link, an elastic joint, a remotely driven elbow, a coupled wrist.
+"""Textbook systems with drives as chains: a geared link, an elastic joint, a remotely driven elbow, a coupled wrist.
 
-Exported by `textbook`, with its units and symbols.
+Exported by `textbook`, with the units and symbols described there.
 """
 
 import numpy as np
@@ -25,16 +25,17 @@ def geared_link(
     link_damping: float = 0.0,
     gravity: float = 9.81,
 ) -> Chain:
-    """One link and the motor that drives it through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
+    """One link driven by a motor through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
 
     I qdd + B qd + mass gravity com_distance sin q = r tau_m with I = r^2 motor_inertia + link_inertia and B = r^2
     motor_damping + link_damping. The book prints B = r B_m + B_l; the power lost at the motor shaft, B_m (r qd)^2,
-    requires r^2 (as for the inertia), with damping per speed of its own shaft. Equals `single_link`, which lumps the
-    motor into armature and friction; here the ratio is a leaf, chain.transmission.matrix, for derivatives and
-    optimisation. q = 0 hangs down along -z, q turns about x; `link_inertia` is about the joint's axis.
+    requires r^2 (as for the inertia), since each damping coefficient refers to the speed of its shaft [N m s/rad]. Equals
+    `single_link`, in which the motor is represented by armature and friction; here the gear ratio is a leaf,
+    chain.transmission.matrix, for derivatives and optimisation. At q = 0 the link hangs down along -z, and it rotates
+    about x; `link_inertia` is about the joint axis [kg m^2].
 
     Raises:
-        ModelError: link_inertia is less than mass com_distance^2, what a point mass has.
+        ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
     """
     link = hanging_link(mass, com_distance, link_inertia, gravity, friction=Friction(link_damping))
     return with_transmission(link, gear_ratio=gear_ratio, rotor_inertia=motor_inertia, viscous_friction=motor_damping)
@@ -53,20 +54,33 @@ def elastic_link(
     gear_ratio: float = 1.0,
     gravity: float = 9.81,
 ) -> Chain:
-    """One link on an elastic joint, coordinates (q1, q2) = (link, motor) (Spong, Hutchinson & Vidyasagar 2020, example 6.2).
+    """One link on an elastic joint, with coordinates (q1, q2) = (link, motor).
 
-    M = diag(link_inertia, motor_inertia), h = 0, and with the spring's energy stiffness (q1 - q2)^2 / 2
+    (Spong, Hutchinson & Vidyasagar 2020, example 6.2.)
+    M = diag(link_inertia, motor_inertia), h = 0, and with the energy stiffness (q1 - q2)^2 / 2 of the spring
 
         link_inertia qdd1 + mass gravity com_distance sin q1 + stiffness (q1 - q2) = 0,
         motor_inertia qdd2 + stiffness (q2 - q1) = tau_m,
 
-    plus damping (qd1 - qd2), acting like the spring, motor_damping and link_damping. (The book swaps link and motor
-    angle in one line of the example.) With a gear of ratio r, q2 is the motor angle divided by r, motor_inertia and
-    motor_damping are multiplied by r^2 and tau_m by r. The chain is that of `elastic_chain`, three rotations in which
-    the spring is a joint: `spring_force` contains the spring, `friction_force` all damping.
+    plus damping (qd1 - qd2), which acts like the spring, motor_damping and link_damping [N m s/rad]. (The book swaps link
+    and motor angle in one line of the example.) With a gear of ratio r, q2 is the motor angle divided by r,
+    motor_inertia and motor_damping are multiplied by r^2, and tau_m by r. The chain is that of `elastic_chain`, with
+    three rotations, one of which is the spring: `spring_force` contains the spring, `friction_force` all damping.
+
+    Args:
+        mass: mass of the link [kg].
+        com_distance: distance of its centre of mass from the joint [m].
+        link_inertia: inertia of the link about the joint axis [kg m^2].
+        motor_inertia: inertia of the rotor about its axis [kg m^2].
+        stiffness: stiffness of the spring [N m/rad].
+        damping: damping of the spring [N m s/rad].
+        motor_damping: viscous friction of the motor, in terms of motor speed [N m s/rad].
+        link_damping: viscous friction of the link [N m s/rad].
+        gear_ratio: motor revolutions per joint revolution.
+        gravity: magnitude of gravity, along -z [m/s^2].
 
     Raises:
-        ModelError: link_inertia is less than mass com_distance^2; a stiffness or motor inertia that is not positive.
+        ModelError: link_inertia is less than mass com_distance^2; a stiffness or motor inertia is not positive.
     """
     link = hanging_link(mass, com_distance, link_inertia, gravity, friction=Friction(link_damping))
     drive = elastic_joints(
@@ -81,24 +95,26 @@ def elastic_link(
 
 
 def remotely_driven_elbow(*, motor_inertia: Values = 0.0, gear_ratio: Values = 1.0, **arm: float) -> Chain:
-    """Planar elbow with both motors at the base, in absolute angles p1, p2 (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
+    """Planar elbow with both motors at the base, in absolute angles p1, p2 [rad].
 
-    The second motor turns link 2 through a belt, independently of p1: the joints are q1 = p1, q2 = p2 - p1, both angles from
-    the x axis, gravity along -y. With k = m2 l1 lc2 and motors J_i behind gears r_i : 1
+    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4.)
+    The second motor drives link 2 through a belt, independently of p1: the joint positions are q1 = p1, q2 = p2 - p1. Both
+    angles are measured from the x axis; gravity is along -y. With k = m2 l1 lc2 and rotor inertias J_i behind r_i : 1
+    gears
 
         M = [[m1 lc1^2 + m2 l1^2 + i1 + r_1^2 J_1, k cos(p2 - p1)], [k cos(p2 - p1), m2 lc2^2 + i2 + r_2^2 J_2]],
         C = k sin(p2 - p1) [[0, -pd2], [pd1, 0]],
-        g = [(m1 lc1 + m2 l1) gravity cos p1, m2 lc2 gravity cos p2]:
+        g = [(m1 lc1 + m2 l1) gravity cos p1, m2 lc2 gravity cos p2].
 
-    the Coriolis forces of `textbook.planar_elbow` (products pd1 pd2) vanish, centrifugal ones remain, and each motor
-    moves one coordinate, tau_i = r_i tau_m,i.
+    The Coriolis forces of `textbook.planar_elbow` (products pd1 pd2) vanish and centrifugal forces remain; each motor
+    drives one coordinate, tau_i = r_i tau_m,i.
 
     Args:
         motor_inertia: inertia of the rotors, one value or two [kg m^2].
-        gear_ratio: motor turns per turn of p1, and of p2.
+        gear_ratio: motor revolutions per revolution of p1 and of p2, one value or two.
         arm: m1 to i2 and gravity, as for `textbook.planar_elbow`.
     """
-    absolute = np.array([[1.0, 0.0], [1.0, 1.0]])  # p by q
+    absolute = np.array([[1.0, 0.0], [1.0, 1.0]])  # p = absolute q
     ratios = np.broadcast_to(np.asarray(gear_ratio, float), (2,))
     elbow = with_transmission(planar_elbow(**arm), matrix=ratios[:, None] * absolute, rotor_inertia=motor_inertia)
     return with_coupling(elbow, np.linalg.inv(absolute), names=("p1", "p2"))
@@ -115,22 +131,33 @@ def coupled_wrist(
     lengths: tuple[float, float, float] = (0.2, 0.07, 0.05),
     gravity: float = 9.81,
 ) -> Chain:
-    """Wrist of three joints (roll, pitch, roll) in which the pitch also turns the last motor, like that of a Staubli TX40.
+    """Wrist with three joints (roll, pitch, roll) in which pitch motion also rotates the last motor, as in a Staubli TX40.
 
-    Joints 4 (about z), 5 (about y), 6 (about z) meet in one point, q = 0 points up. The motors' rates are
+    The axes of joints 4 (z), 5 (y) and 6 (z) intersect in one point; at q = 0 the wrist points up. The motor rates are
 
-        R qd,  R = [[r4, 0, 0], [0, r5, 0], [0, r6, r6]],
+        R qd,  R = [[r4, 0, 0], [0, r5, 0], [0, r6, r6]].
 
-    so that motor 6 puts its inertia and friction on the sum of both speeds: R^T J R couples the accelerations of joints 5
-    and 6 by r6^2 J6, R^T B R their speeds by r6^2 B6, and its Coulomb friction is r6 fc6 tanh(r6 (qd5 + qd6) / v_c) on
-    both. These three are the parameters Iam6, fvm6, fsm6 of `coupled_drive(5, 6)` (counted from 1; here the joints 2, 3),
-    with the velocity v_c / |r6|. The masses, their distances from the wrist centre, and the motors are our own choice.
+    Inertia and friction of motor 6 thus act on the sum of two joint rates: R^T J R couples the accelerations of joints 5
+    and 6 by r6^2 J6, R^T B R couples their rates by r6^2 B6, and the Coulomb friction on both joints is r6 fc6 tanh(r6
+    (qd5 + qd6) / v_c). These three quantities are the parameters Iam6, fvm6, fsm6 of `coupled_drive(5, 6)` (counted from
+    1; here the joints are 2 and 3), with the velocity v_c / |r6|. Masses, their distances from the wrist centre, and
+    motors are our choice.
+
+    Args:
+        gear_ratio: r4, r5, r6, motor revolutions per joint revolution.
+        rotor_inertia: inertia of the rotors, one value or three [kg m^2].
+        viscous_friction: viscous friction of the motors, one value or three [N m s/rad].
+        coulomb_friction: Coulomb friction of the motors, one value or three [N m].
+        coulomb_velocity: width v_c of the smooth sign, in terms of motor speed [rad/s].
+        masses: masses of the links [kg].
+        lengths: distances of the masses from the wrist centre [m].
+        gravity: magnitude of gravity, along -z [m/s^2].
 
     Raises:
-        ModelError: as for `with_transmission`.
+        ModelError: there are not three gear ratios; also the errors of `with_transmission`.
     """
     if len(gear_ratio) != 3:
-        raise ModelError(f"{len(gear_ratio)} gear ratios are given for a wrist of 3 joints")
+        raise ModelError(f"{len(gear_ratio)} gear ratios are given for a wrist with 3 joints")
     r4, r5, r6 = gear_ratio
     wrist = parallel_chain(
         axes=[Z, Y, Z],

@@ -1,9 +1,9 @@
-"""Closed planar linkages of the textbooks: a tree whose loop is cut at one pin, and the constraint that closes it.
+"""Closed planar linkages from textbooks: a tree whose loop is cut at one pin, and the constraint that closes it.
 
-Masses [kg], lengths [m], moments of inertia about centres of mass along z [kg m^2], gravity [m/s^2] along -y, angles [rad].
-A link's centre of mass lies on the link, lc from its joint. Docstrings give the joints' positions with e(a) = (cos a,
-sin a); c_ab = cos(a - b), s_ab = sin(a - b). Both linkages are parallelograms, whose opposite links stay parallel, so
-two absolute angles determine the configuration, and the loop closes for all of them.
+Masses are in [kg], lengths in [m], moments of inertia about the centres of mass along z in [kg m^2], angles in [rad], and
+gravity in [m/s^2] along -y. The centre of mass of a link is on the link, at the distance lc from its joint. Docstrings
+specify positions with e(a) = (cos a, sin a); c_ab = cos(a - b), s_ab = sin(a - b). Both linkages are parallelograms, whose
+opposite links remain parallel: two absolute angles determine the configuration, and the loop is closed for all values.
 """
 
 from typing import Any
@@ -26,23 +26,32 @@ def five_bar(
     inertias: tuple[float, float, float, float] = (1 / 12, 1 / 75, 1 / 12, 0.12),
     gravity: float = 9.81,
 ) -> tuple[Chain, FrameConstraint]:
-    """Five-bar parallelogram (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4), the ground being the fifth bar.
+    """Five-bar parallelogram (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4); the ground is the fifth bar.
 
-    Links 1 and 2 turn about the base, at the absolute angles q1 and q2 that motors drive. Link 3 is attached to the end
-    of link 2 and stays parallel to link 1, both of length l1. Link 4 turns about the end of link 1, parallel to link 2:
-    link 3 is pinned to it l2 from there, and on the other side it carries its centre of mass (lc4) and the frame "tip"
-    (l4). Centres of
-    mass: lc1 e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In q1, q2
+    Links 1 and 2 rotate about the base; motors drive their absolute angles q1 and q2. Link 3 is attached to the end of
+    link 2 and remains parallel to link 1; both have length l1. Link 4 rotates about the end of link 1 and remains
+    parallel to link 2. Link 3 is pinned to link 4 at the distance l2 from the end of link 1. On the other side of this
+    end are the centre of mass of link 4 (at the distance lc4) and the frame "tip" (at l4). Centres of mass: lc1 e(q1),
+    lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In terms of q1, q2
 
         d11 = m1 lc1^2 + m3 lc3^2 + m4 l1^2 + i1 + i3,  d22 = m2 lc2^2 + m3 l2^2 + m4 lc4^2 + i2 + i4,
         d12 = d c_21 with d = m3 l2 lc3 - m4 l1 lc4,  h = d s_12 [qd2^2, -qd1^2],
         g = gravity [(m1 lc1 + m3 lc3 + m4 l1) cos q1, (m2 lc2 + m3 l2 - m4 lc4) cos q2].
 
-    With m3 l2 lc3 = m4 l1 lc4 the two equations are decoupled: M is constant, and h = 0.
+    If m3 l2 lc3 = m4 l1 lc4, the two equations are decoupled: M is constant, and h = 0.
+
+    Args:
+        masses: m1, m2, m3, m4 [kg].
+        l1: length of links 1 and 3 [m].
+        l2: length of link 2 [m].
+        l4: distance of the tip from the end of link 1 [m].
+        com_distances: lc1, lc2, lc3, lc4 [m].
+        inertias: i1, i2, i3, i4, about the centres of mass along z [kg m^2].
+        gravity: magnitude of gravity, along -y [m/s^2].
 
     Returns:
-        The tree of links 1, 2, 3 (on 2) and 4 (on 1), with joint positions (q1, q2, q1 - q2, q2 - q1), and the pin that closes
-        it; the independent coordinates are "joint1" and "joint2".
+        The tree of links 1, 2, 3 (on 2) and 4 (on 1), with joint positions (q1, q2, q1 - q2, q2 - q1), and the pin that
+        closes it; the independent coordinates are "joint1" and "joint2".
     """
     signs = (1, 1, 1, -1)
     bodies = [
@@ -63,24 +72,34 @@ def four_bar(
     inertias: tuple[float, float, float, float] = (1 / 48, 1 / 12, 1 / 75, 1 / 48),
     gravity: float = 9.81,
 ) -> tuple[Chain, FrameConstraint]:
-    """Four-bar robot of two degrees of freedom (Shih et al. 2012, example 4): links 1 and 4 parallel at the absolute angle
-    t1, links 2 and 3 at t2.
+    """Four-bar robot with two degrees of freedom (Shih et al. 2012, example 4).
 
-    The source's figure is lost, and its text calls the second chain "Link 4 and Link 3". Chosen here: link 3 turns about the
-    base and carries link 4. The alternative reading, with link 4 on the base, is another robot (its torques differ by
-    82 %). The default values are our own choice too.
+    Links 1 and 4 are parallel at the absolute angle t1, links 2 and 3 at the absolute angle t2.
+    The figure in the source is lost, and its text calls the second chain "Link 4 and Link 3". Here, link 3 rotates about
+    the base and carries link 4. The alternative interpretation, with link 4 on the base, is a different robot (its torques
+    differ by 82 %). The default values are also our choice.
 
-    Links 1 and 3 turn about the base; link 2 is attached to the end of link 1, link 4 to the end of link 3, and the end
-    of link 4 is pinned to link 2, l3 from its joint. Links 1 and 4 have the length l1; link 2 extends to the frame
-    "tip" at l2. Centres of mass: lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2), l3 e(t2) + lc4 e(t1). In t1, t2
+    Links 1 and 3 rotate about the base. Link 2 is attached to the end of link 1, and link 4 to the end of link 3. The end
+    of link 4 is pinned to link 2 at the distance l3 from the joint of link 2. Links 1 and 4 have length l1; link 2
+    extends to the frame "tip" at l2. Centres of mass: lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2), l3 e(t2) + lc4 e(t1).
+    In terms of t1, t2
 
         d11 = m1 lc1^2 + m2 l1^2 + m4 lc4^2 + i1 + i4,  d22 = m2 lc2^2 + m3 lc3^2 + m4 l3^2 + i2 + i3,
         d12 = d c_12 with d = m2 l1 lc2 + m4 l3 lc4,  h = d s_12 [td2^2, -td1^2],
         g = gravity [(m1 lc1 + m2 l1 + m4 lc4) cos t1, (m2 lc2 + m3 lc3 + m4 l3) cos t2].
 
+    Args:
+        masses: m1, m2, m3, m4 [kg].
+        l1: length of links 1 and 4 [m].
+        l2: distance of the tip from the joint of link 2 [m].
+        l3: length of link 3 [m].
+        com_distances: lc1, lc2, lc3, lc4 [m].
+        inertias: i1, i2, i3, i4, about the centres of mass along z [kg m^2].
+        gravity: magnitude of gravity, along -y [m/s^2].
+
     Returns:
-        The tree of links 1, 2 (on 1), 3 and 4 (on 3), with joint positions (t1, t2 - t1, t2, t1 - t2), and the pin that closes
-        it; the independent coordinates are "joint1" and "joint3".
+        The tree of links 1, 2 (on 1), 3 and 4 (on 3), with joint positions (t1, t2 - t1, t2, t1 - t2), and the pin that
+        closes it; the independent coordinates are "joint1" and "joint3".
     """
     bodies = [slender_body(m, c * X, i, along=X) for m, c, i in zip(masses, com_distances, inertias, strict=True)]
     chain = _planar(bodies, (-1, 0, -1, 2), (0.0, l1, 0.0, l3), gravity, tip=(1, l2))
@@ -88,25 +107,28 @@ def four_bar(
 
 
 def five_bar_chain(**linkage: Any) -> Chain:
-    """The linkage of `five_bar` in its absolute angles (q1, q2) alone, the tree's joints being (q1, q2, q1 - q2, q2 - q1).
+    """The linkage of `five_bar` with the absolute angles (q1, q2) as coordinates [rad].
 
-    The parallelogram is closed for all values of these coordinates, so there is no constraint, only a `Coupling`.
-    Arguments as for `five_bar`.
+    The joint positions of the tree are (q1, q2, q1 - q2, q2 - q1). The parallelogram is closed for all values of the
+    coordinates, so a `Coupling` replaces the constraint. Arguments as for `five_bar`.
     """
     return with_coupling(five_bar(**linkage)[0], [[1, 0], [0, 1], [1, -1], [-1, 1]], names=("q1", "q2"))
 
 
 def four_bar_chain(**linkage: Any) -> Chain:
-    """The robot of `four_bar` in its absolute angles (t1, t2) alone, as `five_bar_chain`. Arguments as for `four_bar`."""
+    """The robot of `four_bar` with the absolute angles (t1, t2) as coordinates [rad], like `five_bar_chain`.
+
+    Arguments as for `four_bar`.
+    """
     return with_coupling(four_bar(**linkage)[0], [[1, 0], [-1, 1], [0, 1], [1, -1]], names=("theta1", "theta2"))
 
 
 def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:
-    """The robot of `four_bar` as two serial chains, links 1, 2 and links 3, 4, both in the absolute angles y = (t1, t2).
+    """The robot of `four_bar` as two serial chains, links 1, 2 and links 3, 4, with coordinates y = (t1, t2) [rad].
 
-    The parallelogram is closed for all values of these coordinates, so the equations of motion of the two add up
-    (Shih et al. 2012): M = M_12 + M_34, and so do C qd, g and inverse dynamics. A `Coupling` gives each chain the joint
-    angles (t1, t2 - t1) and (t2, t1 - t2). Arguments as for `four_bar`.
+    The parallelogram is closed for all values of these absolute angles, so the equations of motion of the two chains add
+    up (Shih et al. 2012): M = M_12 + M_34, and likewise for C qd, g and inverse dynamics. A `Coupling` maps y to the
+    joint positions (t1, t2 - t1) and (t2, t1 - t2). Arguments as for `four_bar`.
     """
     tree, _ = four_bar(**linkage)
     names, bodies, gravity = ("theta1", "theta2"), np.asarray(tree.inertia), -float(tree.gravity[1])
@@ -117,7 +139,7 @@ def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:
 
 
 def _planar(bodies, parents, offsets, gravity, tip) -> Chain:
-    """Links in the x-y plane, joints about z; `offsets` along x in the parent link, the tip (link, along x)."""
+    """Links in the x-y plane with joints about z; `offsets` are along x in the parent link, `tip` is (link, x)."""
     return parallel_chain(
         axes=[Z] * len(bodies),
         offsets=[x * X for x in offsets],

@@ -1,6 +1,7 @@
-"""Particles, and bodies that roll or slide on an edge: holonomic and nonholonomic constraints.
+"""Particles, and bodies that roll or slide on an edge: examples of holonomic and nonholonomic constraints.
 
-Masses [kg], lengths [m], moments of inertia about centres of mass [kg m^2], gravity [m/s^2], angles [rad].
+Masses are in [kg], lengths in [m], moments of inertia about centres of mass in [kg m^2], gravity in [m/s^2], angles in
+[rad].
 """
 
 from collections.abc import Sequence
@@ -16,17 +17,21 @@ from .parts import X, Y, Z, parallel_chain
 
 
 def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
-    """k free particles in space: q = (x1, y1, z1, x2, ..), gravity along -z (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
+    """k free particles in space with q = (x1, y1, z1, x2, ..) [m] (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
 
-    M = diag(m1, m1, m1, m2, ..) and g_z = m_i gravity. Constraints connect them: |r1 - r2|^2 = l^2 for two particles on
-    a wire (`FunctionConstraint`), constant x and y for a vertical particle.
+    M = diag(m1, m1, m1, m2, ..) and g_z = m_i gravity. Constraints can connect particles: |r1 - r2|^2 = l^2 for two
+    particles on a wire (`FunctionConstraint`), or constant x and y for a particle that moves vertically.
+
+    Args:
+        masses: masses of the particles [kg].
+        gravity: magnitude of gravity, along -z [m/s^2].
 
     Raises:
-        ModelError: no particles.
+        ModelError: there are no particles.
     """
     k = len(masses)
     if k == 0:
-        raise ModelError("no particles; give at least one mass")
+        raise ModelError("there are no particles; pass at least one mass")
     none = np.zeros(10)
     names = tuple(f"{axis}{i + 1}" for i in range(k) for axis in "xyz")
     return parallel_chain(
@@ -45,11 +50,18 @@ def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
 def knife_edge(
     *, mass: float = 1.0, inertia: float = 0.1, slope: float = 0.0, gravity: float = 9.81
 ) -> tuple[Chain, PfaffianConstraint]:
-    """Body on a knife edge (a skate) below its centre of mass, on a plane inclined by the angle `slope` along x.
+    """Body on a knife edge (a skate) below its centre of mass, on a plane that slopes down along x.
 
-    q = (x, y, heading h): it moves only along its edge, xd sin h - yd cos h = 0, yet reaches every position: no
-    function of q is constant. From rest with the rate w, h = w t, x = gravity sin(slope) sin^2(h) / (2 w^2) and y =
-    gravity sin(slope) (h - sin(2 h) / 2) / (2 w^2): it drifts across the slope, not down it.
+    The body with q = (x, y, heading h) [m, m, rad] moves only along its edge, xd sin h - yd cos h = 0, but can reach
+    every configuration, since no function of q is constant. If it starts with heading 0, no velocity and the turning rate
+    w, then h = w t, x = gravity sin(slope) sin^2(h) / (2 w^2) and y = gravity sin(slope) (h - sin(2 h) / 2) / (2 w^2): it
+    drifts across the slope instead of down.
+
+    Args:
+        mass: mass of the body [kg].
+        inertia: moment of inertia about the centre of mass, normal to the plane [kg m^2].
+        slope: inclination of the plane [rad].
+        gravity: magnitude of gravity [m/s^2].
 
     Returns:
         The body, and the constraint, whose multiplier is the force across the edge [N].
@@ -70,11 +82,17 @@ def knife_edge(
 def rolling_coin(
     *, mass: float = 1.0, radius: float = 0.1, spin_inertia: float = 0.005, turn_inertia: float = 0.0025
 ) -> tuple[Chain, PfaffianConstraint]:
-    """Coin that rolls upright on a plane without slipping: q = (x, y, heading h, spin s).
+    """Coin that rolls upright on a plane without slipping, with q = (x, y, heading h, spin s) [m, m, rad, rad].
 
-    xd = radius sd cos h, yd = radius sd sin h. (spin_inertia + mass radius^2) sdd and turn_inertia hdd are the torques
-    on spin and heading. Without torques the rates are constant, and the coin rolls in a circle of radius (radius sd /
-    hd).
+    The constraints are xd = radius sd cos h and yd = radius sd sin h. The torques on spin and heading are (spin_inertia +
+    mass radius^2) sdd and turn_inertia hdd. Without torques the rates are constant, and the coin rolls in a circle with
+    radius (radius sd / hd).
+
+    Args:
+        mass: mass of the coin [kg].
+        radius: radius of the coin [m].
+        spin_inertia: moment of inertia about the coin's axis [kg m^2].
+        turn_inertia: moment of inertia about a diameter [kg m^2].
 
     Returns:
         The coin, and the constraints, whose multipliers are the ground's force on it along x and y [N].

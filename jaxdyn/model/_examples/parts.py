@@ -1,4 +1,4 @@
-"""Parts of the textbook systems: slender bodies, and chains whose frames are parallel at q = 0."""
+"""Building blocks of textbook systems: slender bodies, and chains whose frames are parallel at q = 0."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,8 @@ X, Y, Z = np.eye(3)
 
 
 def slender_body(mass: float, com: np.ndarray, moment: float, along: np.ndarray | None = None) -> np.ndarray:
-    """Ten parameters of a slender body along `along` (default: towards its centre of mass), with `moment` across it."""
+    """Ten parameters of a slender body in direction `along` (default: towards its centre of mass), with transverse moment
+    of inertia `moment`."""
     along = com if along is None else along
     square = along @ along
     across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)
@@ -46,10 +47,10 @@ def parallel_chain(
 
 
 def hanging_link(mass: float, com_distance: float, link_inertia: float, gravity: float, **leaves: Any) -> Chain:
-    """One link that turns about x and hangs down along -z at q = 0; its inertia is about the joint.
+    """One link that rotates about x and hangs down along -z at q = 0; its inertia is about the joint axis.
 
     Raises:
-        ModelError: link_inertia is less than mass com_distance^2, what a point mass has.
+        ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
     """
     central = link_inertia - mass * com_distance**2
     if central < -1e-9 * abs(link_inertia):
@@ -81,8 +82,8 @@ def planar_elbow(
 ) -> Chain:
     """Planar elbow arm with rigid links (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
 
-    Axes and gravity as in `textbook.planar_2r_point_masses`. lc: distance of a link's centre of mass from its joint, on the
-    link; i: its moment of inertia about that centre along z. With k = m2 l1 lc2
+    Axes and gravity are those of `textbook.planar_2r_point_masses`. lc is the distance of a link's centre of mass from its
+    joint, on the link [m]; i is its moment of inertia about the centre of mass along z [kg m^2]. With k = m2 l1 lc2
 
         M11 = m1 lc1^2 + m2 (l1^2 + lc2^2) + 2 k c2 + i1 + i2,  M12 = m2 lc2^2 + k c2 + i2,  M22 = m2 lc2^2 + i2,
         C = k s2 [[-qd2, -qd1 - qd2], [qd1, 0]],

@@ -1,8 +1,9 @@
-"""Commercial arms. Kinematics, inertias and limits are published values, with sources in each docstring.
+"""Commercial arms. Kinematics, inertias and limits are published values; each docstring names its sources.
 
 Published inertias are a manufacturer's model or an estimate, not measurements of your arm; friction and rotor inertia
-are zero. Identify your own arm's. Every argument of `make_chain` (`friction`, `armature`, `gravity`, `frames`, ...) is
-accepted and overrides the tables. All joints are revolute about z of their link's frame, which is at the joint.
+are zero. For accurate dynamics, identify your arm. Every argument of `make_chain` (`friction`, `armature`, `gravity`,
+`frames`, ...) is accepted and overrides the tables. All joints are revolute about the z axis of the link frame, whose
+origin is on the joint axis.
 """
 
 from collections.abc import Sequence
@@ -18,17 +19,17 @@ from .._joint_properties import JointLimits
 PI = np.pi
 Row = Sequence[float | int] | np.ndarray
 
-# Rows of the tables below. placements: x, y, z [m] and roll, pitch, yaw [quarter turns] of a joint in its parent link.
+# Rows of the tables below. placements: x, y, z [m] and roll, pitch, yaw [quarter turns] of a joint in the parent link.
 # bodies: mass [kg], centre of mass x, y, z [m], then xx, xy, yy, xz, yz, zz about the centre of mass [kg m^2].
 
 
 def panda(**leaves: Any) -> Chain:
-    """Franka Emika Panda ("FER"), 7 joints, without a hand; frame and tip "flange".
+    """Franka Emika Panda ("FER") without a hand, 7 joints; the frame "flange" is the tip.
 
     Placements: franka_description, robots/fer/kinematics.yaml; inertias and limits: franka_ros,
     franka_description/robots, common/inertial.yaml and panda/joint_limits.yaml (Franka, Apache-2.0). The inertias are
-    the feasible set identified by Gaz et al. 2019. (Those of robots/fer/inertials.yaml violate the triangle
-    inequality.)
+    the physically consistent set identified by Gaz et al. 2019. (The inertias in robots/fer/inertials.yaml violate the
+    triangle inequality.)
     """
     a, b, c = 2.8973, 2.175, 2.61
     return _arm(
@@ -64,7 +65,7 @@ def panda(**leaves: Any) -> Chain:
 def ur5(**leaves: Any) -> Chain:
     """Universal Robots UR5 (CB3), 6 joints; frames and base as for `ur10`.
 
-    Sources: see `ur10`, with config/ur5; the inertias are those of cylinders.
+    Sources: as for `ur10`, with config/ur5; the inertias are those of cylinders.
     """
     return _universal(
         "ur5",
@@ -87,7 +88,7 @@ def ur5(**leaves: Any) -> Chain:
 def ur5e(**leaves: Any) -> Chain:
     """Universal Robots UR5e, 6 joints; frames and base as for `ur10`.
 
-    Sources: see `ur10`, with config/ur5e.
+    Sources: as for `ur10`, with config/ur5e.
     """
     return _universal(
         "ur5e",
@@ -109,9 +110,9 @@ def ur5e(**leaves: Any) -> Chain:
 def ur10(**leaves: Any) -> Chain:
     """Universal Robots UR10 (CB3), 6 joints; frames "tool0" (the tip: DH frame 6) and "flange" (ROS orientation).
 
-    The base frame is that of the controller and of the DH table (ROS calls it "base"; its "base_link" is turned by 180
-    degrees about z). Kinematics: Denavit-Hartenberg parameters of Universal Robots' article "DH Parameters for
-    calculations of kinematics and dynamics". Inertias and limits (the elbow's halved, as there):
+    The base frame is that of the controller and of the DH table (called "base" in ROS; "base_link" is rotated by 180
+    degrees about z). Kinematics: Denavit-Hartenberg parameters from Universal Robots' article "DH Parameters for
+    calculations of kinematics and dynamics". Inertias and limits (including the halved limits of the elbow):
     Universal_Robots_ROS2_Description, config/ur10 (BSD-3-Clause).
     """
     wrist = (0.00296, -1e-5, 0.00222, 0, -2.4e-4, 0.00258)
@@ -133,7 +134,7 @@ def ur10(**leaves: Any) -> Chain:
 
 
 def iiwa14(**leaves: Any) -> Chain:
-    """KUKA LBR iiwa 14 R820, 7 joints; frame and tip "flange".
+    """KUKA LBR iiwa 14 R820, 7 joints; the frame "flange" is the tip.
 
     Placements, inertias and position limits: mujoco_menagerie, kuka_iiwa_14/iiwa14.xml (BSD-3-Clause; from Drake's
     iiwa_description). Speed and torque limits: KUKA's brochure "LBR iiwa", as cited in Drake's
@@ -171,7 +172,7 @@ def iiwa14(**leaves: Any) -> Chain:
 
 
 def xarm7(**leaves: Any) -> Chain:
-    """UFACTORY xArm7, 7 joints; frame and tip "flange".
+    """UFACTORY xArm7, 7 joints; the frame "flange" is the tip.
 
     Placements and inertias: xarm_ros, xarm_description/config: kinematics/default/xarm7_default_kinematics.yaml and
     link_inertial/xarm7_type7_HT_BR2.yaml. Limits: xarm_ros2, xarm_description/urdf/xarm7 (both UFACTORY, BSD).
@@ -219,7 +220,7 @@ def _universal(
     leaves: dict[str, Any],
     turns: Sequence[int] = (1, 0, 0, 1, -1, 0),
 ) -> Chain:
-    """The common geometry of Universal Robots' arms. `turns`: roll of the published inertias' axes, quarter turns."""
+    """The common geometry of Universal Robots arms; `turns` are the rolls of the published inertias' axes [quarter turns]."""
     d1, a2, a3, d4, d5, d6 = dh
     reach = np.array([2, 2, 1, 2, 2, 2]) * PI
     topology = Topology.serial(
@@ -257,7 +258,7 @@ def _arm(
     leaves: dict[str, Any],
     turns: Sequence[int] = (0,) * 7,
 ) -> Chain:
-    """`leaves`: the user's arguments, which override the tables; the first of `frames` is the tip."""
+    """An arm from tables, which the user's arguments in `leaves` override; the first of `frames` is the tip."""
     n = len(placements)
     topology = Topology.serial(
         n,
@@ -279,12 +280,12 @@ def _arm(
 
 
 def _inertia(row: Row, turn: np.ndarray) -> np.ndarray:
-    """A row of `bodies` as ten parameters; `turn`: the inertia's axes seen from the link."""
+    """A row of `bodies` as ten parameters; `turn` is the orientation of the inertia's axes in the link frame."""
     xx, xy, yy, xz, yz, zz = row[4:]
     return ten_parameters(row[0], row[1:4], turn @ [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]] @ turn.T)
 
 
 def _quarter_turns(*rpy: float | int) -> np.ndarray:
-    """Rz(yaw) Ry(pitch) Rx(roll) with the angles in quarter turns, exactly."""
+    """Rz(yaw) Ry(pitch) Rx(roll) with angles in quarter turns, without rounding."""
     turns = [int(x) % 4 for x in rpy]
     return rotation_from_rpy([(1, 0, -1, 0)[k] for k in turns], [(0, 1, 0, -1)[k] for k in turns])

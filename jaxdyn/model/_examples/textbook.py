@@ -1,8 +1,8 @@
 """Textbook systems as chains: small robots with closed-form equations of motion.
 
-Masses [kg], lengths [m], moments of inertia [kg m^2], gravity [m/s^2] as a positive magnitude, angles [rad]. Each
-docstring gives M, the velocity terms h = C qd and g of tau = M qdd + h + g; c_i, s_i, c_ij are cos q_i, sin q_i,
-cos(q_i + q_j).
+Masses are in [kg], lengths in [m], moments of inertia in [kg m^2], angles in [rad], and gravity is a positive magnitude in
+[m/s^2]. Each docstring contains M, the velocity terms h = C qd and g of tau = M qdd + h + g; c_i, s_i, c_ij are cos q_i,
+sin q_i, cos(q_i + q_j).
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from .drives import (
 )
 from .parts import X, Y, Z, hanging_link, parallel_chain as _chain, planar_elbow as planar_elbow, slender_body as _thin
 
-# names in the documentation, including the systems of the other files
+# names in the documentation, including systems from the other files
 __all__ = [
     "biped",
     "cartesian_two_link",
@@ -42,7 +42,8 @@ def planar_2r_point_masses(
 ) -> Chain:
     """Planar 2R arm with point masses m1, m2 at the ends of its links (Lynch & Park 2017, sec. 8.1.1).
 
-    Moves in the x-y plane under gravity along -y; q1 from the x axis, q2 from link 1, both about z. With k = m2 l1 l2
+    It moves in the x-y plane with gravity along -y; q1 is measured from the x axis, q2 from link 1, both about z. With k =
+    m2 l1 l2
 
         M = [[(m1 + m2) l1^2 + m2 l2^2 + 2 k c2, m2 l2^2 + k c2], [m2 l2^2 + k c2, m2 l2^2]],
         h = [-k s2 (2 qd1 qd2 + qd2^2), k s2 qd1^2],
@@ -52,9 +53,9 @@ def planar_2r_point_masses(
 
 
 def cartesian_two_link(*, m1: float = 1.0, m2: float = 1.0, gravity: float = 9.81) -> Chain:
-    """Cartesian arm of two prismatic joints (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4): q1 up along z, q2 along x.
+    """Cartesian arm with two prismatic joints, q1 upwards along z and q2 along x [m].
 
-    The simplest arm: M = diag(m1 + m2, m2) is constant, h = 0, g = [(m1 + m2) gravity, 0].
+    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4.) M = diag(m1 + m2, m2) is constant, h = 0, g = [(m1 + m2) gravity, 0].
     """
     return _chain(
         axes=[Z, X],
@@ -80,13 +81,13 @@ def single_link(
     """One link driven by a motor through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
 
     I qdd + B qd + mass gravity com_distance sin q = tau with I = r^2 motor_inertia + link_inertia, B = r^2
-    motor_damping + link_damping and potential energy mass gravity com_distance (1 - cos q): q = 0 hangs down along -z,
-    q turns about x. `link_inertia` is about the joint's axis; the default is a uniform rod of 1 m. The motor's part is
-    the chain's armature, B its viscous friction. Damping is per speed of its own shaft [N m s/rad], so the motor's is
-    reflected by r^2: the power lost is motor_damping (r qd)^2.
+    motor_damping + link_damping and potential energy mass gravity com_distance (1 - cos q): at q = 0 the link hangs down
+    along -z, and it rotates about x. `link_inertia` is about the joint axis; the default is that of a uniform rod of 1 m.
+    The reflected motor inertia is the chain's armature, and B its viscous friction. Each damping coefficient refers to the
+    speed of its shaft [N m s/rad], so the motor's is multiplied by r^2: the power lost is motor_damping (r qd)^2.
 
     Raises:
-        ModelError: link_inertia is less than mass com_distance^2, what a point mass has.
+        ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
     """
     return hanging_link(
         mass,
@@ -108,17 +109,17 @@ def spherical_rrp(
     turret_inertia: float = 0.0,
     gravity: float = 9.81,
 ) -> Chain:
-    """Spherical RRP arm, q = (q1, q2, r): azimuth about z, elevation from the horizontal plane, reach r along the arm.
+    """Spherical RRP arm with q = (q1, q2, r): azimuth about z, elevation from the horizontal plane, reach r along the arm.
 
-    The first link is a massless virtual one (`turret_inertia`: its optional inertia about z); the arm has mass m1 at
-    lc1 and the slender inertia i1 about its centre of mass, the slide mass m2 at r and i2. M is diagonal; with a(r) =
-    m1 lc1^2 + i1 + m2 r^2 + i2
+    The first link is a massless virtual link with optional inertia `turret_inertia` about z. The arm has mass m1 at lc1 and
+    transverse inertia i1 about its centre of mass; the slide has mass m2 at r and transverse inertia i2. M is diagonal;
+    with a(r) = m1 lc1^2 + i1 + m2 r^2 + i2
 
         M = diag(a c2^2 + turret_inertia, a, m2),  g = gravity [0, (m1 lc1 + m2 r) c2, m2 s2],
         h = [2 c2 qd1 (m2 r c2 rd - a s2 qd2), 2 m2 r rd qd2 + a s2 c2 qd1^2, -m2 r (qd2^2 + c2^2 qd1^2)].
 
-    Without turret inertia M is singular where the arm points straight up or down. (Shih et al. 2012, example 1, whose table of
-    parameters is lost: axes, zero positions, slender bodies and default values are our own choice.)
+    Without turret inertia, M is singular if the arm points straight up or down. (Shih et al. 2012, example 1, whose table of
+    parameters is lost: axes, zero positions, slender bodies and default values are our choice.)
     """
     turret = np.array([0, 0, 0, 0, turret_inertia / 2, 0, turret_inertia / 2, 0, 0, turret_inertia])
     return _chain(
@@ -143,17 +144,17 @@ def pendulum_3dof(
     l2: float = 1.0,
     gravity: float = 9.81,
 ) -> Chain:
-    """Pendulum of two rods with three joints, the simplest with motion out of a plane; q = 0 hangs down along -z.
+    """Pendulum of two rods with three joints and spatial motion; at q = 0 it hangs down along -z.
 
-    The first rod hangs from a universal joint (q1 about x, then q2 about y, with a virtual link without mass between
-    them), the second is hinged to its end (q3 about y). Masses m, slender inertias i about the centres of mass at lc.
-    With u = l1 c2 + lc2 c23
+    The first rod hangs from a universal joint (q1 about x, then q2 about y, with a massless virtual link between them);
+    the second rod is hinged to its end (q3 about y). The rods have masses m and transverse inertias i about the centres of
+    mass at lc. With u = l1 c2 + lc2 c23
 
         M11 = (m1 lc1^2 + i1) c2^2 + m2 u^2 + i2 c23^2,  M12 = M13 = 0,
         M22 = m1 lc1^2 + i1 + m2 (l1^2 + lc2^2 + 2 l1 lc2 c3) + i2,  M23 = m2 (lc2^2 + l1 lc2 c3) + i2,
         M33 = m2 lc2^2 + i2, potential energy -gravity c1 (m1 lc1 c2 + m2 u).
 
-    (Shih et al. 2012, example 2, whose figure and table are lost: the axes x, y, y and all default values are our own choice.)
+    (Shih et al. 2012, example 2, whose figure and table are lost: the axes x, y, y and all default values are our choice.)
     """
     return _chain(
         axes=[X, Y, Y],
@@ -174,24 +175,24 @@ def pendulum(
     damping: Values = 0.0,
     gravity: float = 9.81,
 ) -> Chain:
-    """Planar pendulum of n links; q = 0 hangs down along -z, joints turn about x.
+    """Planar pendulum with n links; at q = 0 it hangs down along -z, and joints rotate about x.
 
-    Arguments are one value for all links or one per link. q_i is the angle of link i from link i - 1. Links are uniform
-    rods unless `com_distance` (from a link's joint) or `inertia` (about the centre of mass) is given; com_distance =
-    length with inertia = 0 makes point masses. `damping` [N m s/rad] is the joints' viscous friction. With absolute
-    angles b_i = q_1 + ... + q_i the kinetic energy is sum_ij w_ij cos(b_i - b_j) bd_i bd_j / 2 and the potential energy
-    -gravity sum_i (m_i lc_i + l_i sum_{k > i} m_k) cos b_i, where w_ij = m_j l_i lc_j + l_i l_j sum_{k > j} m_k for i <
-    j and w_ii = m_i lc_i^2 + inertia_i + l_i^2 sum_{k > i} m_k.
+    Arguments are one value for all links or one value per link. q_i is the angle of link i relative to link i - 1. Links
+    are uniform rods unless `com_distance` (from a link's joint) or `inertia` (about the centre of mass) is specified;
+    com_distance = length with inertia = 0 results in point masses. `damping` is the viscous friction of the joints
+    [N m s/rad]. With absolute angles b_i = q_1 + ... + q_i, the kinetic energy is sum_ij w_ij cos(b_i - b_j) bd_i bd_j / 2
+    and the potential energy is -gravity sum_i (m_i lc_i + l_i sum_{k > i} m_k) cos b_i, where w_ij = m_j l_i lc_j + l_i
+    l_j sum_{k > j} m_k for i < j and w_ii = m_i lc_i^2 + inertia_i + l_i^2 sum_{k > i} m_k.
 
     Raises:
-        ModelError: n is not positive, or an argument is neither one value nor n.
+        ModelError: n is not positive, or an argument has neither one value nor n values.
     """
     if n < 1:
-        raise ModelError(f"a pendulum of {n} links; it needs at least one")
+        raise ModelError(f"the pendulum has {n} links, but needs at least one")
 
     def per_link(name: str, x: Values) -> np.ndarray:
         if np.shape(x) not in ((), (n,)):
-            raise ModelError(f"{name} has shape {np.shape(x)}; a pendulum of {n} links takes one value or {n}")
+            raise ModelError(f"{name} has shape {np.shape(x)}; a pendulum with {n} links needs one value or {n}")
         return np.broadcast_to(np.asarray(x, float), (n,))
 
     m, ll = per_link("mass", mass), per_link("length", length)

@@ -1,4 +1,4 @@
-"""A robot whose base point moves in space: three prismatic joints in front."""
+"""A robot whose base point moves in space, by three additional prismatic joints."""
 
 import dataclasses
 from operator import attrgetter
@@ -16,16 +16,16 @@ AXES = ("base_x", "base_y", "base_z")
 
 
 def with_moving_base_point(chain: Chain) -> Chain:
-    """The same robot with the Cartesian coordinates of its base's origin in front of its own: q_e = (x0, y0, z0, q).
+    """The same robot with the Cartesian coordinates of the base origin added in front: q_e = (x0, y0, z0, q).
 
-    Three prismatic joints along the world's axes, with massless links, carry the base, which does not turn. The mass
-    matrix becomes [[m 1, m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass,
-    and the first three torques are the force that holds the base. The base's name now names the third of these links,
-    and `base_pose` keeps only its rotation: the coordinates are the translation. The mass of the base itself is not
-    included.
+    Three prismatic joints along the world axes, with massless links, carry the base, which does not rotate. The mass
+    matrix becomes [[m 1, m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass; the
+    first three generalised forces are the force that supports the base [N]. The third of these links has the name of the
+    base. Only the rotation of `base_pose` is retained, since the coordinates are the translation. The mass of the base
+    is not included.
 
     Raises:
-        ModelError: the robot has a free joint, so its base already moves, or joints or links with the new names.
+        ModelError: the robot has a free joint, so its base already moves, or has joints or links with the new names.
     """
     old = chain.topology
     if any(size == 6 for _, size in old.quaternion_joints):
@@ -50,7 +50,7 @@ def with_moving_base_point(chain: Chain) -> Chain:
     )
     base = jnp.eye(3, dtype=chain.dtype) if chain.base_pose is None else chain.base_pose[:3, :3].astype(chain.dtype)
     straight = jnp.broadcast_to(jnp.eye(3, dtype=chain.dtype), (2, 3, 3))
-    # the third link is the base, with the base's orientation, in which the world's z axis is R^T e_z
+    # the third link is the base and has its orientation, in which the world's z axis is R^T e_z
     slides = jnp.concatenate([jnp.eye(2, 3, dtype=chain.dtype), base[2][None]])
     front: dict[str, Any] = {
         "rotation": jnp.concatenate([straight, base[None]]),
@@ -72,6 +72,6 @@ def with_moving_base_point(chain: Chain) -> Chain:
 
 
 def _stack(first: Any, rest: Array) -> Array:
-    """Three rows prepended to an array, of one value or given."""
+    """An array with three rows prepended, which are given or filled with one value."""
     rows = jnp.broadcast_to(jnp.asarray(first, rest.dtype), (3, *rest.shape[1:]))
     return jnp.concatenate([rows, rest])

@@ -1,4 +1,4 @@
-"""Constraints on a chain: between frames or with the world, functions of the configuration, linear in velocities."""
+"""Constraints on a chain: between frames or with the world, on the configuration, and linear in velocities."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,18 +17,18 @@ ROWS = ("rx", "ry", "rz", "x", "y", "z")
 
 
 class FrameConstraint(eqx.Module):
-    """A frame of the robot coincides with another one, or with a frame fixed in the world.
+    """Constraint that a frame of the robot coincides with another frame, or with a frame fixed in the world.
 
     With the poses T_a = T_frame P and T_b = T_other P_b in the world and E = T_b^-1 T_a, the residual is (log R_E, p_E)
-    [rad, m]: rotation vector and position of a seen from b, in the axes of b; only the rows in `rows` are kept. Create
-    one with `point_constraint` or `pose_constraint`.
+    [rad, m]: rotation vector and position of a with respect to b, in the axes of b. Only the rows in `rows` are
+    constrained. Create one with `point_constraint` or `pose_constraint`.
 
     Attributes:
-        pose: P, the constrained frame a seen from `frame`.
-        other_pose: P_b, the constrained frame b seen from `other` (from the world).
+        pose: P, the pose of the constrained frame a in `frame` [m].
+        other_pose: P_b, the pose of the constrained frame b in `other`, or in the world [m].
         frame: link or frame of the robot; the chain's tip if None.
-        other: link or frame it coincides with; the world if None.
-        rows: the rows kept, of rx, ry, rz, x, y, z numbered from 0.
+        other: link or frame with which it coincides; the world if None.
+        rows: the constrained rows of rx, ry, rz, x, y, z, numbered from 0.
     """
 
     pose: Float[Array, "4 4"]
@@ -39,11 +39,11 @@ class FrameConstraint(eqx.Module):
 
 
 class FunctionConstraint(eqx.Module):
-    """phi(chain, q, parameters) = 0 with a differentiable user-defined function that returns a vector.
+    """Constraint phi(chain, q, parameters) = 0 with a differentiable user-defined function that returns a vector.
 
     Attributes:
-        parameters: any pytree of arrays, handed to the function: what derivatives may be taken with respect to.
-        function: pass the same object at every call, or jitted functions recompile.
+        parameters: any pytree of arrays, passed to the function; derivatives with respect to them are available.
+        function: the function phi; pass the same object in every call, otherwise jitted functions recompile.
     """
 
     parameters: Any
@@ -51,15 +51,15 @@ class FunctionConstraint(eqx.Module):
 
 
 class PfaffianConstraint(eqx.Module):
-    """A(chain, q, parameters) qd = 0, linear in the velocities: rolling, sliding on an edge; in general nonholonomic.
+    """Velocity constraint A(chain, q, parameters) qd = 0, nonholonomic in general: rolling, or sliding on an edge.
 
-    In the constrained dynamics A takes the place of a holonomic constraint's J, with multipliers and dA/dt. It does not
-    constrain positions: its `constraint_residual` is 0, and `project_configuration` only moves along it.
-    `project_velocity` and `constrained_rollout` maintain A qd = 0. Stabilisation acts on velocities only.
+    In constrained dynamics, A replaces the Jacobian J of a holonomic constraint, with multipliers and dA/dt. It does not
+    constrain positions: its `constraint_residual` is 0, and `project_configuration` only moves in directions that satisfy
+    it. `project_velocity` and `constrained_rollout` maintain A qd = 0. Stabilisation acts only on velocities.
 
     Attributes:
-        parameters: any pytree of arrays, handed to the function: what derivatives may be taken with respect to.
-        function: returns A, a matrix (m, nv); pass the same object at every call, or jitted functions recompile.
+        parameters: any pytree of arrays, passed to the function; derivatives with respect to them are available.
+        function: returns the matrix A, (m, nv); pass the same object in every call, otherwise jitted functions recompile.
     """
 
     parameters: Any
@@ -78,18 +78,20 @@ def point_constraint(
     other_point: Values = (0.0, 0.0, 0.0),
     axes: str = "xyz",
 ) -> FrameConstraint:
-    """A point of one frame coincides with a point of another, or of the world: a pin, a ball, a point foot.
+    """Constraint that a point of one frame coincides with a point of another frame or of the world.
+
+    It represents a pin, a ball joint or a point foot.
 
     Args:
         frame: link or frame of the robot; the chain's tip if None.
-        other: the link or frame that the loop closes to; the world if None.
+        other: link or frame at which the loop is closed; the world if None.
         point: the point in `frame` [m].
         other_point: the point in `other`, or in the world [m].
-        axes: the constrained axes of `other`: two ("xy") for a planar loop, where the third would be redundant; fewer
+        axes: the constrained axes of `other`: two ("xy") for a planar loop, since the third would be redundant; fewer
             for a point on a slide or a plane.
 
     Raises:
-        ModelError: axes other than x, y and z, none, or repeated.
+        ModelError: there are no axes, an axis is repeated, or it is not x, y or z.
     """
     here, there = (pose_of(translation=np.asarray(x, float)) for x in (point, other_point))
     return pose_constraint(frame, other, pose=here, other_pose=there, rows=" ".join(axes))
@@ -103,21 +105,23 @@ def pose_constraint(
     other_pose: Values | None = None,
     rows: str = "rx ry rz x y z",
 ) -> FrameConstraint:
-    """One frame coincides with another, or with one fixed in the world: a weld, a flat foot, a hand on a handle.
+    """Constraint that one frame coincides with another frame, or with a frame fixed in the world.
+
+    It represents a weld, a flat foot on the ground, or a hand on a handle.
 
     Args:
         frame: link or frame of the robot; the chain's tip if None.
-        other: the link or frame that the loop closes to; the world if None.
-        pose: 4x4 pose, in `frame`, of the constrained frame; None for the frame itself.
-        other_pose: 4x4 pose, in `other` or in the world, that it coincides with.
-        rows: constrained components, among rx, ry, rz (rotation) and x, y, z (position) in the axes of that pose.
+        other: link or frame at which the loop is closed; the world if None.
+        pose: 4x4 pose of the constrained frame in `frame` [m]; None: they coincide.
+        other_pose: 4x4 pose in `other` or in the world [m] with which it coincides; None: the frame of `other`.
+        rows: constrained components, among rx, ry, rz (rotation) and x, y, z (position), in the axes of `other_pose`.
 
     Raises:
-        ModelError: unknown, missing or repeated rows; a matrix that is not a pose.
+        ModelError: rows are unknown, missing or repeated; a matrix is not a pose.
     """
     names = rows.split()
     if not names or len(set(names)) != len(names) or not set(names) <= set(ROWS):
-        raise ModelError(f"a constraint's rows are some of {' '.join(ROWS)}, each once, not {rows!r}")
+        raise ModelError(f"rows of a constraint must be among {' '.join(ROWS)}, without repetition, not {rows!r}")
     poses = [np.eye(4) if t is None else np.asarray(t, float) for t in (pose, other_pose)]
     for name, t in zip(("pose", "other_pose"), poses, strict=True):
         check_pose(f"a constraint's {name}", t)
@@ -134,11 +138,11 @@ def listed(constraints: Constraints) -> tuple[Constraint, ...]:
     """One constraint or several, as a tuple.
 
     Raises:
-        ModelError: no constraint.
+        ModelError: there is no constraint.
     """
     several = (constraints,) if isinstance(constraints, Constraint) else tuple(constraints)
     if not several:
-        raise ModelError("no constraint is given; for an unconstrained robot use forward_dynamics and rollout")
+        raise ModelError("there is no constraint; for an unconstrained robot use forward_dynamics and rollout")
     return several
 
 
@@ -146,16 +150,16 @@ def coordinate_columns(chain: Chain, chosen: Sequence[str | int]) -> np.ndarray:
     """Columns of v for coordinate names (of ordinary joints) or indices.
 
     Raises:
-        ModelError: unknown or repeated coordinate.
+        ModelError: a coordinate is unknown or repeated.
     """
     names = chain.topology.coordinate_names or (chain.joint_names if chain.coupling is None else ())
     columns = []
     for which in chosen:
         if isinstance(which, str) and which not in names:
-            raise ModelError(f"no coordinate is called {which!r}; there are {', '.join(names) or 'no names'}")
+            raise ModelError(f"no coordinate is called {which!r}; the coordinates are {', '.join(names) or 'unnamed'}")
         column = names.index(which) if isinstance(which, str) else int(which)
         if not 0 <= column < chain.nv:
-            raise ModelError(f"there is no coordinate {column}; they are numbered 0 to {chain.nv - 1}")
+            raise ModelError(f"there is no coordinate {column}; coordinates are numbered 0 to {chain.nv - 1}")
         columns.append(column)
     if len(set(columns)) != len(columns):
         raise ModelError(f"a coordinate is named twice in {tuple(chosen)}")

@@ -1,4 +1,4 @@
-"""Elastic joints: motor and link angles are separate coordinates, with a spring between them (Spong's model)."""
+"""Elastic joints: motor and link angles are separate coordinates, connected by a spring (Spong's model)."""
 
 import dataclasses
 import functools
@@ -18,24 +18,25 @@ from .._layout import layout
 
 
 class ElasticJoints(eqx.Module):
-    """A spring and a rotor at each ordinary coordinate of a chain (those of spherical and free joints have none).
+    """A spring and a rotor at each ordinary coordinate of a chain (spherical and free joints are rigid).
 
-    The rotor angle is scaled to the joint: theta = rotor angle / gear_ratio. Motor torques tau_m act on the rotor's
+    The rotor angle is scaled to the joint: theta = rotor angle / gear_ratio. Motor torques tau_m act on the rotor
     shaft; only the spring and the damper act on the joint:
 
         torque on the joint = K (theta + rest - q) + D (thetad - qd),
-        J thetadd = gear_ratio tau_m - B thetad - torque on the joint,  J = gear_ratio^2 rotor_inertia, B alike.
+        J thetadd = gear_ratio tau_m - B thetad - torque on the joint
 
-    Only the rotors' own spin is modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020), so the mass
-    matrix is block-diagonal: the links' M(q) and the constant J. Create one with `elastic_joints`.
+    with J = gear_ratio^2 rotor_inertia and B = gear_ratio^2 rotor_friction. Only the spin of rotors about their axes is
+    modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020), so the mass matrix is block-diagonal,
+    with M(q) of the links and the constant J. Create one with `elastic_joints`.
 
     Attributes:
-        stiffness: K [N m/rad].
+        stiffness: stiffness K of the spring [N m/rad].
         damping: damping D of the spring [N m s/rad].
         rest: q - theta at zero spring torque [rad].
-        gear_ratio: rotor turns per joint turn.
-        rotor_inertia: inertia about the rotor's own axis [kg m^2].
-        rotor_friction: viscous friction at the rotor's own speed [N m s/rad].
+        gear_ratio: rotor revolutions per joint revolution.
+        rotor_inertia: inertia of the rotor about its axis [kg m^2].
+        rotor_friction: viscous friction of the rotor, in terms of rotor speed [N m s/rad].
     """
 
     stiffness: Float[Array, " m"]
@@ -47,12 +48,12 @@ class ElasticJoints(eqx.Module):
 
     @property
     def reflected_inertia(self) -> Float[Array, " m"]:
-        """J = gear_ratio^2 rotor_inertia [kg m^2]."""
+        """Rotor inertia reflected to the joint, J = gear_ratio^2 rotor_inertia [kg m^2]."""
         return self.gear_ratio**2 * self.rotor_inertia
 
     @property
     def reflected_friction(self) -> Float[Array, " m"]:
-        """B = gear_ratio^2 rotor_friction [N m s/rad]."""
+        """Rotor friction reflected to the joint, B = gear_ratio^2 rotor_friction [N m s/rad]."""
         return self.gear_ratio**2 * self.rotor_friction
 
 
@@ -66,17 +67,19 @@ def elastic_joints(
     gear_ratio: Values = 1.0,
     rotor_friction: Values = 0.0,
 ) -> ElasticJoints:
-    """Elastic joints for a chain, checked; arguments are the leaves of `ElasticJoints`, one value or one per joint.
+    """Create elastic joints for a chain, with checks.
 
-    The chain's armature must not include the rotors' inertia.
+    Arguments are the leaves of `ElasticJoints`, in the same units, with one value for all or one per joint. The chain's
+    armature must not include the rotor inertias.
 
     Raises:
-        ModelError: the chain has a transmission, whose rotors turn rigidly with the joints; wrong shapes or NaN; a
-            non-positive stiffness, inertia or ratio; negative damping or friction.
+        ModelError: the chain has a transmission, whose rotors are rigidly coupled to the joints; a shape is wrong or a value
+            is NaN; a stiffness, inertia or gear ratio is not positive; damping or friction is negative.
     """
     if chain.transmission is not None:
         raise ModelError(
-            "the chain has a transmission, whose rotors turn with the joints; elastic joints have their own rotors"
+            "the chain has a transmission, whose rotors are rigidly coupled to the joints, but elastic joints add rotors; "
+            "remove the transmission"
         )
     m, dtype = len(layout(chain).columns), chain.dtype
     tiny = float(np.finfo(dtype).tiny)
@@ -95,16 +98,19 @@ def elastic_joints(
 
 
 def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
-    """One chain with the coordinates (q, theta) of links and rotors, for dynamics and simulation.
+    """A single chain with the coordinates (q, theta) of links and rotors [rad], for dynamics and simulation.
 
-    The springs are joints of massless links at the positions q - theta, the rotors a transmission with rates qd - (qd -
-    thetad) = thetad: a `Coupling` and a `Transmission`. Its forces are (those on the links' coordinates, gear_ratio
-    times the motor torques), as from `joint_torques_from_motors`. The mass matrix has the blocks M(q) and J;
-    `spring_energy` and `spring_force` include the springs, `friction_force` their damping and the rotors' friction;
-    `rollout` simulates it. Keep time steps below about 2 sqrt(J / K); in inner loops prefer `elastic_forward_dynamics`,
-    which avoids the massless links.
+    Each spring is the joint of a massless link, with position q - theta, and the rotors form a transmission with rates
+    qd - (qd - thetad) = thetad; a `Coupling` and a `Transmission` represent this. Generalised forces are those on the
+    link coordinates, followed by gear_ratio times the motor torques, as from `joint_torques_from_motors`. The mass matrix
+    has the blocks M(q) and J. `spring_energy` and `spring_force` include the springs; `friction_force` includes their
+    damping and the rotor friction; `rollout` simulates the chain. Time steps should be below about 2 sqrt(J / K). In
+    inner loops prefer `elastic_forward_dynamics`, which avoids the massless links.
 
-    The leaves of `elastic` become leaves of the chain, so derivatives with respect to them exist.
+    The leaves of `elastic` become leaves of the chain, so derivatives with respect to them are available.
+
+    Raises:
+        ModelError: a joint, link or frame already has the name of a spring, NAME_spring for coordinate NAME.
     """
     n, nv, dtype = chain.n, chain.nv, chain.dtype
     columns = layout(chain).columns
@@ -118,8 +124,10 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
         coupling, offset, rates = jnp.eye(n, dtype=dtype), jnp.zeros(n, dtype), chosen
     else:
         coupling, offset = chain.coupling.matrix, chain.coupling.offset
-        rates = chosen @ jnp.linalg.solve(coupling.T @ coupling, coupling.T)  # of coordinates, from those of joints
-    # a rotor's rate is the coordinate's rate minus its spring's
+        rates = chosen @ jnp.linalg.solve(
+            coupling.T @ coupling, coupling.T
+        )  # rates of coordinates from rates of joints
+    # the rate of a rotor is that of the coordinate minus that of the spring
     ratios = elastic.gear_ratio[:, None] * jnp.concatenate([rates, -jnp.eye(m, dtype=dtype)], axis=1)
     return dataclasses.replace(
         chain,
@@ -141,14 +149,15 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
 
 
 def _drag(viscous: Float[Array, " m"]) -> Friction:
-    """Viscous friction only."""
+    """Friction that is only viscous."""
     none = jnp.zeros_like(viscous)
     return Friction(viscous, none, none + 1, none, none + 1, none)
 
 
 @functools.lru_cache(maxsize=64)
 def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology:
-    """The chain with one spring link per coordinate of `columns`, in series at the last link: serial chains stay serial."""
+    """The chain with a spring link for each coordinate in `columns`, in series at the last link, so that serial chains
+    remain serial."""
     n = len(topology.joint_names)
     names = topology.coordinate_names
     if names is None:
@@ -157,7 +166,7 @@ def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology
     taken = {*topology.joint_names, *topology.link_names, *topology.frame_names, topology.base_name}
     if clash := taken & set(springs):
         raise ModelError(
-            f"the name {sorted(clash)[0]!r} is reserved for the spring of an elastic joint; rename that joint or link"
+            f"the name {sorted(clash)[0]!r} is reserved for the spring of an elastic joint; rename this joint or link"
         )
     return dataclasses.replace(
         topology,
