@@ -52,8 +52,8 @@ def spline_path(
             distance (centripetal, Lee 1989), which avoids overshoot between close waypoints.
 
     Raises:
-        TrajectoryError: there are fewer than two waypoints, successive waypoints are equal, or the knots do not increase
-            from 0 to 1.
+        TrajectoryError: there are fewer than two waypoints, successive waypoints are equal (with the default knots), or the
+            knots do not increase from 0 to 1.
     """
     points = jnp.asarray(waypoints)
     if len(points) < 2:
@@ -87,11 +87,7 @@ def spline_path(
 
 
 def straight_path(start: Float[Array, " n"], goal: Float[Array, " n"]) -> SplinePath:
-    """The straight line between two positions [rad or m], q(s) = q_0 + s (q_1 - q_0).
-
-    Raises:
-        TrajectoryError: the positions are equal or not finite.
-    """
+    """The straight line between two positions [rad or m], q(s) = q_0 + s (q_1 - q_0)."""
     return spline_path(jnp.stack([start, goal]), (0.0, 1.0))
 
 

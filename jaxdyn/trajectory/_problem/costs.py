@@ -163,7 +163,7 @@ class UserCost(Cost):
 class ScalarCost(Cost):
     """A user-defined scalar cost, function(chain, knot, data).
 
-    It has no residual, so solvers use its exact Hessian, made positive definite if necessary.
+    It has no residual, so solvers use its exact Hessian, made positive semidefinite if necessary.
 
     Attributes:
         function: returns the cost, a scalar.

@@ -16,7 +16,7 @@ from ...errors import TrajectoryError
 
 
 class Status(enum.IntEnum):
-    """Outcome of a solver. Only CONVERGED indicates a solution; otherwise, the solver returns its best iterate."""
+    """Outcome of a solver. Only CONVERGED indicates a solution; otherwise, the solver returns its best or last iterate."""
 
     CONVERGED = 0
     MAX_ITERATIONS = 1
@@ -132,7 +132,7 @@ class Guess(eqx.Module, Summary):
 
 
 class Solution(eqx.Module, Summary):
-    """The best trajectory found by a solver.
+    """The trajectory returned by a solver, which is a solution only if the status is CONVERGED.
 
     Attributes:
         trajectory: times, positions, velocities and torques.
