@@ -54,6 +54,9 @@ def computed_torque(
     the measured state; to omit friction, for example at rest with noisy velocities, pass a chain without it.
 
     Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        reference: desired motion.
         kp: position gain [1/s^2]: one number, one per joint, or a matrix.
         kd: velocity gain [1/s], in the same forms.
         integral: integral of the error so far; None: no integral action.

@@ -75,6 +75,8 @@ def stiffness_control(
     controller uses the transposed Jacobian and no inverse.
 
     Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
         goal: desired pose of the frame in the world [m].
         stiffness: K, as in `task_spring`.
         damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m].
@@ -115,6 +117,8 @@ def impedance_control(
     damped as in `task_space`; `stiffness_control` needs no such damping. O(n^3).
 
     Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
         reference: desired motion of the frame.
         stiffness: K, as in `task_spring`.
         damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m]; see

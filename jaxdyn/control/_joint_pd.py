@@ -19,6 +19,8 @@ def gravity_compensation(
     passive for every non-negative D. k is `spring_force`; friction is not compensated.
 
     Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
         damping: D: one number, one per joint, or a matrix [N m s/rad or N s/m].
 
     Raises:
@@ -44,6 +46,8 @@ def pd_gravity_control(
     directions.
 
     Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
         goal: configuration to hold [rad or m].
         kp: stiffness: one number, one per joint, or a symmetric matrix [N m/rad or N/m].
         kd: damping: one number, one per joint, or a matrix [N m s/rad or N s/m].

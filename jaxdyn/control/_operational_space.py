@@ -32,6 +32,8 @@ def operational_space_control(
     Lambda is damped (`task_space`), which the status reports, and the frame lags in the singular directions.
 
     Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
         reference: desired motion of the frame.
         kp: position gain [1/s^2]: one number, one per task direction, or a matrix.
         kd: velocity gain [1/s], in the same forms.
@@ -59,6 +61,8 @@ def posture_torque(
     Task-space controllers project it into the null space of the task.
 
     Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
         rest: desired posture [rad or m].
         kp: position gain [1/s^2]: one number, one per joint, or a matrix.
         kd: velocity gain [1/s], in the same forms.

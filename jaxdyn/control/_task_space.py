@@ -85,6 +85,8 @@ def task_space(
     Lambda has a continuous derivative (after Nakamura & Hanafusa 1986). Derivatives treat the damping as constant.
 
     Args:
+        q: positions [rad or m].
+        v: velocities [rad/s or m/s].
         frame: link or frame; None: the chain's tip.
         task: "pose", "position" or "orientation" of the frame.
         threshold: conditioning e below which the task is damped.

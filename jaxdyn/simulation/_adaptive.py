@@ -51,7 +51,9 @@ def adaptive_rollout(
     (`diffrax.RecursiveCheckpointAdjoint`); for forward mode, pass adjoint=diffrax.ForwardMode().
 
     Args:
-        controls: torques, constant between successive times, at which steps then end [N m], or a smooth policy tau =
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant between successive times, at which steps then end [N m or N], or a smooth policy tau =
             controls(t, q, qd), which may see quaternions of slightly less or more than unit length.
         times: increasing times [s]; (q, qd) is the state at the first.
         rtol: relative tolerance; by default, like atol, the square root of the machine epsilon: 1.5e-8 in float64, 3.5e-4
@@ -80,7 +82,9 @@ def adaptive_rollout(
             f"an adaptive rollout needs at least two times, the first for the initial state; got {len(times)}"
         )
     if rows is not None and len(rows) != len(times) - 1:
-        raise ModelError(f"{len(rows)} rows of torques are given for {len(times) - 1} intervals between times")
+        raise ModelError(
+            f"{len(rows)} rows of torques are given for {len(times) - 1} intervals between times; pass one row per interval"
+        )
 
     def rate(t, y, arguments):
         robot, wrenches, torques = arguments

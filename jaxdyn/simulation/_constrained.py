@@ -34,7 +34,10 @@ def constrained_step(
     with Baumgarte's feedback, which corrects drift at the cost of an artificial spring and damper.
 
     Args:
-        tau: joint torques, constant during the step [N m].
+        constraints: one or several constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        tau: joint torques, constant during the step [N m or N].
         dt: time step [s].
         external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
         method: as in `step`.
@@ -76,7 +79,10 @@ def constrained_rollout(
     Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
     Args:
-        controls: torques, constant during each step [N m], or a policy tau = controls(t, q, qd).
+        constraints: as in `constrained_step`.
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required with a policy.
         method: as in `step`.

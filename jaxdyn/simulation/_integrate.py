@@ -48,7 +48,9 @@ def step(
     about M v_c / fc, or widen v_c.
 
     Args:
-        tau: joint torques, constant during the step [N m].
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        tau: joint torques, constant during the step [N m or N].
         dt: time step [s].
         external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N]; for a wrench at the tip, use
             `link_wrenches`.

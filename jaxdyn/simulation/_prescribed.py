@@ -39,8 +39,10 @@ def moving_base_rollout(
     stage times, which preserves its order.
 
     Args:
-        path: function from time [s] to the pose (4x4) of the base in the world; twice differentiable.
-        controls: torques, constant during each step [N m], or a policy tau = controls(t, q, qd).
+        path: function from time [s] to the pose (4x4) of the base in the world [m]; twice differentiable.
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required with a policy.
         method: as in `step`.
@@ -83,7 +85,9 @@ def hybrid_rollout(
     Args:
         prescribed: function from time [s] to joint position [rad or m], twice differentiable, for each prescribed joint, by
             name (of the coordinate, if joints are coupled) or by column of v; quaternion joints are not supported.
-        controls: torques, constant during each step [N m], or a policy tau = controls(t, q, qd); ignored for prescribed
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd); ignored for prescribed
             coordinates.
         dt: time step [s].
         steps: number of steps; required with a policy.

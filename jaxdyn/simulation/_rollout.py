@@ -34,7 +34,9 @@ def rollout(
     thousands of steps. Values and derivatives do not depend on L.
 
     Args:
-        controls: torques, constant during each step [N m], or a policy tau = controls(t, q, qd).
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required with a policy.
         method: as in `step`.
@@ -74,10 +76,12 @@ def repeated(
     dt = jnp.asarray(dt, q.dtype)
     policy, torques = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
     if torques is not None and steps not in (None, len(torques)):
-        raise ModelError(f"{len(torques)} rows of torques are given for {steps} steps")
+        raise ModelError(
+            f"{len(torques)} rows of torques are given for {steps} steps; omit steps, or pass one row per step"
+        )
     steps = steps if torques is None else len(torques)
     if steps is None:
-        raise ModelError("a rollout under a policy needs its number of steps")
+        raise ModelError("a rollout under a policy needs its number of steps: pass steps=")
 
     def advance(state, k, x):
         tau, row = x

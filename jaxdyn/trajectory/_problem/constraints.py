@@ -24,6 +24,9 @@ _FAR = 1e4  # substitute for the missing side of a one-sided limit
 class Constraint(eqx.Module):
     """A constraint value(chain, knot) = 0 (kind "equality") or <= 0 (kind "inequality"), elementwise.
 
+    Attributes:
+        kind: "equality" or "inequality".
+
     Raises:
         TrajectoryError: the kind is neither of these.
     """
@@ -106,7 +109,7 @@ class PoseConstraint(Constraint):
     Attributes:
         target: T_d in the world, or one pose per knot [m].
         frame: link or frame; None: the chain's tip.
-        directions: indices of the constrained components of the twist; None: all six.
+        directions: indices of the constrained components of the twist (0 to 2 rotation, 3 to 5 translation); None: all six.
     """
 
     target: Float[Array, "*knots 4 4"] = eqx.field(converter=as_floats)
@@ -190,7 +193,9 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
 
 
 def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
-    """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint. Call it outside jit.
+    """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint.
+
+    Call it outside jit, because it selects the finite limits by value.
 
     Raises:
         TrajectoryError: the coordinates are not joint positions, because joints are coupled.
