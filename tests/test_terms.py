@@ -527,4 +527,4 @@ def test_what_can_be_chosen_is_said(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["identify", "--choose", "friction,gains"])
     assert stop.value.code == 2
-    assert "'gains' is unknown; there are filter, friction, springs, delays" in capsys.readouterr().err
+    assert "'gains' is unknown; choose from filter, friction, springs, delays" in capsys.readouterr().err

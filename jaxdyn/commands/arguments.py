@@ -132,7 +132,7 @@ def _listed(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     given = tuple(x.strip() for x in text.split(",") if x.strip())
     unknown = [x for x in given if x not in known]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; there are {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; choose from {', '.join(known)}")
     return tuple(dict.fromkeys(given))
 
 

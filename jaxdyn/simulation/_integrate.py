@@ -97,7 +97,7 @@ def advance(
     if method == "rk4":
         return _rk4(chain, q, qd, dt, acceleration)
     known = "'semi_implicit_euler', 'explicit_euler', 'rk4' or 'implicit_damping'"
-    raise ModelError(f"an integration method is {known}, not {method!r}")
+    raise ModelError(f"the integration method must be {known}, not {method!r}")
 
 
 def _rk4(chain, q, qd, dt, acceleration):

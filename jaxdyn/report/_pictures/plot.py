@@ -196,8 +196,8 @@ def time_view(
 def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], points: int) -> np.ndarray:
     """Indices of no more than about `points` samples, in order, including all peaks of the curves; -1 between pieces.
 
-    Each piece is divided into stretches of equal length, of which the extremes of all curves are kept, and its ends. A
-    sample at which a curve is not finite splits a piece.
+    Each piece is divided into stretches of equal length; the extremes of all curves in each stretch and both ends of the
+    piece are kept. A sample at which a curve is not finite splits a piece.
     """
     there = np.all(np.isfinite(curves), axis=0)
     runs = []
