@@ -219,7 +219,8 @@ def test_inertials_that_no_body_can_have_are_projected_or_ignored(files, tmp_pat
     line.remove("--ignore-inertials")
     assert main(line) == 1
     assert (
-        "physically inconsistent inertials of upper, replaced by the nearest consistent ones" in capsys.readouterr().err
+        "inertials of upper are physically inconsistent; replaced by the nearest consistent ones"
+        in capsys.readouterr().err
     )
     odd, right = load(tmp_path / "odd.urdf", lock={"grip": 0.02}, allow_nonphysical=True), given[1][0]
     np.testing.assert_array_equal(odd.inertia[1], right.inertia[1])
@@ -315,16 +316,16 @@ def test_options_that_do_not_fit_the_files_are_refused(options, pattern, files, 
         (["--log", "x", "--gains", "1,nan"], "argument --gains: 'nan' is not a finite number"),
         (["--log", "x", "--lock", "grip"], "argument --lock: 'grip' is not JOINT=VALUE"),
         (["--log", "x", "--lock", "grip=far"], "argument --lock: 'far' is not a finite number"),
-        (["--log", "x", "--terms", "viscous,sticky"], "argument --terms: 'sticky' is unknown; there are armature"),
-        (["--log", "x", "--coupled", "5"], "argument --coupled: '5' is not two joint numbers"),
-        (["--log", "x", "--coupled", "1.5,2"], "argument --coupled: '1.5,2' is not two joint numbers"),
+        (["--log", "x", "--terms", "viscous,sticky"], "argument --terms: 'sticky' is unknown; choose from armature"),
+        (["--log", "x", "--coupled", "5"], "argument --coupled: '5' is not a pair of joint numbers"),
+        (["--log", "x", "--coupled", "1.5,2"], "argument --coupled: '1.5,2' is not a pair of joint numbers"),
         (["--log", "x", "--coulomb-velocity", "0"], "argument --coulomb-velocity: '0' is not positive"),
         (["--log", "x", "--coulomb-velocity", "nan"], "argument --coulomb-velocity: 'nan' is not a finite number"),
         (["--log", "x", "--holdout", "1"], "argument --holdout: '1' is not between 0 and 1"),
         (["--log", "x", "--cutoff", "-8"], "argument --cutoff: '-8' is not positive"),
         (["--log", "x", "--on-bad-rows", "keep"], "argument --on-bad-rows: invalid choice"),
         (["--log", "x", "--logs", "y"], "unrecognized arguments: --logs y"),
-        (["--log", "x", "--mass", "3", "--no-consistent"], "--mass only applies to a consistent estimate"),
+        (["--log", "x", "--mass", "3", "--no-consistent"], "--mass applies only to a consistent estimate"),
     ],
 )
 def test_wrong_usage_is_told_from_bad_input(options, message, tmp_path, capsys, monkeypatch):
@@ -357,7 +358,7 @@ def test_help_and_version(capsys):
         main(["identify", "--help"])
     text = capsys.readouterr().out
     titles = (
-        "the robot and its runs:",
+        "robot and logs:",
         "how logs are read:",
         "what is identified:",
         "filters and hold-out:",

@@ -68,8 +68,8 @@ def test_options_become_knowledge(files, tmp_path, monkeypatch, capsys):
     assert mirrored.mirrored_deviation == 0.02
     capsys.readouterr()
     wrong = [
-        (("--known", "0.05"), "model.urdf", "--known is about what --links and --joints leave out"),
-        (("--mirrored", "0.02"), "lone.urdf", "no two links of this robot mirror each other"),
+        (("--known", "0.05"), "model.urdf", "--known applies to what --links and --joints exclude"),
+        (("--mirrored", "0.02"), "lone.urdf", "no two links of this robot are mirror images"),
         (("--known", "-1", "--links", "left_arm"), "model.urdf", "--known"),
     ]
     for options, model, text in wrong:
@@ -110,7 +110,7 @@ def test_one_link_alone_and_limbs_that_mirror_each_other(files, tmp_path):
     again = load(one / "identified.urdf", allow_nonphysical=True)
     np.testing.assert_allclose(again.inertia[1], given.inertia[1], rtol=1e-6)
     report = (one / "report.html").read_text()
-    assert "Taken as the given model has them" in report and "link right_arm" in report
+    assert "Taken from the given model" in report and "link right_arm" in report
     assert main(arguments(files, both, "--mirrored", "0.01", "--quiet")) == 0
     again = load(both / "identified.urdf", allow_nonphysical=True)
     image = np.asarray(again.inertia[1]) * [1, 1, -1, 1, 1, -1, 1, 1, -1, 1]

@@ -108,7 +108,7 @@ def test_errors_that_need_the_numbers(annotations_unchecked):
             jaxdyn.frame_pose(chain, q, "no")
         with pytest.raises(jaxdyn.ModelError, match="integration method"):
             jaxdyn.step(chain, q, v, v, 1e-3, method="no")
-        with pytest.raises(jaxdyn.ModelError, match="name the integrator: method="):
+        with pytest.raises(jaxdyn.ModelError, match="pass the scheme as method="):
             jaxdyn.step(chain, q, v, v, 1e-3, "rk4")
 
 

@@ -227,7 +227,7 @@ def test_a_tool_alone_by_two_ways(geared, tmp_path):
     assert abs(loose.wls.values[lead.index("m6")] - 1.6 - float(geared.inertia[-1, 0])) < 2 * sd
     write_report(result, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
-    assert "Taken as the given model has them" in text and f"link {geared.link_names[0]}" in text
+    assert "Taken from the given model" in text and f"link {geared.link_names[0]}" in text
 
 
 @pytest.mark.ci

@@ -102,9 +102,9 @@ def test_wrong_usage_of_a_floating_base(capsys):
     assert "--held needs --floating-base" in capsys.readouterr().err
     given = ["identify", "--model", "a.urdf", "--log", "b.csv", "--floating-base"]
     assert main([*given, "--topic", "states"]) == 2
-    assert "--topic does not go with --floating-base" in capsys.readouterr().err
+    assert "--topic cannot be used with --floating-base" in capsys.readouterr().err
     assert main([*given, "--terms", "viscous"]) == 2
-    assert "--terms does not go with --floating-base" in capsys.readouterr().err
+    assert "--terms cannot be used with --floating-base" in capsys.readouterr().err
     assert main(["identify", "--floating-base"]) == 2
 
 

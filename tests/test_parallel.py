@@ -119,13 +119,13 @@ def test_a_row_that_is_not_real_does_not_count():
 @pytest.mark.parametrize(
     ("in_axes", "arguments", "message"),
     [
-        (1, (np.ones((2, 2)),), "0 and None only"),
+        (1, (np.ones((2, 2)),), "may contain only 0 and None"),
         ((0, 0), (np.ones(2),), "has entries for 2 arguments, but there are 1"),
         (None, (np.ones(2),), "no argument has a batch"),
         (0, (np.ones(2), np.ones(3)), "these have 2, 3"),
         (0, (np.ones(0),), "at least one"),
         (0, (1.0,), "a number"),
-        (({"a": 0},), ({"b": np.ones(2)},), "does not have the form"),
+        (({"a": 0},), ({"b": np.ones(2)},), "does not match the structure"),
     ],
 )
 def test_batches_that_make_no_sense(in_axes, arguments, message):

@@ -354,7 +354,7 @@ def test_the_command(arm, tmp_path, capsys):
     assert re.search(r"mass .* kg for exact gains \(not calibrated: each 1 % of error", capsys.readouterr().out)
     assert main([*common, "--loaded", loaded, "--mass", "2"]) == 2
     assert main([*common, *pair, "--calibrated", str(tmp_path / "arm.urdf")]) == 1
-    assert "not a file of calibrated gains" in capsys.readouterr().err
+    assert "not a file with calibrated gains" in capsys.readouterr().err
     whole = json.loads((tmp_path / "gains.json").read_text())
     for change in (
         {"told": [True]},
@@ -365,7 +365,7 @@ def test_the_command(arm, tmp_path, capsys):
         {"factors": [-1] * 3},
     ):
         (tmp_path / "bad.json").write_text(json.dumps(whole | change))
-        with pytest.raises(IdentificationError, match="is not a file of calibrated gains"):
+        with pytest.raises(IdentificationError, match="is not a file with calibrated gains"):
             read_gains(tmp_path / "bad.json")
     (tmp_path / "bad.json").write_text("[" * 50_000 + "]" * 50_000)
     with pytest.raises(IdentificationError, match="calibrated gains"):

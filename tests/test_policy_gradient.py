@@ -172,7 +172,7 @@ def test_progress_that_was_changed_is_refused(tmp_path):
     infinite = json.dumps(header | {"lost": float("inf")}).encode()
     for line in (b"[" * 50_000 + b"]" * 50_000, infinite, b"[]"):
         path.write_bytes(line + b"\n" + numbers)
-        with pytest.raises(jaxdyn.TrajectoryError, match="this is not the progress"):
+        with pytest.raises(jaxdyn.TrajectoryError, match="this file does not contain the progress"):
             read_progress(path, carry)
 
 

@@ -225,7 +225,7 @@ def test_report_says_what_there_is_to_say(result, page):
         "A <robot>",
         "2024-05-06 07:08",
         "run <1> & more.csv",
-        "the written model was then fitted to everything",
+        "the written model was then fitted to all data",
         f"{rounded(unseen.total_relative)} %",
         f"{rounded(fitted.total_relative)} %",
         *(rounded(x) for x in (*unseen.rms, *fitted.rms, *unseen.relative_moving)),
@@ -236,7 +236,7 @@ def test_report_says_what_there_is_to_say(result, page):
         *result.base.dropped,
         *result.impossible,
         "No torque of this robot depends on these",
-        "viscous, Coulomb, constant friction of every joint",
+        "viscous, Coulomb, constant friction at every joint",
         "all moving links",
     ):
         assert words in text, words
@@ -251,7 +251,7 @@ def test_report_names_impossible_links_and_notes(result, page):
 
 def test_report_of_separate_validation_does_not_speak_of_a_refit(result):
     separate = dataclasses.replace(result, validation_refit=False)
-    assert "fitted to everything" not in overview(separate, verdict(separate))
+    assert "fitted to all data" not in overview(separate, verdict(separate))
 
 
 def test_report_stays_small(result):
@@ -382,7 +382,7 @@ def test_files_that_predict_worse_are_reasons(result):
     assert urdf.uses == verdict(result).uses
     (check,) = (check for check in urdf.checks if "identified.urdf" in check.text)
     assert check.level == "fair" and "Use model.eqx" in check.text
-    broken = verdict(result, files=[FilePrediction("model.eqx", worse, "numbers are rounded in it")])
+    broken = verdict(result, files=[FilePrediction("model.eqx", worse, "its numbers are rounded")])
     assert broken.level == "poor" and all("model.eqx, differs from the fitted one" in use.text for use in broken.uses)
 
 

@@ -53,7 +53,7 @@ def test_a_solution_says_how_it_ended():
     text = printed(solution())
     assert "converged" in text and "cost 1.25 after 12 iterations" in text and "stationarity 1e-09" in text
     assert "3 steps in 0.6 s, 2 velocities, largest torque 7.5 N m" in text
-    assert "largest number of iterations" in printed(solution(status=1))
+    assert "maximum number of iterations" in printed(solution(status=1))
     several = jax.tree.map(lambda *x: jnp.stack(x), solution(), solution(status=1))
     assert "1 of 2: converged" in printed(several) and "(2,) of 3 steps" in printed(several)
     seen = []

@@ -282,7 +282,7 @@ def test_singular_tasks_are_damped_and_say_so():
     broken = run(jnp.array([0.3, 0.8, jnp.nan]), 10.0)
     assert int(broken.status) == jaxdyn.control.TaskStatus.NOT_FINITE and np.isnan(broken.conditioning)
     assert "do not send" in jaxdyn.control.TaskStatus(int(broken.status)).message
-    with pytest.raises(jaxdyn.ControlError, match="a task is"):
+    with pytest.raises(jaxdyn.ControlError, match="the task must be"):
         task_rows("pitch")
 
 

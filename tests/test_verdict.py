@@ -261,7 +261,7 @@ def test_estimates_keep_within_densities_and_room():
 def test_densities_on_the_command_line():
     assert arguments.densities("500,8000") == (500.0, 8000.0) and arguments.densities("any") is None
     for text in ("500", "8000,500", "-1,5"):
-        with pytest.raises(argparse.ArgumentTypeError, match="is not two densities"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not a pair of densities"):
             arguments.densities(text)
 
 

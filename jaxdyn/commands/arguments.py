@@ -1,4 +1,4 @@
-"""Parsers of option values for argparse, with messages that show the expected form."""
+"""Parsers of option values for argparse, whose messages show the expected form."""
 
 import argparse
 import math
@@ -10,12 +10,12 @@ OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 LOGS_EPILOG = (
-    """A LOG is a file, the folder of a ROS 2 bag, or PART1+PART2: files of one run, joined by their time stamps."""
+    """A LOG is a file, the folder of a ROS 2 bag, or PART1+PART2: files from one run, joined by their time stamps."""
 )
 
 
 class WrongUsage(Exception):
-    """Conflicting options: exit code 2 and a line that names them."""
+    """Raised for conflicting options; leads to exit code 2 and a line that names them."""
 
 
 def add_command(
@@ -28,26 +28,26 @@ def add_command(
 
 
 def add_repeated(option: Callable[..., Any], name: str, metavar: str = "FILE", **further: Any) -> None:
-    """Add an option that may be given several times; `option` is a parser's `add_argument`, here and below."""
+    """Add an option that may be repeated; here and below, `option` is the `add_argument` of a parser."""
     option(name, metavar=metavar, action="append", default=[], **further)
 
 
 def add_log_form(option: Callable[..., Any], order: str = "in the order of the logs") -> None:
-    """Add the options for reading logs, shared by all commands and interpreted by `inputs.read_logs`."""
-    add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=f"rows of a log to read, {order} (: for all)")
-    about = f"column map (TOML) for other log layouts: one for all, or one per log, {order} (- for none)"
+    """Add the options for reading logs, which all commands share and `inputs.read_logs` interprets."""
+    add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=f"rows of a log to read, {order} (: for all rows)")
+    about = f"column map (TOML) for other log layouts: one for all logs, or one per log, {order} (- for none)"
     add_repeated(option, "--columns", "MAP", help=about)
     option("--topic", metavar="TOPIC", help="topic of the joint states in bags (default: detected)")
     about = "torque = gain * current, for logs with columns i1.. [N m/A]"
     option("--gains", type=numbers, metavar="K1,K2,..", help=about)
-    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="treatment of malformed or NaN rows")
+    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="how to treat malformed or NaN rows")
     option("--units-checked", action="store_true", help="accept positions that look like degrees")
 
 
 def add_chain(
     option: Callable[..., Any], lock: str = "fix a joint at a value", tip: str = "use the serial chain"
 ) -> None:
-    """Add the options that choose the joints of a robot description."""
+    """Add the options that select the joints of a robot description."""
     add_repeated(option, "--lock", "JOINT=VALUE", type=pair, help=lock)
     option("--tip", metavar="LINK", help=f"{tip} from the base to this link")
 
@@ -73,7 +73,7 @@ def add_filters(option: Callable[..., Any]) -> None:
     about = "low-pass cutoff for positions and torques (default: from the data)"
     option("--cutoff", type=positive, metavar="HZ", help=about)
     option("--torque-cutoff", type=positive, metavar="HZ", help="separate low-pass cutoff for torques")
-    option("--stride", type=int, metavar="K", help="keep every K-th sample after filtering (default: from the rates)")
+    option("--stride", type=int, metavar="K", help="use every K-th sample after filtering (default: from the rates)")
 
 
 def finite(text: str) -> float:
@@ -118,7 +118,7 @@ def densities(text: str) -> tuple[float, float] | None:
         return None
     found = numbers(text)
     if len(found) != 2 or not 0 <= found[0] < found[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} is not two densities, as in --densities 100,20000 (or any)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a pair of densities, as in --densities 100,20000 (or any)")
     return found[0], found[1]
 
 
@@ -132,7 +132,7 @@ def _listed(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     given = tuple(x.strip() for x in text.split(",") if x.strip())
     unknown = [x for x in given if x not in known]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; there are {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; choose from {', '.join(known)}")
     return tuple(dict.fromkeys(given))
 
 
@@ -143,7 +143,7 @@ def parts(text: str) -> tuple[str, ...]:
 
 
 def counterbalance(text: str) -> tuple[str, dict[str, object]]:
-    """JOINT:name=number,.. as the joint and the fields of a term."""
+    """Parse JOINT:name=number,.. into the text and the fields of a term."""
     joint, sign, rest = text.partition(":")
     try:
         fields = {name.strip(): float(value) for name, value in (part.split("=") for part in rest.split(","))}
@@ -161,7 +161,7 @@ def axes(text: str) -> tuple[int, int]:
     try:
         first, second = (int(x) for x in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not two joint numbers, as in --coupled 5,6") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a pair of joint numbers, as in --coupled 5,6") from None
     return first, second
 
 

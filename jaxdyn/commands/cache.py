@@ -1,4 +1,4 @@
-"""Cache of compiled programs across runs of the command line."""
+"""Cache of compiled programs, shared by all runs of the command line."""
 
 import contextlib
 import hashlib
@@ -8,19 +8,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-LARGEST = 256 * 2**20  # bytes; the programs of all commands on one robot take some 1 MB
+LARGEST = 256 * 2**20  # bytes; the programs of all commands for one robot need about 1 MB
 _SETTING = "JAX_COMPILATION_CACHE_DIR"  # JAX's own variable, which takes precedence
 
 
 @contextlib.contextmanager
 def kept_programs(folder: Path | None = None) -> Iterator[None]:
-    """JAX's persistent compilation cache in the user's cache folder, while the context is open.
+    """Context in which JAX's persistent compilation cache is in the user's cache folder.
 
-    Does nothing if the environment already names a cache folder, or if the folder cannot be written. The least
-    recently used programs beyond 256 MiB are deleted.
+    Does nothing if the environment already specifies a cache folder, or if the folder is not writable. When the context
+    is closed, the least recently used programs are deleted until the rest needs no more than 256 MiB.
 
     Args:
-        folder: replaces the user's cache folder.
+        folder: folder to use instead of the user's cache folder.
     """
     folder = folder or cache_folder()
     if _SETTING in os.environ or not _writable(folder):
@@ -34,7 +34,7 @@ def kept_programs(folder: Path | None = None) -> Iterator[None]:
     before = {name: getattr(jax.config, name) for name in names}
     for name, value in zip(names, (str(folder), 0.0), strict=True):
         jax.config.update(name, value)
-    reset_cache()  # JAX keeps its initial folder
+    reset_cache()  # otherwise JAX would continue to use its initial folder
     try:
         yield
     finally:
@@ -45,7 +45,7 @@ def kept_programs(folder: Path | None = None) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Folder of this type of processor in the user's cache folder: programs compiled for one type may not run on another."""
+    """Cache folder for this type of processor, because programs compiled for one type may not run on another."""
     home = Path.home()
     if sys.platform == "win32":
         root = Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local"))
@@ -57,10 +57,10 @@ def cache_folder() -> Path:
 
 
 def prune(folder: Path, largest: int = LARGEST) -> None:
-    """Delete the least recently used programs until the others fit into this number of bytes."""
+    """Delete the least recently used programs until the rest needs no more than this number of bytes."""
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
-        with contextlib.suppress(OSError):  # meanwhile deleted by another process
+        with contextlib.suppress(OSError):  # another process may have deleted it
             state = path.stat()
             found.append((max(state.st_atime, state.st_mtime), state.st_size, path))
     total = sum(size for _, size, _ in found)
@@ -73,7 +73,7 @@ def prune(folder: Path, largest: int = LARGEST) -> None:
 
 
 def _processor() -> str:
-    """Capabilities of the processor."""
+    """Description of the processor and its capabilities."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

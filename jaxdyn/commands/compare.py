@@ -1,4 +1,4 @@
-"""`jaxdyn compare`: two models of a robot on a log, a table and an HTML page."""
+"""`jaxdyn compare`: compare two models of a robot on logs, with a table and an HTML page."""
 
 import argparse
 import os
@@ -20,14 +20,14 @@ def add(commands: Any) -> None:
         "compare",
         run,
         arguments.LOGS_EPILOG,
-        help="compare the torques that two models predict with a logged run",
-        description="Compare the torques that two models predict, and the motion they simulate, with logged runs. "
+        help="compare the torques that two models predict with logged torques",
+        description="Compare the torques that two models predict, and the motions that they simulate, with logged runs. "
         "Nothing is fitted.",
     ).add_argument
-    option("a", help="a model: URDF, MJCF, or a model.eqx")
+    option("a", help="a model: URDF, MJCF or model.eqx")
     option("b", help="the other model")
     option("--log", metavar="LOG", action="append", required=True, help="a log; may be repeated")
-    option("--out", metavar="FILE", default="comparison.html", help="the page to write (default: %(default)s)")
+    option("--out", metavar="FILE", default="comparison.html", help="HTML page to write (default: %(default)s)")
     arguments.add_log_form(option)
     lock = "fix a joint of a URDF at a value, in each model that has it"
     arguments.add_chain(option, lock, "use the serial chain of a URDF")
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, write the page, print the table; returns the exit code."""
+    """Compare the models, write the page, print the table; return the exit code."""
     use_float64()
     from ..identification._validation.comparison import compare_models
     from ..io._files import check_output_file
@@ -60,6 +60,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _short_names(a: str, b: str) -> tuple[str, str]:
-    """The files' names, with their folders if the names are the same."""
+    """The names of the files, with their folders if the names are equal."""
     first, second = (os.path.basename(os.path.normpath(p)) for p in (a, b))
     return (first, second) if first != second else (a, b)

@@ -1,4 +1,4 @@
-"""`jaxdyn completion`: a script that completes commands, options and file names in a shell."""
+"""`jaxdyn completion`: print a script that completes commands, options and file names in a shell."""
 
 import argparse
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from ..errors import JaxdynError
 from . import arguments
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
-FILES = frozenset({"FILE", "LOG", "MAP", "MODEL", "MOTION", "URDF"})  # metavars completed by files
+FILES = frozenset({"FILE", "LOG", "MAP", "MODEL", "MOTION", "URDF"})  # metavars that are completed with file names
 
-EPILOG = """Needs the extra: pip install "jaxdyn[completion]"
+EPILOG = """Requires pip install "jaxdyn[completion]"
 
-exit codes: 0 done; 1 shtab is not installed; 2 usage error
+exit codes: 0 success; 1 shtab is not installed; 2 usage error
 
 examples:
   bash   jaxdyn completion bash > ~/.local/share/bash-completion/completions/jaxdyn
@@ -21,13 +21,13 @@ examples:
 
 
 def add(commands: Any, parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand that prints the script for all of `parser`."""
+    """Add the subcommand, which prints the script for `parser` with all its subcommands."""
     command = arguments.add_command(
         commands,
         "completion",
         run,
         EPILOG,
-        help="print a shell's completion script",
+        help="print a completion script for a shell",
         description="Print a script that completes jaxdyn's commands, options and file names in a shell.",
     )
     command.add_argument("shell", choices=SHELLS, help="the shell")
@@ -35,7 +35,7 @@ def add(commands: Any, parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script; returns the exit code."""
+    """Print the script; return the exit code."""
     try:
         import shtab  # type: ignore[import-not-found]
     except ImportError:

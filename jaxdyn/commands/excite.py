@@ -1,4 +1,4 @@
-"""`jaxdyn excite`: the most informative excitation trajectory within a robot's limits."""
+"""`jaxdyn excite`: design the most informative excitation trajectory within a robot's limits."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..model import Chain
 
 EPILOG = """exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error;
-130 interrupted (the best motion so far is written). Limits are one number for all joints, or one per joint separated
+130 interrupted (the best trajectory so far is written). Limits are one number for all joints, or one per joint, separated
 by commas; use an equals sign if the first is negative: --lower=-2.9,-1.8"""
 
 RATES = ("velocity", "acceleration", "jerk", "torque", "torque-rate")
@@ -29,14 +29,14 @@ def add(commands: Any) -> None:
         EPILOG,
         help="design the most informative excitation trajectory within a robot's limits",
         description="Design the most informative excitation trajectory within all limits of a robot: it starts "
-        "and ends at rest and maximises log det of the information on the base parameters.",
+        "and ends at rest, and maximises log det of the information matrix of the base parameters.",
     )
     option = command.add_argument
-    option("model", metavar="URDF", help="the robot; torque limits are checked with the inertials in it")
+    option("model", metavar="URDF", help="the robot; torque limits are checked with its inertials")
     option("--out", metavar="FILE", default="excitation.csv", help="table t, q, qd, qdd, tau (default: %(default)s)")
-    option("--rate", type=positive, default=1000.0, metavar="HZ", help="samples per second in the table (1000)")
-    option("--picture", metavar="FILE", help="draw the motion against its limits, to a png, svg or pdf file")
-    _add_limits(command.add_argument_group("the motion and its limits").add_argument)
+    option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the table (1000)")
+    option("--picture", metavar="FILE", help="plot the trajectory with its limits to a png, svg or pdf file")
+    _add_limits(command.add_argument_group("trajectory and limits").add_argument)
     _add_design(command.add_argument_group("design").add_argument)
     arguments.add_chain(option)
     arguments.add_nonphysical(option)
@@ -44,8 +44,8 @@ def add(commands: Any) -> None:
 
 
 def _add_limits(option) -> None:
-    """Add the options for the kind of motion and its limits."""
-    option("--duration", type=positive, default=10.0, metavar="S", help="duration of the motion [s] (10)")
+    """Add the options for the kind of trajectory and its limits."""
+    option("--duration", type=positive, default=10.0, metavar="S", help="duration of the trajectory [s] (10)")
     option("--frequency", type=positive, default=1.0, metavar="HZ", help="highest frequency of the Fourier series (1)")
     option("--splines", type=int, metavar="K", help="B-splines with K intervals instead of a Fourier series")
     for side in ("lower", "upper"):
@@ -55,7 +55,7 @@ def _add_limits(option) -> None:
     for name, unit in zip(RATES, units, strict=True):
         default = "the model's" if name in ("velocity", "torque") else "none"
         option(f"--{name}", type=numbers, metavar="X1,X2,..", help=f"{name} limits [{unit}] (default: {default})")
-    option("--usage", type=positive, default=0.95, metavar="SHARE", help="share of every limit to use (0.95)")
+    option("--usage", type=positive, default=0.95, metavar="SHARE", help="fraction of every limit to use (0.95)")
 
 
 def _add_design(option) -> None:
@@ -63,17 +63,17 @@ def _add_design(option) -> None:
     arguments.add_terms(option, "drive terms to excite")
     option("--torque-noise", type=numbers, metavar="S1,S2,..", help="torque noise of each joint [N m] (default: equal)")
     option("--condition-weight", type=finite, default=0.5, metavar="W", help="weight of the condition number (0.5)")
-    option("--compare", metavar="FILE", help="log of another motion to compare with, such as a published one")
-    option("--starts", type=int, default=4, metavar="K", help="number of random initial motions (4)")
-    option("--rounds", type=int, default=16, metavar="K", help="number of rounds of twenty steps (16)")
-    option("--time-limit", type=positive, metavar="S", help="stop after this time with the best motion so far")
+    option("--compare", metavar="FILE", help="log of another trajectory to compare with, for example a published one")
+    option("--starts", type=int, default=4, metavar="K", help="number of random initial trajectories (4)")
+    option("--rounds", type=int, default=16, metavar="K", help="number of rounds of twenty steps each (16)")
+    option("--time-limit", type=positive, metavar="S", help="stop after this time [s] with the best trajectory so far")
     option("--seed", type=int, default=0, help="seed of the random starts (0)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Design, write, print a summary; returns the exit code."""
+    """Design the trajectory, write it, print a summary; return the exit code."""
     if options.usage > 1:
-        raise WrongUsage(f"--usage is {options.usage:g}; it must be at most 1")
+        raise WrongUsage(f"--usage is {options.usage:g}; it must not exceed 1")
     use_float64()
     from ..identification._excitation.compare import compare_with_log, summary
     from ..identification._excitation.design import ExcitationSearch, optimal_excitation
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _make_folders(paths: list[str]) -> None:
-    """Create the folders of the output files, or refuse them before a long computation."""
+    """Create the folders of the output files; raise before a long computation if that is impossible."""
     from ..io._files import check_output_folder
 
     for path in paths:
@@ -125,7 +125,7 @@ def _make_folders(paths: list[str]) -> None:
 
 
 def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "FourierSeries | BSplines"]:
-    """The robot, its limits, and the kind of motion."""
+    """The robot, its limits, and the kind of trajectory."""
     from ..identification._excitation.basis import BSplines, FourierSeries
     from ..identification._excitation.limits import motion_limits
 

@@ -1,11 +1,11 @@
-"""`jaxdyn export`: a model as C and Python for a control loop."""
+"""`jaxdyn export`: write a model as C and Python for a control loop."""
 
 import argparse
 
 from . import arguments
 from .inputs import read_model, use_float64
 
-EPILOG = """Comments in the files document the functions start, torque and gravity; FILE.h declares those of C.
+EPILOG = """Comments in the files document the functions start, torque and gravity; FILE.h declares the C functions.
 
 exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error
 
@@ -22,8 +22,8 @@ def add(commands) -> None:
         run,
         EPILOG,
         help="write a model's torques as C and Python for a control loop",
-        description="Write the torques of a model, including friction with memory, as self-contained C of fixed size "
-        "without allocation, and as Python that needs only NumPy.",
+        description="Write the torques of a model, including friction with memory, as self-contained C code with fixed-size "
+        "arrays and no allocation, and as Python code that requires only NumPy.",
     ).add_argument
     option("model", metavar="MODEL", help="the model: model.eqx, URDF or MJCF")
     about = "write FILE.c, FILE.h and FILE.py; the name is the prefix of the C functions (default: %(default)s)"
@@ -34,7 +34,7 @@ def add(commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the files; returns the exit code."""
+    """Write the files; return the exit code."""
     use_float64()
     from ..identification import write_predictor
     from ..io._files import check_output_file

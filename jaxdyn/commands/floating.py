@@ -1,4 +1,4 @@
-"""`jaxdyn identify --floating-base`: a robot whose base moves, from joints, base motion and contact wrenches."""
+"""`jaxdyn identify --floating-base`: identify a robot with a moving base from joint data, base motion and contact wrenches."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..identification import Identification, MechanismLog
     from ..model import Chain
 
-# options for arms only, with their default values
+# options that apply only to arms, with their default values
 _OF_ARMS = {"columns": [], "topic": None, "gains": None, "on_bad_rows": "raise", "units_checked": False, "tip": None}
 _OF_ARMS |= {"plain": False, "counterbalance": [], "further": [], "coupled": [], "dead_zone": 0.0, "delay": None}
 _OF_ARMS |= {"limit": [], "choose": ("filter", "friction", "springs", "delays")}
@@ -20,7 +20,7 @@ _OF_ARMS |= {"terms": ("armature", "viscous", "coulomb", "offset"), "coulomb_vel
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuse conflicting options."""
+    """Raise if options conflict."""
     if not options.floating_base:
         if options.held:
             raise WrongUsage("--held needs --floating-base")
@@ -30,11 +30,11 @@ def check(options: argparse.Namespace) -> None:
     for name, unset in _OF_ARMS.items():
         given = getattr(options, name)
         if (tuple(given) if isinstance(given, list) else given) != (tuple(unset) if isinstance(unset, list) else unset):
-            raise WrongUsage(f"--{name.replace('_', '-')} does not go with --floating-base")
+            raise WrongUsage(f"--{name.replace('_', '-')} cannot be used with --floating-base")
 
 
 def is_put_on_free_joint(options: argparse.Namespace) -> bool:
-    """True if the file has no free joint, so `load` must add one at the root."""
+    """True if the file has no free joint and `load` must therefore add one at the root."""
     from ..io._files import read_bytes
     from ..io._load import is_mjcf
     from ..io._urdf.read import parse_robot
@@ -46,7 +46,7 @@ def is_put_on_free_joint(options: argparse.Namespace) -> bool:
 
 
 def inputs(options: argparse.Namespace) -> tuple["Chain", list["MechanismLog"], list["MechanismLog"]]:
-    """The robot on a free joint, the logs to fit and those to validate on."""
+    """The robot on a free joint, the logs for the fit and those for validation."""
     from ..identification import read_mechanism_log
 
     chain = load_possible(
@@ -69,7 +69,7 @@ def identified(
     validation: Sequence["MechanismLog"],
     progress: Progress,
 ) -> "Identification":
-    """The identification."""
+    """Identify the robot."""
     from ..identification import Consistency, identify_mechanism
 
     given = Consistency(options.mass, densities=options.densities, prior_weight=options.prior_weight)

@@ -1,4 +1,4 @@
-"""`jaxdyn identify`: from a URDF and logs to a report, parameters and a model file."""
+"""`jaxdyn identify`: identify a robot from a URDF and logs, and write a report, parameters and model files."""
 
 import argparse
 import pathlib
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ..report import ErrorLimit, Provenance
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
-Without --model and --log, a built-in 7R arm is simulated, identified and compared with the truth.
+Without --model and --log, a built-in 7R arm is simulated, identified and compared with its true parameters.
 
 exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error; 130 interrupted
 
-example: fit one run, validate on another, and write report.html, parameters.csv, identified.urdf and more to results/
+example: fit one run, validate on another, and write report.html, parameters.csv, identified.urdf and others to results/
   jaxdyn identify --model arm.urdf --log exciting.csv --validate pick.csv --out results"""
 
 # options that are not settings of the result, or are listed with its files
@@ -48,8 +48,8 @@ def add(commands: Any) -> None:
         description="Identify a robot's inertial parameters, friction and armature from logged motion.",
     )
     group = lambda title: command.add_argument_group(title).add_argument
-    _add_robot(group("the robot and its runs"))
-    arguments.add_log_form(group("how logs are read"), "in the order of the logs, validation ones last")
+    _add_robot(group("robot and logs"))
+    arguments.add_log_form(group("how logs are read"), "in the order of the logs, with validation logs last")
     _add_terms(group("what is identified"))
     _add_data(group("filters and hold-out"))
     _add_fit(group("prior knowledge and limits"))
@@ -59,79 +59,79 @@ def add(commands: Any) -> None:
 
 
 def _add_robot(option) -> None:
-    """The robot and its logs."""
-    option("--model", metavar="URDF", help="the robot; its inertials are the prior; a kinematics-only file suffices")
+    """Add the options for the robot and its logs."""
+    option("--model", metavar="URDF", help="the robot, whose inertials are the prior; a kinematics-only file suffices")
     add_repeated(option, "--log", "LOG", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
-    add_repeated(option, "--validate", "LOG", help="log to validate on, not fitted; may be repeated")
-    arguments.add_chain(option, "fix a joint at a value (a gripper's finger)")
+    add_repeated(option, "--validate", "LOG", help="log for validation, not fitted; may be repeated")
+    arguments.add_chain(option, "fix a joint at a value (for example a gripper finger)")
     arguments.add_ignore_inertials(option)
     arguments.add_nonphysical(option)
-    about = (
-        "the base moves: logs hold its pose or IMU, and contact wrenches (columns: docs/mechanisms_identification.md)"
-    )
+    about = "the base moves: logs contain its pose or IMU data, and contact wrenches (see docs/mechanisms_identification.md)"
     option("--floating-base", action="store_true", help=about)
-    about = "with --floating-base: a frame held in place by unmeasured forces, or only its origin; may be repeated"
+    about = "with --floating-base: unmeasured forces hold this frame, or only its origin, in place; may be repeated"
     add_repeated(option, "--held", "FRAME[=point]", type=arguments.held, help=about)
 
 
 def _add_terms(option) -> None:
-    """Terms besides the inertias."""
+    """Add the options for terms other than the inertias."""
     arguments.add_terms(option, "drive terms to identify (default: %(default)s)")
     option(
         "--plain",
         action="store_true",
-        help="only the drive terms: no automatic choice, the model is linear in its parameters",
+        help="use only the drive terms, without automatic selection: the model is linear in its parameters",
     )
     option(
         "--choose",
         type=arguments.parts,
         metavar="PARTS",
         default="filter,friction,springs,delays",
-        help="parts of the model chosen by cross-validation over blocks of the logs (default: %(default)s)",
+        help="parts of the model to select by cross-validation over blocks of the logs (default: %(default)s)",
     )
     about = "gas or hydropneumatic counterbalance: joint2:pivot=0.8,crank=0.2,angle=1.658 (m, rad), reserve=, exponent="
     add_repeated(option, "--counterbalance", "JOINT:..", type=arguments.counterbalance, help=about)
-    about = "further terms of single joints (TOML): counterbalances, cables, ripple, friction"
+    about = "further terms for single joints (TOML): counterbalances, cables, ripple, friction"
     add_repeated(option, "--further", "FILE", help=about)
-    add_repeated(option, "--coupled", "A,B", type=arguments.axes, help="coupled axes A and B (a wrist)")
+    add_repeated(
+        option, "--coupled", "A,B", type=arguments.axes, help="axes A and B are coupled (for example in a wrist)"
+    )
     arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (0.02)")
 
 
 def _add_data(option) -> None:
-    """Preparation and division of the logs."""
+    """Add the options for filtering and dividing the logs."""
     arguments.add_filters(option)
-    about = "share held out without --validate (default: 0.3)"
+    about = "fraction of the logs to hold out if there is no --validate (default: 0.3)"
     option("--holdout", type=arguments.share, default=0.3, metavar="SHARE", help=about)
-    about = "leave samples of a joint below this speed out of its fit [rad/s] (0)"
+    about = "exclude samples of a joint below this speed from its fit [rad/s] (0)"
     option("--dead-zone", type=arguments.finite, default=0.0, metavar="V", help=about)
     option(
         "--delay",
         type=arguments.delays,
         metavar="D|D1,D2,..",
-        help="delay of the logged torques after the positions [s], removed from all logs (default: estimated)",
+        help="delay of the logged torques relative to the positions [s], to be removed from all logs (default: estimated)",
     )
 
 
 def _add_fit(option) -> None:
-    """Prior knowledge, and acceptable errors."""
-    about = "identify these links only, the others are the model's"
+    """Add the options for prior knowledge, and for acceptable errors."""
+    about = "identify only these links; take the others from the model"
     option("--links", type=arguments.names, metavar="LINK,..", help=about)
-    about = "identify the drives of these joints only, the others are the model's"
+    about = "identify only the drives of these joints; take the others from the model"
     option("--joints", type=arguments.names, metavar="JOINT,..", help=about)
-    about = "relative standard deviation of the links and drives of the model that --links and --joints leave out (0)"
+    about = "relative standard deviation of the model's links and drives that --links and --joints exclude (0)"
     option("--known", type=arguments.positive, metavar="S", help=about)
     about = (
-        "left and right limbs mirror each other in the plane x, z of the base, within this relative standard deviation"
+        "left and right limbs are mirror images in the xz plane of the base, within this relative standard deviation"
     )
     option("--mirrored", type=arguments.positive, metavar="S", help=about)
     option("--mass", type=arguments.positive, metavar="KG", help="total mass of all moving links, if known")
     about = (
-        "density of links, as solid ellipsoids sized by the kinematics [kg/m^3]; any: no bounds (default: 100,20000)"
+        "density bounds of links, as solid ellipsoids sized by the kinematics [kg/m^3]; any: none (default: 100,20000)"
     )
     option("--densities", type=arguments.densities, default=(100.0, 20_000.0), metavar="LEAST,MOST|any", help=about)
-    about = "weight of the model's own inertias against the log (default: %(default)s)"
+    about = "weight of the model's inertias relative to the logs (default: %(default)s)"
     option("--prior-weight", type=arguments.positive, default=1.0, metavar="W", help=about)
-    about = "plain least squares; no URDF is written if the links are physically inconsistent"
+    about = "unconstrained least squares; no URDF is written if links are physically inconsistent"
     option("--no-consistent", action="store_true", help=about)
     about = (
         "acceptable errors for the verdict: rms=, rre= or moving= with one number, or one per joint; may be repeated"
@@ -140,7 +140,7 @@ def _add_fit(option) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Identify, write the results, print a summary; returns the exit code."""
+    """Identify the robot, write the results, print a summary; return the exit code."""
     _check(options)
     use_float64()
     from ..io._files import check_output_folder
@@ -173,21 +173,21 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_arm(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
-    """The identification of a robot with a fixed base, the truth if known, and suspected faults."""
+    """The identification of a robot with a fixed base, the true robot if known, and suspected faults."""
     truth, chain, logs, validation = _inputs(options)
     for limit in limits:
-        limit.of_joints(chain.n)  # before the work
+        limit.of_joints(chain.n)  # raises before the long computation
     result, findings = _identified(options, chain, logs, validation, progress)
     return result, truth, findings
 
 
 def _of_floating(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
-    """The same for a floating base."""
+    """The results of `_of_arm` for a robot with a floating base."""
     return floating.identified(options, *floating.inputs(options), progress), None, ()
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse conflicting options."""
+    """Raise if options conflict."""
     floating.check(options)
     if bool(options.model) != bool(options.log):
         missing = "--log" if options.model else "--model"
@@ -197,13 +197,13 @@ def _check(options: argparse.Namespace) -> None:
         raise WrongUsage("--validate, --rows, --columns, --topic, --gains, --lock and --tip need a --model and a --log")
     check_logs(options, len(options.log) + len(options.validate))
     if options.known is not None and options.links is None and options.joints is None:
-        raise WrongUsage("--known is about what --links and --joints leave out: give one of them")
+        raise WrongUsage("--known applies to what --links and --joints exclude: give one of them")
     if options.no_consistent and options.mass is not None:
-        raise WrongUsage("--mass only applies to a consistent estimate: leave --no-consistent out")
+        raise WrongUsage("--mass applies only to a consistent estimate: omit --no-consistent")
 
 
 def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list["Log"], list["Log"]]:
-    """The true robot if known, the robot, the logs to fit and those to validate on; the example without a model."""
+    """The true robot if known, the robot, the logs for the fit and for validation; without --model, those of the example."""
     from ..identification._regression.completion import with_stand_ins, with_thickness
     from ..identification._regression.robot import check_identifiable
     from ..identification._simulation.synthetic import example
@@ -220,7 +220,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
     )
     check_identifiable(chain)
     if not options.no_consistent:
-        with_thickness(with_stand_ins(chain)[0])  # refuses a physically inconsistent prior early
+        with_thickness(with_stand_ins(chain)[0])  # raises early if the prior is physically inconsistent
     chain = with_coulomb_velocity(chain, options.coulomb_velocity)
     read = list(read_logs(options, [*options.log, *options.validate], chain))
     return None, chain, read[: len(options.log)], read[len(options.log) :]
@@ -229,7 +229,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
 def _identified(
     options: argparse.Namespace, chain: "Chain", logs: list["Log"], validation: list["Log"], progress: Progress
 ) -> tuple["Identification", tuple["Finding", ...]]:
-    """The identification, and suspected faults."""
+    """Identify the robot, and diagnose faults."""
     from ..identification._consistency.constraints import Consistency
     from ..identification._identify import identify
     from ..identification._regression.columns import coupled_drive

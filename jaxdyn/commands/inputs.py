@@ -1,4 +1,4 @@
-"""Reading robots and logs, shared by the commands."""
+"""Functions for reading robots and logs, shared by the commands."""
 
 import argparse
 import dataclasses
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def use_float64() -> None:
-    """Enable float64 in the command's own process; the library itself never changes the configuration."""
+    """Enable float64 in the process of the command; the library itself never changes the configuration."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
 
 
 def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -> "Chain":
-    """`load`, with physically inconsistent inertias replaced by the nearest consistent ones, with a note."""
+    """Load a robot; physically inconsistent inertias are replaced by the nearest consistent ones, with a warning."""
     from ..errors import JaxdynError, ModelError, warn
     from ..identification._regression.completion import with_possible_links
     from ..io._load import load
@@ -38,14 +38,16 @@ def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -
             names = ()
         if not names:
             raise
-    warn(f"{path}: physically inconsistent inertials of {', '.join(names)}, replaced by the nearest consistent ones")
+    warn(
+        f"{path}: inertials of {', '.join(names)} are physically inconsistent; replaced by the nearest consistent ones"
+    )
     return chain
 
 
 def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
-    """The model in a file of any kind, by the options of `arguments.add_chain` and `add_coulomb_velocity`.
+    """Read a model from a file of any kind, with the options of `arguments.add_chain` and `add_coulomb_velocity`.
 
-    Locked joints missing from a URDF are assumed to belong to another model. URDF and MJCF keep their own gravity and friction.
+    Locked joints that a URDF lacks are assumed to belong to another model. Gravity and friction are those of the file.
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io._files import read_bytes
@@ -65,10 +67,10 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:
-    """Refuse more --rows than logs, and --columns other than one for all or one per log."""
+    """Raise if there are more --rows than logs, or if --columns are neither one for all nor one per log."""
     logs = f"{count} log{'s'[: count != 1]}"
     if len(options.rows) > count:
-        raise WrongUsage(f"--rows is given {len(options.rows)} times for {logs}")
+        raise WrongUsage(f"--rows is given {len(options.rows)} times for {logs}: give it at most once per log")
     if len(options.columns) not in (0, 1, count):
         raise WrongUsage(
             f"--columns is given {len(options.columns)} times for {logs}: give one for all, or one for each"
@@ -76,12 +78,12 @@ def check_logs(options: argparse.Namespace, count: int) -> None:
 
 
 def files_of(log: str) -> list[str]:
-    """The files of one run: PART1+PART2 are two, unless there is a file with that name."""
+    """The files of one run: two for PART1+PART2, unless a file of that name exists."""
     return [log] if os.path.exists(log) or not all(log.split("+")) else log.split("+")
 
 
 def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") -> Iterator["Log"]:
-    """The logs, read by the options of `arguments.add_log_form` and checked, one by one."""
+    """Read and check logs one by one, with the options of `arguments.add_log_form`."""
     from ..io._logs.bags import is_bag
     from ..io._logs.log import check_log, read_log
     from ..io._logs.motion import coordinate_names
@@ -102,12 +104,12 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") 
             columns=maps[k],
             topic=options.topic if bags[k] or not any(bags) else None,
         )
-        # a joint may rest in one log and move in another: `identify` refuses a joint that never moves
+        # a joint may rest in one log and move in another; `identify` raises if a joint never moves
         yield check_log(log, chain, units_checked=options.units_checked, allow_still=True)
 
 
 def filters_of(options: argparse.Namespace, delay: float | list[float] | None = None) -> "Filters":
-    """Filters from the options that `add_filters` adds."""
+    """Filters from the options of `arguments.add_filters`."""
     from ..identification import Filters
 
     return Filters(options.cutoff, options.torque_cutoff or options.cutoff, options.stride, delay)
@@ -123,14 +125,14 @@ def knowledge_of(options: argparse.Namespace, chain: "Chain") -> "Knowledge | No
     pairs = () if options.mirrored is None else mirrored_links(chain)
     if options.mirrored is not None and not pairs:
         raise IdentificationError(
-            "--mirrored: no two links of this robot mirror each other in the plane x, z of its base; leave it out, or name "
+            "--mirrored: no two links of this robot are mirror images in the xz plane of its base; omit the option, or name "
             "the pairs in Python"
         )
     return Knowledge(options.links, options.joints, options.known or 0.0, pairs, options.mirrored or 0.05)
 
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":
-    """The chain with this width of the smooth sign, if given."""
+    """The chain with this width of the smooth sign [rad/s or m/s]; None leaves it unchanged."""
     import jax.numpy as jnp
 
     from ..model import with_leaves
@@ -143,7 +145,7 @@ def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":
 def provenance_of(
     options: argparse.Namespace, files: Sequence[tuple[str, str]], settings: Mapping[str, object]
 ) -> "Provenance":
-    """Input files, settings and the command line, for a page."""
+    """The provenance for a page: input files, settings and the command line."""
     from ..report import collect_provenance
 
     each = [(role, part) for role, path in files for part in files_of(path)]

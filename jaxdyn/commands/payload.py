@@ -1,4 +1,4 @@
-"""`jaxdyn payload`: a payload from runs without and with it; drive gains from a payload of known mass."""
+"""`jaxdyn payload`: identify a payload from runs without and with it, or drive gains from a payload of known mass."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 
-With --unloaded and --loaded runs, the payload is the difference between the two; with --loaded alone, the difference
+With --unloaded and --loaded runs, the payload is the difference between the two; with only --loaded, the difference
 from the model's inertials. --mass calibrates the drive gains with a payload of known mass and writes them to a file;
---calibrated uses them to identify the next payload."""
+--calibrated uses them to identify another payload."""
 
 
 def add(commands: Any) -> None:
@@ -27,30 +27,30 @@ def add(commands: Any) -> None:
         "payload",
         run,
         EPILOG,
-        help="identify a payload from runs without and with it, or drive gains from a known one",
-        description="Identify the mass, centre of mass and inertia of a payload, or the drives' gains from a known mass.",
+        help="identify a payload from runs without and with it, or drive gains from a known payload",
+        description="Identify the mass, centre of mass and inertia of a payload, or the drive gains from a known mass.",
     )
-    option = command.add_argument_group("the arm and its logs").add_argument
+    option = command.add_argument_group("arm and logs").add_argument
     option("--model", metavar="URDF", required=True, help="the arm; a kinematics-only file suffices with --unloaded")
     arguments.add_repeated(option, "--unloaded", "LOG", help="log without the payload; may be repeated")
     arguments.add_repeated(option, "--loaded", "LOG", help="log with the payload; may be repeated")
-    arguments.add_log_form(option, "in the order of the logs, unloaded ones first")
+    arguments.add_log_form(option, "in the order of the logs, with unloaded logs first")
     arguments.add_chain(option)
     arguments.add_ignore_inertials(option)
-    option = command.add_argument_group("the payload").add_argument
+    option = command.add_argument_group("payload").add_argument
     option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
     option("--mass", type=arguments.positive, metavar="KG", help="known mass of the payload: calibrate the gains")
     about = "with --mass: known centre of mass in the frame [m]"
     option("--com", type=arguments.numbers, metavar="X,Y,Z", help=about)
     option("--calibrated", metavar="FILE", help="gains written by --mass")
     option = command.add_argument_group("data").add_argument
-    about = "delays of the torques, removed first [s]"
+    about = "delays of the torques [s], to be removed from all logs"
     option("--delay", type=arguments.numbers, metavar="D1,D2,..", help=about)
     option(
         "--own-friction",
         metavar="TERMS",
         default="",
-        help="terms of viscous,coulomb,load,offset fitted separately per run, as after a change of temperature",
+        help="which of viscous,coulomb,load,offset to fit separately for each run, for example if the temperature changed",
     )
     arguments.add_filters(option)
     option = command.add_argument_group("output").add_argument
@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Identify the payload or calibrate the gains, write the file, print a summary; returns the exit code."""
+    """Identify the payload or calibrate the gains, write the file, print a summary; return the exit code."""
     _check(options)
     use_float64()
     from ..errors import OutputError
@@ -86,12 +86,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse conflicting options."""
+    """Raise if options conflict."""
     if not options.loaded:
-        raise WrongUsage("--loaded is missing; give at least one log with the payload on")
+        raise WrongUsage("--loaded is missing; give at least one log with the payload")
     if options.ignore_inertials and not options.unloaded:
         raise WrongUsage(
-            "without an --unloaded log the payload is the difference from the model's inertials: leave --ignore-inertials out"
+            "without an --unloaded log, the payload is the difference from the model's inertials: omit --ignore-inertials"
         )
     if options.mass is not None and not options.unloaded:
         raise WrongUsage("--mass calibrates gains, which also needs an --unloaded log")
@@ -115,7 +115,7 @@ def _logs(options: argparse.Namespace, chain: "Chain", progress: Progress) -> tu
 def _fitted(
     options: argparse.Namespace, chain: "Chain", unloaded: list["Log"], loaded: list["Log"], known: "DriveGains | None"
 ) -> tuple[str, list[str]]:
-    """The gains from a known mass, or the payload with known gains, as JSON and as lines."""
+    """The gains for a known mass, or the payload, as JSON text and as lines."""
     from ..identification._payload.gains import calibrate_gains
     from ..identification._payload.payload import identify_payload, identify_payload_on
     from ..report._files.payload import gains_json, gains_lines, payload_json, payload_lines

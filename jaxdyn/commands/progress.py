@@ -1,11 +1,11 @@
-"""Progress of long commands."""
+"""Progress bar for long commands."""
 
 import contextlib
 from collections.abc import Iterator
 
 
 class Progress:
-    """A progress bar with one line per stage on standard error, only on terminals."""
+    """A progress bar with one line per stage on standard error, shown only on terminals."""
 
     def __init__(self, quiet: bool):
         from rich.console import Console
@@ -36,7 +36,7 @@ class Progress:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Context manager for a stage of a single step."""
+        """Context manager for a stage with a single step."""
         self(name, 0, 1)
         yield
         self(name, 1, 1)

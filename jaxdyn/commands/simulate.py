@@ -1,4 +1,4 @@
-"""`jaxdyn simulate`: log of a simulated robot that executes a planned motion."""
+"""`jaxdyn simulate`: simulate a robot that executes a planned trajectory, and write its log."""
 
 import argparse
 import dataclasses
@@ -9,13 +9,13 @@ from .arguments import positive
 from .inputs import files_of, read_model, use_float64
 from .progress import Progress
 
-EPILOG = """The robot follows the motion under computed-torque control at 1 kHz, with the model's torques fed forward; it is
-an error if a joint leaves the motion by more than a tenth of its range. All terms of the model are simulated; of a
-model.eqx also friction with memory and load, and springs.
+EPILOG = """The robot follows the trajectory under computed-torque control at 1 kHz, with the model's torques as feed-forward.
+The command fails if the tracking error of a joint exceeds a tenth of its range of motion. All terms of the model are
+simulated; for a model.eqx, these include friction with memory or load dependence, and springs.
 
 exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error; 130 interrupted
 
-example: a trajectory from excite, executed with a payload of 2 kg, 5 cm above the tip
+example: a trajectory from `jaxdyn excite`, executed with a payload of 2 kg, 5 cm along z from the tip
   jaxdyn simulate arm.urdf excitation.csv --payload 2,0,0,0.05 --out run.csv"""
 
 
@@ -30,20 +30,20 @@ def add(commands: Any) -> None:
         description="Simulate a robot that tracks a trajectory, with friction and sensor noise, and write its log.",
     )
     option = command.add_argument
-    option("model", metavar="MODEL", help="the robot, with inertials: URDF, MJCF or a model.eqx")
+    option("model", metavar="MODEL", help="the robot, with inertials: URDF, MJCF or model.eqx")
     option(
         "motion", metavar="MOTION", help="trajectory with columns t, q1.., for example from `jaxdyn excite`, or a bag"
     )
     option("--out", metavar="FILE", default="simulated.csv", help="log t, q, tau to write (default: %(default)s)")
-    option("--rate", type=positive, default=1000.0, metavar="HZ", help="samples per second of the log (1000)")
+    option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the log (1000)")
     option("--quiet", action="store_true", help="no progress bar and no summary")
-    option = command.add_argument_group("the robot").add_argument
-    about = "a point mass at the model's tip, or at X,Y,Z in its frame [kg, m]"
+    option = command.add_argument_group("robot").add_argument
+    about = "attach a point mass to the model's tip, at X,Y,Z in its frame [kg, m] (0,0,0)"
     option("--payload", type=payload, metavar="KG[,X,Y,Z]", help=about)
     option("--bandwidth", type=positive, default=120.0, metavar="W", help="bandwidth of the controller [rad/s] (120)")
     arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (the model's)")
     arguments.add_chain(option)
-    option = command.add_argument_group("its sensors").add_argument
+    option = command.add_argument_group("sensors").add_argument
     about = "standard deviation of the encoder noise [rad or m] (1e-5)"
     option("--position-noise", type=deviation, default=1e-5, metavar="S", help=about)
     about = "standard deviation of the torque noise [N m or N] (0.05)"
@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulate, write the log; returns the exit code."""
+    """Simulate the robot, write the log; return the exit code."""
     use_float64()
     from ..identification._simulation.monte_carlo import NoiseLevel
     from ..identification._simulation.tracking import reference_of, tracking_log, with_payload
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         log = tracking_log(model, motion, options.rate, noise, options.bandwidth, options.seed)
         write_log(options.out, log)
     if not options.quiet:
-        print(f"{options.out}: {len(log)} samples, {log.t[-1] - log.t[0]:.6g} s of {chain.nv} joints")
+        print(f"{options.out}: {len(log)} samples, {log.t[-1] - log.t[0]:.6g} s, {chain.nv} joints")
         off = abs(log.q - reference_of(motion)(log.t)).max(axis=0)
         print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in off)}")
     return arguments.OK
@@ -85,7 +85,7 @@ def payload(text: str) -> list[float]:
     values = arguments.numbers(text)
     if len(values) not in (1, 4) or values[0] <= 0:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a mass, or a mass and a position, as in --payload 2,0,0,0.05"
+            f"{text!r} is neither a mass nor a mass and a position, as in --payload 2,0,0,0.05"
         )
     return values
 

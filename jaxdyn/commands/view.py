@@ -1,4 +1,4 @@
-"""`jaxdyn view`: a robot and its motion in the browser."""
+"""`jaxdyn view`: show a robot and its motion in the browser."""
 
 import argparse
 import pathlib
@@ -8,7 +8,9 @@ from . import arguments
 from .arguments import WrongUsage, positive
 from .inputs import files_of
 
-EPILOG = """Needs pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 success; 1 invalid input; 2 usage error"""
+EPILOG = (
+    """Requires pip install "jaxdyn[view]". Stop with Ctrl-C. exit codes: 0 success; 1 invalid input; 2 usage error"""
+)
 
 
 def add(commands: Any) -> None:
@@ -19,29 +21,31 @@ def add(commands: Any) -> None:
         run,
         EPILOG,
         help="show a robot and its motion in the browser",
-        description="Show a robot as a web page: its meshes and shapes, or inertia ellipsoids if it has none, with a "
-        "slider for each joint; and play a motion, with torques relative to their limits if the file has them.",
+        description="Show a robot on a web page, with a slider for each joint: its meshes and shapes, or inertia ellipsoids if "
+        "it has none. Plays a motion, if given, and plots its torques and their limits if the file contains torques.",
     ).add_argument
-    option("model", metavar="MODEL", help="the robot: URDF, MJCF or a model.eqx")
+    option("model", metavar="MODEL", help="the robot: URDF, MJCF or model.eqx")
     about = "table with columns t, q1.. (or joint names) and, if known, tau1..; a bag; or PART1+PART2, joined by time"
     option("motion", metavar="MOTION", nargs="?", help=about)
-    option("--ghost", metavar="MOTION", help="a second motion, such as a simulated one, as a transparent robot")
+    option(
+        "--ghost", metavar="MOTION", help="a second motion, for example a simulated one, shown as a transparent robot"
+    )
     option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
     option("--topic", metavar="TOPIC", help="topic of the joint states or trajectories in a bag (default: detected)")
-    option("--collision", action="store_true", help="show collision shapes instead of visual ones")
+    option("--collision", action="store_true", help="show collision shapes instead of visual shapes")
     about = "location of package://NAME; may be repeated"
     arguments.add_repeated(option, "--package", "NAME=FOLDER", type=folder, help=about)
     arguments.add_chain(option)
     option("--floating-base", action="store_true", help="connect the root link by a free joint")
     option("--port", type=int, default=8080, help="port of the page; the next free one if taken (8080)")
-    option("--host", default="127.0.0.1", help="interface to serve; 0.0.0.0 admits other machines (127.0.0.1)")
-    option("--seconds", type=positive, metavar="S", help="stop after this time")
+    option("--host", default="127.0.0.1", help="network interface; 0.0.0.0 admits other machines (127.0.0.1)")
+    option("--seconds", type=positive, metavar="S", help="stop after this time [s]")
     option("--film", metavar="FILE", help="write the motion to a .gif or .mp4 file instead of opening a page")
-    option("--quiet", action="store_true", help="print nothing but the address")
+    option("--quiet", action="store_true", help="print only the address")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show until interrupted; returns the exit code."""
+    """Show the robot until interrupted; return the exit code."""
     import sys
 
     from ..io._logs.motion import read_motion
@@ -52,17 +56,17 @@ def run(options: argparse.Namespace) -> int:
     if not 0 < options.port < 65536:
         raise WrongUsage(f"--port is {options.port}; it must be between 1 and 65535")
     if not options.motion and (options.columns or options.topic):
-        raise WrongUsage("--columns and --topic need a motion, and none is given")
+        raise WrongUsage("--columns and --topic need a motion, but none is given")
     for name in ("film", "ghost"):
         if getattr(options, name) and not options.motion:
             raise WrongUsage(f"--{name} needs a motion")
     if options.film and options.ghost:
-        raise WrongUsage("--film shows one motion; leave --ghost out")
+        raise WrongUsage("--film shows only one motion; omit --ghost")
     if options.model.endswith(".eqx"):
         given = ("collision", "package", "lock", "tip", "floating_base")
         if meant := [name for name in given if getattr(options, name)]:
             raise WrongUsage(
-                f"--{meant[0].replace('_', '-')} is for URDF files; {options.model} holds links and joints alone"
+                f"--{meant[0].replace('_', '-')} applies only to URDF files; {options.model} contains only links and joints"
             )
     chain, shapes, notes = read_robot(options)
     motion, ghost = (
@@ -103,7 +107,7 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
         return read_model(path, "float32")[0], (), ()
     of_urdf = {"lock": dict(options.lock) or None, "tip": options.tip, "floating_base": options.floating_base}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*: left out: ", UserWarning)  # forces, which are not visible
+        warnings.filterwarnings("ignore", ".*: left out: ", UserWarning)  # warnings about forces, which are not shown
         ignore = FEATURES if is_mjcf(read_bytes(path)) else ()
         chain = load(path, **of_urdf, ignore=ignore, allow_nonphysical=True)
     return chain, *read_geometry(path, collision=options.collision, packages=dict(options.package) or None)

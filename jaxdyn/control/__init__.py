@@ -1,4 +1,4 @@
-"""Controllers, their references and observers, adaptation laws, and rollouts under a controller."""
+"""Controllers, references, observers, adaptation laws, and simulation under a controller."""
 
 from ._adaptation import (
     Adaptation as Adaptation,

@@ -1,8 +1,8 @@
-"""Adaptation of inertial estimates along a gradient: three flows of ten parameters per link, two physically consistent.
+"""Adaptation laws for inertial parameters: three gradient flows of ten parameters per link, two of them physically consistent.
 
-With g = Y^T s, the gradient with respect to the parameters of the power of model errors at the sliding velocity s, each
-flow descends along g in its own metric. Rows are links. `start` returns the state of an estimate, `parameters` reads
-it, `rate` is the flow in continuous time and `update` one step.
+Each flow descends along g = Y^T s, the gradient with respect to the parameters of the power of model errors at the sliding
+velocity s, in its own metric. Arrays have one row per link. `start` returns the state of an estimate, `parameters` returns
+the estimate, `rate` is the flow in continuous time, and `update` makes one step.
 """
 
 from abc import abstractmethod
@@ -31,12 +31,12 @@ _LARGEST_STEP = 0.25  # largest entry of a multiplicative step
 
 
 class Adaptation(eqx.Module):
-    """A flow of the links' ten parameters along a negative gradient; base class of `EuclideanAdaptation` and others.
+    """Base class of the adaptation laws: gradient flows of the ten inertial parameters of each link.
 
     Attributes:
-        gain: Gamma, the adaptation rate.
-        leakage: sigma, the rate at which the estimate decays towards its start [1/s]. Zero preserves the Lyapunov
-            function; a small value prevents drift from noise and unmodelled forces (Ioannou & Kokotovic 1984).
+        gain: adaptation gain Gamma; its unit depends on the law.
+        leakage: rate sigma at which the estimate decays towards its initial value [1/s]. Zero preserves the Lyapunov
+            function; a small value prevents drift due to noise and unmodelled forces (Ioannou & Kokotovic 1984).
     """
 
     gain: eqx.AbstractVar[Gains]
@@ -44,7 +44,7 @@ class Adaptation(eqx.Module):
 
     @abstractmethod
     def start(self, pi: Bodies) -> Memory:
-        """The state of an estimate equal to pi."""
+        """The state whose estimate is pi."""
 
     @abstractmethod
     def parameters(self, memory: Memory) -> Bodies:
@@ -52,21 +52,20 @@ class Adaptation(eqx.Module):
 
     @abstractmethod
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        """d/dt of the state; leakage pulls towards `first`."""
+        """Time derivative of the state; leakage pulls it towards `first`."""
 
     @abstractmethod
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The state after a time dt at constant gradient."""
+        """The state after a time dt [s] with constant gradient."""
 
 
 class EuclideanAdaptation(Adaptation):
-    """dpi/dt = -Gamma g: the law of Slotine & Li (1987). Ignores physical consistency: masses may become negative.
+    """Adaptation law of Slotine & Li (1987): dpi/dt = -Gamma g. It ignores physical consistency: masses may become negative.
 
-    V = s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. Unless Gamma differs, kilograms and kg m^2 are
-    weighted equally.
+    V = s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. A single Gamma weights kg, kg m and kg m^2 equally.
 
     Attributes:
-        gain: one number, ten, or ten per link.
+        gain: Gamma, one number, one per parameter (10,), or (links, 10) [squared unit of the parameter / J].
         leakage: as in `Adaptation`.
     """
 
@@ -82,29 +81,29 @@ class EuclideanAdaptation(Adaptation):
         return memory
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        """-Gamma g - sigma (pi - pi_0)."""
+        """Time derivative -Gamma g - sigma (pi - pi_0)."""
         return -_spread(self.gain, memory) * gradient - self.leakage * (memory - first)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """pi + dt dpi/dt."""
+        """The parameters pi + dt dpi/dt after a time dt [s]."""
         return memory + dt * self.rate(memory, first, gradient)
 
 
 class NaturalAdaptation(Adaptation):
-    """dP/dt = -Gamma P B P of each link's pseudo-inertia P, with tr(P B) = g . pi (Lee, Kwon & Park 2018).
+    """Natural adaptation law (Lee, Kwon & Park 2018): dP/dt = -Gamma P B P for each link's pseudo-inertia P, tr(P B) = g . pi.
 
-    The flow of steepest descent in the affine-invariant metric of positive definite matrices: the estimate is always a
-    body of positive density, and the flow is invariant to units and frames. V = s^T M s / 2 + sum_i D_i / Gamma does
-    not increase, D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i). A step is a
-    geodesic, P <- U exp(-Gamma dt U^T B U) U^T of P = U U^T, and the state is the factor U, so P stays positive
-    definite despite rounding and large steps: one step changes principal values by at most a factor e^2, and a step
-    that would bring one above `range` times, or below 1 / `range` of, its initial value is not taken (V may then not
+    This is steepest descent in the affine-invariant metric of positive definite matrices: the estimate always corresponds
+    to a body of positive density, and the flow is invariant to units and frames. V = s^T M s / 2 + sum_i D_i / Gamma does
+    not increase, where D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i). Each step
+    follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T with P = U U^T. The state is the factor U, so P stays positive
+    definite despite rounding and large steps. One step changes principal values by no more than a factor of e^2; steps
+    that would change one by more than a factor of `range` from its initial value are rejected (V may then fail to
     decrease).
 
     Attributes:
         gain: Gamma, one number or one per link [1/J].
         leakage: as in `Adaptation`; pulls P^-1 towards its initial value.
-        range: see above; eps^-1/4 of the type if None, 8192 in float64 and 54 in float32, well above rounding.
+        range: see above; None: eps^-1/4, which is 8192 in float64 and 54 in float32, well above rounding errors.
     """
 
     gain: Gains = 1.0
@@ -120,11 +119,11 @@ class NaturalAdaptation(Adaptation):
         return jax.vmap(lambda u: inertial_parameters_from_pseudo_inertia(u @ u.T))(memory)
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        """dU/dt = -U X / 2 with X = Gamma U^T B U + sigma (U^T P_0^-1 U - 1)."""
+        """Time derivative dU/dt = -U X / 2 with X = Gamma U^T B U + sigma (U^T P_0^-1 U - 1)."""
         return -0.5 * memory @ self._slopes(memory, first, gradient)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """U exp(-dt X / 2)."""
+        """The factor U exp(-dt X / 2) after a time dt [s]."""
         half = _bounded(-0.5 * dt * self._slopes(memory, first, gradient))
         power = total = jnp.broadcast_to(jnp.eye(4, dtype=half.dtype), half.shape)
         for k in range(1, 11):
@@ -147,15 +146,14 @@ class NaturalAdaptation(Adaptation):
 
 
 class LogCholeskyAdaptation(Adaptation):
-    """dtheta/dt = -Gamma (dpi/dtheta)^T g in log-Cholesky parameters theta (Rucker & Wensing 2022): always physically
-    consistent.
+    """Gradient flow in log-Cholesky parameters theta (Rucker & Wensing 2022): dtheta/dt = -Gamma (dpi/dtheta)^T g.
 
-    A plain gradient flow in unbounded numbers. pi is nonlinear in theta, so there is no Lyapunov function for large
-    errors; near the true parameters it is that of a Euclidean law with another metric. Steps and range are bounded as
-    in `NaturalAdaptation`.
+    The parameters theta are unbounded, and estimates are always physically consistent. pi is nonlinear in theta, so there
+    is no Lyapunov function for large errors; near the true parameters, the law acts like a Euclidean one with another
+    metric. Step size and range are limited as in `NaturalAdaptation`.
 
     Attributes:
-        gain: Gamma, one number, ten, or ten per link.
+        gain: Gamma, one number, one per entry of theta (10,), or (links, 10) [1/J for the logarithms].
         leakage: as in `Adaptation`; pulls theta towards its initial value.
         range: as in `NaturalAdaptation`.
     """
@@ -173,24 +171,24 @@ class LogCholeskyAdaptation(Adaptation):
         return jax.vmap(log_cholesky_to_inertial_parameters)(memory)
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        """-Gamma (dpi/dtheta)^T g - sigma (theta - theta_0)."""
+        """Time derivative -Gamma (dpi/dtheta)^T g - sigma (theta - theta_0)."""
         (pulled,) = jax.vjp(self.parameters, memory)[1](gradient)
         return -_spread(self.gain, memory) * pulled - self.leakage * (memory - first)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """theta + dt dtheta/dt, at most 1/4 per step and entry."""
+        """theta + dt dtheta/dt, limited to a change of 1/4 per step and entry."""
         moved = memory + _bounded(dt * self.rate(memory, first, gradient))
         factors = jax.vmap(log_cholesky_factor)
         return _kept_within(self.range, memory, moved, factors(first), factors(moved))
 
 
 def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 10"]:
-    """A gain as one number per parameter."""
+    """A gain, broadcast to one number per parameter."""
     return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
 
 
 def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
-    """Each link's step, shortened to `_LARGEST_STEP`; zero if not finite."""
+    """The step of each link, scaled down to a largest entry of `_LARGEST_STEP`; zero if not finite."""
 
     def one(step):
         largest = jnp.max(jnp.abs(step))
@@ -202,7 +200,7 @@ def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
 
 
 def _kept_within(limit, memory, moved, first_factors, factors):
-    """The updated state; links whose pseudo-inertia would leave its range around the initial one are not updated."""
+    """The updated state, except for links whose pseudo-inertia would leave the permitted range around its initial value."""
     limit = jnp.finfo(factors.dtype).eps ** -0.25 if limit is None else limit
     white = jax.vmap(_upper_solve)(first_factors, factors)
     inner = jnp.einsum("kij,kil->kjl", white, white)
@@ -212,7 +210,7 @@ def _kept_within(limit, memory, moved, first_factors, factors):
 
 
 def _upper_solve(u: Float[Array, "4 4"], a: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
-    """u^-1 a by substitution."""
+    """u^-1 a for an upper triangular u, by back substitution."""
     rows: list[Array] = [a[0]] * 4
     for i in (3, 2, 1, 0):
         rest = a[i]

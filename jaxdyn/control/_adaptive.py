@@ -1,4 +1,4 @@
-"""Adaptive control: the robot tracks a motion while its controller adapts to unknown masses (Slotine & Li 1987)."""
+"""Adaptive control: the controller adapts to unknown inertial parameters while tracking a motion (Slotine & Li 1987)."""
 
 from typing import NamedTuple
 
@@ -19,12 +19,12 @@ from ._reference import Gain, JointReference, apply_gain, error_rate
 
 
 class Sliding(NamedTuple):
-    """The sliding velocity and the reference it is measured from.
+    """The sliding velocity, and the reference velocity and acceleration.
 
     Attributes:
-        s: v - v_ref; zero if the error decays as de/dt = -slope e.
-        v_ref: v_d + slope e, e = difference(q, q_d).
-        a_ref: d/dt v_ref.
+        s: sliding velocity v - v_ref, which is zero if the error decays as de/dt = -slope e [rad/s or m/s].
+        v_ref: reference velocity v_d + slope e, e = difference(q, q_d) [rad/s or m/s].
+        a_ref: reference acceleration d/dt v_ref [rad/s^2 or m/s^2].
     """
 
     s: Float[Array, " nv"]
@@ -33,13 +33,13 @@ class Sliding(NamedTuple):
 
 
 class AdaptiveState(NamedTuple):
-    """The state of `AdaptiveControl`; `AdaptiveControl.estimate` reads it.
+    """The state of `AdaptiveControl`; `AdaptiveControl.estimate` returns the corresponding robot.
 
     Attributes:
-        bodies: state of the law of the bodies, one row per adapted link.
+        bodies: state of the adaptation law `bodies`, one row per adapted link.
         drives: friction and armature, one row per joint.
-        first_bodies: initial bodies.
-        first_drives: initial drives.
+        first_bodies: initial value of `bodies`.
+        first_drives: initial value of `drives`.
     """
 
     bodies: Float[Array, "links *memory"]
@@ -49,11 +49,12 @@ class AdaptiveState(NamedTuple):
 
 
 class AdaptiveControl(eqx.Module):
-    """tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, with an estimate adapted along -Y_r(q, v, v_ref, a_ref)^T s.
+    """Adaptive tracking control: tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, O(n).
 
-    V = s . M s / 2 + the estimate's divergence from the truth (see the law) obeys dV/dt = -s . K s: it never increases, s is
-    square integrable and the tracking error converges to zero. The estimate need not converge: parameters not excited
-    by the motion are not learnt (Slotine & Li 1987; Lee, Kwon & Park 2018). Small leakage makes it robust to noise.
+    The estimate adapts along -Y_r(q, v, v_ref, a_ref)^T s. V = s . M s / 2 plus the divergence of the estimate from the true
+    parameters (see the adaptation law) satisfies dV/dt = -s . K s: V never increases, s is square integrable, and the tracking
+    error converges to zero. The estimate need not converge: parameters that the motion does not excite are not identified
+    (Slotine & Li 1987; Lee, Kwon & Park 2018). A small leakage makes the estimate robust to noise.
 
         controller = AdaptiveControl(slope=5.0, damping=20.0)
         state = controller.start(model)
@@ -61,11 +62,11 @@ class AdaptiveControl(eqx.Module):
         state = controller.update(model, state, q, v, reference, dt)
 
     Attributes:
-        slope: Lambda, decay rate of errors on the sliding surface [1/s].
-        damping: K, feedback of the sliding velocity [N m s/rad].
-        bodies: the law of the links' inertial parameters; None: no adaptation.
-        drives: the law of friction and armature; None: no adaptation.
-        links: names of the adapted links, all if None. A payload moves with the last one.
+        slope: Lambda, decay rate of errors on the sliding surface: one number, one per joint, or a matrix [1/s].
+        damping: feedback gain K of the sliding velocity: one number, one per joint, or a matrix [N m s/rad or N s/m].
+        bodies: adaptation law of the links' inertial parameters; None: no adaptation.
+        drives: adaptation law of friction and armature; None: no adaptation.
+        links: names of the adapted links; None: all. For an unknown payload, adapt the link that carries it.
     """
 
     slope: Gain
@@ -78,8 +79,8 @@ class AdaptiveControl(eqx.Module):
         """The state whose estimate is the chain itself.
 
         Raises:
-            ControlError: an unknown link; adapted friction that is not positive.
-            ModelError: an adapted link is physically inconsistent, and the law requires consistency.
+            ControlError: a link is unknown, or adapted friction or armature is not positive.
+            ModelError: an adapted link is physically inconsistent, and the adaptation law requires consistency.
         """
         rows = self._rows(chain)
         pi = chain.inertia[rows]
@@ -92,7 +93,7 @@ class AdaptiveControl(eqx.Module):
         return AdaptiveState(bodies, drives, bodies, drives)
 
     def estimate(self, chain: Chain, state: AdaptiveState) -> Chain:
-        """The estimated robot; parameters that are not adapted are the chain's."""
+        """The estimated robot: the chain with its adapted parameters replaced."""
         if self.bodies is not None:
             pi = self.bodies.parameters(state.bodies).astype(chain.dtype)
             chain = eqx.tree_at(lambda c: c.inertia, chain, chain.inertia.at[self._rows(chain)].set(pi))
@@ -101,7 +102,7 @@ class AdaptiveControl(eqx.Module):
     def sliding(
         self, chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], reference: JointReference
     ) -> Sliding:
-        """The sliding velocity."""
+        """The sliding velocity and its references at a state."""
         error = difference(chain, q, reference.q)
         rate = error_rate(chain, q, v, reference.q, reference.v)
         v_ref = reference.v + apply_gain("slope", self.slope, error)
@@ -115,7 +116,11 @@ class AdaptiveControl(eqx.Module):
         v: Float[Array, " nv"],
         reference: JointReference,
     ) -> Float[Array, " nv"]:
-        """The torque [N m], O(n)."""
+        """The control torque [N m or N], O(n).
+
+        Raises:
+            ControlError: a gain has the wrong shape.
+        """
         estimate = self.estimate(chain, state)
         s, v_ref, a_ref = self.sliding(chain, q, v, reference)
         feedforward = passivity_inverse_dynamics(estimate, q, v, v_ref, a_ref) + resistive_force(estimate, q, v)
@@ -129,7 +134,7 @@ class AdaptiveControl(eqx.Module):
         v: Float[Array, " nv"],
         reference: JointReference,
     ) -> AdaptiveState:
-        """d/dt of the state, O(n)."""
+        """Time derivative of the state, O(n)."""
         bodies, drives = self._gradients(chain, q, v, reference)
         zeros = jnp.zeros_like(state.bodies), jnp.zeros_like(state.drives)
         moved = zeros[0] if self.bodies is None else self.bodies.rate(state.bodies, state.first_bodies, bodies)
@@ -145,7 +150,7 @@ class AdaptiveControl(eqx.Module):
         reference: JointReference,
         dt: float | Float[Array, ""],
     ) -> AdaptiveState:
-        """The state after a time dt, from the current measurement; a non-finite measurement changes nothing."""
+        """The state after a time dt [s], given the current measurement; non-finite measurements are ignored."""
         bodies, drives = self._gradients(chain, q, v, reference)
         finite = jnp.isfinite(bodies).all() & jnp.isfinite(drives).all()
         bodies = jnp.where(finite, bodies, jnp.zeros_like(bodies))
@@ -170,5 +175,5 @@ class AdaptiveControl(eqx.Module):
             return np.arange(chain.n)
         unknown = [name for name in self.links if name not in chain.link_names]
         if unknown:
-            raise ControlError(f"no link is called {unknown[0]!r}; there are {', '.join(chain.link_names)}")
+            raise ControlError(f"no link is called {unknown[0]!r}; the links are {', '.join(chain.link_names)}")
         return np.array([chain.link_names.index(name) for name in self.links], int)

@@ -1,4 +1,4 @@
-"""Computed torque: the model cancels the dynamics, leaving a linear oscillator for every joint."""
+"""Computed-torque control: the model cancels the nonlinear dynamics, which leaves linear error dynamics for every joint."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class ErrorIntegral(NamedTuple):
     """The integral of the position error, for integral action.
 
     Attributes:
-        value: int e dt [rad s].
+        value: int e dt [rad s or m s].
     """
 
     value: Float[Array, " nv"]
@@ -29,7 +29,7 @@ class ErrorIntegral(NamedTuple):
         dt: float | Float[Array, ""],
         limit: Gain = float("inf"),
     ) -> "ErrorIntegral":
-        """The integral after a time dt, clamped to +-limit against windup."""
+        """The integral after a time dt [s], clamped to +-limit [rad s or m s] to prevent windup."""
         value = self.value + dt * difference(chain, q, reference.q)
         bound = jnp.broadcast_to(jnp.asarray(limit, value.dtype), value.shape)
         return ErrorIntegral(jnp.clip(value, -bound, bound))
@@ -46,19 +46,24 @@ def computed_torque(
     integral: ErrorIntegral | None = None,
     ki: Gain = 0.0,
 ) -> Float[Array, " nv"]:
-    """tau = M (a_d + Kd de/dt + Kp e + Ki int e) + C v + g + k + f, with e = difference(q, q_d), O(n) [N m].
+    """Computed-torque control [N m or N]: tau = M (a_d + Kd de/dt + Kp e + Ki int e) + C v + g + k + f, O(n).
 
-    With an exact model e'' + Kd e' + Kp e + Ki int e = 0, linear and decoupled for diagonal gains: critically damped for
-    Kd = 2 sqrt(Kp) without integral (Lynch & Park 2017, sec. 11.4). Model errors drive that equation by M^-1 times the torque
-    error. k and f are the chain's springs and friction at the measured state; pass a chain
-    without friction to omit it, for example at rest with noisy velocities.
+    Here e = difference(q, q_d). With an exact model, e'' + Kd e' + Kp e + Ki int e = 0, which is linear, decoupled for
+    diagonal gains, and without integral action critically damped for Kd = 2 sqrt(Kp) (Lynch & Park 2017, sec. 11.4). With
+    model errors, the right-hand side is M^-1 times the torque error. k and f are the chain's spring and friction torques at
+    the measured state; to omit friction, for example at rest with noisy velocities, pass a chain without it.
 
     Args:
-        kp: [1/s^2], one number, one per joint, or a matrix; so kd [1/s] and ki [1/s^3].
-        integral: the integral of the error so far; None: no integral action.
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        reference: desired motion.
+        kp: position gain [1/s^2]: one number, one per joint, or a matrix.
+        kd: velocity gain [1/s], in the same forms.
+        integral: integral of the error so far; None: no integral action.
+        ki: integral gain [1/s^3], in the same forms.
 
     Raises:
-        ControlError: a gain of wrong shape.
+        ControlError: a gain has the wrong shape.
     """
     wanted = reference.a + apply_gain("kd", kd, error_rate(chain, q, v, reference.q, reference.v))
     wanted = wanted + apply_gain("kp", kp, difference(chain, q, reference.q))

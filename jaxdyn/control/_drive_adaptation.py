@@ -1,4 +1,4 @@
-"""Adaptation of drive parameters (friction and armature, which enter linearly) along a gradient, preserving their signs."""
+"""Adaptation of drive parameters, in which torques are linear (friction, armature), along a gradient that preserves signs."""
 
 from operator import attrgetter
 
@@ -13,21 +13,25 @@ from ..dynamics._kinematics.coordinates import joint_rates
 from ..errors import ControlError
 from ..model._chain import Chain, with_leaves
 
-_LARGEST_STEP = 0.25  # of a logarithm
-_RANGE = 1e4  # bound of the ratio to the first guess, and of its inverse
+_LARGEST_STEP = 0.25  # largest step of a logarithm
+_RANGE = 1e4  # largest factor between an estimate and its initial value
 
 
 class DriveAdaptation(eqx.Module):
-    """dphi/dt = -Gamma phi (y . s) of the joints' friction and armature, which stay positive; -Gamma (y . s) of offsets.
+    """Adaptation law of friction and armature, dphi/dt = -Gamma phi (y . s), which keeps them positive.
 
-    y are the columns of `drive_regressor`. The multiplicative law is steepest descent in the metric of relative entropy: V
-    gains sum (phi log(phi / phi_hat) - phi + phi_hat) / Gamma, and (offset error)^2 / (2 Gamma), and does not increase.
-    Estimates start from the chain's values, which must be positive.
+    For friction offsets, which have either sign, the law is -Gamma (y . s). y is the term's column of `drive_regressor`. The
+    multiplicative law is steepest descent in the metric of relative entropy: with the additional terms sum (phi log(phi /
+    phi_hat) - phi + phi_hat) / Gamma and (offset error)^2 / (2 Gamma), the Lyapunov function V does not increase.
+    Estimates start from the chain's values, which must be positive except for offsets.
 
     Attributes:
         gain: Gamma, one number or one per term [1/J; N^2 m^2/J for offsets].
         terms: some of "armature", "viscous", "coulomb", "offset".
-        leakage: rate at which logarithms and offsets decay towards their start [1/s].
+        leakage: rate at which logarithms and offsets decay towards their initial values [1/s].
+
+    Raises:
+        ControlError: a term is unknown.
     """
 
     gain: float | Float[Array, "..."] = 1.0
@@ -37,13 +41,13 @@ class DriveAdaptation(eqx.Module):
     def __check_init__(self) -> None:
         unknown = [term for term in self.terms if term not in DRIVE_LEAVES]
         if unknown:
-            raise ControlError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(DRIVE_LEAVES)}")
+            raise ControlError(f"drive term {unknown[0]!r} is unknown; the terms are {', '.join(DRIVE_LEAVES)}")
 
     def start(self, chain: Chain) -> Float[Array, "n terms"]:
-        """The chain's own values.
+        """The chain's values, from which the adaptation starts.
 
         Raises:
-            ControlError: a value that must be positive is not.
+            ControlError: a value other than an offset is not positive.
         """
         for term in self.terms:
             values = attrgetter(DRIVE_LEAVES[term])(chain)
@@ -52,7 +56,7 @@ class DriveAdaptation(eqx.Module):
             for name, value in zip(chain.joint_names, np.asarray(values), strict=True):
                 if not value > 0:
                     raise ControlError(
-                        f"{term} of joint {name!r} is {value:g}; its adaptation multiplies, so start from a positive guess"
+                        f"{term} of joint {name!r} is {value:g}; adaptation is multiplicative, so start from a positive guess"
                     )
         columns = [attrgetter(DRIVE_LEAVES[term])(chain) for term in self.terms]
         return jnp.stack(columns, axis=1) if columns else jnp.zeros((chain.n, 0), chain.dtype)
@@ -64,7 +68,7 @@ class DriveAdaptation(eqx.Module):
     def gradient(
         self, chain: Chain, v: Float[Array, " nv"], a_ref: Float[Array, " nv"], s: Float[Array, " nv"]
     ) -> Float[Array, "n terms"]:
-        """Y^T s of the drives: each joint's column times its sliding velocity."""
+        """The gradient Y^T s: for each joint and term, the regressor's entry times the sliding velocity."""
         rates, along = joint_rates(chain, v), joint_rates(chain, s)
         columns = {
             "armature": lambda: joint_rates(chain, a_ref),
@@ -78,7 +82,7 @@ class DriveAdaptation(eqx.Module):
     def rate(
         self, values: Float[Array, "n terms"], first: Float[Array, "n terms"], gradient: Float[Array, "n terms"]
     ) -> Float[Array, "n terms"]:
-        """d/dt of the values."""
+        """Time derivative of the values."""
         slopes = self._slopes(values, first, gradient)
         return jnp.where(self._signed(values), slopes, values * slopes)
 
@@ -89,9 +93,9 @@ class DriveAdaptation(eqx.Module):
         gradient: Float[Array, "n terms"],
         dt: float | Float[Array, ""],
     ) -> Float[Array, "n terms"]:
-        """The values after a time dt at constant gradient; positive ones stay within a factor of 1e4 of the first guess.
+        """The values after a time dt [s] with constant gradient.
 
-        Entries with a non-finite gradient do not change.
+        Positive values stay within a factor of 1e4 of their initial values. Entries with a non-finite gradient do not change.
         """
         step = dt * self._slopes(values, first, gradient)
         step = jnp.where(jnp.isfinite(step), step, jnp.zeros_like(step))
@@ -100,7 +104,7 @@ class DriveAdaptation(eqx.Module):
         return jnp.where(self._signed(values), values + step, grown)
 
     def _slopes(self, values, first, gradient):
-        """Rates of the logarithms, and of the offsets."""
+        """Rates of the logarithms of positive values, and of offsets."""
         gain = jnp.broadcast_to(jnp.asarray(self.gain, values.dtype), values.shape)
         signed = self._signed(values)
         ratio = jnp.where(signed, jnp.ones_like(values), values / jnp.where(signed, jnp.ones_like(first), first))

@@ -1,4 +1,4 @@
-"""Impedance control: the frame responds to forces like a spring and a damper, with its own inertia, and stays passive."""
+"""Impedance control: a frame responds to forces like a mass with its natural inertia, a spring and a damper, and is passive."""
 
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ class Spring(NamedTuple):
     """The result of `task_spring`.
 
     Attributes:
-        wrench: wrench on the frame, world axes, about its origin: the halves that the task controls [N m, N].
-        energy: stored energy [J].
+        wrench: components of the wrench on the frame that the task controls, in world axes, about its origin [N m, N].
+        energy: energy stored in the spring [J].
     """
 
     wrench: Float[Array, " k"]
@@ -28,15 +28,19 @@ class Spring(NamedTuple):
 
 
 def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: Gain, task: Task = "pose") -> Spring:
-    """A spring between a pose and the desired one: energy x . K x / 2 of x = (log(R_d^T R), R_d^T (p - p_d)), and its force.
+    """A spring between a pose and the desired pose, with the energy x . K x / 2, x = (log(R_d^T R), R_d^T (p - p_d)).
 
-    The wrench is the exact gradient of the energy for every symmetric K and rotations up to pi, hence conservative.
+    For every symmetric K and rotations up to pi, the wrench is the exact negative gradient of the energy, and therefore
+    conservative.
 
     Args:
-        stiffness: K in the axes of the desired pose, one number, one per task direction, or a matrix [N m/rad, N/m].
+        t: pose (R, p) of the frame in the world [m].
+        wanted: desired pose (R_d, p_d) in the world [m].
+        stiffness: K in the axes of the desired pose: one number, one per task direction, or a matrix [N m/rad, N/m].
+        task: controlled part of the pose: "pose", "position" or "orientation".
 
     Raises:
-        ControlError: a stiffness of wrong shape, an unknown task.
+        ControlError: the stiffness has the wrong shape, or the task is unknown.
     """
     rows = task_rows(task)
     back = wanted[:3, :3].T
@@ -64,20 +68,25 @@ def stiffness_control(
     frame: str | None = None,
     task: Task = "pose",
 ) -> Float[Array, " nv"]:
-    """tau = J^T (F_spring - D V) + g + k - D_q v: a spring about a fixed goal (Salisbury 1980) [N m].
+    """Stiffness control about a fixed goal (Salisbury 1980): tau = J^T (F_spring - D V) + g + k - D_q v [N m or N], O(n).
 
-    Kinetic energy plus the spring's obeys dE/dt = -V . D V - v . D_q v + v . tau_ext: passive everywhere, including
-    singularities, for any inertias; only g and k of the model must be right. Uses the transposed Jacobian, without an
-    inverse: O(n).
+    The sum E of kinetic and spring energy satisfies dE/dt = -V . D V - v . D_q v + v . tau_ext (friction dissipates more), so
+    the robot is passive everywhere, including singularities, for any inertias; only the model's g and k must be correct. The
+    controller uses the transposed Jacobian and no inverse.
 
     Args:
-        stiffness: K as in `task_spring`.
-        damping: D in world axes, one number, one per task direction, or a matrix [N m s/rad, N s/m].
-        joint_damping: D_q, required for redundant robots [N m s/rad].
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        goal: desired pose of the frame in the world [m].
+        stiffness: K, as in `task_spring`.
+        damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m].
+        joint_damping: D_q, required for redundant robots: one number, one per joint, or a matrix [N m s/rad or N s/m].
+        frame: link or frame; None: the chain's tip.
+        task: controlled part of the pose.
 
     Raises:
-        ControlError: a gain of wrong shape, an unknown task.
-        ModelError: unknown frame.
+        ControlError: a gain has the wrong shape, or the task is unknown.
+        ModelError: the frame is unknown.
     """
     j = jacobian(chain, q, frame, "mixed")[task_rows(task)]
     wrench = task_spring(frame_pose(chain, q, frame), goal, stiffness, task).wrench
@@ -98,32 +107,35 @@ def impedance_control(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> TaskTorque:
-    """Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext for V~ = V - V_d: a moving spring and damper (Hogan 1985; Ott 2008).
+    """Impedance control, a moving spring and damper (Hogan 1985; Ott 2008): Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext.
 
-    The controller keeps the task's inertia and its Coriolis matrix mu = (J_bar^T C - Lambda dJ/dt) J_bar, with
-    dLambda/dt - 2 mu skew-symmetric, so it needs no force measurement, and E = V~ . Lambda V~ / 2 + the spring's energy obeys
-    dE/dt = -V~ . D V~ + V~ . F_ext. Passive from F_ext to V~ while the axes of the desired pose do not rotate, or for a
-    isotropic stiffness; with an exact model, away from singularities. tau_0 acts in the dynamically
-    consistent null space of the task and does not disturb it. Near singularities the task is damped as in
-    `task_space`; `stiffness_control` needs no damping. O(n^3).
+    Here V~ = V - V_d. The controller preserves the task's inertia Lambda and its Coriolis matrix mu = (J_bar^T C - Lambda
+    dJ/dt) J_bar, for which dLambda/dt - 2 mu is skew-symmetric, so no force measurement is needed. The sum E of V~ . Lambda
+    V~ / 2 and the spring energy satisfies dE/dt = -V~ . D V~ + V~ . F_ext: with an exact model and away from singularities, the
+    robot is passive from F_ext to V~ if the axes of the desired pose do not rotate or the stiffness is isotropic. The torque
+    tau_0 acts in the dynamically consistent null space and does not disturb the task. Near singularities, the task is
+    damped as in `task_space`; `stiffness_control` needs no such damping. O(n^3).
 
     Args:
-        stiffness: K as in `task_spring`.
-        damping: D in world axes, one number, one per task direction, or a matrix [N m s/rad, N s/m];
-            `impedance_damping` finds one.
-        posture: tau_0 [N m]; zero if None. See `posture_torque`.
-        frame: link or frame; the chain's tip if None.
-        task: the controlled part of the pose.
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        reference: desired motion of the frame.
+        stiffness: K, as in `task_spring`.
+        damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m]; see
+            `impedance_damping`.
+        posture: tau_0 [N m or N], for example from `posture_torque`; None: zero.
+        frame: link or frame; None: the chain's tip.
+        task: controlled part of the pose.
         threshold: conditioning below which the task is damped.
 
     Raises:
-        ControlError: a gain of wrong shape, an unknown task.
-        ModelError: unknown frame.
+        ControlError: a gain has the wrong shape, or the task is unknown.
+        ModelError: the frame is unknown.
     """
     state = task_state(chain, q, v, reference, frame, task, threshold)
     space, rate = state.space, state.rate
     spring = task_spring(state.pose, reference.pose, stiffness, task).wrench
-    # only mu V~ of the Coriolis forces remains: those of V_d and of the null-space motion are compensated
+    # of the Coriolis forces, only mu V~ remains; those due to V_d and to the null-space motion are compensated
     coriolis = coriolis_matrix(chain, q, v)
     kept = space.inverse @ rate  # joint velocities of V_d - V
     j_rate = jacobian_derivative(chain, q, v, frame, "mixed")[task_rows(task)]
@@ -143,7 +155,7 @@ def impedance_energy(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
-    """E = V~ . Lambda V~ / 2 + the spring's energy, the energy that `impedance_control` stores [J]; same arguments."""
+    """The energy E [J] of `impedance_control`: V~ . Lambda V~ / 2 plus that of the spring; same arguments and errors."""
     state = task_state(chain, q, v, reference, frame, task, threshold)
     spring = task_spring(state.pose, reference.pose, stiffness, task)
     return 0.5 * (state.rate @ (state.space.inertia @ state.rate)) + spring.energy
@@ -152,13 +164,15 @@ def impedance_energy(
 def impedance_damping(
     inertia: Float[Array, "k k"], stiffness: Float[Array, "k k"], ratio: float | Float[Array, ""] = 1.0
 ) -> Float[Array, "k k"]:
-    """D = 2 ratio L (L^-1 K L^-T)^(1/2) L^T, Lambda = L L^T: every mode of (Lambda, D, K) has this damping ratio.
+    """The damping matrix D for which every mode of (Lambda, D, K) has a given damping ratio [N m s/rad, N s/m].
 
-    Double diagonalisation (Albu-Schaeffer, Ott, Frese & Hirzinger 2003).
+    D = 2 ratio L (L^-1 K L^-T)^(1/2) L^T with Lambda = L L^T: double diagonalisation (Albu-Schaeffer, Ott, Frese &
+    Hirzinger 2003).
 
     Args:
-        inertia: Lambda, positive definite.
-        stiffness: K in the same axes, symmetric and positive semidefinite.
+        inertia: Lambda, positive definite [kg m^2, kg].
+        stiffness: K in the same axes, symmetric and positive semidefinite [N m/rad, N/m].
+        ratio: damping ratio; 1 is critical damping.
     """
     lower = jnp.linalg.cholesky(inertia)
     white = solve_triangular(lower, solve_triangular(lower, stiffness, lower=True).T, lower=True)

@@ -1,4 +1,4 @@
-"""Control with only the gravity model: compensation, and proportional-derivative control about a goal."""
+"""Control that needs only the gravity model: gravity compensation, and PD control about a goal."""
 
 from jaxtyping import Array, Float
 
@@ -13,16 +13,18 @@ from ._reference import Gain, apply_gain
 def gravity_compensation(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], damping: Gain = 0.0
 ) -> Float[Array, " nv"]:
-    """tau = g(q) + k(q) - D v: the robot floats, can be guided by hand, and comes to rest if D is positive [N m].
+    """Gravity compensation [N m or N]: tau = g(q) + k(q) - D v; the robot can be guided by hand, and comes to rest if D > 0.
 
-    The kinetic energy K obeys dK/dt = -v . D v - v . f + v . tau_ext with the robot's own friction f: passive for every
-    non-negative D. k is `spring_force`; friction is not compensated.
+    The kinetic energy K satisfies dK/dt = -v . D v - v . f + v . tau_ext with the robot's friction f, so the robot is
+    passive for every non-negative D. k is `spring_force`; friction is not compensated.
 
     Args:
-        damping: D, one number, one per joint, or a matrix [N m s/rad].
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        damping: D: one number, one per joint, or a matrix [N m s/rad or N s/m].
 
     Raises:
-        ControlError: a gain of wrong shape.
+        ControlError: the damping has the wrong shape.
     """
     return gravity_force(chain, q) + spring_force(chain, q) - apply_gain("damping", damping, v)
 
@@ -36,18 +38,22 @@ def pd_gravity_control(
     kp: Gain,
     kd: Gain,
 ) -> Float[Array, " nv"]:
-    """tau = g(q) + k(q) + Kp e - Kd v with e = difference(q, goal): holds a configuration (Takegaki & Arimoto 1981) [N m].
+    """PD control with gravity compensation about a goal (Takegaki & Arimoto 1981): tau = g(q) + k(q) + Kp e - Kd v [N m or N].
 
-    V = K(q, v) + e . Kp e / 2 never increases: dV/dt = -v . Kd v minus the power of friction; with Kp and Kd positive
-    definite the goal is globally asymptotically stable (LaSalle), for any masses as long as gravity is
-    compensated. A quaternion joint needs one gain for all its directions.
+    Here e = difference(q, goal). V = K(q, v) + e . Kp e / 2, with the kinetic energy K, never increases: dV/dt = -v . Kd v
+    minus the power dissipated by friction. If Kp and Kd are positive definite, the goal is globally asymptotically stable
+    (LaSalle), for any masses, provided that gravity is compensated. A quaternion joint needs the same gain in all its
+    directions.
 
     Args:
-        kp: stiffness, one number, one per joint, or a symmetric matrix [N m/rad].
-        kd: damping, likewise [N m s/rad].
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        goal: configuration to hold [rad or m].
+        kp: stiffness: one number, one per joint, or a symmetric matrix [N m/rad or N/m].
+        kd: damping: one number, one per joint, or a matrix [N m s/rad or N s/m].
 
     Raises:
-        ControlError: a gain of wrong shape.
+        ControlError: a gain has the wrong shape.
     """
     error = apply_gain("kp", kp, difference(chain, q, goal))
     return gravity_compensation(chain, q, v, kd) + error

@@ -1,4 +1,4 @@
-"""Collision detection without force sensors: external torque from the generalised momentum."""
+"""Collision detection without force sensors: the external torque is estimated from the generalised momentum."""
 
 from typing import NamedTuple
 
@@ -18,9 +18,9 @@ class ObserverState(NamedTuple):
     """The state of `MomentumObserver`.
 
     Attributes:
-        residual: r, the estimate of the external torque [N m].
-        momentum: p = M v at the last sample [N m s].
-        drift: C^T v - g - k - f at the last sample [N m].
+        residual: estimate r of the external torque [N m or N].
+        momentum: p = M v at the last sample [N m s or N s].
+        drift: C^T v - g - k - f at the last sample [N m or N].
     """
 
     residual: Float[Array, " nv"]
@@ -33,9 +33,9 @@ class Collision(NamedTuple):
 
     Attributes:
         detected: True if any residual exceeds its threshold.
-        joints: the coordinates above their threshold.
-        last: index of the last of them, or -1: in a serial arm the joint before the link that was hit, or one nearer to
-            the base, since a force whose line of action meets a joint's axis causes no torque there.
+        joints: mask of the coordinates whose residual exceeds its threshold.
+        last: index of the last of them, or -1. In a serial arm, this is the joint that moves the link that was hit, or one
+            nearer to the base, because a force whose line of action intersects a joint axis causes no torque about it.
     """
 
     detected: Bool[Array, ""]
@@ -44,30 +44,31 @@ class Collision(NamedTuple):
 
 
 class MomentumObserver(eqx.Module):
-    """r with dr/dt = K (tau_ext - r): the external torque through a first-order filter (De Luca & Mattone 2005).
+    """Momentum observer (De Luca & Mattone 2005): the residual r is the external torque, low-pass filtered to first order.
 
-    From dp/dt = tau + C^T v - g - k - f + tau_ext of the momentum p = M v: neither accelerations nor M^-1 are needed. r
-    is J^T F of the force on a link, and includes friction and payloads missing from the model. For a torque constant
-    over a sample the filter's response is exact, 1 - exp(-K dt), and stable for every sample time; model terms are
-    integrated by the trapezoidal rule. Friction is the chain's, at the measured velocity.
+    dr/dt = K (tau_ext - r) follows from dp/dt = tau + C^T v - g - k - f + tau_ext for the momentum p = M v, without
+    accelerations or M^-1. For a contact force F on a link, tau_ext = J^T F; r also contains friction and payloads that the
+    model lacks. If the torque is constant over a sample, the filter's response 1 - exp(-K dt) is exact and stable for every
+    sample time; model terms are integrated by the trapezoidal rule. Friction is the chain's, at the measured velocity.
 
         state = observer.start(chain, q, v)
         state = observer.update(chain, state, q, v, tau, dt)
         observer.collision(state).detected
 
     Attributes:
-        gain: K, the filter's bandwidth, one number or one per joint [1/s].
-        threshold: limit of |r|, one number or one per joint [N m]; `collision_threshold` computes it from collision-free runs.
+        gain: filter bandwidth K, one number or one per joint [1/s].
+        threshold: threshold of |r|, one number or one per joint [N m or N]; `collision_threshold` computes it from
+            collision-free runs.
     """
 
     gain: Gain = 50.0
     threshold: Gain = float("inf")
 
     def start(self, chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> ObserverState:
-        """The state at the first sample, with no residual.
+        """The state at the first sample, with zero residual.
 
         Raises:
-            ControlError: gain or threshold is not positive, or neither one number nor one per joint.
+            ControlError: gain or threshold is not positive, or is neither one number nor one per joint.
         """
         self._check(chain)
         return ObserverState(jnp.zeros_like(v), generalised_momentum(chain, q, v), _drift(chain, q, v))
@@ -81,9 +82,9 @@ class MomentumObserver(eqx.Module):
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, v), a time dt after the last, with tau held in between; O(n).
+        """The state at the next sample (q, v), a time dt [s] after the last, with tau [N m or N] constant in between; O(n).
 
-        A non-finite sample makes the residual non-finite; the first finite one after it restarts the observer.
+        A non-finite sample makes the residual non-finite; the next finite sample restarts the observer.
         """
         momentum, drift = generalised_momentum(chain, q, v), _drift(chain, q, v)
         external = (momentum - state.momentum) / dt - tau - 0.5 * (drift + state.drift)
@@ -93,7 +94,7 @@ class MomentumObserver(eqx.Module):
         return ObserverState(jnp.where(known, residual, jnp.zeros_like(residual)), momentum, drift)
 
     def collision(self, state: ObserverState) -> Collision:
-        """Detect and locate a residual beyond the threshold; a non-finite residual counts as beyond."""
+        """Detect and locate residuals above their threshold; non-finite residuals count as above."""
         limit = jnp.broadcast_to(jnp.asarray(self.threshold, state.residual.dtype), state.residual.shape)
         joints = ~(jnp.abs(state.residual) <= limit)
         last = jnp.max(jnp.where(joints, jnp.arange(len(limit)), -jnp.ones(len(limit), int)))
@@ -102,7 +103,7 @@ class MomentumObserver(eqx.Module):
     def _check(self, chain: Chain) -> None:
         for name, value in (("gain", self.gain), ("threshold", self.threshold)):
             if jnp.shape(value) not in ((), (chain.nv,)):
-                raise ControlError(f"{name} has shape {jnp.shape(value)}; give one number or {chain.nv}")
+                raise ControlError(f"{name} has shape {jnp.shape(value)}; pass one number or {chain.nv} numbers")
             if not isinstance(value, Tracer) and not np.all(np.asarray(value) > 0):
                 raise ControlError(f"{name} is {value}; it must be positive")
 
@@ -110,7 +111,7 @@ class MomentumObserver(eqx.Module):
 def collision_threshold(
     residuals: Float[Array, "samples nv"], margin: float | Float[Array, ""] = 1.5
 ) -> Float[Array, " nv"]:
-    """margin times the largest |r| of every joint over collision-free runs [N m]: a bound of model errors and noise."""
+    """Thresholds above model errors and noise [N m or N]: `margin` times each joint's largest |r| in collision-free runs."""
     return margin * jnp.abs(residuals).max(0)
 
 

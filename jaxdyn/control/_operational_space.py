@@ -1,4 +1,4 @@
-"""Operational-space control: a frame moves like a unit mass, and a posture torque acts in the null space of the task."""
+"""Operational-space control: a frame behaves like a unit mass, and a posture torque acts in the null space of the task."""
 
 from jaxtyping import Array, Float
 
@@ -23,24 +23,28 @@ def operational_space_control(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> TaskTorque:
-    """tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0 (Khatib 1987).
+    """Operational-space control (Khatib 1987), O(n^3).
 
-    With an exact model and away from singularities the frame's origin obeys e'' + Kd e' + Kp e = 0 and its
-    orientation the same for small errors, for any tau_0: the null-space projector is dynamically consistent,
-    J M^-1 (1 - J^T J_bar^T) = 0. tau_0 acts in the null space, where a redundant robot needs damping, such as
-    M (k (q_0 - q) - d v). Near singularities Lambda is damped (`task_space`), as the status shows, and the frame lags in
-    the singular directions. O(n^3).
+    tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0. With an exact model and
+    away from singularities, the frame's origin satisfies e'' + Kd e' + Kp e = 0, and so does its orientation for small errors,
+    for any tau_0, because the null-space projector is dynamically consistent: J M^-1 (1 - J^T J_bar^T) = 0. A redundant robot
+    needs damping in this null space, for example tau_0 = M (k (q_0 - q) - d v) (`posture_torque`). Near singularities,
+    Lambda is damped (`task_space`), which the status reports, and the frame lags in the singular directions.
 
     Args:
-        kp: [1/s^2], one number, one per task direction, or a matrix; so kd [1/s].
-        posture: tau_0 [N m]; zero if None.
-        frame: link or frame; the chain's tip if None.
-        task: the controlled part of the pose; the reference is always complete.
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        reference: desired motion of the frame.
+        kp: position gain [1/s^2]: one number, one per task direction, or a matrix.
+        kd: velocity gain [1/s], in the same forms.
+        posture: tau_0 [N m or N]; None: zero.
+        frame: link or frame; None: the chain's tip.
+        task: controlled part of the pose; the reference always contains the whole pose.
         threshold: conditioning below which the task is damped.
 
     Raises:
-        ControlError: a gain of wrong shape, an unknown task.
-        ModelError: unknown frame.
+        ControlError: a gain has the wrong shape, or the task is unknown.
+        ModelError: the frame is unknown.
     """
     state = task_state(chain, q, v, reference, frame, task, threshold)
     wanted = state.acceleration + apply_gain("kd", kd, state.rate) + apply_gain("kp", kp, state.error)
@@ -52,13 +56,19 @@ def operational_space_control(
 def posture_torque(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], rest: Float[Array, " nq"], kp: Gain, kd: Gain
 ) -> Float[Array, " nv"]:
-    """M (Kp difference(q, rest) - Kd v): a tau_0 that pulls the joints towards a posture in the null space of the task [N m].
+    """The posture torque tau_0 = M (Kp difference(q, rest) - Kd v) [N m or N], which pulls the joints towards a posture.
+
+    Task-space controllers project it into the null space of the task.
 
     Args:
-        kp: [1/s^2]; kd: [1/s].
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        rest: desired posture [rad or m].
+        kp: position gain [1/s^2]: one number, one per joint, or a matrix.
+        kd: velocity gain [1/s], in the same forms.
 
     Raises:
-        ControlError: a gain of wrong shape.
+        ControlError: a gain has the wrong shape.
     """
     wanted = apply_gain("kp", kp, difference(chain, q, rest)) - apply_gain("kd", kd, v)
     return generalised_momentum(chain, q, wanted)

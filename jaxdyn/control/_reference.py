@@ -14,7 +14,7 @@ Gain = float | Float[Array, "..."]
 
 
 class JointReference(NamedTuple):
-    """The desired motion at one instant.
+    """The desired motion of the joints at one instant.
 
     Attributes:
         q: positions [rad or m].
@@ -28,10 +28,10 @@ class JointReference(NamedTuple):
 
 
 class TaskReference(NamedTuple):
-    """The desired motion of a frame at one instant, with twists in world axes, v that of the frame's origin ("mixed").
+    """The desired motion of a frame at one instant; twists are in world axes, with the velocity v of its origin ("mixed").
 
     Attributes:
-        pose: T of the frame in the world [m].
+        pose: pose T of the frame in the world [m].
         twist: (w, v) [rad/s, m/s].
         acceleration: d/dt (w, v) [rad/s^2, m/s^2].
     """
@@ -42,32 +42,32 @@ class TaskReference(NamedTuple):
 
 
 def hold_configuration(chain: Chain, q: Float[Array, " nq"]) -> JointReference:
-    """The reference that stays at q."""
+    """A reference that stays at q [rad or m]."""
     still = jnp.zeros(chain.nv, q.dtype)
     return JointReference(q, still, still)
 
 
 def hold_pose(pose: Float[Array, "4 4"]) -> TaskReference:
-    """The reference that stays at a pose."""
+    """A reference that stays at a pose in the world [m]."""
     still = jnp.zeros(6, pose.dtype)
     return TaskReference(pose, still, still)
 
 
 def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k"]:
-    """K x for a gain that is one number, one per component, or a matrix.
+    """The product K x for a gain K that is one number, one per component, or a matrix.
 
     Raises:
-        ControlError: a gain of wrong shape.
+        ControlError: the gain has the wrong shape.
     """
     k = jnp.asarray(gain, x.dtype) if isinstance(gain, (int, float)) else jnp.asarray(gain)
     if k.shape not in ((), x.shape, 2 * x.shape):
         size = x.shape[0]
-        raise ControlError(f"{name} has shape {k.shape}; give one number, {size} numbers or a {size}x{size} matrix")
+        raise ControlError(f"{name} has shape {k.shape}; pass one number, {size} numbers or a {size}x{size} matrix")
     return k @ x if k.ndim == 2 else k * x
 
 
 def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array, "k k"]:
-    """A gain as a matrix. Raises: as `apply_gain`."""
+    """A gain as a matrix; raises as `apply_gain` does."""
     return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
 
 
@@ -78,7 +78,7 @@ def error_rate(
     q_d: Float[Array, " nq"],
     v_d: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
-    """d/dt difference(chain, q, q_d) while both move: v_d - v for ordinary joints."""
+    """The time derivative of difference(chain, q, q_d) while both move: v_d - v for ordinary joints."""
     if not chain.topology.quaternion_joints:
         return v_d - v
     time = jnp.zeros((), v.dtype)

@@ -1,4 +1,4 @@
-"""Simulation under a sampled controller with internal state: `rollout` for stateful controllers."""
+"""Simulation under a sampled controller with internal state: the counterpart of `rollout` for stateful controllers."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,10 +19,10 @@ class ControlledMotion(NamedTuple):
 
     Attributes:
         t: times [s].
-        q: positions.
-        v: velocities.
-        tau: torques of the preceding period, zero in the first row [N m].
-        state: the controller's states, one row per leaf and time.
+        q: positions [rad or m].
+        v: velocities [rad/s or m/s].
+        tau: torques in the preceding period, zero in the first row [N m or N].
+        state: controller states; every leaf has one row per time.
     """
 
     t: Float[Array, " times"]
@@ -45,26 +45,29 @@ def controlled_rollout(
     every: int = 1,
     disturbance: Callable[[Array, Array, Array], Array] | None = None,
 ) -> ControlledMotion:
-    """The motion under (tau, state) = law(state, t, q, v), called every dt, its torque held in between.
+    """Simulate the robot under a control law (tau, state) = law(state, t, q, v), called every dt; torques are held in between.
 
-    The robot's own friction and springs act. One compiled loop; for stateless controllers use `rollout`.
+    The robot's friction and springs act, too. The loop is compiled; for stateless controllers, use `rollout`.
 
     Args:
-        controller: the law, a pure function, and its initial state, any pytree of arrays; the law returns states
-            of the same shapes and types.
-        dt: period of the controller [s].
+        q: initial positions [rad or m].
+        v: initial velocities [rad/s or m/s].
+        controller: (law, initial state): the law is a pure function that returns torques [N m or N] and the next state, a
+            pytree of arrays with constant shapes and types.
+        dt: control period [s].
         steps: number of periods.
-        method: as in `step`.
-        substeps: integration steps per period.
-        every: keep every k-th row, k a divisor of the number of periods.
-        disturbance: additional joint torques (t, q, v), unknown to the controller, held during a substep [N m].
+        method: integration scheme, as in `step`.
+        substeps: number of integration steps per period.
+        every: return every k-th row; k must divide the number of periods.
+        disturbance: function (t, q, v) -> additional joint torques [N m or N], unknown to the controller and constant during a
+            substep.
 
     Raises:
-        ControlError: the controller's torques do not have `nv` entries, or fewer than one substep.
-        ModelError: `every` does not divide the number of periods; an unknown method.
+        ControlError: the controller does not return `nv` torques, or `substeps` is less than 1.
+        ModelError: `every` does not divide the number of periods, or the method is unknown.
     """
     if substeps < 1:
-        raise ControlError(f"substeps={substeps}: give 1 or more")
+        raise ControlError(f"substeps={substeps}: at least 1 is needed")
     law, state = controller
     q, v = promoted(chain, q, v)
     dt = jnp.asarray(dt, q.dtype)
@@ -75,7 +78,7 @@ def controlled_rollout(
         time = k.astype(dt.dtype) * dt
         tau, state = law(state, time, q, v)
         if jnp.shape(tau) != (chain.nv,):
-            raise ControlError(f"the controller's torques have shape {jnp.shape(tau)}; this robot takes ({chain.nv},)")
+            raise ControlError(f"the controller's torques have shape {jnp.shape(tau)}; this robot needs ({chain.nv},)")
         tau = tau.astype(v.dtype)
 
         def substep(inner, j):

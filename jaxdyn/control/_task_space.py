@@ -1,4 +1,4 @@
-"""The task of a frame: its Jacobian, inertia and dynamically consistent inverse, regularised near singularities."""
+"""Task space of a frame: Jacobian, task inertia and dynamically consistent inverse, regularised near singularities."""
 
 from enum import IntEnum
 from typing import Literal, NamedTuple
@@ -16,12 +16,12 @@ from ..spatial.so3 import rotation_log
 from ._reference import TaskReference
 
 Task = Literal["pose", "position", "orientation"]
-_IMMOBILE = 1e-8  # fraction of the mobility of the other half; less counts as none
+_IMMOBILE = 1e-8  # mobility of the angular or linear half relative to the other, below which it counts as zero
 _ROWS = {"pose": slice(0, 6), "position": slice(3, 6), "orientation": slice(0, 3)}
 
 
 class TaskStatus(IntEnum):
-    """Outcome of a task-space controller; arrays hold its integer value."""
+    """Status of a task-space controller; arrays contain its integer value."""
 
     REGULAR = 0
     DAMPED = 1
@@ -33,20 +33,20 @@ class TaskStatus(IntEnum):
         return {
             TaskStatus.REGULAR: "the frame can move in every direction of the task",
             TaskStatus.DAMPED: "near a singularity: the task's inertia is damped, and the frame lags in some direction",
-            TaskStatus.NOT_FINITE: "state, reference or gains hold NaN or infinity: do not send the torques",
+            TaskStatus.NOT_FINITE: "state, reference or gains contain NaN or infinity: do not send the torques",
         }[self]
 
 
 class TaskSpace(NamedTuple):
-    """A frame's motion and inertia along the k directions of a task, world axes.
+    """Motion and inertia of a frame along the k directions of a task, in world axes.
 
     Attributes:
         jacobian: J.
-        drift: dJ/dt v.
-        inertia: Lambda = (J M^-1 J^T + damping)^-1.
-        inverse: J_bar = M^-1 J^T Lambda.
-        conditioning: the least over the mean mobility, x of `task_space`, in [0, 1]; 0 where J is singular.
-        damped: True if damping was added.
+        drift: dJ/dt v [rad/s^2, m/s^2].
+        inertia: task inertia Lambda = (J M^-1 J^T + damping)^-1 [kg m^2, kg].
+        inverse: dynamically consistent inverse J_bar = M^-1 J^T Lambda.
+        conditioning: ratio x of the smallest to the mean mobility, as in `task_space`, in [0, 1]; 0 if J is singular.
+        damped: 1 if damping was added, else 0.
     """
 
     jacobian: Float[Array, "k nv"]
@@ -61,10 +61,10 @@ def task_rows(task: str) -> slice:
     """The rows of a twist that a task controls.
 
     Raises:
-        ControlError: unknown task.
+        ControlError: the task is unknown.
     """
     if task not in _ROWS:
-        raise ControlError(f"a task is 'pose', 'position' or 'orientation', not {task!r}")
+        raise ControlError(f"the task must be 'pose', 'position' or 'orientation', not {task!r}")
     return _ROWS[task]
 
 
@@ -77,20 +77,23 @@ def task_space(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> TaskSpace:
-    """Jacobian, inertia and dynamically consistent inverse of a task, O(n^3), damped near singularities.
+    """Jacobian, inertia and dynamically consistent inverse of a task, damped near singularities; O(n^3).
 
-    D^2 holds the mean mobility of the angular and of the linear half of J M^-1 J^T, so the result is invariant to units
-    and axes. With x the least eigenvalue of D^-1 J M^-1 J^T D^-1, D^2 (e - x)^2 / e is added below the threshold e and
-    nothing above: no direction is heavier than 4 / (3 e) times the mean, and Lambda has a continuous derivative (after
-    Nakamura & Hanafusa 1986). Derivatives treat the damping as constant.
+    Let the diagonal matrix D^2 contain the mean mobilities of the angular and the linear half of J M^-1 J^T, which makes the
+    result invariant to units and axes, and let x be the smallest eigenvalue of D^-1 J M^-1 J^T D^-1. If x is below the
+    threshold e, D^2 (e - x)^2 / e is added to J M^-1 J^T. No direction then has more than 4 / (3 e) times the mean inertia, and
+    Lambda has a continuous derivative (after Nakamura & Hanafusa 1986). Derivatives treat the damping as constant.
 
     Args:
-        frame: link or frame; the chain's tip if None.
-        threshold: e.
+        q: positions [rad or m].
+        v: velocities [rad/s or m/s].
+        frame: link or frame; None: the chain's tip.
+        task: "pose", "position" or "orientation" of the frame.
+        threshold: conditioning e below which the task is damped.
 
     Raises:
-        ControlError: unknown task.
-        ModelError: unknown frame.
+        ControlError: the task is unknown.
+        ModelError: the frame is unknown.
     """
     rows = task_rows(task)
     j = jacobian(chain, q, frame, "mixed")[rows]
@@ -99,7 +102,7 @@ def task_space(
     mobility = j @ solved
     mobility = 0.5 * (mobility + mobility.T)
     fixed = jax.lax.stop_gradient(mobility)
-    # the angular and the linear half, each relative to its own mean, or to the other's if it does not move at all
+    # the angular and the linear half, each relative to its own mean, or to that of the other if it cannot move
     means = jnp.mean(jnp.diagonal(fixed).reshape(-1, 3), axis=1)
     means = jnp.maximum(means, _IMMOBILE * jnp.max(means)) + jnp.finfo(j.dtype).tiny
     roots = jnp.sqrt(jnp.repeat(means, 3))
@@ -115,7 +118,7 @@ def task_space(
 
 
 def pose_error(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"]) -> Float[Array, "6"]:
-    """Error from a pose to the desired one, world axes: log(R_d R^T) and p_d - p [rad, m]."""
+    """Error from a pose to the desired pose, in world axes: log(R_d R^T) and p_d - p [rad, m]."""
     turn = rotation_log(wanted[:3, :3] @ t[:3, :3].T)
     return jnp.concatenate([turn, wanted[:3, 3] - t[:3, 3]])
 
@@ -125,9 +128,10 @@ class TaskState(NamedTuple):
 
     Attributes:
         space: motion and inertia of the task.
-        pose: pose of the frame.
-        error: as in `TaskTorque`; likewise rate.
-        acceleration: dV_d/dt of the task [rad/s^2, m/s^2].
+        pose: pose of the frame in the world [m].
+        error: as in `TaskTorque`.
+        rate: as in `TaskTorque`.
+        acceleration: desired acceleration dV_d/dt of the task [rad/s^2, m/s^2].
     """
 
     space: TaskSpace
@@ -141,10 +145,10 @@ class TaskTorque(NamedTuple):
     """The result of the task-space controllers.
 
     Attributes:
-        tau: joint torques [N m].
-        error: error of the task, world axes: log(R_d R^T) and p_d - p, or the half that the task controls [rad, m].
-        rate: V_d - V of the task [rad/s, m/s].
-        conditioning: conditioning of the task's inertia, from 0 (singular) to 1: see `task_space`.
+        tau: joint torques [N m or N].
+        error: log(R_d R^T) and p_d - p in world axes, or the half that the task controls [rad, m].
+        rate: velocity error V_d - V of the task, in world axes [rad/s, m/s].
+        conditioning: conditioning of the task inertia, from 0 (singular) to 1; see `task_space`.
         status: a `TaskStatus` as an integer.
     """
 
@@ -164,7 +168,7 @@ def task_state(
     task: Task,
     threshold: float | Float[Array, ""],
 ) -> TaskState:
-    """The common first stage of all controllers of a frame; arguments and errors as in `task_space`."""
+    """The first stage of all task-space controllers; arguments and errors are those of `task_space`."""
     rows = task_rows(task)
     space = task_space(chain, q, v, frame, task, threshold)
     pose = frame_pose(chain, q, frame)
@@ -175,12 +179,12 @@ def task_state(
 def task_torque(
     state: TaskState, wrench: Float[Array, " k"], rest: Float[Array, " nv"], posture: Float[Array, " nv"] | None
 ) -> TaskTorque:
-    """J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with the status of the task.
+    """The torque J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with the status of the task.
 
     Args:
-        wrench: wrench on the frame, world axes.
-        rest: further torques, for example against gravity and friction.
-        posture: tau_0; zero if None.
+        wrench: wrench on the frame, in world axes, about its origin [N m, N].
+        rest: further torques, for example against gravity and friction [N m or N].
+        posture: tau_0 [N m or N]; None: zero.
     """
     space = state.space
     if posture is not None:

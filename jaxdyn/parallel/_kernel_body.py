@@ -14,8 +14,8 @@ from .._source.loops import Loop, LoopGraph, Memory, Store
 from .._source.scalars import Node, Scalar
 from ..errors import DeploymentError
 
-IN_REGISTERS = 32  # entries of an argument that is read before the loops
-ONE_BY_ONE = 2000  # entries of results that are written by a line of their own
+IN_REGISTERS = 32  # largest number of entries of an argument that is read before the loops
+ONE_BY_ONE = 2000  # largest number of result entries that are written by separate statements
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Plan:
     """Memory layout of a kernel's results and buffers.
 
     Attributes:
-        graph: the operations.
-        results: arrays of scalars.
-        within: for a memory that is part of a result, the result and the offset in it.
-        scratch: memories that are not part of a result.
-        tables: constants.
-        live: the nodes that results depend on.
+        graph: operations of the function.
+        results: results, as arrays of scalars.
+        within: the result and the offset in it, for each buffer that is part of a result.
+        scratch: buffers that are not part of a result.
+        tables: constant arrays.
+        live: nodes on which the results depend.
     """
 
     graph: LoopGraph
@@ -39,15 +39,15 @@ class Plan:
     live: Live
 
     def singles(self, number: int) -> list[tuple[int, Scalar]]:
-        """Positions and values of a result's entries that no loop writes."""
+        """Positions and values of the entries of a result that no loop writes."""
         return _singles(self.results[number], self.within, number)
 
 
 def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
-    """The memory layout; arrays that a loop writes in the order of a result are written directly into the result.
+    """The memory layout; a buffer that a loop fills in the order of a result is placed in the result itself.
 
     Raises:
-        DeploymentError: loops write a large result in another order.
+        DeploymentError: a loop writes a large result in another order.
     """
     within: dict[Memory, tuple[int, int]] = {}
     for number, result in enumerate(results):
@@ -80,7 +80,7 @@ def _at(x: Scalar, memory: Memory, place: int) -> bool:
 
 
 def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], number: int) -> list[tuple[int, Scalar]]:
-    """Positions and values of a result's entries outside the memories that are part of it."""
+    """Positions and values of the entries of a result outside the buffers placed in it."""
 
     def lies(x, place):
         memory = _written(x)
@@ -90,12 +90,13 @@ def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], numbe
 
 
 class Body:
-    """Runs a plan on lanes.
+    """Executes a plan for several states at once, one per lane.
 
     Args:
-        read, write: of a memory's entry, at a place that is a number or a traced whole number.
-        zero: a whole number that is zero, which the compiler does not know.
-        lanes: how many states stand side by side.
+        read: read(memory, position): an entry of a buffer; the position is an integer, traced or not.
+        write: write(memory, position, value).
+        zero: an integer that is zero at run time, but not known to the compiler.
+        lanes: number of states.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Body:
         self._lanes, self._type = lanes, np.dtype(dtype).type
 
     def run(self) -> Callable[[Scalar], Any]:
-        """Run the plan and return a function from scalars to their lanes."""
+        """Run the plan and return a function from scalars to their values in all lanes."""
         known: dict[Any, Any] = {}
         self._items(self._plan.graph.items, known, {})
         return lambda x: self._lane(known, x, {})
@@ -153,7 +154,7 @@ class Body:
             return jnp.where(which, then, otherwise)
         of = [self._of(known, x, turns) for x in node.of]
         if node.kind not in FUNCTIONS:
-            raise DeploymentError(f"the function {node.kind!r} has no counterpart in a kernel")
+            raise DeploymentError(f"the function {node.kind!r} is not supported in a kernel")
         return FUNCTIONS[node.kind](*of)
 
     def _of(self, known: dict, x: Scalar, turns: dict[Loop, Any]) -> Any:
@@ -187,9 +188,10 @@ class Body:
 
 
 def _is_read_where_used(item: object) -> bool:
-    """True for entries of arguments too large for registers: every iteration reads them again, even if constant.
+    """True for entries of arguments too large for registers: every iteration reads them again, even constant ones.
 
-    Their position depends on the iteration as far as the compiler can tell; otherwise it would read them all before the loop.
+    Their position is made to look dependent on the iteration, because the compiler would otherwise read all of them before
+    the loop.
     """
     if not isinstance(item, Node) or item.kind != "load":
         return False

@@ -1,4 +1,4 @@
-"""The Pallas call of a kernel: the function's operations, its memory, and the blocks of states."""
+"""The Pallas call of a kernel: the operations of the function, its memory layout, and the blocks of states."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from ..dynamics._lowering import filled
 from ..errors import DeploymentError
 from ._kernel_body import Body, Plan, plan
 
-WARP = 32  # states of a block
+WARP = 32  # states per block
 
 
 def call_kernel(
@@ -24,7 +24,7 @@ def call_kernel(
     """function(*variables) over the rows of the mapped variables, as one kernel.
 
     Raises:
-        DeploymentError: the function has an operation that kernels do not support, named in the message.
+        DeploymentError: the function contains an operation that kernels do not support; the message names it.
     """
     shapes = [x.shape[1:] if m else x.shape for x, m in zip(variables, mapped, strict=True)]
     avals = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, variables, strict=True)]
@@ -44,7 +44,7 @@ def _number_type(types: Sequence[Any]) -> Any:
     """The floating-point type of the kernel."""
     for x in types:
         if not any(jnp.issubdtype(x, kind) for kind in (jnp.floating, jnp.integer, jnp.bool)):
-            raise DeploymentError(f"an array of type {x} has no counterpart in a kernel")
+            raise DeploymentError(f"arrays of type {x} are not supported in a kernel")
     floating = [np.dtype(x) for x in types if jnp.issubdtype(x, jnp.floating)]
     return max([np.dtype(np.float32), *floating], key=lambda x: x.itemsize)
 
@@ -60,16 +60,16 @@ def _planned(traced: Any, shapes: Sequence[tuple[int, ...]]) -> Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Arrays (states, entries), split into blocks of rows, as Triton and the interpreter read them.
+    """Arrays of shape (states, entries), split into blocks of rows, as Triton and the interpreter read them.
 
     Attributes:
-        lanes: states of a block.
+        lanes: states per block.
     """
 
     lanes: int = WARP
 
     def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
-        return (size, states) if scratch else (states, size)  # what nobody else reads lies as a warp reads it
+        return (size, states) if scratch else (states, size)  # scratch is laid out for coalesced access
 
     def arranged(self, x: jax.Array) -> jax.Array:
         return x
@@ -126,7 +126,7 @@ class _Refs:
 def _called(
     planned: Plan, variables: Sequence[jax.Array], mapped: Sequence[bool], count: int, dtype: Any, interpret: bool
 ) -> list[jax.Array]:
-    """The results as (states, entries), one row per state, plus rows that pad the last block."""
+    """The results, of shape (states, entries), including rows that pad the last block."""
     layout = Rows()
     blocks = -(-count // layout.lanes)
     used = sorted({x.argument for x in planned.live.items if isinstance(x, Memory) and x.argument is not None})

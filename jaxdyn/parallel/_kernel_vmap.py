@@ -14,35 +14,35 @@ from ._sharded import Axes, _count, _mapped, _of_leaves
 
 
 def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool = False) -> Callable[..., Any]:
-    """`jax.vmap(function, in_axes)`, compiled; on a GPU a single kernel, one thread per state.
+    """`jax.vmap(function, in_axes)`, compiled; on a GPU, a single kernel with one thread per state.
 
     kernel_vmap(lambda q, qd: rollout(robot, q, qd, policy, dt, steps, every=steps))(q, qd) launches one kernel for all
-    steps of all states: the state stays in registers, and memory is accessed at the start, at the end, and for the rows that
-    steps read and store. `jax.vmap` launches about a hundred kernels per step. On a CPU the program is that of `jax.vmap`.
-    The kernel is written with Pallas' Triton backend, which JAX 0.11 calls deprecated with a warning.
+    steps of all states: the state stays in registers, and memory is accessed only at the start, at the end, and for rows that
+    a step reads or stores. `jax.vmap` launches about a hundred kernels per step. On a CPU, the program is that of `jax.vmap`.
+    The kernel uses Pallas' Triton backend, for which JAX 0.11 emits a deprecation warning.
 
-    The function is traced once and decomposed into scalar operations, which form a Pallas kernel. A robot that it closes over
-    becomes constants of the program, folded at compile time; robots and parameters passed as arguments are read from memory.
-    Supported are integrators, checkpoints, torque tables, `lax.scan`, `lax.cond`, policies of arithmetic and elementary
-    functions, and `jax.grad` within the function. Loops over links are unrolled, loops over time are kept. All numbers have
-    the widest type of the arguments and results (float32 or float64); integers are exact up to 2^24 or 2^53.
+    The function is traced once and decomposed into scalar operations, which form a Pallas kernel. A robot captured by
+    closure becomes constants, folded at compile time; robots and parameters passed as arguments are read from memory.
+    Integrators, checkpoints, torque tables, `lax.scan`, `lax.cond`, policies made of arithmetic and elementary functions, and
+    `jax.grad` within the function are supported. Loops over links are unrolled, loops over time are not. All numbers are
+    computed in the widest type among arguments and results (float32 or float64); integers are exact up to 2^24 or 2^53.
 
     Derivatives are those of `jax.vmap(function)`. For gradients in one kernel, differentiate inside:
-    kernel_vmap(jax.grad(cost), in_axes), with `checkpoint=` in the rollout, and sum those of shared arguments over the batch.
+    kernel_vmap(jax.grad(cost), in_axes), with `checkpoint=` in the rollout; sum gradients of shared arguments over the batch.
 
     Args:
-        function: of one robot and one state, as all of jaxdyn; positional arguments only.
-        in_axes: 0 for arguments with a batch, None for those without, as for `jax.vmap`, trees of them included.
-        interpret: run the kernel in Pallas' interpreter, on any device: slow, to check what becomes of a function.
+        function: function of one robot and one state, like those of jaxdyn; positional arguments only.
+        in_axes: 0 for batched arguments, None for the others, or trees of these, as for `jax.vmap`.
+        interpret: run the kernel in Pallas' interpreter, on any device: slow, for testing.
 
     Returns:
-        a function whose results have the batch as leading axis. Keep and reuse it, as with `jax.jit`.
+        A function whose results have the batch as leading axis. Store and reuse it, as with `jax.jit`.
 
     Raises:
-        ModelError: when it is called: an axis other than 0 and None, batches of different lengths, or none at all.
-        FallbackWarning: when it is compiled for a GPU or interpreted: an operation that no kernel holds, which it names
-            (linear algebra of LAPACK's, sorting, random numbers, loops whose number of turns depends on arguments, places in
-            arrays that do), or more than 150 000 operations; the program is that of `jax.vmap` then.
+        ModelError: at the call, if an axis is neither 0 nor None, or if batches differ in length or are missing.
+        FallbackWarning: when compiling for a GPU or interpreting, if the function contains an operation that kernels do not
+            support, named in the message (LAPACK's linear algebra, sorting, random numbers, loops whose length depends on
+            arguments, array indices that depend on them), or more than 150 000 operations; `jax.vmap` is used instead.
     """
     name = getattr(function, "__name__", type(function).__name__)
 
@@ -63,7 +63,7 @@ def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tupl
     count = _count(leaves, mapped)
     shapes = [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(leaves, mapped, strict=True)]
     traced, results = jax.make_jaxpr(single, return_shape=True)(*shapes)
-    # arrays of a larger function that is being traced, which this one closes over, are arguments too
+    # traced arrays that the function closes over become arguments, too
     outer = [k for k, x in enumerate(traced.consts) if isinstance(x, Tracer)]
     mapped = (*mapped, *[False] * len(outer))
 
@@ -79,7 +79,7 @@ def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tupl
         try:
             return call_kernel(one, mapped, count, variables, interpret)
         except DeploymentError as error:
-            warn(f"kernel_vmap of {name} runs as jax.vmap does, in many kernels: {error.fault}", FallbackWarning)
+            warn(f"kernel_vmap of {name} falls back to jax.vmap, with many kernels: {error.fault}", FallbackWarning)
             return plain(*variables)
 
     @jax.custom_jvp

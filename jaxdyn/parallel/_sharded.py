@@ -1,7 +1,7 @@
 """Batches over devices: the same code on one device, on all devices of a machine, and on the machines of a cluster.
 
-A batch is sharded over a mesh of devices along its leading axis, and the robot is replicated. Each device runs its own
-program (`jax.shard_map`) on its rows: devices exchange only the sums of `sharded_sum`. JAX's own tools are not wrapped:
+A batch is sharded over a mesh of devices along its leading axis, and the robot is replicated. Each device runs the
+program (`jax.shard_map`) on its own rows; only the sums of `sharded_sum` are exchanged. Use JAX's tools for the rest:
 create meshes with `jax.make_mesh`, and connect hosts with `jax.distributed.initialize` (docs/scaling.md).
 """
 
@@ -23,23 +23,23 @@ Axes = int | None | Sequence[Any]
 
 
 def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None) -> Callable[..., Any]:
-    """Sharded `jax.vmap(function, in_axes)`, compiled; results are in the order of the batch.
+    """`jax.vmap(function, in_axes)`, sharded over devices and compiled; results are in the order of the batch.
 
-    sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) has the robot on every device and N / devices of the rows
-    on each. A batch that does not divide evenly is padded with copies of its last row and trimmed (its result is
-    then gathered on all devices: choose large batches divisible). May be called under `jit`, `vmap` and
-    differentiation. Keep the returned function and reuse it, as with `jax.jit`.
+    sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) copies the robot to every device and computes N / devices
+    of the rows on each. A batch that does not divide evenly is padded with copies of its last row and trimmed; its result is
+    then gathered on all devices, so choose divisible sizes for large batches. Works under `jit`, `vmap` and
+    differentiation. Store and reuse the returned function, as with `jax.jit`.
 
     Args:
         function: a function of one robot and one state, with positional arguments only.
-        in_axes: 0 for arguments with a batch, None for those without, as for `jax.vmap`, trees of them included.
-        mesh: the devices, of any number of axes; all devices of all processes by default.
+        in_axes: 0 for batched arguments, None for the others, or trees of these, as for `jax.vmap`.
+        mesh: mesh of devices with any number of axes; by default, all devices of all processes.
 
     Returns:
         A function whose results have the batch as leading axis, sharded over the mesh.
 
     Raises:
-        ModelError: when it is called: an axis other than 0 and None, batches of different lengths, or no batch.
+        ModelError: at the call, if an axis is neither 0 nor None, or if batches differ in length or are missing.
     """
 
     def run(mesh, structure, mapped, *leaves):
@@ -62,27 +62,27 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
 def sharded_sum(
     function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None, chunk: int = 256
 ) -> Callable[..., Any]:
-    """Sum a function over the batch: each device sums its rows, then one all-reduce.
+    """Sum of a function over a batch: each device sums its rows, followed by one all-reduce.
 
-    sum_b function(row b), for a loss, its gradient, or the normal matrix Y^T Y of an identification. Each device adds
-    `chunk` rows at a time, which limits memory, followed by one all-reduce of the size of a single result: O(p^2)
-    numbers for Y^T Y, independent of the batch. Divide by the number of rows for a mean. The sum's order, and so its
-    last digits, depend on the number of devices.
+    sum_b function(row b), for example a loss, its gradient, or the normal matrix Y^T Y of an identification. Each device
+    adds `chunk` rows at a time, which limits memory. The all-reduce has the size of a single result: O(p^2) numbers for
+    Y^T Y, independent of the batch size. For a mean, divide by the number of rows. The order of summation, and therefore
+    the last digits, depend on the number of devices.
 
     Args:
         function: a function of one robot and one state that returns an array or a tree of arrays.
         in_axes: as for `sharded_vmap`.
         mesh: as for `sharded_vmap`.
-        chunk: rows held at once.
+        chunk: number of rows computed at once on each device.
 
     Returns:
         A function that returns the sums, on every device of every process.
 
     Raises:
-        ModelError: as for `sharded_vmap`; `chunk` is not positive.
+        ModelError: as for `sharded_vmap`; also if `chunk` is not positive.
     """
     if chunk < 1:
-        raise ModelError(f"the sum takes {chunk} rows at a time; take at least 1")
+        raise ModelError(f"chunk={chunk}: the sum needs at least 1 row at a time")
 
     def run(mesh, structure, mapped, *leaves):
         single = _of_leaves(function, structure)
@@ -119,15 +119,15 @@ def sharded_sum(
 def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
     """Shard the leading axis of a tree's arrays over devices, ready for `sharded_vmap`.
 
-    With several processes, each passes its own rows, the same number in each, and gets the global batch, of which it
-    holds its rows; those of process 0 come first. With one process the rows are the batch.
+    With several processes, each passes its own rows, the same number in every process, and receives the global batch, of
+    which it stores its own rows; those of process 0 come first. With one process, its rows are the batch.
 
     Args:
-        tree: arrays, all with the batch as leading axis.
+        tree: tree of arrays, all with the batch as leading axis.
         mesh: as for `sharded_vmap`.
 
     Raises:
-        ModelError: an array's rows do not divide over this process's devices.
+        ModelError: the number of rows of an array is not a multiple of the number of this process's devices.
     """
     mesh = _all_devices() if mesh is None else mesh
     sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
@@ -149,9 +149,9 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
 
 
 def local_rows(tree: Any) -> Any:
-    """This process's rows of sharded arrays, in order, as NumPy arrays; the inverse of `shard_batch`.
+    """Rows of sharded arrays that this process stores, in order, as NumPy arrays; the inverse of `shard_batch`.
 
-    Replicated arrays are returned completely.
+    Replicated arrays are returned in full.
     """
 
     def take(x):
@@ -168,7 +168,7 @@ def _all_devices() -> Mesh:
 
 
 def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes: Axes, mesh: Mesh | None) -> Callable:
-    """A function of trees that calls the compiled run(mesh, structure, which leaves have a batch, *leaves)."""
+    """A function of trees that calls the compiled run(mesh, structure, mask of the batched leaves, *leaves)."""
     compiled = jax.jit(run, static_argnums=(0, 1, 2))
     held: dict[int, tuple[Any, Any]] = {}
 
@@ -183,7 +183,7 @@ def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes
 
 
 def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
-    """Mask of the arguments' leaves that have a batch axis."""
+    """Mask of the leaves of the arguments that have a batch axis."""
     axes = in_axes if isinstance(in_axes, Sequence) else (in_axes,) * len(arguments)
     if len(axes) != len(arguments):
         raise ModelError(f"in_axes has entries for {len(axes)} arguments, but there are {len(arguments)}")
@@ -193,14 +193,14 @@ def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
             a for x, y in zip(axes, arguments, strict=True) for a in jax.tree.leaves(_broadcast(x, y), is_leaf=none)
         ]
     except ValueError as error:
-        raise ModelError(f"in_axes does not have the form of the arguments: {error}") from None
+        raise ModelError(f"in_axes does not match the structure of the arguments: {error}") from None
     if any(a not in (0, None) for a in axes):
-        raise ModelError("a batch is the leading axis: in_axes holds 0 and None only")
+        raise ModelError("in_axes may contain only 0 and None: the batch must be the leading axis")
     return tuple(a == 0 for a in axes)
 
 
 def _broadcast(axes: Any, argument: Any) -> list:
-    """An axis for every leaf of an argument."""
+    """The axis for every leaf of an argument."""
     found: list[Any] = []
     jax.tree.map(
         lambda a, part: found.extend([a] * len(jax.tree.leaves(part))), axes, argument, is_leaf=lambda a: a is None
@@ -209,9 +209,9 @@ def _broadcast(axes: Any, argument: Any) -> list:
 
 
 def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dict[int, tuple[Any, Any]]) -> list[Any]:
-    """The arguments, placed on the devices of the compiled program unless already there.
+    """The arguments, placed on the devices of the compiled program unless they are already there.
 
-    `held` has the last array of each argument without a batch, and its placement, so a robot is transferred once.
+    `held` caches the last array of each argument without a batch, with its placed copy, so a robot is transferred only once.
     """
     leaves = [held[k][1] if k in held and held[k][0] is x else x for k, x in enumerate(leaves)]
     devices = set(mesh.devices.flat)
@@ -243,7 +243,7 @@ def _count(leaves: Sequence[Any], mapped: Sequence[bool]) -> int:
     """Number of rows of the batch."""
     sizes = {jnp.shape(x)[:1] for x, m in zip(leaves, mapped, strict=True) if m}
     if not sizes:
-        raise ModelError("no argument has a batch: give in_axes a 0")
+        raise ModelError("no argument has a batch: set in_axes to 0 for at least one")
     if len(sizes) > 1 or sizes & {(), (0,)}:
         found = ", ".join(str(s[0]) if s else "none (a number)" for s in sorted(sizes))
         raise ModelError(f"batches must have the same number of rows, at least one; these have {found}")

@@ -1,4 +1,4 @@
-"""Results of an identification as pages, tables and text."""
+"""Identification results as HTML pages, tables and text."""
 
 from ._files.errors import write_errors as write_errors
 from ._files.parameters import write_parameters as write_parameters

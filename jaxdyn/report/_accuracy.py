@@ -1,4 +1,4 @@
-"""Accuracy of an identified model, joint by joint: torques, gravity, inertia, simulated motion."""
+"""Accuracy of an identified model for each joint: torques, gravity, inertia, simulated motion."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,23 +19,24 @@ from ..model._chain import Chain
 from ..model._layout import layout, leading_joints, turning_joints
 from ._quality import rms_where, together
 
-QUIET = 20  # percentile of the density
-SMALL = 0.05  # of the largest torque of joints of the same unit: a smaller torque is measured against this
-EXCUSED = 0.5  # upper bound on the share of the error's power that counts as noise
+QUIET = 20  # percentile of the spectral density that is taken as the noise density
+SMALL = 0.05  # relative errors refer to no less than this fraction of the largest torque among joints of the same unit
+EXCUSED = 0.5  # largest fraction of the error's power that counts as noise
 POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
-TURN = np.pi  # range assumed to either side for a joint without limits [rad]
+TURN = np.pi  # range to either side that is assumed for joints without limits [rad or m]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TorqueAccuracy:
-    """Errors of predicted torques while a joint moves, |qd| > 0.02 rad/s; NaN for a joint that never does.
+    """Errors of predicted torques while a joint moves, |qd| > 0.02 rad/s or m/s; NaN for joints that never move.
 
     Attributes:
-        error: (n,) RMS [N m].
-        torque: (n,) RMS of the measured torque [N m].
-        scale: (n,) reference for relative errors: the torque, and at least a twentieth of the largest joint's [N m].
-        fitted: (n,) RMS of the error on the fitted runs [N m].
-        noise: (n,) share of the error's power that is noise within the filter's band, at most a half (`noise_share`).
+        error: (n,) RMS error [N m or N].
+        torque: (n,) RMS of the measured torque [N m or N].
+        scale: (n,) reference of relative errors: `torque`, but no less than a twentieth of that of the joint with the
+            largest [N m or N].
+        fitted: (n,) RMS error on the fitted runs [N m or N].
+        noise: (n,) fraction of the error's power that is noise, up to one half (`noise_share`).
     """
 
     error: Float[np.ndarray, " n"]
@@ -46,17 +47,17 @@ class TorqueAccuracy:
 
     @property
     def relative(self) -> Float[np.ndarray, " n"]:
-        """Error over torque (`scale`)."""
+        """Error divided by `scale`."""
         return self.error / np.maximum(self.scale, 1e-300)
 
     @property
     def without_noise(self) -> Float[np.ndarray, " n"]:
-        """Relative error, with the noise subtracted: sqrt(1 - noise) times the relative error."""
+        """Relative error after subtraction of the noise: sqrt(1 - noise) times the relative error."""
         return self.relative * np.sqrt(1 - self.noise)
 
 
 def torque_accuracy(result: Identification) -> TorqueAccuracy:
-    """Errors on the held-out runs, or on the fitted ones if none were held out."""
+    """Errors on the held-out runs, or on the fitted runs if none were held out."""
     held = result.validation or result.fitted
     data = together(held)
     moves = data.moves | ~with_drive(result.chain)
@@ -72,17 +73,17 @@ def _fitted(result: Identification) -> Float[np.ndarray, " n"]:
 
 
 def with_drive(chain: Chain) -> Bool[np.ndarray, " nv"]:
-    """Coordinates of joints that can have friction: not those of a free base, whose errors count at rest too."""
+    """Mask of the coordinates of joints that can have friction. Errors of the others, a free base's, count even at rest."""
     return np.isin(np.arange(chain.nv), layout(chain).columns)
 
 
 def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
-    """(n,) share of noise in the residual's power: the spectral density above the motion's band, over the whole band.
+    """(n,) fraction of the residual's power that is noise, estimated from the spectral density above the motion's band.
 
-    Model errors lie within the motion's band, which holds 99 % of the velocities' power. Between that band and four
-    fifths of the low-pass cutoff, the residual consists of noise and of friction at reversals. Noise has a flat
-    spectrum, friction has not: the noise density is the 20th percentile over these frequencies, and the share is
-    capped at one half. 0 if the filter leaves no such band.
+    Model errors lie within the motion's band, which contains 99 % of the power of the velocities. Between this band and four
+    fifths of the low-pass cutoff frequency, the residual consists of noise and of friction at reversals. The spectrum of
+    noise is flat and that of friction is not, so the noise density is taken as the 20th percentile over these
+    frequencies. The fraction is limited to one half; it is 0 if the filter leaves no such band.
     """
     noise, total = 0.0, 0.0
     for e in evaluations:
@@ -104,11 +105,12 @@ class Determination:
     """Relative uncertainty of the model within its range of use.
 
     Attributes:
-        position_error: (n,) RMS of the part of the error that depends on the position, over the torque's RMS; NaN for
-            joints without torque.
-        gravity: (n,) standard deviation of the torque at rest within the joints' limits, over its RMS or that of the logged
-            torque, the greater; NaN beside unmeasured forces.
-        inertia: (n,) standard deviation of the diagonal of the mass matrix over its mean; NaN beside unmeasured forces.
+        position_error: (n,) RMS of the position-dependent part of the error, relative to the RMS torque; NaN for joints
+            without measured torque.
+        gravity: (n,) standard deviation of the torque at rest within the joint limits, relative to its RMS or to that of
+            the logged torque, whichever is greater; NaN if unmeasured forces act.
+        inertia: (n,) standard deviation of the diagonal entries of the mass matrix, relative to their means; NaN if
+            unmeasured forces act.
     """
 
     position_error: Float[np.ndarray, " n"]
@@ -117,30 +119,30 @@ class Determination:
 
 
 def determination_in_use(result: Identification) -> Determination:
-    """Uncertainty of torques at rest and of the mass matrix, from the base parameters' covariance and the errors.
+    """Uncertainty of torques at rest and of the mass matrix, from the covariance of the base parameters and the errors.
 
-    The position-dependent part of a joint's error is the part that its regressor at rest, and harmonics and powers of
-    its position, explain in addition to friction: errors of gravity, springs, counterbalances, cables. Standard
-    deviations are taken over 60 postures within the joints' limits, or within pi of the run if there are none, with the
-    quaternions of the run.
+    The position-dependent part of a joint's error is what its regressor at rest, and harmonics and powers of its position,
+    explain in addition to friction: errors of gravity, springs, counterbalances, cables. Standard deviations are
+    averaged over 60 postures within the joint limits, or within pi of the run's mean position for joints without limits;
+    quaternions are taken from the run.
     """
     chain, n = result.chain, len(result.rows)
     rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(qdd), qdd)
     data = together(result.validation or result.fitted)
     some = np.unique(np.linspace(0, len(data.q) - 1, min(ROWS, len(data.q))).astype(int))
     q, qd, error = data.q[some], data.qd[some], data.error[some]
-    size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # torques that were not measured have no error
+    size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # unmeasured torques have no error
     driven = np.where(size > 0, size, np.nan)
     still = rows(q, np.zeros_like(qd))
     own = _own_positions(chain, q)
     position = np.array([_explained(still[:, j], own[:, j], qd[:, j], error[:, j]) for j in range(n)])
-    if result.has_unmeasured_forces:  # base parameters are those of what the forces leave, not of each row
+    if result.has_unmeasured_forces:  # base parameters then belong to combinations of rows free of these forces
         return Determination(position / driven, *np.full((2, n), np.nan))
     postures = _postures(result, q)
     root = covariance_root(result.wls.covariance)
     rest = rows(postures, np.zeros((len(postures), n)))
     gravity_sd = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
-    # torques of the links' base parameters alone: tau = W p = W_b (B p) for any parameters p
+    # torques due to the links' base parameters only: tau = W p = W_b (B p) for any parameters p
     bodies = result.base.matrix[:, : 10 * chain.n] @ result.parameters[: 10 * chain.n]
     s = np.eye(n) if chain.coupling is None else np.asarray(chain.coupling.matrix, float)
     armature = (s**2).T @ np.asarray(chain.armature, float)
@@ -158,7 +160,7 @@ def determination_in_use(result: Identification) -> Determination:
 
 
 def _own_positions(chain: Chain, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "N nv"]:
-    """The position of each coordinate; 0 for quaternion joints."""
+    """Position of each coordinate; 0 for quaternion joints."""
     where, own = layout(chain), np.zeros((len(q), chain.nv))
     own[:, where.columns] = q[:, where.entries]
     return own
@@ -180,7 +182,7 @@ def _postures(result: Identification, q: Float[np.ndarray, "N nq"]) -> Float[np.
 
 
 def _explained(still: np.ndarray, q: np.ndarray, qd: np.ndarray, error: np.ndarray) -> float:
-    """RMS of the part of an error that position columns explain in addition to velocity columns, in motion [N m]."""
+    """RMS of the part of a moving joint's error that functions of position explain in addition to friction [N m or N]."""
     moves = np.abs(qd) > MOVING  # at rest, dry friction takes any value
     if moves.sum() < LEAST_ROWS:
         return 0.0
@@ -201,10 +203,10 @@ Simulated = tuple[Evaluation, Resimulation]
 
 
 def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
-    """Each sufficiently long run with its re-simulation; friction memory includes the run before the stretch.
+    """Sufficiently long stretches with their re-simulation; friction with memory uses the whole run.
 
-    Empty for robots with a free base or spherical joints, which fall over under the smallest torque error, and for runs
-    with unmeasured forces, such as those that close a loop.
+    Empty for robots with a free base or spherical joints, which fall over under the smallest torque error, and if
+    unmeasured forces act, for example those that close a loop.
     """
     if model.chain.topology.quaternion_joints or any(e.with_forces is not None for e in evaluations):
         return []
@@ -219,9 +221,9 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
 
 
 def simulated_against_coasting(found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
-    """(n,) RMS error of re-simulated positions over that of a coasting robot; infinite if the simulation diverges.
+    """(n,) RMS error of re-simulated positions, relative to that of a coasting robot; infinite if the simulation diverges.
 
-    None if the runs are shorter than a window.
+    None if all runs are shorter than a window.
     """
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Pieces of HTML: escaped text, tables, tiles, numbers with their significant digits."""
+"""Building blocks of HTML: escaped text, tables, tiles, numbers with their significant digits."""
 
 import dataclasses
 import html
@@ -14,14 +14,14 @@ def escaped(text: str) -> str:
 
 
 def element(tag: str, content: str, kind: str = "", **attributes: str) -> str:
-    """An element with a class around HTML content; `font_size` is the attribute font-size."""
+    """An element with a class around HTML content; underscores in attribute names become hyphens (font_size: font-size)."""
     given = {"class": kind, **{name.replace("_", "-"): value for name, value in attributes.items()}}
     inside = "".join(f' {name}="{html.escape(value)}"' for name, value in given.items() if value)
     return f"<{tag}{inside}>{content}</{tag}>"
 
 
 def unit(text: str) -> str:
-    """A unit with its powers raised: kg m^2 as kg m²."""
+    """A unit with superscript powers: kg m^2 as kg m²."""
     return html.escape(text).replace("^2", "²").replace("^3", "³")
 
 
@@ -31,7 +31,7 @@ def items(lines: Iterable[str]) -> str:
 
 
 def names(given: Sequence[str]) -> str:
-    """Names, set as code, with commas between them."""
+    """Names in code style, separated by commas."""
     return ", ".join(element("code", escaped(name)) for name in given)
 
 
@@ -46,7 +46,7 @@ def faint(text: str) -> str:
 
 
 def folded(title: str, key: str, *parts: str) -> str:
-    """A section that is collapsed until it is opened or printed."""
+    """A section that is collapsed until the user opens or prints it."""
     return element("details", element("summary", element("h2", title, id=key)) + "".join(parts), "part")
 
 
@@ -59,10 +59,10 @@ class Column:
 
     Attributes:
         heading: text above the column.
-        cells: HTML; or a tuple of HTML, a class if other than `inside`, and a title.
+        cells: HTML; or a tuple of HTML, a class that replaces `inside`, and optionally a title.
         kind: class of the heading.
-        inside: class of the cells; that of the heading if None.
-        tag: of the cells.
+        inside: class of the cells; None: that of the heading.
+        tag: tag of the cells.
     """
 
     heading: str
@@ -83,7 +83,7 @@ def names_column(heading: str, given: Iterable[str]) -> Column:
 
 
 def columns_table(columns: Sequence[Column], top: str = "", **attributes: str) -> str:
-    """A table from columns of equal length; `top` is a row above the headings."""
+    """A table built from columns of equal length; `top` is a row above the headings."""
     head = "".join(element("th", column.heading, column.kind) for column in columns)
     rows = ("".join(column.cell(row) for column in columns) for row in range(len(columns[0].cells)))
     return table([top, head] if top else [head], rows, **attributes)
@@ -96,7 +96,7 @@ def group_row(before: int, names: Iterable[str], span: int) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[str], **attributes: str) -> str:
-    """A table that scrolls if the page is narrow or the table long; `head` and `rows` are the content of its rows."""
+    """A table that scrolls if the page is narrow or the table is long; `head` and `rows` contain the HTML of its rows."""
     top = "".join(element("tr", row) for row in head)
     body = "".join(element("tr", row) for row in rows)
     inner = element("table", element("thead", top) + element("tbody", body), **attributes)
@@ -104,7 +104,7 @@ def table(head: Sequence[str], rows: Iterable[str], **attributes: str) -> str:
 
 
 def tile(value: str, label: str, detail: str = "", kind: str = "") -> str:
-    """A number of the summary."""
+    """A figure in the summary, with a label and details."""
     content = element("b", escaped(value)) + element("span", escaped(label)) + element("small", escaped(detail))
     return element("div", content, f"tile {kind}".strip())
 
@@ -124,7 +124,7 @@ def rounded(x: float) -> str:
 
 
 def with_deviation(value: float, deviation: float) -> tuple[str, str]:
-    """A value and its standard deviation, rounded to two significant digits of the latter: ("1.2346", "0.0067")."""
+    """A value and its standard deviation, both rounded to two significant digits of the latter: ("1.2346", "0.0067")."""
     if not (math.isfinite(deviation) and deviation > 0):
         return number(value, 6), number(deviation, 2)
     decimals = 1 - math.floor(math.log10(deviation))

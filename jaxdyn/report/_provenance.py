@@ -1,4 +1,4 @@
-"""Provenance of a result: input files by hash, versions, settings, command line."""
+"""Provenance of a result: input files with hashes, versions, settings, command line."""
 
 import dataclasses
 import hashlib
@@ -30,10 +30,10 @@ class Provenance:
     """Everything needed to reproduce a result.
 
     Attributes:
-        inputs: the files that were read.
+        inputs: input files.
         settings: name and value of every setting.
-        command: the command line, empty if there was none.
-        versions: of this library, its dependencies, Python, and the platform.
+        command: the command line; empty if there was none.
+        versions: versions of this library, its dependencies and Python, and the platform.
     """
 
     inputs: tuple[InputFile, ...]
@@ -50,12 +50,12 @@ def collect_provenance(
     """Collect the provenance of a result.
 
     Args:
-        files: (role, path) of each input, as ("log", "run.csv").
-        settings: of the computation; values are shown as text, empty ones (None, "", [], False) are omitted.
-        arguments: of the command line, without the program's name.
+        files: (role, path) of each input, for example ("log", "run.csv").
+        settings: settings of the computation; values are shown as text, and empty ones (None, "", [], False) are omitted.
+        arguments: command-line arguments, without the program's name.
 
     Raises:
-        OutputError: a file cannot be read again.
+        OutputError: a file cannot be read to compute its hash.
     """
     kept = tuple((k, _shown(v)) for k, v in (settings or {}).items() if v is not None and v is not False and _shown(v))
     command = "" if arguments is None else shlex.join(["jaxdyn", *map(str, arguments)])
@@ -82,7 +82,7 @@ def _input(role: str, path: str | os.PathLike[str]) -> InputFile:
             )
     except OSError as error:
         reason = error.strerror or error
-        raise OutputError(f"{os.fspath(path)}: cannot be read again to note its hash: {reason}") from None
+        raise OutputError(f"{os.fspath(path)}: cannot be read again to compute its hash: {reason}") from None
 
 
 def _shown(value: object) -> str:
@@ -98,7 +98,7 @@ def _shown(value: object) -> str:
 
 
 def provenance_section(given: Provenance | None) -> str:
-    """Files with hashes, versions and settings; versions alone if nothing is given."""
+    """Section with files and their hashes, versions and settings; only versions if nothing is given."""
     known = given or collect_provenance()
     text = ""
     if known.inputs:
@@ -110,7 +110,7 @@ def provenance_section(given: Provenance | None) -> str:
         ]
         text += columns_table(columns)
     else:
-        text += element("p", "No input files: the logs were given in memory, or simulated.")
+        text += element("p", "No input files: the logs were passed in memory, or simulated.")
     pairs = [*known.versions, *known.settings, *([("command", known.command)] if known.command else [])]
     values = Column("value", [escaped(value) for _, value in pairs], "text", "wrap")
     text += columns_table([names_column("version or setting", (name for name, _ in pairs)), values])

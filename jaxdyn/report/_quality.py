@@ -1,4 +1,4 @@
-"""Figures of the report and the summary: pooled errors, units, and the precision of each parameter."""
+"""Quantities shared by the report and the summary: pooled errors, units, and the precision of each parameter."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -11,16 +11,19 @@ from ..identification._result import Evaluation, Identification
 from ..model._chain import Chain
 from ..model._layout import leading_joints, turning_joints
 
-GOOD, FAIR = 10.0, 30.0  # relative standard deviation [%] up to which a parameter is well, or fairly, determined
+GOOD, FAIR = (
+    10.0,
+    30.0,
+)  # relative standard deviations [%] up to which a parameter counts as well, and fairly, determined
 
 
 def determination(relative: float) -> Literal["well", "fairly", "poorly"]:
-    """A relative standard deviation [%] as a word."""
+    """How well a parameter with this relative standard deviation [%] is determined, as a word."""
     return "well" if relative <= GOOD else "fairly" if relative <= FAIR else "poorly"
 
 
 class Together(NamedTuple):
-    """Samples of several evaluations, concatenated: (N, n) each."""
+    """Samples of several evaluations, concatenated, as arrays (N, n)."""
 
     q: np.ndarray
     qd: np.ndarray
@@ -34,12 +37,12 @@ class Together(NamedTuple):
 
     @property
     def moves(self) -> np.ndarray:
-        """Samples at which the joint itself moves."""
+        """Mask of the samples at which the joint moves."""
         return np.abs(self.qd) > MOVING
 
 
 def together(evaluations: Sequence[Evaluation]) -> Together:
-    """The samples of several evaluations."""
+    """Concatenate the samples of several evaluations."""
     q, qd, tau = (np.concatenate([getattr(e.samples, name) for e in evaluations]) for name in ("q", "qd", "tau"))
     return Together(q, qd, tau, np.concatenate([e.prediction for e in evaluations]))
 
@@ -56,7 +59,7 @@ def rms_where(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 
 def pooled(evaluations: Sequence[Evaluation]) -> Fit | None:
-    """Errors over the samples of several evaluations together; None if there are none."""
+    """Errors over the samples of all evaluations; None if there are no evaluations."""
     if not evaluations:
         return None
     data = together(evaluations)
@@ -64,7 +67,7 @@ def pooled(evaluations: Sequence[Evaluation]) -> Fit | None:
 
 
 def pooled_raw(evaluations: Sequence[Evaluation]) -> Fit | None:
-    """Errors against the torques as logged, over the samples of several evaluations together; None if those are unknown."""
+    """Errors relative to the torques as logged, over the samples of all evaluations; None if logged torques are unknown."""
     known = [e.logged for e in evaluations if e.logged is not None]
     if not known or len(known) < len(evaluations):
         return None
@@ -73,22 +76,22 @@ def pooled_raw(evaluations: Sequence[Evaluation]) -> Fit | None:
 
 
 def pooled_unconstrained(evaluations: Sequence[Evaluation]) -> np.ndarray:
-    """(n,) RMS errors of the unconstrained base parameters, over several evaluations."""
+    """(n,) RMS errors with the unconstrained base parameters, over the samples of all evaluations."""
     counts = [e.unconstrained.samples for e in evaluations]
     return np.sqrt(np.average([e.unconstrained.rms**2 for e in evaluations], axis=0, weights=counts))
 
 
 def torque_units(chain: Chain) -> tuple[str, ...]:
-    """Unit of each joint's (coordinate's) torque: N m, or N for prismatic joints."""
+    """Unit of the torque of each joint (coordinate): N m, or N for prismatic joints."""
     return tuple("N m" if turns else "N" for turns in turning_joints(chain)[leading_joints(chain)])
 
 
 def position_units(chain: Chain) -> tuple[str, ...]:
-    """Unit of each joint's (coordinate's) position: rad, or m for prismatic joints."""
+    """Unit of the position of each joint (coordinate): rad, or m for prismatic joints."""
     return tuple("rad" if turns else "m" for turns in turning_joints(chain)[leading_joints(chain)])
 
 
 def deviations_from(result: Identification, truth: Chain) -> np.ndarray:
-    """(b,) estimated minus true base parameters, in standard deviations of the estimates."""
+    """(b,) estimated minus true base parameters, in units of the estimates' standard deviations."""
     true = result.base.matrix @ prior_parameters(truth, result.columns)
     return (result.wls.values - true) / result.wls.standard_deviations

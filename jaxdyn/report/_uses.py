@@ -1,4 +1,4 @@
-"""Uses of an identified model: gravity compensation, feed-forward, simulation, each judged separately."""
+"""Uses of an identified model: gravity compensation, feed-forward and simulation, each of which is judged separately."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -15,22 +15,23 @@ Use = Literal["gravity compensation", "feed-forward", "simulation"]
 Found = tuple[Level, str]  # level and text of a check
 ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
 
-TORQUE = (0.10, 0.40)  # error over torque while a joint moves, without noise
-# position-dependent part of the error, and standard deviation of the torque at rest, over the torque
+# upper bounds for (good, fair)
+TORQUE = (0.10, 0.40)  # torque error while a joint moves, without noise, relative to the torque
+# position-dependent part of the error, and standard deviation of the torque at rest, relative to the torque
 POSITION = (0.10, 0.25)
-INERTIA = (0.20, 0.60)  # standard deviation of a diagonal entry of the mass matrix over the entry
-COASTING = (0.60, 1.0)  # errors of simulated positions over those of a coasting robot
-WORSE = 1.1  # worse than the given model: errors at least this many times as large
+INERTIA = (0.20, 0.60)  # relative standard deviation of a diagonal entry of the mass matrix
+COASTING = (0.60, 1.0)  # errors of simulated positions relative to those of a coasting robot
+WORSE = 1.1  # the model is worse than the given model if its errors are more than this many times as large
 
 
 @dataclasses.dataclass(frozen=True)
 class UseVerdict:
-    """Assessment of the model for a use.
+    """Verdict on one use of the model.
 
     Attributes:
-        use: gravity compensation, feed-forward or simulation.
-        level: good, fair (with care) or poor.
-        text: the reason, in one line.
+        use: "gravity compensation", "feed-forward" or "simulation".
+        level: "good", "fair" (usable with care) or "poor".
+        text: the reason in one line.
     """
 
     use: Use
@@ -44,12 +45,12 @@ def level_of(value: float, bounds: tuple[float, float]) -> Level:
 
 
 def worst(levels: Iterable[Level]) -> Level:
-    """The worst of some levels."""
+    """The worst of several levels."""
     return max(levels, key=lambda level: ORDER.index(level))
 
 
 def joint_levels(accuracy: TorqueAccuracy) -> tuple[Level, ...]:
-    """Level of each joint's predicted torque; a joint that never moved, or was not measured, is fair."""
+    """Level of the predicted torque of each joint; fair for joints that never moved or were not measured."""
     return tuple("fair" if np.isnan(x) else level_of(x, TORQUE) for x in accuracy.without_noise)
 
 
@@ -60,12 +61,12 @@ def judge_uses(
     worse_than_given: tuple[str, ...] = (),
     worse_in_file: str = "",
 ) -> tuple[UseVerdict, ...]:
-    """The three uses, one line each.
+    """Verdicts on the three uses.
 
     Args:
         simulated: runs re-simulated by the model.
         worse_than_given: joints whose torque the given model predicts better.
-        worse_in_file: the reason why the written model differs from the fitted one; empty if it does not.
+        worse_in_file: reason why the written model differs from the fitted model; empty if it does not.
     """
     known = determination_in_use(result)
     written: list[Found] = [("poor", worse_in_file)] if worse_in_file else []
@@ -95,7 +96,7 @@ def _unseen(result: Identification) -> list[Found]:
 
 
 def _sentence(use: Use, found: Sequence[Found]) -> UseVerdict:
-    """The worst level and the reasons for it, or all checks if all are good."""
+    """The verdict on a use: the worst level and the reasons for it."""
     level = worst([one for one, _ in found])
     reasons = [text for one, text in found if one == level]
     return _line(use, level, [reasons[0][:1].upper() + reasons[0][1:], *reasons[1:]])
@@ -108,13 +109,13 @@ def _gravity(result: Identification, known: Determination, written: list[Found])
     found: list[Found] = [
         (
             level_of(error, POSITION),
-            f"errors that depend on position are up to {_percent(error)} of the torque ({names[a]})",
+            f"position-dependent errors are up to {_percent(error)} of the torque ({names[a]})",
         ),
         *_unseen(result),
         *written,
     ]
     if not np.isnan(spread):
-        text = f"within the joints' limits, the torque at rest is known to within {_percent(spread)} ({names[b]}, one standard "
+        text = f"within the joint limits, the torque at rest is known to within {_percent(spread)} ({names[b]}, one standard "
         found.insert(1, (level_of(spread, POSITION), text + "deviation)"))
     return _sentence("gravity compensation", found)
 

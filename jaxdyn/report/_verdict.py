@@ -1,4 +1,4 @@
-"""A verdict in plain words: whether the model is good enough, by user-given limits or by common uses."""
+"""A verdict in plain words on whether the model is good enough, for limits given by the user or for common uses."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from ._uses import ORDER, WORSE, Level, UseVerdict, joint_levels, judge_uses, wo
 Measure = Literal["rms", "rre", "moving"]
 _NAMES = {"rms": "RMS error", "rre": "RRE", "moving": "RRE while moving"}
 
-UNSEEN = 1.5  # held-out over fitted RMS above which validation does not confirm the fit
-BETTER = 1.02  # the given model's errors over the identified one's above which the identified is better
-REST = 2.0  # error at rest over that in motion
-LEAST_AGREEING = 0.85  # share of base parameters on which the halves of the data agree; 0.95 is expected
-COST_FAIR, COST_POOR = 5.0, 20.0  # increase of the worst joint's error by physical consistency [%]
+UNSEEN = 1.5  # ratio of held-out to fitted RMS error above which validation does not confirm the fit
+BETTER = 1.02  # ratio of the given to the identified model's error above which the identified model is better
+REST = 2.0  # ratio of the error at rest to that in motion above which it is reported
+LEAST_AGREEING = 0.85  # smallest fraction of base parameters on which both halves of the data agree; 0.95 is expected
+COST_FAIR, COST_POOR = 5.0, 20.0  # increase of the worst joint's error due to physical consistency [%]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,31 +30,31 @@ class ErrorLimit:
     """The largest acceptable error of each joint.
 
     Attributes:
-        measure: "rms" [N m or N], "rre" [%] or "moving", the RRE over samples at which the joint moves [%].
-        values: one for all joints, or one per joint.
+        measure: "rms" [N m or N], "rre" [%] or "moving" (RRE over the samples at which the joint moves [%]).
+        values: one limit for all joints, or one per joint.
     """
 
     measure: Measure
     values: tuple[float, ...]
 
     def of_joints(self, n: int) -> np.ndarray:
-        """(n,) the limit of each joint.
+        """(n,) limit of each of n joints.
 
         Raises:
-            IdentificationError: their number is neither 1 nor n.
+            IdentificationError: the number of values is neither 1 nor n.
         """
         if len(self.values) not in (1, n):
             raise IdentificationError(
-                f"the limit {self.measure} has {len(self.values)} numbers for {n} joints; give one for all or one per joint"
+                f"the limit {self.measure} has {len(self.values)} numbers for {n} joints; give one for all, or one per joint"
             )
         return np.broadcast_to(np.asarray(self.values, float), (n,))
 
 
 def parse_limit(text: str) -> ErrorLimit:
-    """A limit from text: "rms=0.3", or "rre=10,5,5,8,10,10" with one number per joint.
+    """Parse a limit from text: "rms=0.3", or "rre=10,5,5,8,10,10" with one number per joint.
 
     Raises:
-        IdentificationError: neither form, or a number that is not positive.
+        IdentificationError: the text has neither form, or a number is not positive.
     """
     measure, sign, numbers = text.partition("=")
     measure = measure.strip().lower()
@@ -64,15 +64,15 @@ def parse_limit(text: str) -> ErrorLimit:
         values = ()
     if measure not in _NAMES or not sign or not values or not all(0 < v < np.inf for v in values):
         raise IdentificationError(
-            f"{text!r} is not a limit: write rms=, rre= or moving= and one positive number, or one per joint, as in rms=0.3 "
-            "or rre=10,5,5,8,10,10"
+            f"{text!r} is not a limit: write rms=, rre= or moving= and one positive number, or one per joint, for example "
+            "rms=0.3 or rre=10,5,5,8,10,10"
         )
     return ErrorLimit(measure, values)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)
 class VerdictCheck:
-    """The result of one check; at the level "note", for information."""
+    """The result of one check; the level "note" is for information only."""
 
     level: Level
     text: str
@@ -83,12 +83,12 @@ class Verdict:
     """The verdict, by use or by the user's limits if given, and the checks behind it.
 
     Attributes:
-        level: good if every use is, or every limit is met; poor if no use is, or a limit is exceeded; else fair.
+        level: with limits, good if all are met, else poor; otherwise the level of the uses if they agree, else fair.
         headline: the outcome in a sentence.
-        uses: gravity compensation, feed-forward and simulation, each with its own level.
-        joints: level of each joint's predicted torque while it moves.
-        checks: of the limits, then of the uses, then all others.
-        limits: the checks of the limits alone.
+        uses: verdicts on gravity compensation, feed-forward and simulation.
+        joints: level of the predicted torque of each joint while it moves.
+        checks: checks of the limits, then of the uses, then all others.
+        limits: checks of the limits.
     """
 
     level: Level
@@ -108,30 +108,32 @@ def verdict(
 ) -> Verdict:
     """Judge an identification by its intended uses, in absolute terms.
 
-    - A joint: RMS error of its torque over the torque's RMS while it moves, on held-out motion, with the noise within
-      the filter's band subtracted (`noise_share`): good up to 10 %, fair up to 40 %. A joint with less than a
-      twentieth of the largest joint's torque is measured against that twentieth.
-    - Gravity compensation: the part of the errors that depends on position, and the standard deviation of torques at rest
-      within the joints' limits, over the torque: good up to 10 %, fair up to 25 %.
+    - Each joint: RMS torque error relative to the RMS torque while the joint moves, on held-out motion, after subtraction of
+      the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. For a joint with less than a
+      twentieth of the largest joint's torque, the error is relative to that twentieth.
+    - Gravity compensation: the position-dependent part of the errors, and the standard deviation of torques at rest within
+      the joint limits, relative to the torque: good up to 10 %, fair up to 25 %.
     - Feed-forward: the worst joint.
-    - Simulation: positions re-simulated from measured torques against those of a coasting robot (good up to 60 % of
-      their error, fair up to all of it); the standard deviation of the inertia about each joint (good up to 20 %, fair up to
-      60 %); poor if links are not physically consistent, or denser, lighter or larger than those of ordinary
+    - Simulation: errors of positions re-simulated from measured torques relative to those of a coasting robot (good up to
+      60 %, fair up to 100 %); relative standard deviation of the inertia about each joint (good up to 20 %, fair up to
+      60 %); poor if links are not physically consistent, or are denser, lighter or larger than those of ordinary
       machines, if friction or armature is negative, or if a joint is poor.
 
-    Without held-out motion, nothing is better than fair. With limits, the outcome is whether every joint meets each
-    of them; uses are judged as well. The condition number is for information only.
+    Without held-out motion, no use is better than fair. With limits, the outcome is whether every joint meets all of
+    them; uses are judged, too. The condition number is for information only.
 
     Args:
-        prior: as `against_prior` gives it, to compare with the given model.
-        files: predictions of the written model files: no use is fit if model.eqx predicts worse than the fitted
-            model, and a URDF or MJCF that does is named.
-        simulated: runs re-simulated by the model (`resimulated`); simulated here if None.
+        result: the identification.
+        limits: acceptable errors (`parse_limit`).
+        prior: errors of the given model (`against_prior`), for comparison.
+        files: predictions of the written model files: all uses are poor if model.eqx predicts worse than the fitted
+            model; a URDF or MJCF that predicts worse is named.
+        simulated: runs re-simulated by the model (`resimulated`); None: they are simulated here.
 
     Raises:
         IdentificationError: a limit has neither one value nor one per joint.
 
-    Cost: the base regressor at some 1000 samples, and one forward dynamics per held-out sample.
+    Cost: the base regressor at about 1000 samples, and one forward dynamics per held-out sample.
     """
     by_limits = [_within(result, limit) for limit in limits]
     accuracy = torque_accuracy(result)
@@ -169,12 +171,12 @@ def verdict(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Assessment:
-    """Assessment of a model for the report and the terminal, computed once.
+    """Assessment of a model, computed once for the report and the terminal.
 
     Attributes:
-        verdict: based on the other fields.
+        verdict: verdict based on the other fields.
         files: predictions of the written model files.
-        prior: errors of the given and the identified model.
+        prior: errors of the given and of the identified model.
         simulated: runs re-simulated by the model.
     """
 
@@ -187,7 +189,7 @@ class Assessment:
 def assess(
     result: Identification, limits: Sequence[ErrorLimit] = (), files: Sequence[FilePrediction] = ()
 ) -> Assessment:
-    """The verdict with all its inputs; arguments as of `verdict`."""
+    """The verdict with all its inputs; arguments are those of `verdict`."""
     prior, simulated = against_prior(result), resimulated(result.model, result.validation or result.fitted)
     return Assessment(verdict(result, limits, prior, files, simulated), files, prior, simulated)
 
@@ -257,7 +259,7 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
     """Check that validation confirms the fit."""
     if not result.validation:
         return VerdictCheck(
-            "fair", "No motion was held out, so the model is not validated: give a log with --validate."
+            "fair", "No motion was held out, so the model is not validated: pass a log with --validate."
         )
     ratio = np.nan_to_num(accuracy.error / np.maximum(accuracy.fitted, 1e-300))
     levels = joint_levels(accuracy)
@@ -272,7 +274,7 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
         return VerdictCheck("good", f"Validation confirms the fit: {figures}.")
     return VerdictCheck(
         worst([levels[k] for k in failed]),
-        f"Validation does not confirm the fit: {figures}. The most common causes: another robot, another load, another "
+        f"Validation does not confirm the fit: {figures}. The most common causes are another robot, another load, another "
         "temperature (friction), other gains, or motion outside the range of the fitted logs.",
     )
 
@@ -289,26 +291,26 @@ def _rest(result: Identification) -> VerdictCheck | None:
     words = ", ".join(f"{result.rows[j]} ({rounded(resting[j] / moving[j])} times)" for j in found)
     return VerdictCheck(
         "fair",
-        f"Torque errors are larger at standstill than in motion on {words}: dry friction at rest takes any value that holds "
-        "the joint, which no function of velocity can predict.",
+        f"Torque errors are larger at standstill than in motion on {words}: dry friction at rest takes whatever value holds "
+        "the joint still, which no function of velocity can predict.",
     )
 
 
 def _drift(result: Identification) -> VerdictCheck | None:
-    """Drift between the fitted runs, or within a single one, beyond the intervals; None if negligible."""
+    """Drift between the fitted runs, or within a single run, that exceeds the confidence intervals; None if negligible."""
     halves = result.split_half
     if halves is None or halves.share >= LEAST_AGREEING:
         return None
     listed = ", ".join(halves.apart[:4]) + (" and others" if len(halves.apart) > 4 else "")
     friction = sum(name.startswith(("fv", "fc", "off")) for name in halves.apart)
     cause = (
-        "friction mostly: temperature, or wear" if 2 * friction > len(halves.apart) else "temperature, load or gains"
+        "mostly friction: temperature, or wear" if 2 * friction > len(halves.apart) else "temperature, load or gains"
     )
     where = "between the fitted runs" if len(result.fitted) > 1 else "within the fitted run"
     return VerdictCheck(
         "fair",
         f"Drift {where}: {len(halves.apart)} of {len(halves.names)} base parameters ({listed}) differ by more than two "
-        f"standard deviations from one half of the data to the other ({cause}). The standard deviations do not cover this.",
+        f"standard deviations between the two halves of the data ({cause}). The standard deviations do not include this.",
     )
 
 
@@ -318,7 +320,7 @@ def _condition(result: Identification) -> VerdictCheck:
 
 
 def _cost(result: Identification) -> VerdictCheck:
-    """Increase of the torque error by physical consistency."""
+    """Increase of the torque error due to physical consistency."""
     evaluations = result.validation or result.fitted
     fit = pooled(evaluations)
     assert fit is not None
@@ -327,10 +329,10 @@ def _cost(result: Identification) -> VerdictCheck:
     level: Level = "good" if excess[worst] <= COST_FAIR else "fair" if excess[worst] <= COST_POOR else "poor"
     words = {
         "good": "Physically consistent links predict the torques as well as unconstrained parameters do",
-        "fair": "Physically consistent links predict the torques somewhat worse than unconstrained parameters: something is "
-        "missing in the model, or its kinematics are off",
-        "poor": "Physically consistent links predict the torques much worse than unconstrained parameters: something is "
-        "missing in the model, or its kinematics, units or signs are wrong",
+        "fair": "Physically consistent links predict the torques somewhat worse than unconstrained parameters: the model "
+        "lacks a term, or its kinematics are inaccurate",
+        "poor": "Physically consistent links predict the torques much worse than unconstrained parameters: the model "
+        "lacks a term, or its kinematics, units or signs are wrong",
     }[level]
     return VerdictCheck(level, f"{words} ({excess[worst]:+.1f} % on {result.rows[worst]}, the worst joint).")
 
@@ -346,7 +348,7 @@ def _bodies(result: Identification) -> VerdictCheck:
     if result.unusual:
         return VerdictCheck(
             "fair",
-            "All identified links are physically consistent, but not those of an ordinary machine: "
+            "All identified links are physically consistent, but some are unlike those of ordinary machines: "
             f"{'; '.join(result.unusual)}.",
         )
     return VerdictCheck(
@@ -374,13 +376,13 @@ def _better(result: Identification, prior: AgainstPrior) -> VerdictCheck:
 
 
 def _poorer_files(files: Sequence[FilePrediction]) -> list[VerdictCheck]:
-    """Files that predict worse than the whole model does."""
+    """Checks that name files whose predictions are worse than those of the whole model."""
     whole = next((file.fit for file in files if file.whole and file.fit), None)
     return [
         VerdictCheck(
             "fair",
             f"{file.name} predicts the torques with an error of {rounded(file.fit.total_relative)} %, model.eqx with "
-            f"{rounded(whole.total_relative)} %: it cannot hold all fitted terms. Use model.eqx where torques matter.",
+            f"{rounded(whole.total_relative)} %: it cannot represent all fitted terms. Use model.eqx if torques matter.",
         )
         for file in files
         if whole and file.fit and file.why and not file.whole

@@ -1,5 +1,5 @@
 "use strict";
-// Rows of a table that hold all words typed.
+// Show only the rows of a table that contain all typed words.
 for (const box of document.querySelectorAll(".filter")) {
   const rows = document.getElementById(box.dataset.table).tBodies[0].rows;
   box.hidden = false;
@@ -9,7 +9,7 @@ for (const box of document.querySelectorAll(".filter")) {
   });
 }
 
-// A link into a folded part unfolds it; on paper all parts are unfolded.
+// A link to a folded part unfolds it; all parts are unfolded for printing.
 const unfold = () => {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const part = target && target.closest("details");
@@ -35,7 +35,7 @@ const unpacked = ([low, high, text]) => {
   return out;
 };
 
-// What is chosen, by a choice's name and options; plots with the same choice show the same.
+// Current selections, by name and options of a choice; plots with the same choice are linked.
 const choices = new Map();
 const choiceOf = (name, options) => {
   const key = JSON.stringify([name, options]);
@@ -73,7 +73,7 @@ for (const link of document.querySelectorAll("a[data-joint]")) {
   });
 }
 
-// Where an axis has its numbers: [value, text].
+// Tick marks of an axis: [value, text].
 const ticks = (low, high, count, log) => {
   if (log && high - low > 1.2) {
     const out = [], stride = Math.ceil((high - low) / count), between = high - low < 2.5 && count > 4 ? [1, 2, 5] : [1];
@@ -102,8 +102,8 @@ const plot = figure => {
   figure.insertAdjacentHTML("beforeend", '<div class="choices"></div><figcaption></figcaption><div class="legend"></div>'
     + `<svg role="img" tabindex="0" aria-label="${escaped(data.label)}"></svg>`
     + '<div class="tools"><button title="move left (←)">‹</button><button title="move right (→)">›</button>'
-    + '<button title="magnify (+)">+</button><button title="reduce (−)">−</button><button title="show all (0)">all</button>'
-    + "<small>drag to magnify, Shift and drag to move, double click for all</small></div>");
+    + '<button title="zoom in (+)">+</button><button title="zoom out (−)">−</button><button title="show all (0)">all</button>'
+    + "<small>drag to zoom, Shift and drag to move, double-click to show all</small></div>");
   const [caption, legend, svg] = ["figcaption", ".legend", "svg"].map(name => figure.querySelector(name));
   const tools = [...figure.querySelectorAll("button")];
   for (const choice of chosen) figure.querySelector(".choices").append(chooser(choice));
@@ -124,7 +124,7 @@ const plot = figure => {
     for (const { x } of view.curves) for (const v of x) { if (v < low) low = v; if (v > high) high = v; }
     const before = whole, same = before && Math.abs(before[0] - low) + Math.abs(before[1] - high) < 1e-3 * (high - low);
     whole = high > low ? [low, high] : [low - 1, low + 1];
-    if (!same || range === before) range = whole; // another joint of the same run keeps the part shown
+    if (!same || range === before) range = whole; // another joint of the same run keeps the visible range
     caption.textContent = view.caption;
     caption.hidden = !view.caption;
     const names = new Map(view.curves.map(curve => [curve.name, curve]));
@@ -209,7 +209,7 @@ const plot = figure => {
     tools.forEach((tool, k) => { tool.disabled = range === whole && k !== 2; });
   };
 
-  // The nearest point of a curve: along x where it is a line, on the screen where it is not.
+  // The nearest point of a curve: along x for lines, on the screen for dots and rings.
   const nearest = ({ x, y, row, line }, px, py) => {
     const { across, rows } = frame, { at } = rows[row];
     let best = -1, least = Infinity;
@@ -287,7 +287,7 @@ const plot = figure => {
   svg.addEventListener("pointerleave", () => { if (!dragged) leave(); });
   svg.addEventListener("dblclick", () => show(...whole));
   svg.addEventListener("wheel", event => {
-    if (!event.ctrlKey && !event.metaKey) return; // the wheel alone scrolls the page
+    if (!event.ctrlKey && !event.metaKey) return; // without a modifier key, the wheel scrolls the page
     event.preventDefault();
     zoomed(event.deltaY > 0 ? 1.25 : 0.8, frame.back(place(event)[0]));
   }, { passive: false });
@@ -299,7 +299,7 @@ const plot = figure => {
 for (const figure of document.querySelectorAll("figure.plot")) plot(figure);
 for (const choice of choices.values()) for (const tell of choice.told) tell();
 
-// The value under the pointer in a matrix drawn as coloured cells.
+// Show the value under the pointer in a matrix drawn as coloured cells.
 for (const figure of document.querySelectorAll("figure.matrix")) {
   const data = JSON.parse(figure.querySelector("script").textContent), values = new Int8Array(bytesOf(data.values).buffer);
   const svg = figure.querySelector("svg"), output = figure.querySelector("output"), cursor = svg.querySelector(".cursor");
@@ -313,13 +313,13 @@ for (const figure of document.querySelectorAll("figure.matrix")) {
   svg.addEventListener("pointerleave", () => { output.textContent = hint; cursor.setAttribute("d", ""); });
 }
 
-// Ellipsoids turn under the pointer: an ellipsoid of shape A, seen by the view V, is an ellipse of shape V A V^T.
+// Dragging rotates the ellipsoids: the projection of an ellipsoid of shape A by V is an ellipse of shape V A V^T.
 for (const svg of document.querySelectorAll("svg.bodies")) {
   const given = svg.dataset.view.split(" ").map(Number), unit = 1000;
   const numbers = text => text.split(" ").map(Number), dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
   let yaw = 0, tilt = 0, held = null;
   const draw = () => {
-    // turn about the vertical, then tilt towards the viewer
+    // rotate about the vertical axis, then tilt towards the viewer
     const spin = v => [v[0] * Math.cos(yaw) - v[1] * Math.sin(yaw), v[0] * Math.sin(yaw) + v[1] * Math.cos(yaw), v[2]];
     const right = spin(given.slice(0, 3)), up = given.slice(3), into = spin([-given[1], given[0], 0]);
     const above = up.map((x, k) => x * Math.cos(tilt) + into[k] * Math.sin(tilt));

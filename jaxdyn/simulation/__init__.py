@@ -1,4 +1,4 @@
-"""Time integration: steps and rollouts."""
+"""Time integration: single steps and rollouts."""
 
 from ._adaptive import AdaptiveRollout as AdaptiveRollout, adaptive_rollout as adaptive_rollout
 from ._integrate import step as step

@@ -1,4 +1,4 @@
-"""Integration with adaptive steps, by diffrax. An extra: `pip install "jaxdyn[adaptive]"`."""
+"""Time integration with adaptive steps, by diffrax, an optional dependency: `pip install "jaxdyn[adaptive]"`."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,10 +18,10 @@ class AdaptiveRollout(NamedTuple):
     """A motion integrated with adaptive steps.
 
     Attributes:
-        positions: q at the requested times; not finite after an early stop of the integration.
-        velocities: qd there.
-        steps: steps taken, rejected ones included.
-        successful: true if the last time was reached.
+        positions: q at the requested times [rad or m]; not finite after the time at which integration stopped early.
+        velocities: qd at these times [rad/s or m/s].
+        steps: number of steps, including rejected ones.
+        successful: True if the integration reached the last time.
     """
 
     positions: Float[Array, "times nq"]
@@ -41,27 +41,31 @@ def adaptive_rollout(
     external_wrenches: Float[Array, "n 6"] | None = None,
     **options: Any,
 ) -> AdaptiveRollout:
-    """The motion of qdd = forward_dynamics(tau - resistive_force) at given times, with steps chosen by error control.
+    """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps, and return the states at given times.
 
     Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
-    length. The root mean square over entries of a step's error is kept below atol + rtol |y| with y = (q, qd).
+    length. Error control keeps the RMS over the entries of y = (q, qd) of each step's estimated error, divided by
+    atol + rtol |y|, below 1.
 
-    Derivatives: reverse mode, with checkpoints (`diffrax.RecursiveCheckpointAdjoint`); for forward mode pass
-    adjoint=diffrax.ForwardMode(). They are those of the steps taken.
+    Derivatives are those of the steps taken. The default is reverse mode with checkpoints
+    (`diffrax.RecursiveCheckpointAdjoint`); for forward mode, pass adjoint=diffrax.ForwardMode().
 
     Args:
-        controls: torques held between successive times, where steps then end [N m], or a smooth policy tau =
-            controls(t, q, qd), whose quaternions may deviate slightly from unit length.
-        times: increasing; the first is that of (q, qd) [s].
-        rtol: relative error of a step; by default the root of the type's rounding, 1.5e-8 or 3.5e-4, as atol.
-        atol: absolute error [rad or m, rad/s or m/s].
-        external_wrenches: wrenches (n, f) on each link, in its frame, held [N m, N].
-        options: of `diffrax.diffeqsolve`, such as `solver`, by default `Tsit5`, explicit, of fifth order (`Kvaerno5` for stiff
-            friction); `adjoint`; and `max_steps`, by default 4096, after which `successful` is False.
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant between successive times, at which steps then end [N m or N], or a smooth policy tau =
+            controls(t, q, qd), which may see quaternions of slightly less or more than unit length.
+        times: increasing times [s]; (q, qd) is the state at the first.
+        rtol: relative tolerance; by default, like atol, the square root of the machine epsilon: 1.5e-8 in float64, 3.5e-4
+            in float32.
+        atol: absolute tolerance [rad or m, rad/s or m/s].
+        external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
+        options: passed to `diffrax.diffeqsolve`: `solver` (default `Tsit5`, explicit, fifth order; `Kvaerno5` for stiff
+            friction), `adjoint`, `max_steps` (default 4096; if they do not suffice, `successful` is False), and others.
 
     Raises:
         ImportError: diffrax is not installed.
-        ModelError: fewer than two times; a wrong number of torque rows.
+        ModelError: there are fewer than two times, or the number of torque rows is not that of the intervals.
     """
     try:
         import diffrax
@@ -74,9 +78,13 @@ def adaptive_rollout(
     times = jnp.asarray(times, q.dtype)
     policy, rows = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
     if len(times) < 2:
-        raise ModelError(f"an adaptive rollout needs at least two times, the first that of the state; not {len(times)}")
+        raise ModelError(
+            f"an adaptive rollout needs at least two times, the first for the initial state; got {len(times)}"
+        )
     if rows is not None and len(rows) != len(times) - 1:
-        raise ModelError(f"{len(rows)} rows of torques are given for {len(times) - 1} intervals between times")
+        raise ModelError(
+            f"{len(rows)} rows of torques are given for {len(times) - 1} intervals between times; pass one row per interval"
+        )
 
     def rate(t, y, arguments):
         robot, wrenches, torques = arguments

@@ -1,4 +1,4 @@
-"""Time integration of constrained robots: the schemes of `step`, and a projection that removes drift."""
+"""Time integration of constrained robots: the schemes of `step`, followed by a projection that removes drift."""
 
 from collections.abc import Callable
 
@@ -27,21 +27,25 @@ def constrained_step(
     method: Method = "rk4",
     stabilisation: Stabilisation | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, qd) a time dt later: qdd = constrained_forward_dynamics(tau - resistive_force), then the nearest
-    state that satisfies the constraints (`project_configuration`, `project_velocity`).
+    """The state (q, qd) after a time step dt: integrates qdd = constrained_forward_dynamics(tau - resistive_force), then
+    projects onto the nearest state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
-    The projection moves the state by at most the scheme's error, and preserves its order. `stabilisation` replaces it
-    by Baumgarte's feedback, which corrects drift at the cost of an artificial spring and damper.
+    The projection moves the state by no more than the scheme's error and preserves its order. `stabilisation` replaces it
+    with Baumgarte's feedback, which corrects drift at the cost of an artificial spring and damper.
 
     Args:
-        tau: joint torques during the step [N m].
-        dt: step [s].
-        external_wrenches: wrenches (n, f) on each link, in its frame, held [N m, N].
+        constraints: one or several constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        tau: joint torques, constant during the step [N m or N].
+        dt: time step [s].
+        external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
         method: as in `step`.
-        stabilisation: Baumgarte's alpha, beta [1/s] in place of the projection; (0, 0) lets phi drift with the scheme's error.
+        stabilisation: Baumgarte's alpha, beta [1/s], used instead of the projection; with (0, 0), phi drifts with the
+            scheme's error.
 
     Raises:
-        ModelError: unknown scheme; no constraint, or one with an unknown frame.
+        ModelError: the scheme is unknown, or there is no constraint, or a constraint names an unknown frame.
     """
     q, qd = promoted(chain, q, qd)
     gains = (0.0, 0.0) if stabilisation is None else stabilisation
@@ -70,14 +74,17 @@ def constrained_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every dt, ..., steps dt by `constrained_step`; the first row is the state given.
+    """Positions and velocities at t = 0, every dt, ..., steps dt by `constrained_step`; the first row is the initial state.
 
     Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
     Args:
-        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).
-        dt: step [s].
-        steps: number of steps; needed with a policy.
+        constraints: as in `constrained_step`.
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
+        dt: time step [s].
+        steps: number of steps; required with a policy.
         method: as in `step`.
         every: as in `rollout`.
         checkpoint: as in `rollout`.

@@ -1,4 +1,4 @@
-"""Implicit friction in a step: its slopes as additional armature and rotor inertia."""
+"""Implicit friction in a time step: the slopes of friction act as additional armature and rotor inertia."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,21 +14,21 @@ from ..model._chain import Chain
 def with_implicit_friction(
     chain: Chain, qd: Float[Array, " nv"], predicted: Float[Array, " nv"], dt: Float[Array, ""]
 ) -> Chain:
-    """The robot whose mass matrix is M + dt D, with D the slopes of friction: an armature of dt D_joint on every joint.
+    """The robot with mass matrix M + dt D, where D contains the slopes of friction: every joint gains an armature dt D_joint.
 
-    With friction f(qd), and f(qd) + D (qd' - qd) at the step's end,
+    With friction f(qd) at the start of the step and its linearisation f(qd) + D (qd' - qd) at the end,
 
         M (qd' - qd) = dt (tau - h - f(qd) - D (qd' - qd))   <=>   (M + dt D) (qd' - qd) = dt (tau - h - f(qd)),
 
-    which is forward dynamics with additional inertia (of the rotors, for a transmission's motors). D is diagonal over
-    joints and motors: the slope f' if a joint keeps its direction (0 where f' is negative, on the falling branch of
-    Stribeck friction), and the chord f(qd) / qd if the step without D would reverse the joint. The slope of a sliding
-    joint does not contain the jump at rest, so the slope alone would make the joint chatter; the chord is at least the
-    slope, and slows the joint without reversing it.
+    which is forward dynamics with additional inertia (for the motors of a transmission, rotor inertia). D is diagonal in
+    joints and motors: it contains the slope f' if the joint keeps its direction (0 where f' is negative, on the falling
+    branch of Stribeck friction), and the chord f(qd) / qd if the step without D would reverse the joint. The slope at a
+    sliding speed does not see the jump of friction at rest, so the slope alone would make the joint chatter; the chord is
+    at least as steep, and slows the joint without reversing it.
 
     Args:
-        predicted: velocity at the step's end without D; only its signs are used.
-        dt: step [s].
+        predicted: velocity at the end of the step without D; only its signs are used.
+        dt: time step [s].
     """
     friction = dataclasses.replace(chain.friction, offset=jnp.zeros_like(chain.friction.offset))
     before, after = joint_rates(chain, qd), joint_rates(chain, predicted)
@@ -43,7 +43,7 @@ def with_implicit_friction(
 
 
 def _slopes(force: Callable[[Array], Array], before: Array, after: Array) -> Array:
-    """Slope, or chord from rest if the rate changes sign, of an entrywise force."""
+    """Slope of an elementwise force, or its chord from rest if the rate changes sign."""
     torque, slope = jax.jvp(force, (before,), (jnp.ones_like(before),))
     moves = jnp.abs(before) > jnp.finfo(before.dtype).tiny
     chord = jnp.where(moves, torque / jnp.where(moves, before, jnp.ones_like(before)), slope)

@@ -1,4 +1,4 @@
-"""Time integration: one step by four fixed-step schemes."""
+"""Time integration: one step, by one of four fixed-step schemes."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -32,33 +32,35 @@ def step(
     For quaternion joints, "q + dq" below means integrate(chain, q, dq).
 
     - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic if M is constant.
-      Otherwise Coriolis forces at the step's start change the energy E at the rate dt qd . C(q, qd) qdd, which accumulates: a
-      frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4, 4 ms, at the same cost: 1e-3 J), and a
-      frictionless Panda gains energy until its state is not finite. Friction bounds the energy; the motion remains
-      first-order accurate. Figures: docs/rollouts.md.
-    - `implicit_damping`: the same with friction at the step's end, linearised: (M + dt D) (qd' - qd) = dt (tau - h -
-      resistive_force) with D >= 0 the slopes of `friction_force` (like MuJoCo's implicitfast scheme, but with dry friction
-      too). First order; two evaluations: the first finds the joints that would reverse; these are slowed by the chord of
-      their friction and come to rest instead of chattering, however stiff friction is.
-    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd; first order, gains energy (Lynch & Park 2017, sec. 8.5).
-    - `rk4`: the classical Runge-Kutta scheme; fourth order, four evaluations. On quaternions in exponential coordinates u
+      Otherwise Coriolis forces, evaluated at the start of the step, change the energy at the rate dt qd . C(q, qd) qdd, and
+      the change accumulates: a frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4 with 4 ms steps,
+      at the same cost, loses 1e-3 J), and a frictionless Panda gains energy until its state is not finite. With friction,
+      the energy stays bounded and the motion first-order accurate. Figures: docs/rollouts.md.
+    - `implicit_damping`: the same, with friction linearised at the end of the step: (M + dt D) (qd' - qd) = dt (tau - h -
+      resistive_force), where D >= 0 contains the slopes of `friction_force` (like MuJoCo's implicitfast scheme, but including
+      dry friction). First order; two evaluations, of which the first finds the joints that would reverse. These are slowed
+      by the chord of their friction, and come to rest instead of chattering, however stiff friction is.
+    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd; first order; gains energy (Lynch & Park 2017, sec. 8.5).
+    - `rk4`: the classical Runge-Kutta scheme; fourth order; four evaluations. Quaternions use exponential coordinates u
       about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the scheme's order (Munthe-Kaas 1999).
 
-    For all schemes except `implicit_damping`, Coulomb friction has the stiffness fc / (v_c M): keep dt below about
-    M v_c / fc, or widen v_c.
+    For all schemes except `implicit_damping`, Coulomb friction is stiff, with the rate constant fc / (v_c M): keep dt below
+    about M v_c / fc, or widen v_c.
 
     Args:
-        tau: joint torques during the step [N m].
-        dt: step [s].
-        external_wrenches: wrenches (n, f) on each link, in its frame, held; for a wrench at the tip use `link_wrenches`
-            [N m, N].
-        method: the scheme.
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        tau: joint torques, constant during the step [N m or N].
+        dt: time step [s].
+        external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N]; for a wrench at the tip, use
+            `link_wrenches`.
+        method: integration scheme.
 
     Raises:
-        ModelError: unknown scheme, or one in the place of `external_wrenches`.
+        ModelError: the scheme is unknown, or was passed in the place of `external_wrenches`.
     """
     if isinstance(external_wrenches, str):
-        raise ModelError(f"external_wrenches is {external_wrenches!r}", "name the integrator: method=...")
+        raise ModelError(f"external_wrenches is {external_wrenches!r}", "pass the scheme as method=...")
     q, qd = promoted(chain, q, qd)
 
     def acceleration(robot, x, xd, _):
@@ -75,14 +77,13 @@ def advance(
     acceleration: Callable[[Chain, Array, Array, float | Array], Array],
     method: str,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state after a time step dt for accelerations qdd = acceleration(chain, q, qd, elapsed), by one of the schemes
-    of `step`.
+    """The state after a time step dt [s] under qdd = acceleration(chain, q, qd, elapsed), by one of the schemes of `step`.
 
-    The acceleration is a function of the chain, which has additional armature if friction is implicit, and of the time
-    since the step began.
+    `acceleration` receives the chain, which has additional armature if friction is implicit, and the time since the start
+    of the step [s].
 
     Raises:
-        ModelError: unknown scheme.
+        ModelError: the scheme is unknown.
     """
     if method in ("semi_implicit_euler", "implicit_damping"):
         change = dt * acceleration(chain, q, qd, 0.0)
@@ -96,11 +97,12 @@ def advance(
     if method == "rk4":
         return _rk4(chain, q, qd, dt, acceleration)
     known = "'semi_implicit_euler', 'explicit_euler', 'rk4' or 'implicit_damping'"
-    raise ModelError(f"an integration method is {known}, not {method!r}")
+    raise ModelError(f"the integration method must be {known}, not {method!r}")
 
 
 def _rk4(chain, q, qd, dt, acceleration):
-    """Stages k at (c_k dt) times the slope of the stage before, summed with weights w_k; one stage is compiled, not four."""
+    """Stage k starts from c_k dt times the previous stage's slope; slopes are summed with weights w_k dt. The scan compiles
+    one stage, not four."""
     nodes, weights = jnp.asarray([[0.0, 0.5, 0.5, 1.0], [1 / 6, 1 / 3, 1 / 3, 1 / 6]], q.dtype) * dt
 
     def stage(carry, x):
@@ -116,7 +118,7 @@ def _rk4(chain, q, qd, dt, acceleration):
 
 
 def promoted(chain: Chain, *vectors: Array) -> list[Array]:
-    """State vectors in the result type of a step with this chain."""
+    """State vectors, converted to the type that a step of this chain returns."""
     arrays = [jnp.asarray(x) for x in vectors]
     dtype = jnp.result_type(chain.dtype, *arrays)
     return [x.astype(dtype) for x in arrays]

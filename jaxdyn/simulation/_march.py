@@ -1,4 +1,4 @@
-"""The loop of every rollout: many steps, the states kept, and checkpoints for derivatives."""
+"""The time-stepping loop behind every rollout, with saved states, and checkpoints for derivatives."""
 
 import math
 from collections.abc import Callable
@@ -21,22 +21,23 @@ def march(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> State:
-    """The first state and those after every `every`-th step of state = advance(state, k, row k of inputs), stacked.
+    """Iterate state = advance(state, k, row k of inputs); return the initial state and every `every`-th state, stacked.
 
-    Further outputs of a step, such as its torques, are part of the state: rows 1, 2, ... hold them.
+    A step can return further outputs, such as its torques, as part of the state; each later row then contains those of the
+    step that leads to it.
 
-    With `checkpoint` levels, nested loops of about steps^(1 / levels) iterations each store only the initial states of
-    their iterations (`jax.checkpoint`); everything else is recomputed.
+    With `checkpoint` levels, nested loops of about steps^(1 / levels) iterations each store only the state at the start of
+    each iteration (`jax.checkpoint`); everything else is recomputed.
 
     Raises:
-        ModelError: `every` does not divide the number of steps; less than one level.
+        ModelError: `every` does not divide the number of steps, or `checkpoint` is less than 1.
     """
     if every < 1 or steps % every:
         raise ModelError(
-            f"every={every} does not divide {steps} steps; every=steps keeps only the first and the last state"
+            f"every={every} does not divide {steps} steps; every=steps returns only the first and the last state"
         )
     if checkpoint is not None and checkpoint < 1:
-        raise ModelError(f"checkpoint={checkpoint}: give a number of levels, 1 or more, or None")
+        raise ModelError(f"checkpoint={checkpoint}: set the number of levels to 1 or more, or to None")
     turns = None if checkpoint is None else max(2, math.ceil(steps ** (1 / checkpoint) - 1e-9))
 
     def one(carry, x):
@@ -54,15 +55,15 @@ def march(
 
 
 def _loop(advance, keep, carry, xs, length, turns):
-    """The last carry = advance(carry, x), and keep(carry) of all; in levels of about `turns` iterations; None for one
-    plain loop."""
+    """The last carry = advance(carry, x), and keep(carry) after each iteration, by nested loops of about `turns` iterations
+    each; None: one plain loop."""
     sizes = (length,) if turns is None else level_sizes(length, turns)
     total = math.prod(sizes)
     idle = total - length
 
     def turn(carry, x):
         live, x = x
-        if idle:  # there are more iterations than steps; not by `where`, which would let NaN into derivatives
+        if idle:  # there are more iterations than steps; `where` instead of `cond` would let NaN into derivatives
             carry = jax.lax.cond(live, advance, lambda carry, x: carry, carry, x)
         else:
             carry = advance(carry, x)
@@ -85,8 +86,7 @@ def _scan(body, length):
 
 
 def level_sizes(length: int, turns: int) -> tuple[int, ...]:
-    """Iteration counts of nested loops, each about `turns` or less, with a product of `length` or, if necessary,
-    slightly more."""
+    """Iteration counts of nested loops, each about `turns` or less; their product is `length` or slightly more."""
     sizes = []
     levels = 1
     while turns**levels < length:

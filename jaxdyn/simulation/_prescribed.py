@@ -1,4 +1,4 @@
-"""Rollouts of robots whose base, or some of whose joints, have a prescribed motion."""
+"""Rollouts with a prescribed motion of the base or of some joints."""
 
 from collections.abc import Callable, Mapping
 
@@ -39,10 +39,12 @@ def moving_base_rollout(
     stage times, which preserves its order.
 
     Args:
-        path: the pose (4x4) of the base in the world at a time [s]; twice differentiable.
-        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).
-        dt: step [s].
-        steps: number of steps; needed with a policy.
+        path: function from time [s] to the pose (4x4) of the base in the world [m]; twice differentiable.
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
+        dt: time step [s].
+        steps: number of steps; required with a policy.
         method: as in `step`.
         every: as in `rollout`.
         checkpoint: as in `rollout`.
@@ -75,30 +77,33 @@ def hybrid_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot with some joints following functions of time.
+    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot some of whose joints follow functions of time.
 
-    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their path at all stage times; their
-    entries of q and qd are ignored. For the required forces, call `hybrid_dynamics` at the returned states.
+    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates are on their path at all stage times; their
+    entries in q and qd are ignored. For the forces that this requires, call `hybrid_dynamics` at the returned states.
 
     Args:
-        prescribed: position of a joint at a time [s], twice differentiable, by joint name (coordinate name, with a
-            coupling) or column of v; not of quaternion joints.
-        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd); ignored on prescribed coordinates.
-        dt: step [s].
-        steps: number of steps; needed with a policy.
+        prescribed: function from time [s] to joint position [rad or m], twice differentiable, for each prescribed joint, by
+            name (of the coordinate, if joints are coupled) or by column of v; quaternion joints are not supported.
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd); ignored for prescribed
+            coordinates.
+        dt: time step [s].
+        steps: number of steps; required with a policy.
         method: as in `step`.
         every: as in `rollout`.
         checkpoint: as in `rollout`.
 
     Raises:
-        ModelError: as for `rollout`; an unknown or repeated coordinate, or one of a quaternion joint.
+        ModelError: as for `rollout`; a coordinate is unknown, repeated, or belongs to a quaternion joint.
     """
     columns = coordinate_columns(chain, tuple(prescribed))
     where = dict(zip(layout(chain).columns.tolist(), layout(chain).entries.tolist(), strict=True))
     if not set(columns.tolist()) <= set(where):
         raise ModelError(
-            f"the prescribed coordinates are {tuple(prescribed)}, and one of them is a quaternion joint's; for a base "
-            "with a prescribed motion take the robot without a free joint and moving_base_rollout"
+            f"one of the prescribed coordinates {tuple(prescribed)} belongs to a quaternion joint; to prescribe the motion "
+            "of the base, use moving_base_rollout with the robot without its free joint"
         )
     entries = np.array([where[k] for k in columns.tolist()], int)
 
@@ -126,6 +131,6 @@ def hybrid_rollout(
 
 
 def _starts(controls: Controls, dt: float | Array, steps: int | None, like: Array) -> Float[Array, " steps"] | None:
-    """The time at which each step starts; None if their number is missing, an error that `repeated` raises."""
+    """The time at which each step starts [s]; None if the number of steps is missing, for which `repeated` raises."""
     count = steps if callable(controls) else len(controls)
     return None if count is None else jnp.arange(count, dtype=like.dtype) * jnp.asarray(dt, like.dtype)

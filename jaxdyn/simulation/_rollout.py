@@ -25,26 +25,28 @@ def rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every dt, 2 every dt, ..., steps dt: steps / every + 1 rows, the first as given.
+    """Positions and velocities at t = 0, every dt, 2 every dt, ..., steps dt: steps / every + 1 rows; the first is (q, qd).
 
-    Memory is that of the controls and the rows; with a policy and every = steps it does not grow with the horizon.
-    Reverse-mode derivatives store every step's intermediate values, unless `checkpoint` is given: with L levels they
+    Memory is needed for the controls and the returned rows; with a policy and every = steps it does not grow with the
+    horizon. Reverse-mode derivatives store every step's intermediate values unless `checkpoint` is set: with L levels they
     store about L steps^(1 / L) states and the intermediate values of one step, and compute every step up to L + 1 times
-    (L + 2 times where 1 < every < steps). L = 1 keeps all states but no intermediate values; L = 2 is enough for
-    thousands of steps. Values and derivatives are the same.
+    (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values; L = 2 is enough for
+    thousands of steps. Values and derivatives do not depend on L.
 
     Args:
-        controls: torques held during each step [N m], or a policy tau = controls(t, q, qd).
-        dt: step [s].
-        steps: number of steps; needed with a policy.
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
+        dt: time step [s].
+        steps: number of steps; required with a policy.
         method: as in `step`.
         external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row per step [N m, N].
-        every: keep every k-th state, k a divisor of the number of steps.
+        every: return every k-th state; k must divide the number of steps.
         checkpoint: levels of checkpoints for reverse-mode derivatives; None stores everything.
 
     Raises:
-        ModelError: a policy without `steps`, a number of torques other than `steps`, `every` that does not divide it,
-            or fewer than one level.
+        ModelError: `steps` is missing with a policy or differs from the number of torque rows; `every` does not divide it;
+            or `checkpoint` is less than 1.
     """
     by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
 
@@ -65,7 +67,7 @@ def repeated(
     every: int,
     checkpoint: int | None,
 ) -> tuple[Array, Array]:
-    """Positions and velocities of (q, qd) = move(q, qd, tau, dt, row), step after step, as `rollout` returns them.
+    """Positions and velocities from repeated steps (q, qd) = move(q, qd, tau, dt, row), as `rollout` returns them.
 
     Raises:
         ModelError: as for `rollout`.
@@ -74,10 +76,12 @@ def repeated(
     dt = jnp.asarray(dt, q.dtype)
     policy, torques = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
     if torques is not None and steps not in (None, len(torques)):
-        raise ModelError(f"{len(torques)} rows of torques are given for {steps} steps")
+        raise ModelError(
+            f"{len(torques)} rows of torques are given for {steps} steps; omit steps, or pass one row per step"
+        )
     steps = steps if torques is None else len(torques)
     if steps is None:
-        raise ModelError("a rollout under a policy needs its number of steps")
+        raise ModelError("a rollout under a policy needs its number of steps: pass steps=")
 
     def advance(state, k, x):
         tau, row = x

@@ -1,4 +1,4 @@
-"""Optimal control problems and their solvers, inverse kinematics, paths and their timing, policies."""
+"""Optimal control problems and their solvers, inverse kinematics, paths and their timing, and policies."""
 
 from ._descent.gradient import solve_by_gradient as solve_by_gradient
 from ._descent.optimiser import clipped_adam as clipped_adam

@@ -10,15 +10,15 @@ Tree = TypeVar("Tree")
 
 
 def choose(condition: Array, yes: Tree, no: Tree) -> Tree:
-    """One of two trees."""
+    """Select one of two trees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 def at(tree: Tree, rows: int | slice) -> Tree:
-    """One or several rows of all arrays of a tree."""
+    """Select one or several rows of all arrays in a tree."""
     return jax.tree.map(lambda x: x[rows], tree)
 
 
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    """True if every number of a tree is finite."""
+    """True if every number in a tree is finite."""
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

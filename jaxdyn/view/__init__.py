@@ -1,4 +1,4 @@
-"""Visualisation: plots, animations, and a browser page."""
+"""Visualisation: plots, animations, and an interactive page in the browser."""
 
 from ._film import animate as animate
 from ._pictures import plot_positions as plot_positions, plot_torques as plot_torques

@@ -1,4 +1,4 @@
-"""Animations of a robot: a stick figure in space, written as a GIF or an MP4 file."""
+"""Animations of a robot as a stick figure in space, written to a GIF or an MP4 file."""
 
 import contextlib
 import io
@@ -35,48 +35,50 @@ def animate(
     size: tuple[int, int] = (420, 400),
     direction: tuple[float, float] = (20.0, -60.0),
 ) -> int:
-    """Write an animation of a motion: lines from joint to joint in space, joints as dots, and the tip's path.
+    """Write an animation of a motion: lines from joint to joint, joints as dots, and the path of the tip.
 
-    Positions between the samples are interpolated (`integrate` of a fraction of their `difference`). View a planar robot
+    Positions between samples are interpolated (`integrate` of a fraction of their `difference`). View a planar robot
     along its axis: direction=(0, -90) looks along y.
 
     Args:
-        t: times, increasing [s].
-        q: positions at these times.
-        path: a .gif file, or an .mp4 file, which requires ffmpeg (on the path, or pip install imageio-ffmpeg).
-        fps: frames per second; GIF frames last a whole number of hundredths of a second, at least two: the nearest such rate.
-        speed: playback speed relative to the robot.
-        ellipsoids: draw the ellipsoids of the links' inertia too.
-        trace: draw the path of the tip, if the robot has one end.
+        t: increasing times [s].
+        q: positions at these times [rad or m].
+        path: a .gif file, or an .mp4 file, which requires ffmpeg (on the system path, or pip install imageio-ffmpeg).
+        fps: frames per second; for GIF, rounded to the nearest rate with frames of whole hundredths of a second, at least two.
+        speed: playback speed relative to real time.
+        ellipsoids: also draw the inertia ellipsoids of the links.
+        trace: draw the path of the tip, if the robot has a single tip.
         size: width and height [pixels].
-        direction: viewing direction, elevation and azimuth about z from x [degrees].
+        direction: viewpoint: elevation, and azimuth about z from x [degrees].
 
     Returns:
         The number of frames.
 
     Raises:
-        OutputError: a suffix other than .gif and .mp4, ffmpeg missing or failing, times or positions that do not match or are
-            not finite, an unusable rate, speed or size, or a file that cannot be written; nothing is written then.
+        OutputError: the suffix is neither .gif nor .mp4; ffmpeg is missing or fails; times and positions do not match or are
+            not finite; rate, speed or size cannot be used; or the file cannot be written. No file is then written.
 
     Cost: about 50 ms per frame.
     """
     target = Path(path)
     kind = target.suffix.lower()
     if kind not in (".gif", ".mp4"):
-        raise OutputError(f"{target}: films are .gif or .mp4 files")
+        raise OutputError(f"{target}: the suffix of a film must be .gif or .mp4")
     encoder = _ffmpeg() if kind == ".mp4" else ""
     check_output_folder(target.absolute().parent, (target.name,))
     if not (0 < fps < np.inf and 0 < speed < np.inf):
-        raise OutputError(f"{fps:g} frames per second at {speed:g} times the speed make no film; both must be positive")
+        raise OutputError(f"fps={fps:g} and speed={speed:g} must both be positive and finite")
     if min(size) < 16:
-        raise OutputError(f"a film of {size[0]} x {size[1]} pixels is too small; give 16 each way at least")
+        raise OutputError(f"a film of {size[0]} x {size[1]} pixels is too small; at least 16 x 16 are needed")
     if kind == ".gif":
         fps = 1000 / _gif_delay(fps)
     times, rows = np.asarray(t, float), np.asarray(q, float)
     if rows.ndim != 2 or rows.shape != (len(times), chain.nq) or len(times) < 2:
-        raise OutputError(f"positions of shape {rows.shape}, but {len(times)} times and {chain.nq} positions a time")
+        raise OutputError(
+            f"positions have shape {rows.shape}, but there are {len(times)} times with {chain.nq} positions each"
+        )
     if not (np.isfinite(times).all() and np.isfinite(rows).all() and (np.diff(times) > 0).all()):
-        raise OutputError("times and positions have to be finite, and times to increase")
+        raise OutputError("times and positions must be finite, and times must increase")
     count = max(2, round((times[-1] - times[0]) / speed * fps) + 1)
     moments = np.minimum(times[0] + np.arange(count) * speed / fps, times[-1])
     pictures = _pictures(chain, moments, positions_at(chain, times, rows, moments), ellipsoids, trace, size, direction)
@@ -101,7 +103,9 @@ def _pictures(
     lines = line_ends(poses, skeleton(chain))
     bodies = [part for part in build_scene(chain).parts if part.group == "inertia"] if ellipsoids else []
     dpi = 100
-    figure = Figure(figsize=((size[0] + 0.01) / dpi, (size[1] + 0.01) / dpi), dpi=dpi)  # it truncates to whole pixels
+    figure = Figure(
+        figsize=((size[0] + 0.01) / dpi, (size[1] + 0.01) / dpi), dpi=dpi
+    )  # matplotlib truncates to whole pixels
     canvas = FigureCanvasAgg(figure)
     axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
     axes.view_init(*direction)
@@ -152,7 +156,7 @@ def _few_ticks():
 
 
 def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) -> bytes:
-    """Frames with one common palette, so that colours do not flicker; times in 1/100 s."""
+    """Encode frames as a GIF, with one common palette so that colours do not flicker."""
     from PIL import Image
 
     frames = [Image.fromarray(picture) for picture in pictures]
@@ -169,18 +173,18 @@ def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) ->
 
 
 def _gif_delay(fps: float) -> int:
-    """Display time of each GIF frame [ms]; browsers replace less than 20 by 100."""
+    """Display time of each GIF frame [ms], at least 20, because browsers replace less by 100."""
     return max(20, round(100 / fps) * 10)
 
 
 def _mp4(
     pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float, size: tuple[int, int], encoder: str
 ) -> bytes:
-    """Frames are passed to ffmpeg one by one, so memory does not grow with the length."""
+    """Encode frames as MP4; they are passed to ffmpeg one by one, so memory does not grow with the length of the film."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as complaints:
         draft = os.path.join(folder, "film.mp4")
         raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{fps:g}", "-i", "-"]
-        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white"]  # most players support nothing else
+        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white"]  # most players support only even sizes
         command = [encoder, "-loglevel", "error", "-y", *raw, *even, "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
         try:
             with subprocess.Popen([*command, draft], stdin=subprocess.PIPE, stderr=complaints) as process:
@@ -198,7 +202,7 @@ def _mp4(
 
 
 def _ffmpeg() -> str:
-    """The program that writes MP4 files."""
+    """Path of the program that writes MP4 files."""
     found = shutil.which("ffmpeg")
     if found is None:
         try:

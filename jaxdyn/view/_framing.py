@@ -1,4 +1,4 @@
-"""Camera and ground height, from the space that a robot occupies."""
+"""Camera and ground height, derived from the space that a robot occupies."""
 
 from typing import NamedTuple
 
@@ -13,14 +13,15 @@ _FROM = np.array([1.6, -2.0, 1.1]) / np.linalg.norm([1.6, -2.0, 1.1])
 
 
 class Framing(NamedTuple):
-    """A camera and a ground, in the world.
+    """A camera and a ground plane in the world.
 
     Attributes:
-        up: against gravity, or z without gravity.
+        up: direction opposite to gravity; z if there is no gravity.
         turn: rotation from z to up, and from the xy plane to the ground plane.
-        eye, target: position of the camera, and the point it looks at [m].
-        ground: a point of the ground, at height 0 or at the robot's lowest point, if that is lower [m].
-        cell: edge of a square of the ground, a round number [m].
+        eye: position of the camera [m].
+        target: point at which the camera looks [m].
+        ground: a point of the ground plane, at height 0 or at the robot's lowest point, whichever is lower [m].
+        cell: edge length of the grid squares on the ground, a round number [m].
         radius: radius of a ball about the target that contains the robot [m].
     """
 
@@ -34,7 +35,7 @@ class Framing(NamedTuple):
 
 
 def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -> Framing:
-    """A camera that shows the whole robot in these configurations (at most the given number of them)."""
+    """A camera that shows the whole robot in these configurations, of which no more than `most` are used."""
     gravity = np.asarray(scene.chain.gravity, float)
     size = np.linalg.norm(gravity)
     up = -gravity / size if size > 0 else np.array([0.0, 0.0, 1.0])
@@ -71,6 +72,6 @@ def _corners(vertices: Float[np.ndarray, "V 3"]) -> Float[np.ndarray, "8 3"]:
 
 
 def _round_number(value: float) -> float:
-    """The largest of 1, 2 and 5 times a power of ten that is not above a value."""
+    """The largest number of the form 1, 2 or 5 times a power of ten that does not exceed a value."""
     power = 10.0 ** np.floor(np.log10(value))
     return float(power * max(k for k in (1, 2, 5) if k * power <= value * (1 + 1e-9)))

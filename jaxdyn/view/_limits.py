@@ -1,4 +1,4 @@
-"""Limits of a robot's coordinates, for sliders and pictures."""
+"""Limits of a robot's coordinates, for sliders and plots."""
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -11,7 +11,7 @@ from ..trajectory._kinematics.inverse_kinematics import coordinate_limits
 
 
 def slider_ranges(chain: Chain) -> list[tuple[str, int, float, float]]:
-    """(name, entry of q, lowest, highest) of every coordinate with one position."""
+    """(name, entry of q, lower limit, upper limit) of every coordinate with a single position."""
     where, names = layout(chain), coordinate_names(chain)
     limits, sliding = np.asarray(coordinate_limits(chain), float), sliding_coordinates(chain)
     ranges = []
@@ -26,7 +26,7 @@ def slider_ranges(chain: Chain) -> list[tuple[str, int, float, float]]:
 
 
 def start_configuration(chain: Chain) -> Float[np.ndarray, " nq"]:
-    """The neutral configuration, with coordinates moved to the nearest limit where it is beyond one."""
+    """The neutral configuration, clipped to the limits."""
     q = np.array(neutral_configuration(chain), float)
     for _, entry, low, high in slider_ranges(chain):
         q[entry] = np.clip(q[entry], low, high)
@@ -34,7 +34,7 @@ def start_configuration(chain: Chain) -> Float[np.ndarray, " nq"]:
 
 
 def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
-    """Coordinates that are lengths [m]: they move prismatic joints only."""
+    """Mask of the coordinates that are lengths [m], because they move only prismatic joints."""
     sliding = ~turning_joints(chain)
     if chain.coupling is None:
         return sliding
@@ -43,7 +43,7 @@ def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
 
 
 def effort_limits(chain: Chain) -> Float[np.ndarray, " nv"]:
-    """Largest |tau| of each coordinate, infinite if unknown, as for a coordinate that moves several joints."""
+    """Largest |tau| of each coordinate [N m or N]; infinite if unknown, for example if a coordinate moves several joints."""
     limits = np.asarray(chain.limits.effort, float)
     if chain.coupling is None:
         return limits

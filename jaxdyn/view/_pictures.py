@@ -1,4 +1,4 @@
-"""Pictures of motions: positions and torques against their limits."""
+"""Plots of positions and torques over time, with their limits."""
 
 import io
 import os
@@ -30,24 +30,25 @@ def plot_torques(
 ) -> Any:
     """Plot torques over time, one panel per coordinate, with dashed limits and violations marked.
 
-    With one row of torques per time, curves are drawn; with one row fewer, as in a rollout or a `Trajectory`, steps.
+    Torques are drawn as curves if there is one row per time, and as steps if there is one row fewer, as in a rollout or a
+    `Trajectory`.
 
     Args:
         t: times [s].
-        tau: torques [N m or N].
-        path: file to write; its suffix selects the format (png, svg, pdf).
-        limits: largest |tau|; if None, the robot's `limits.effort`, if any.
+        tau: torques [N m or N], one column per coordinate.
+        path: file to write, whose suffix selects the format (png, svg, pdf); None: no file.
+        limits: largest |tau| of each coordinate [N m or N]; None: the robot's `limits.effort`, if any.
 
     Returns:
         The matplotlib figure, created without changing matplotlib's state (no pyplot, no window).
 
     Raises:
-        OutputError: rows or columns do not match, or the file cannot be written.
+        OutputError: the number of rows or columns is wrong, or the file cannot be written.
     """
     times, values = np.asarray(t, float), np.asarray(tau, float)
     if values.ndim != 2 or values.shape[1] != chain.nv or len(values) not in (len(times), len(times) - 1):
         raise OutputError(
-            f"torques of shape {values.shape} for {len(times)} times and {chain.nv} coordinates; give one row per time, or "
+            f"torques of shape {values.shape} for {len(times)} times and {chain.nv} coordinates; pass one row per time, or "
             "one per step, with one column per coordinate"
         )
     bounds = effort_limits(chain) if limits is None else np.asarray(limits, float)
@@ -72,9 +73,9 @@ def plot_torques(
 
 
 def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] | None = None) -> Any:
-    """Plot positions over time, one panel for each coordinate with a single position, with the joint's limits dashed.
+    """Plot positions over time, one panel per entry of q, with joint limits as dashed lines.
 
-    Quaternion joints have a panel for each entry of q, without limits.
+    The entries of quaternion joints have no limits.
 
     Args:
         t: times [s].
@@ -85,11 +86,13 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
         The matplotlib figure.
 
     Raises:
-        OutputError: rows or columns do not match, or the file cannot be written.
+        OutputError: the number of rows or columns is wrong, or the file cannot be written.
     """
     times, values = np.asarray(t, float), np.asarray(q, float)
     if values.shape != (len(times), chain.nq):
-        raise OutputError(f"positions of shape {values.shape}, but {len(times)} times and {chain.nq} positions")
+        raise OutputError(
+            f"positions have shape {values.shape}, but there are {len(times)} times with {chain.nq} positions each"
+        )
     names, units = _position_names(chain)
     limits = np.tile([-np.inf, np.inf], (chain.nq, 1))
     if chain.coupling is None:
@@ -113,7 +116,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
 
 
 def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
-    """The unit of each coordinate, from its joint's screw; angles if a coupling mixes joints."""
+    """Unit of each coordinate, from the screw of its joint; that of angles if joints are coupled."""
     if chain.coupling is not None:
         return [turning] * chain.nv
     return [turning if turns else sliding for turns in turning_joints(chain)]

@@ -1,4 +1,4 @@
-"""A robot as plain data for rendering: triangles fixed to its links, and lines from joint to joint."""
+"""A robot as data for rendering: triangles fixed to its links, and lines from joint to joint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ class Part:
     """Triangles fixed to a link.
 
     Attributes:
-        name: a unique path: link/kind number.
-        group: "shape" for shapes of the description, "inertia" for the ellipsoid of a link's mass and inertia.
+        name: unique path, "link/kind number".
+        group: "shape" for shapes in the robot description, "inertia" for the ellipsoid of a link's mass and inertia.
         link: index of the moving link; -1 for the base.
         vertices: points in the link's frame [m].
-        faces: triangles of vertices, anticlockwise as seen from outside.
-        colour: red, green, blue and opacity from 0 to 1.
-        shown: whether visible initially.
+        faces: indices of the vertices of each triangle, anticlockwise as seen from outside.
+        colour: red, green, blue and opacity, from 0 to 1.
+        shown: True if the part is visible initially.
     """
 
     name: str
@@ -51,8 +51,8 @@ class Scene:
 
     Attributes:
         chain: the robot.
-        parts: triangles on links and base.
-        notes: omitted parts.
+        parts: triangles fixed to the links and the base.
+        notes: notes on parts that are omitted.
     """
 
     chain: Chain
@@ -60,29 +60,33 @@ class Scene:
     notes: tuple[str, ...] = ()
 
     def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-        """Poses in the world of the n links and, last, of the base: that of a part is `poses[part.link]`; for one q or many."""
+        """Poses of the n links and, last, of the base in the world, for one or many q; that of a part is `poses[part.link]`.
+
+        Raises:
+            ModelError: the number of columns of q differs from the number of the robot's positions.
+        """
         return link_poses(self.chain, np.asarray(q))
 
     @property
     def joints(self) -> tuple[tuple[int, int, np.ndarray], ...]:
-        """The robot's lines: (link, link, point in the second one), each from an origin of a link to a point of another."""
+        """Lines (link a, link b, point on b), each from the origin of link a to a point on link b, in b's frame [m]."""
         return skeleton(self.chain)
 
 
 def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence[str] = ()) -> Scene:
-    """Build a scene from a robot: its description's shapes, and ellipsoids of its inertia.
+    """Build a scene from a robot, with the shapes of its description and its inertia ellipsoids.
 
-    Every link that has a mass gets the solid ellipsoid of uniform density with its mass, centre of mass and inertia, except
-    the base; if a link has shapes too, the ellipsoid is hidden initially. Shapes on links missing from the chain
-    (beyond a `tip`) are omitted. A mesh that cannot be read is noted; the rest of its link is shown.
+    Every moving link with a mass gets the solid ellipsoid of uniform density with the same mass, centre of mass and
+    inertia, which is hidden initially if the link also has shapes. Shapes on links that the chain lacks (beyond a `tip`)
+    are omitted. A mesh that cannot be read is mentioned in the notes; the rest of its link is shown.
 
     Args:
-        chain: the robot; its inertias may differ from the description's, for example after an identification.
-        geometry: shapes from `read_geometry`, of the description that the chain was loaded from.
-        notes: notes to keep with the scene, such as those of `read_geometry`.
+        chain: the robot; its inertias may differ from those of the description, for example after an identification.
+        geometry: shapes returned by `read_geometry` for the description from which the chain was loaded.
+        notes: notes to store with the scene, for example those of `read_geometry`.
 
     Raises:
-        ModelError: trimesh is not installed, and there is a mesh.
+        ModelError: there is a mesh, but trimesh is not installed.
     """
     parts: list[Part] = []
     found = list(notes)
@@ -109,7 +113,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
         if ellipsoid is None:
             continue
         if not ellipsoid.possible:
-            found.append(f"link {name!r} has a physically inconsistent inertia and no ellipsoid")
+            found.append(f"link {name!r} has a physically inconsistent inertia, and therefore no ellipsoid")
             continue
         squares, axes = np.linalg.eigh(ellipsoid.shape)
         axes[:, 0] *= np.sign(np.linalg.det(axes))
@@ -125,7 +129,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
 def positions_at(
     chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
 ) -> Float[np.ndarray, "M nq"]:
-    """Positions of a sampled motion at other times, interpolated linearly (by screws for quaternions)."""
+    """Positions of a sampled motion at other times [s], interpolated linearly, for quaternion joints along screws."""
     times = np.clip(times, t[0], t[-1])
     k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
     share = (times - t[k]) / (t[k + 1] - t[k])
@@ -156,7 +160,7 @@ def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:
         found = [(shape.triangles, None)]
     surfaces = []
     for (vertices, faces), colour in found:
-        mirrored = np.prod(shape.size) < 0  # for example a left hand from the mirrored mesh of the right one
+        mirrored = np.prod(shape.size) < 0  # for example a left hand that reuses the mesh of the right hand
         surfaces.append(((vertices * np.asarray(shape.size), faces[:, ::-1] if mirrored else faces), colour))
     return surfaces
 

@@ -1,4 +1,4 @@
-"""A scene in the browser, by viser: an extra. Sliders move the joints; motions play with a plot of their torques."""
+"""A scene in the browser, shown by viser, an optional dependency: joint sliders, and playback of motions with their torques."""
 
 import contextlib
 import socket
@@ -17,8 +17,8 @@ from ._limits import effort_limits, slider_ranges, start_configuration
 from ._scene import Scene, positions_at
 from ._triangles import creased
 
-_RATE = 30.0  # pictures a second
-_LONGEST = 0.25  # time step between frames of a motion, at speed 1 [s]
+_RATE = 30.0  # frames per second
+_LONGEST = 0.25  # longest time step between frames of a motion, at speed 1 [s]
 _POINTS = 1200  # maximum number of points of a curve
 _GROUPS = {"shape": "shapes", "inertia": "inertia ellipsoids"}
 _BONE = (48, 71, 94)
@@ -27,7 +27,7 @@ _SKY, _CELL, _SECTION = (233, 237, 241), (208, 213, 218), (172, 178, 186)
 
 
 class Viewer:
-    """A web page with a robot, served until `stop`; created by `open_viewer`."""
+    """A web page with a robot, served until `stop` is called; created by `open_viewer`."""
 
     def __init__(self, scene: Scene, motion: Motion | None, server: Any, ghost: Motion | None = None):
         self._scene, self._motion, self._ghost, self._server = scene, motion, ghost, server
@@ -49,7 +49,7 @@ class Viewer:
         return f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{self._server.get_port()}"
 
     def set_positions(self, q: Float[np.ndarray, " nq"]) -> None:
-        """Show the robot in a configuration."""
+        """Show the robot in a configuration q [rad or m]."""
         with self._lock:
             self._q = np.asarray(q, float)
             with self._server.atomic():
@@ -58,7 +58,11 @@ class Viewer:
                     slider.value = round(float(np.clip(self._q[entry], slider.min, slider.max)), 4)
 
     def set_time(self, t: float) -> None:
-        """Show the motion at a time [s]."""
+        """Show the motion at a time [s], clipped to its duration.
+
+        Raises:
+            ModelError: the viewer has no motion.
+        """
         if self._motion is None:
             raise ModelError("this viewer was opened without a motion")
         with self._lock:
@@ -72,11 +76,11 @@ class Viewer:
             self._clock.value = float(np.clip(self._time, self._clock.min, self._clock.max))
 
     def wait(self, seconds: float | None = None) -> None:
-        """Block until the viewer stops, or for a time."""
+        """Block until the viewer stops, or for a time [s]."""
         self._stopped.wait(seconds)
 
     def stop(self) -> None:
-        """Close the page."""
+        """Stop serving the page."""
         self._stopped.set()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=2.0)
@@ -122,12 +126,12 @@ class Viewer:
             self._place(self._ghost_frames, self._ghost_lines, self._ghost.q[0])
 
     def _draw_robot(self, root: str, bone: tuple, colour: tuple | None = None) -> tuple[list, Any]:
-        """Frames of the links and the lines of a robot; with a colour, parts are transparent and have that one."""
+        """Draw a robot; return the frames of its links and its lines. With a colour, all parts have it and are transparent."""
         scene, count = self._server.scene, len(self._scene.chain.link_names) + 1
         frames = [scene.add_frame(f"/{root}/{k}", show_axes=False) for k in range(count)]
         for part in self._scene.parts:
             if colour is not None and part.link < 0:
-                continue  # the base of both is at the same place
+                continue  # both robots have the same base
             vertices, faces = creased((part.vertices, part.faces))
             opacity = part.colour[3] if colour is None else _OPACITY * part.colour[3]
             handle = scene.add_mesh_simple(
@@ -245,11 +249,11 @@ class Viewer:
             handle.visible = visible
 
     def _moved(self, event: Any, entry: int) -> None:
-        if event.client is None:  # moved by the motion, not by hand
+        if event.client is None:  # moved by the motion, not by the user
             return
         with self._lock:
             if self._motion is not None:
-                self._plays.value = self._playing = False  # or the motion would move the joint back
+                self._plays.value = self._playing = False  # otherwise the motion would move the joint back
             q = self._q.copy()
             q[entry] = event.target.value
             self.set_positions(q)
@@ -285,21 +289,21 @@ def open_viewer(
 ) -> Viewer:
     """Serve a scene as a web page: a robot with joint sliders, and playback of a motion with its torques.
 
-    The page is served from threads; the call returns at once. Ellipsoids of the links' inertia and the lines from joint to
-    joint can be shown and hidden. Joints without limits range from -pi to pi, or -1 m to 1 m; joints with quaternions
-    have no sliders.
+    The page is served from background threads; the call returns immediately. Inertia ellipsoids and lines from joint to
+    joint can be shown and hidden. Sliders of joints without limits range from -pi to pi, or from -1 m to 1 m; quaternion
+    joints have no sliders.
 
     Args:
-        scene: from `build_scene`.
-        motion: from `read_motion`, or a `Motion` of arrays.
-        ghost: a second motion of the same robot, drawn as a transparent robot at the same time, such as a simulated one
-            beside a measured one.
+        scene: the robot, from `build_scene`.
+        motion: motion to play, from `read_motion` or as a `Motion` of arrays.
+        ghost: a second motion of the same robot, shown simultaneously by a transparent robot, for example a simulated
+            motion next to a measured one.
         host: 127.0.0.1 serves only this machine, 0.0.0.0 every machine that can reach it.
-        port: port of the page; the next free one if it is taken.
+        port: port of the page; if it is in use, the next free port.
 
     Raises:
-        ModelError: viser is not installed (naming the extra), a motion is for another robot, a ghost has no motion beside
-            it, or the host is not an address of this machine.
+        ModelError: viser is not installed, a motion belongs to another robot, there is a ghost but no motion, or the host
+            is not an address of this machine.
     """
     try:
         import viser  # pyright: ignore[reportMissingImports]
@@ -311,7 +315,7 @@ def open_viewer(
         if given is not None and given.q.shape[1:] != (scene.chain.nq,):
             raise ModelError(f"the {name} has {given.q.shape[1:]} positions, but this robot has {scene.chain.nq}")
     if ghost is not None and motion is None:
-        raise ModelError("a ghost accompanies a motion, and none is given")
+        raise ModelError("a ghost needs a motion to accompany, but none is given")
     _check_host(host)
     with contextlib.redirect_stdout(None):  # a library prints nothing
         server = viser.ViserServer(host=host, port=port, label="jaxdyn", verbose=False)
@@ -323,13 +327,13 @@ def open_viewer(
 
 
 def _check_host(host: str) -> None:
-    """Refuse a host where no page can be served; the server itself would try ports endlessly."""
+    """Raise if no page can be served at this host; the server itself would try ports endlessly."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.bind(address)
     except OSError as error:
         raise ModelError(
-            f"{host!r} is not an address of this machine: {error.strerror or error}; give 127.0.0.1 for this machine only, "
-            "or 0.0.0.0 for all that can reach it"
+            f"{host!r} is not an address of this machine: {error.strerror or error}; use 127.0.0.1 for this machine only, "
+            "or 0.0.0.0 for all machines that can reach it"
         ) from None

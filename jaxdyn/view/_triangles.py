@@ -1,4 +1,4 @@
-"""Surfaces of simple bodies as triangles: vertices (V, 3) and faces (F, 3) of vertex indices, anticlockwise from outside."""
+"""Triangulated surfaces of simple bodies: vertices (V, 3), and vertex indices of faces (F, 3), anticlockwise from outside."""
 
 import functools
 
@@ -11,7 +11,7 @@ from ..io._meshes import Surface
 
 
 def box(size: tuple[float, float, float]) -> Surface:
-    """A box with these edges along x, y and z about its centre."""
+    """A box with these edge lengths along x, y and z, centred at the origin."""
     corners = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
     squares = ((0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3))
     faces = [triangle for a, b, c, d in squares for triangle in ((a, b, c), (a, c, d))]
@@ -19,12 +19,12 @@ def box(size: tuple[float, float, float]) -> Surface:
 
 
 def cylinder(radius: float, length: float, around: int = 32) -> Surface:
-    """A cylinder along z about its centre."""
+    """A cylinder along z, centred at the origin."""
     return turned(np.array([[0.0, -0.5], [1.0, -0.5], [1.0, 0.5], [0.0, 0.5]]) * [radius, length], around)
 
 
 def capsule(radius: float, length: float, around: int = 32) -> Surface:
-    """A cylinder along z about its centre with hemispheres on both ends; the length is that of the cylinder."""
+    """A cylinder along z with hemispheres at both ends, centred at the origin; `length` excludes the hemispheres."""
     half = np.linspace(0.0, np.pi / 2, around // 4 + 1)
     cap = np.stack([np.cos(half), np.sin(half)], axis=1) * radius + [0.0, length / 2]
     cap[-1, 0] = 0.0
@@ -32,7 +32,7 @@ def capsule(radius: float, length: float, around: int = 32) -> Surface:
 
 
 def ellipsoid(semi_axes: tuple[float, float, float], around: int = 32) -> Surface:
-    """An ellipsoid with these semi-axes along x, y and z about its centre; a sphere if they are equal."""
+    """An ellipsoid with these semi-axes along x, y and z, centred at the origin; a sphere if they are equal."""
     vertices, faces = _unit_sphere(around)
     return vertices * np.asarray(semi_axes), faces
 
@@ -46,9 +46,9 @@ def _unit_sphere(around: int) -> Surface:
 
 
 def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
-    """The surface of revolution about z of an outline (radius, height), from the lowest to the highest point.
+    """The surface of revolution about z of an outline (radius, height), given from the lowest to the highest point.
 
-    The outline begins and ends on the axis.
+    The outline must begin and end on the axis.
     """
     angle = np.linspace(0.0, 2 * np.pi, around, endpoint=False)
     rings = outline[1:-1]
@@ -73,9 +73,9 @@ def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
 
 
 def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 3"], Int[np.ndarray, "F 3"]]:
-    """The same surface with vertices split along edges at which it bends by more than an angle [rad].
+    """Split the vertices of a surface along edges at which it bends by more than an angle [rad].
 
-    A renderer that averages face normals at vertices then shows flat faces as flat and round ones as round.
+    A renderer that averages face normals at vertices then shows flat faces as flat and curved surfaces as smooth.
 
     Cost: O(F log F).
     """
@@ -83,7 +83,7 @@ def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 
     a, b, c = (vertices[faces[:, k]] for k in range(3))
     normals = np.cross(b - a, c - a)
     normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-300)
-    # one row per edge of a face: the vertices at its ends, the lower first, and their corners and face
+    # one row per edge of a face: the vertices at its ends, lower index first, and the corners of the face there
     _, place = np.unique(np.round(vertices, 9), axis=0, return_inverse=True)
     corner = np.arange(faces.size).reshape(-1, 3)
     ends = place.reshape(-1)[np.concatenate([faces[:, [k, (k + 1) % 3]] for k in range(3)])]

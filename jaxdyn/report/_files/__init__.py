@@ -1,1 +1,1 @@
-"""Results as files: all of an identification, its parameters as a table, payloads and gains as JSON."""
+"""Result files: all files of an identification, its parameters and errors as tables, payloads and gains as JSON."""

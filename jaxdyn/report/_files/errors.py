@@ -1,4 +1,4 @@
-"""Errors of predicted torques as a table in a file, run by run and joint by joint."""
+"""File with a table of torque prediction errors, one row per run and joint."""
 
 import csv
 import io
@@ -32,14 +32,14 @@ def errors_csv(result: Identification) -> str:
 
 
 def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
-    """Write one table with one row per run and joint: the report's errors by run.
+    """Write the report's errors by run as a CSV file with one row per run and joint.
 
-    Columns: run, fitted (yes or no), joint, unit (of its torque), samples, torque_rms (of the measured torque), rms (of
-    measured minus predicted), rre_percent (the ratio of the two), rre_moving_percent (over samples at which the joint
-    moves; empty where it never does); raw_rms, raw_rre_percent and raw_rre_moving_percent against the torque as logged,
-    unfiltered (empty where it is not known).
+    Columns: run, fitted (yes or no), joint, unit (of the torque), samples, torque_rms (measured torque), rms (measured minus
+    predicted torque), rre_percent (rms relative to torque_rms), rre_moving_percent (over samples at which the joint
+    moves; empty if it never moves); raw_rms, raw_rre_percent and raw_rre_moving_percent relative to the torque as logged,
+    unfiltered (empty if unknown).
 
     Raises:
-        OutputError: the file cannot be written; an existing file stays unchanged.
+        OutputError: the file cannot be written; an existing file remains unchanged.
     """
     write_whole(path, errors_csv(result), OutputError)

@@ -1,4 +1,4 @@
-"""The identified parameters as a table in a file."""
+"""File with a table of the identified parameters."""
 
 import csv
 import dataclasses
@@ -26,20 +26,21 @@ def parameters_csv(result: Identification) -> str:
 
 
 def write_parameters(result: Identification, path: str | os.PathLike[str]) -> None:
-    """Write one table with one row per parameter: the base parameters (`kind` base), then the full set (`kind` full),
-    then the parameters of a friction model (`kind` friction), of which those of `full` are the nearest plain friction.
+    """Write the parameters as a CSV file with one row per parameter.
+
+    First the base parameters (`kind` base), then the full set (`kind` full), then the parameters of a friction model (`kind`
+    friction), to which the friction in `full` is the nearest viscous, Coulomb and constant friction.
 
     Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, lower and upper
-    (95 % interval), ols_value, ols_standard_deviation, prior (of the given model), identifiable (yes, only in sums, no,
-    known), model_value. The value of a base
-    parameter is the weighted least-squares estimate, to which the standard deviation belongs (block jackknife);
-    model_value is its value in the written, physically consistent model. A full parameter has a standard deviation only
-    if it is a base parameter on its own; the value of any other is chosen by the completion. Numbers are written in full
-    precision; missing numbers are empty cells. Read the table with a spreadsheet, pandas, or `numpy.genfromtxt(path,
-    delimiter=",", names=True, dtype=None, encoding="utf-8")`.
+    (95 % interval), ols_value, ols_standard_deviation, prior (in the given model), identifiable (yes, only in sums, no,
+    known), model_value. The value of a base parameter is its weighted least-squares estimate, with a standard deviation
+    from a block jackknife; model_value is its value in the written, physically consistent model. A full parameter has a
+    standard deviation only if it is itself a base parameter; otherwise its value depends on how the set was completed.
+    Numbers have full precision; missing numbers are empty cells. Read the table with a spreadsheet, pandas, or
+    `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
 
     Raises:
-        OutputError: the file cannot be written; an existing file stays unchanged.
+        OutputError: the file cannot be written; an existing file remains unchanged.
     """
     write_whole(path, parameters_csv(result), OutputError)
 

@@ -1,4 +1,4 @@
-"""A payload and calibrated gains as JSON files and as lines for a terminal."""
+"""Payloads and calibrated gains as JSON files and as text for a terminal."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from ...spatial.inertia import inertial_parameters_to_com
 
 
 def payload_json(payload: Payload) -> str:
-    """A payload as JSON text: SI units, about the named frame."""
+    """A payload as JSON text, in SI units, about the named frame."""
     about = {
         "frame": payload.frame,
         "units": "SI",
@@ -43,7 +43,7 @@ def payload_json(payload: Payload) -> str:
 
 
 def _plain(x):
-    """NaN, for undetermined numbers, as null: JSON has no NaN."""
+    """Replace NaN (undetermined numbers) with null, because JSON has no NaN."""
     if isinstance(x, dict):
         return {key: _plain(value) for key, value in x.items()}
     if isinstance(x, list):
@@ -52,7 +52,7 @@ def _plain(x):
 
 
 def gains_json(gains: DriveGains) -> str:
-    """Calibrated gains as JSON text, which `read_gains` reads."""
+    """Calibrated gains as JSON text, for `read_gains`."""
     fields = ("factors", "covariance", "gains", "told", "payload", "payload_torque", "noise")
     numbers = {name: np.asarray(getattr(gains, name)).tolist() for name in fields}
     common = {"common": gains.common, "common_deviation": gains.common_deviation}
@@ -61,10 +61,10 @@ def gains_json(gains: DriveGains) -> str:
 
 
 def read_gains(path: str | os.PathLike[str]) -> DriveGains:
-    """Calibrated gains from a file that `jaxdyn payload --mass` wrote.
+    """Read calibrated gains from a file written by `jaxdyn payload --mass`.
 
     Raises:
-        IdentificationError: the file cannot be read or holds something else.
+        IdentificationError: the file cannot be read or does not contain gains.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -97,12 +97,12 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
         raise IdentificationError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise IdentificationError(
-            f"{os.fspath(path)}: is not a file of calibrated gains written by --mass: {error}"
+            f"{os.fspath(path)}: is not a file with calibrated gains, as written by --mass: {error}"
         ) from None
 
 
 def payload_lines(payload: Payload) -> list[str]:
-    """The payload on a terminal, a few lines."""
+    """A payload as a few lines for the terminal."""
     sd = payload.standard_deviations
     com = ", ".join(f"{x:.4f} +- {d:.4f}" for x, d in zip(payload.com, payload.com_deviations, strict=True))
     lines = [
@@ -118,18 +118,18 @@ def payload_lines(payload: Payload) -> list[str]:
         moments = ", ".join(f"{x:.4f}" for x in np.linalg.eigvalsh(inertia))
         place = ", ".join(f"{x:.4f}" for x in com)
         lines += [
-            "  not physically consistent; the nearest consistent inertia, weighted by the deviations:",
+            "  not physically consistent; the nearest consistent inertia, weighted by standard deviations:",
             f"  {mass:.4f} kg at {place} m, principal moments {moments} kg m^2",
         ]
     return [*lines, *(f"note: {note}" for note in payload.notes)]
 
 
 def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
-    """Calibrated gains on a terminal, one line per joint."""
+    """Calibrated gains as lines for the terminal, one per joint."""
     lines = [f"gains from the known payload; common factor {gains.common:.4f} +- {gains.common_deviation:.4f}"]
     width = max(map(len, joints))
     for j, name in enumerate(joints):
-        told = "" if gains.told[j] else "  (not determined: keeps its ratio)"
+        told = "" if gains.told[j] else "  (not determined: ratio to the others unchanged)"
         lines.append(
             f"  {name:{width}s}  {gains.gains[j]:9.4f} +- {gains.standard_deviations[j]:.4f}  factor "
             f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{told}"

@@ -1,4 +1,4 @@
-"""Predictions of each written model file, loaded again as a user would and compared with the runs."""
+"""Predictions of each written model file, which is loaded again as a user would and compared with the runs."""
 
 import dataclasses
 import warnings
@@ -21,18 +21,18 @@ from ...model._chain import Chain
 from .._quality import together
 
 MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
-OF_A_CHAIN = {"Viscous", "Coulomb", "Offset"}  # friction that URDF and MJCF hold
-WORSE = 1.02  # errors within 2 % of the fitted model's count as equal
+OF_A_CHAIN = {"Viscous", "Coulomb", "Offset"}  # friction terms that a chain, and therefore URDF and MJCF, can represent
+WORSE = 1.02  # errors within 2 % of those of the fitted model count as equal
 
 
 @dataclasses.dataclass(frozen=True)
 class FilePrediction:
-    """Prediction errors of a written file on the held-out runs, or on the fitted ones if none were held out.
+    """Prediction errors of a written file on the held-out runs, or on the fitted runs if none were held out.
 
     Attributes:
-        name: of the file.
-        fit: its errors, with the model loaded from it; None if it could not be loaded.
-        why: the reason if errors are missing or larger than the fitted model's; else empty.
+        name: name of the file.
+        fit: errors of the model loaded from the file; None if it could not be loaded.
+        why: reason if errors are missing or larger than those of the fitted model; else empty.
     """
 
     name: str
@@ -41,21 +41,21 @@ class FilePrediction:
 
     @property
     def whole(self) -> bool:
-        """True if the file holds the whole fitted model."""
+        """True if the file contains the whole fitted model."""
         return self.name == MODEL_FILES[0]
 
 
 def as_written(result: Identification, model: TorqueModel) -> Identification:
-    """The identification with every run predicted by the model read back from a file.
+    """The identification, with every run predicted by the model read back from a file.
 
-    A stretch predicted by a fit without it (`validation_refit`) keeps that prediction: the written model was fitted to
-    it.
+    A held-out stretch that was later included in the fit (`validation_refit`) keeps its prediction by the fit without it,
+    because the written model has seen it.
     """
 
     def again(e: Evaluation) -> Evaluation:
         prediction = e.predicted_by(model)
         logged = e.logged
-        if logged is not None:  # one prediction for both where no filter of ours comes between
+        if logged is not None:  # one prediction serves both if jaxdyn did not filter the torque
             sharp = prediction if logged[1] is e.prediction else e.predicted_by(model.unfiltered)
             logged = (logged[0], sharp)
         fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
@@ -72,7 +72,7 @@ def predictions_of(
 
     Args:
         load_options: options of `load` for the URDF.
-        mended: joints whose negative friction or armature is omitted from URDF and MJCF.
+        mended: joints whose friction or armature is negative and therefore omitted from URDF and MJCF.
     """
     found: list[FilePrediction] = []
     best = _errors(result, result.model).total_relative
@@ -85,7 +85,7 @@ def predictions_of(
                 warnings.simplefilter("ignore", ModelWarning)
                 model = _loaded(path, load_options, result)
             fit = _errors(result, model)
-        except (JaxdynError, ImportError) as error:  # MJCF is read by MuJoCo, an extra
+        except (JaxdynError, ImportError) as error:  # reading MJCF requires MuJoCo, an optional dependency
             found.append(FilePrediction(name, None, f"it cannot be compared: {error}"))
             continue
         why = _why(result, name, mended) if fit.total_relative > WORSE * best else ""
@@ -96,19 +96,21 @@ def predictions_of(
 def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification) -> TorqueModel:
     if path.suffix == ".eqx":
         return load_torque_model(path)
-    # a URDF has no gravity; inertias at the edge of physical consistency may be refused after rounding
+    # a URDF has no gravity; after rounding, inertias at the boundary of physical consistency may be inconsistent
     options = {"gravity": result.chain.gravity, **load_options} if path.suffix == ".urdf" else {}
     chain = load(path, allow_nonphysical=True, **options)
     own = result.chain
     if chain.n != own.n:
-        raise JaxdynError(f"it has {chain.n} joints, the identified model {own.n}")
-    if chain.topology.parents == own.topology.parents:  # torques do not depend on names: one program for all files
+        raise JaxdynError(f"it has {chain.n} joints, but the identified model has {own.n}")
+    if (
+        chain.topology.parents == own.topology.parents
+    ):  # torques do not depend on names, so all files share one compiled program
         chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
     return _filtered_alike(chain, result.model)
 
 
 def _filtered_alike(chain: Chain, fitted: TorqueModel) -> TorqueModel:
-    """The chain's torques, with friction low-passed like the measured torques where the fit did so."""
+    """The torque model of a chain, with friction low-pass filtered like the measured torques if the fit did so."""
     f, law = chain.friction, fitted.friction
     if law is None or law.cutoff is None or np.any(np.asarray(f.stribeck)):
         return TorqueModel(chain)
@@ -123,19 +125,19 @@ def _errors(result: Identification, model: TorqueModel) -> Fit:
 
 
 def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
-    """Parts of the model that this file format cannot hold."""
+    """Parts of the model that this file format cannot represent."""
     model, reasons = result.model, []
     if name == "model.eqx":
-        return "numbers are rounded in it"
+        return "its numbers are rounded"
     if set(model.terms) - OF_A_CHAIN:
         reasons.append(
             f"the friction model ({', '.join(model.terms)}) is approximated by viscous, Coulomb and constant friction"
         )
     if model.extra:
         names = ", ".join(column for e in model.extra for column in e.names)
-        reasons.append(f"it cannot hold the columns {names}")
+        reasons.append(f"it cannot represent the columns {names}")
     if mended:
         reasons.append(f"negative friction or armature of {', '.join(mended)} is omitted")
     if name.endswith(".xml"):
-        reasons.append("MJCF cannot hold torque offsets and the width of the smooth sign of Coulomb friction")
-    return "; ".join(reasons) or "numbers are rounded in it"
+        reasons.append("MJCF cannot represent torque offsets and the width of the smooth sign of Coulomb friction")
+    return "; ".join(reasons) or "its numbers are rounded"

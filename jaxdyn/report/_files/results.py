@@ -1,4 +1,4 @@
-"""`write_all`: the files of an identification, written completely or not at all."""
+"""`write_all`: all result files of an identification, written completely or not at all."""
 
 import contextlib
 import datetime
@@ -27,15 +27,15 @@ from .parameters import write_parameters
 from .predictions import as_written, predictions_of
 
 FILES = ("parameters.csv", "errors.csv", "identified.urdf", "identified.xml", "model.eqx", "report.html")
-MAY_LACK = ("identified.urdf", "identified.xml", "model.eqx")  # formats that cannot hold every model
+MAY_LACK = ("identified.urdf", "identified.xml", "model.eqx")  # formats that cannot represent every model
 
 
 class WrittenFiles(dict[str, Path]):
     """Paths by file name, and the assessment of the model in these files.
 
     Attributes:
-        result: the identification, its runs predicted by the written model.eqx.
-        judged: the assessment in the report.
+        result: the identification, with its runs predicted by the written model.eqx.
+        judged: the verdict in the report.
     """
 
     def __init__(self, paths: Mapping[str, Path], result: Identification, judged: Verdict):
@@ -55,31 +55,31 @@ def write_all(
     provenance: Provenance | None = None,
     findings: Sequence[Finding] = (),
 ) -> WrittenFiles:
-    """Write all results into a folder, which is created, and return the paths by file name with the verdict.
+    """Write all results into a folder, which is created if necessary; return the paths by file name, with the verdict.
 
-    parameters.csv (`write_parameters`), errors.csv (`write_errors`), identified.urdf, identified.xml for MuJoCo, model.eqx
-    (`save_torque_model`: the whole identified model, bit by bit) and report.html. Errors and the verdict are those of
-    model.eqx, loaded again; the report also shows the predictions of the other files. URDF and MJCF get the nearest
-    viscous, Coulomb and constant friction, and no negative friction, damping or armature.
+    The files are parameters.csv (`write_parameters`), errors.csv (`write_errors`), identified.urdf, identified.xml for
+    MuJoCo, model.eqx (`save_torque_model`: the whole identified model, bit-identical) and report.html. Errors and verdict
+    are those of model.eqx, loaded again; the report also shows the predictions of the other files. URDF and MJCF receive
+    the nearest viscous, Coulomb and constant friction, without negative friction, damping or armature.
 
-    All files are completed in a draft folder and then moved into place: an error or Ctrl-C leaves the folder
-    unchanged. Existing files of these names are replaced. identified.urdf is omitted if a URDF cannot hold the model
+    All files are completed in a draft folder and then moved into place, so an error or Ctrl-C leaves the folder
+    unchanged. Existing files with these names are replaced. identified.urdf is omitted if URDF cannot represent the model
     (helical joints, physically inconsistent inertias), identified.xml if MJCF cannot, and model.eqx if there are
-    user-defined columns; the report gives the reason, and such a file from an earlier run is renamed with the suffix
-    .old.
+    user-defined columns. The report then states the reason, and a file of that name from an earlier run is renamed with
+    the suffix .old.
 
     Args:
-        source_urdf: the file the chain was loaded from: identified.urdf is a copy of it with the identified numbers.
-            A new URDF is written if None.
-        load_options: options it was loaded with: `lock`, `tip`, `floating_base` and `ignore_mimic` of `load`.
-        title: title of the report; by default from the name of the source.
-        date: date of the report; now if None.
+        source_urdf: file from which the chain was loaded; identified.urdf is a copy of it with the identified numbers.
+            None: a new URDF is written.
+        load_options: options with which it was loaded: `lock`, `tip`, `floating_base` and `ignore_mimic` of `load`.
+        title: title of the report; by default derived from the name of the source.
+        date: date of the report; None: now.
         limits: acceptable errors, for the report's verdict (`parse_limit`).
         provenance: input files and settings, for the report (`collect_provenance`).
         findings: suspected faults, for the report (`diagnose_identification`).
 
     Raises:
-        OutputError: the folder cannot be written: it is a file, permission is denied, or the disk is full.
+        OutputError: the folder cannot be written, because it is a file, permission is denied, or the disk is full.
         IdentificationError: a limit has neither one value nor one per joint.
     """
     target, fitted = Path(os.path.abspath(directory)), result
@@ -112,7 +112,7 @@ def write_all(
                 folder.rmdir()
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
-            remedy = "check its permissions and the space on the disk"
+            remedy = "check its permissions and the free disk space"
             raise OutputError(f"cannot be written: {reason}", remedy, place=target) from None
         if isinstance(error, ModelError | OutputError):  # the draft's name is meaningless to users
             place = error.place and target / Path(error.place).name
@@ -124,7 +124,7 @@ def write_all(
 
 
 def _missing(folder: Path) -> list[Path]:
-    """Folders that have to be created, the innermost first."""
+    """Folders that must be created, the innermost first."""
     missing = []
     while not folder.exists():
         missing.append(folder)
@@ -135,13 +135,13 @@ def _missing(folder: Path) -> list[Path]:
 def _write_models(
     result: Identification, draft: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
 ) -> tuple[list[str], Mapping[str, Any], tuple[str, ...]]:
-    """Write the model in every format; returns notes, options to load the URDF with, and the joints changed."""
+    """Write the model in every format; return notes, options for loading the URDF, and the joints whose friction changed."""
     plain, mended = dissipative_chain(result.chain, [e.samples for e in result.fitted])
     urdf, options = _write_urdf(plain, draft / "identified.urdf", source, loaded)
     notes = [urdf, _write_mjcf(plain, draft / "identified.xml")]
     if mended:
         notes.append(
-            f"friction or armature of {', '.join(mended)} is negative: identified.urdf and identified.xml hold the "
+            f"friction or armature of {', '.join(mended)} is negative: identified.urdf and identified.xml contain the "
             "nearest non-negative value"
         )
     try:
@@ -154,7 +154,7 @@ def _write_models(
 def _write_urdf(
     chain: Chain, path: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
 ) -> tuple[str, Mapping[str, Any]]:
-    """Write the model, into its source if there is one; returns notes, and the options to `load` it with."""
+    """Write the model as URDF, based on its source if there is one; return notes, and options for `load`."""
     note = ""
     if source is not None:
         try:
@@ -162,7 +162,7 @@ def _write_urdf(
             return "", loaded
         except ModelError as error:
             note = (
-                f"identified.urdf was written anew, without what else {os.fspath(source)} holds (meshes, branches): "
+                f"identified.urdf was written anew, without the other contents of {os.fspath(source)} (meshes, branches): "
                 f"{error}"
             )
     again = {"tip": chain.topology.tip_name}
@@ -174,23 +174,23 @@ def _write_urdf(
 
 
 def _write_mjcf(chain: Chain, path: Path) -> str:
-    """Write the model for MuJoCo; returns notes."""
+    """Write the model for MuJoCo; return notes."""
     try:
         left_out = write_mjcf(chain, path)
     except ModelError as error:
         return _refused(path, error)
-    return f"identified.xml is without {', '.join(left_out)}, which MJCF cannot hold" if left_out else ""
+    return f"identified.xml lacks {', '.join(left_out)}, which MJCF cannot represent" if left_out else ""
 
 
 def _refused(path: Path, error: ModelError) -> str:
-    if error.place:  # the format cannot hold the model
+    if error.place:  # not a limitation of the format, but a failure to write the file
         raise error
     others = "parameters.csv" if path.name == "model.eqx" else "parameters.csv and model.eqx"
     return f"{path.name} was not written: {error}. All numbers are in {others}"
 
 
 def _move(moves: list[tuple[Path, Path]], draft: Path) -> None:
-    """Move files into place, one by one; if one cannot be moved, all are moved back."""
+    """Move files into place one by one; if one cannot be moved, move all of them back."""
     undo: list[tuple[Path, Path]] = []
     try:
         for k, (source, place) in enumerate(moves):

@@ -1,1 +1,1 @@
-"""Whole HTML pages: the report of an identification, and the comparison of two models."""
+"""Complete HTML pages: the report of an identification, and the comparison of two models."""

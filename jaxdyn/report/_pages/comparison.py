@@ -1,4 +1,4 @@
-"""Two models on the same logs: a table for the terminal and an HTML page."""
+"""HTML page that compares two models on the same logs."""
 
 import datetime
 import os
@@ -18,7 +18,7 @@ from .._sections.torques import error_columns
 from .._terminal.comparison import BETTER, comparison_verdict
 from .page import made_by, notes_section, page, page_head
 
-_POINTS = 80_000  # maximum number of points of all curves together
+_POINTS = 80_000  # maximum total number of points in all curves
 
 
 def write_comparison(
@@ -27,14 +27,16 @@ def write_comparison(
     date: datetime.datetime | None = None,
     provenance: Provenance | None = None,
 ) -> None:
-    """Write the comparison as one self-contained HTML file: errors, torques and positions of both models.
+    """Write the comparison of two models as a self-contained HTML file: errors, torques and positions of both models.
 
     Args:
-        date: shown in the head; now if None.
+        comparison: result of `compare_models`.
+        path: the HTML file.
+        date: date shown at the top; None: now.
         provenance: input files and settings (`collect_provenance`).
 
     Raises:
-        OutputError: the file cannot be written; an existing file stays unchanged.
+        OutputError: the file cannot be written; an existing file remains unchanged.
     """
     write_whole(path, comparison_html(comparison, date, provenance), OutputError)
 
@@ -47,12 +49,13 @@ def comparison_html(
     first, second = comparison.chains
     notes = [f"{run.source}: {note}" for run in comparison.runs for note in run.notes]
     if first.joint_names != second.joint_names:
-        notes.insert(0, f"joints are matched by order; in b they are called {', '.join(second.joint_names)}")
+        notes.insert(0, f"joints are matched by order; their names in b are {', '.join(second.joint_names)}")
     pulls = [np.asarray(chain.gravity, float) for chain in comparison.chains]
     if not np.allclose(pulls[0], pulls[1]):
         words = [", ".join(f"{x:.4g}" for x in pull) for pull in pulls]
         notes.insert(
-            0, f"gravity is ({words[1]}) in b and ({words[0]}) in a, each in its base frame; a URDF cannot hold it"
+            0,
+            f"gravity is ({words[1]}) in b and ({words[0]}) in a, each in its base frame; a URDF does not contain gravity",
         )
     facts = [
         ("a", comparison.names[0]),
@@ -91,9 +94,9 @@ def _errors(comparison: ModelComparison) -> str:
         "errors",
         columns_table(columns, group_row(2, "ab", 3) + element("th", "", "edge")),
         faint(
-            "Errors of predicted torques over all logs, friction included. RRE is the norm of the error in percent of the norm "
-            f"of the measured torque; moving: over samples at which the joint is faster than {MOVING:g} rad/s or m/s. The "
-            "better of two that differ by more than 5 % is bold."
+            "Errors of predicted torques, with friction, over all logs. RRE is the norm of the error in percent of the norm "
+            f"of the measured torque; moving: over samples at which the joint is faster than {MOVING:g} rad/s or m/s. If two "
+            "errors differ by more than 5 %, the smaller is bold."
         ),
     )
 
@@ -107,9 +110,9 @@ def _positions(comparison: ModelComparison) -> str:
         "Positions re-simulated",
         "positions",
         faint(
-            f"RMS of measured minus simulated position, each robot driven by the measured torques alone in windows of "
-            f"{first[0].seconds:.2g} s that start from the measured state. Coasting is the prediction without any "
-            "model, from the velocity at the window's start."
+            f"RMS of measured minus simulated positions. Each robot is driven only by the measured torques, in windows of "
+            f"{first[0].seconds:.2g} s that start from the measured state. Coasting is the prediction without a "
+            "model: motion at the velocity at the start of the window."
         ),
         columns_table(
             [
@@ -135,5 +138,5 @@ def _torques(comparison: ModelComparison) -> str:
             words, caption = ("torque", "residual", units[j]), f"errors of a and b {errors} {units[j]} RMS"
             views.append(time_view(s.t, s.tau[:, j], curves, s.segments, words, caption, points))
     choices = (("run", [run.source for run in comparison.runs]), ("joint", chain.joint_names))
-    label = "Measured torque, those predicted by two models, and the differences"
+    label = "Measured torque, torques predicted by two models, and the differences"
     return section("Torques", "torques", plot(label, views, choices))

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML file, pictures included, for screen and print."""
+"""The identification report: a self-contained HTML file, including pictures, for screen and print."""
 
 import datetime
 import os
@@ -37,30 +37,32 @@ def write_report(
     findings: Sequence[Finding] = (),
     assessed: Assessment | None = None,
 ) -> None:
-    """Write the report of an identification as one self-contained HTML file.
+    """Write the report of an identification as a self-contained HTML file.
 
-    It holds a verdict in plain words; errors of predicted torques by joint and by run, on fitted and held-out motion,
-    compared with the given model; torques over time; positions re-simulated from the measured torques; friction
-    over velocity; spectra of the residuals; base parameters with standard deviations and correlations; the full set;
-    the null space, by name; excitation; links drawn as ellipsoids, with their masses and densities; and notes on the
-    logs. Plots are drawn in the browser from data in the file. docs/report.md explains each part.
+    It contains a verdict in plain words; errors of predicted torques by joint and by run, on fitted and held-out motion,
+    compared with the given model; torques over time; positions re-simulated from the measured torques; friction versus
+    velocity; spectra of the residuals; base parameters with standard deviations and correlations; the full set; the null
+    space, with parameter names; excitation; links drawn as ellipsoids, with masses and densities; and notes on the logs.
+    The browser draws the plots from data in the file. docs/report.md explains each part.
 
     Args:
-        title: heading; the number of joints if None.
-        date: shown in the head; now if None.
-        notes: further notes, shown with those of the result.
-        limits: acceptable errors (`parse_limit`), which decide the verdict if given.
-        provenance: input files and settings (`collect_provenance`); versions alone if None.
+        result: the identification.
+        path: the HTML file.
+        title: heading; None: states the number of joints.
+        date: date shown at the top; None: now.
+        notes: additional notes, shown with those of the result.
+        limits: acceptable errors (`parse_limit`), which determine the verdict if given.
+        provenance: input files and settings (`collect_provenance`); None: only versions are shown.
         findings: suspected faults (`diagnose_identification`), shown in the summary.
-        assessed: the assessment, with predictions of the written model files (`write_all`); computed here, without
-            files, if None.
+        assessed: the assessment, including predictions of the written model files (`write_all`); None: it is computed
+            here, without files.
 
     Raises:
-        OutputError: the file cannot be written; an existing file stays unchanged.
+        OutputError: the file cannot be written; an existing file remains unchanged.
         IdentificationError: a limit has neither one value nor one per joint.
 
-    Cost: less than a second, plus compilation of forward dynamics; curves of many runs and joints are thinned out,
-    with all peaks kept, so that the file stays under 1.5 MB.
+    Cost: less than a second, plus compilation of forward dynamics. If there are many runs and joints, curves are thinned
+    out, except for their peaks, to keep the file below 1.5 MB.
     """
     report = report_html(result, title, date, notes, limits, provenance, findings, assessed)
     write_whole(path, report, OutputError)
@@ -149,7 +151,7 @@ def _facts(result: Identification) -> list[tuple[str, str]]:
 
 
 def _runs(result: Identification) -> str:
-    """Runs fitted and runs for validation, folded if there are many."""
+    """List of the fitted and the held-out runs, folded if there are many."""
     runs = [("Fitted to", e) for e in result.fitted] + [("Checked on", e) for e in result.validation]
     listed = facts_list([(role, _described(e)) for role, e in runs])
     if len(runs) < 4:

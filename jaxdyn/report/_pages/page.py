@@ -9,7 +9,7 @@ from .._markup import element, escaped, items, section
 
 
 def page(title: str, sections: Sequence[str]) -> str:
-    """A complete HTML file, style and script included, around sections in HTML."""
+    """A complete HTML file, including style and script, around sections in HTML."""
     style, script = (
         (importlib.resources.files("jaxdyn.report") / name).read_text("utf-8") for name in ("page.css", "page.js")
     )
@@ -26,7 +26,7 @@ def page(title: str, sections: Sequence[str]) -> str:
 def page_head(
     kicker: str, title: str, facts: Sequence[tuple[str, str]], links: Sequence[tuple[str, str]] = (), more: str = ""
 ) -> str:
-    """Heading, facts as pairs of plain texts, further facts as HTML, and links to sections by id."""
+    """The top of a page: heading, facts as pairs of plain texts, further facts as HTML, and links to sections by id."""
     return element(
         "header",
         element("p", escaped(kicker), "kicker")
@@ -43,16 +43,16 @@ def facts_list(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def made_by(date: datetime.datetime | None) -> list[tuple[str, str]]:
-    """Date (now if None) and versions: the last facts of a page's head."""
+    """Date (None: now) and version: the last facts at the top of a page."""
     date = date or datetime.datetime.now().astimezone()
     return [("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()), ("Made by", f"jaxdyn {version_of()}")]
 
 
-SHOWN = 4  # notes; the others are folded
+SHOWN = 4  # number of notes shown; the others are folded
 
 
 def notes_section(notes: Sequence[str]) -> str:
-    """Notes on the logs; all but the first few are folded."""
+    """Section with notes on the logs; all but the first few are folded."""
     each = list(dict.fromkeys(notes))
     more = ""
     if len(each) > SHOWN + 2:

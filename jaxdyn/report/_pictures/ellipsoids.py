@@ -1,4 +1,4 @@
-"""Links as bodies: the solid ellipsoid of uniform density that has the mass, centre and inertia of a link."""
+"""Equivalent ellipsoids: solid ellipsoids of uniform density with the mass, centre of mass and inertia of a link."""
 
 import dataclasses
 
@@ -18,9 +18,9 @@ class Ellipsoid:
     """The equivalent solid ellipsoid {x : (x - centre)^T shape^-1 (x - centre) <= 1} of a body.
 
     Attributes:
-        mass: of the body [kg].
-        centre: its centre of mass [m].
-        shape: 5 / m times its second moment of mass about the centre [m^2]; positive definite for a physically
+        mass: mass of the body [kg].
+        centre: centre of mass [m].
+        shape: 5 / m times the second moment of mass about the centre of mass [m^2]; positive definite for a physically
             consistent body.
     """
 
@@ -30,18 +30,18 @@ class Ellipsoid:
 
     @property
     def squares(self) -> Float[np.ndarray, "3"]:
-        """Squares of the semi-axes [m^2] in ascending order; none is negative for a physically consistent body."""
+        """Squares of the semi-axes [m^2] in ascending order, which are non-negative for a physically consistent body."""
         return np.linalg.eigvalsh(self.shape)
 
     @property
     def possible(self) -> bool:
         """True if mass and inertia are physically consistent."""
         squares = self.squares
-        return bool(self.mass > 0 and squares[0] >= -1e-6 * max(squares[-1], 0))  # single precision possible
+        return bool(self.mass > 0 and squares[0] >= -1e-6 * max(squares[-1], 0))  # tolerates single precision
 
     @property
     def semi_axes(self) -> Float[np.ndarray, "3"]:
-        """Semi-axes [m] in ascending order; 0 if the square is negative."""
+        """Semi-axes [m] in ascending order; 0 if their square is negative."""
         return np.sqrt(np.maximum(self.squares, 0))
 
     @property
@@ -51,16 +51,16 @@ class Ellipsoid:
         return self.mass / volume if volume > 0 else np.inf
 
     def moved(self, pose: Float[np.ndarray, "4 4"]) -> "Ellipsoid":
-        """The ellipsoid in the frame in which the link has this pose."""
+        """The ellipsoid, expressed in the frame in which the link has this pose."""
         r = pose[:3, :3]
         return Ellipsoid(self.mass, r @ self.centre + pose[:3, 3], r @ self.shape @ r.T)
 
 
 def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
-    """The ellipsoid of the ten parameters of a link, in its frame; None without mass.
+    """The equivalent ellipsoid of a link, in its frame, given its ten inertial parameters (SI units); None if the mass is zero.
 
-    A uniform solid ellipsoid with semi-axes a_k has the second moments m a_k^2 / 5 about its centre. With
-    S = tr(I_o) / 2 1 - I_o the second moment about the origin and h the first one, shape = 5 / m (S - h h^T / m).
+    A uniform solid ellipsoid with semi-axes a_k has the second moments m a_k^2 / 5 about its centre. With the second moment
+    S = tr(I_o) / 2 1 - I_o about the origin and the first moment h, shape = 5 / m (S - h h^T / m).
     """
     m, h = float(pi[0]), np.asarray(pi[1:4], float)
     if m == 0:
@@ -71,9 +71,9 @@ def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
 def projected(
     ellipsoid: Ellipsoid, view: Float[np.ndarray, "2 3"]
 ) -> tuple[Float[np.ndarray, "2"], tuple[float, float], float]:
-    """Outline of an ellipsoid in a parallel projection x -> view @ x: centre, semi-axes (greater first), angle [rad].
+    """Outline of an ellipsoid in the parallel projection x -> view @ x: centre, semi-axes (larger first), angle [rad].
 
-    The shadow of {x^T A^-1 x <= 1} is {u^T (V A V^T)^-1 u <= 1}.
+    The projection of {x^T A^-1 x <= 1} by V is {u^T (V A V^T)^-1 u <= 1}.
     """
     squares, axes = np.linalg.eigh(view @ ellipsoid.shape @ view.T)
     b, a = np.sqrt(np.maximum(squares, 0))
@@ -81,7 +81,7 @@ def projected(
 
 
 def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.ndarray, "m 4 4"]:
-    """Poses of all links and, last, of the base in the posture of a run with the widest spread of their origins."""
+    """Poses of all links and, last, of the base, in the posture of a run in which the link origins are most spread out."""
     q = samples.q[np.unique(np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int))]
     poses = posed(chain, q)
     origins = poses[:, :-1, :3, 3]
@@ -90,6 +90,6 @@ def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.nd
 
 
 def posed(chain: Chain, q: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... m 4 4"]:
-    """`link_poses` in 64 bits."""
+    """The result of `link_poses` in float64."""
     with jax.enable_x64(True):
         return link_poses(as_float64(chain), q)

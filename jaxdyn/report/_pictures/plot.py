@@ -1,4 +1,4 @@
-"""Plots drawn by the page from data: curves, dots and rings in panels over one axis, one view per joint and run."""
+"""Plots that the page draws from data: curves, dots and rings in panels with a common axis, one view per joint and run."""
 
 import base64
 import dataclasses
@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from .._markup import element, escaped
 
-_LEVELS = 65534  # quantisation steps between the minimum and maximum of a curve; one more stands for NaN
+_LEVELS = 65534  # quantisation steps between the minimum and maximum of a curve; one further value represents NaN
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,13 +20,13 @@ class Curve:
     """A curve, or dots, in a panel.
 
     Attributes:
-        name: in the legend; curves of one name are one entry.
+        name: name in the legend; curves with the same name share an entry.
         colour: a variable of the page's style: measured, predicted, residual, prior, ink or faint.
-        y: the values; NaN breaks a line.
-        less: values subtracted from y by the page, which takes less space than a curve of differences.
-        x: abscissae; those of the view if None.
+        y: values; NaN interrupts a line.
+        less: values that the page subtracts from y, which needs less space than a separate curve of differences.
+        x: abscissae; None: those of the view.
         style: "line", "dots" or "rings".
-        width: of a line [px].
+        width: line width [px].
     """
 
     name: str
@@ -44,10 +44,10 @@ class Panel:
 
     Attributes:
         label: quantity and unit.
-        curves: drawn on top of each other.
-        share: of the height, relative to the view's other panels.
-        logarithmic: whether the axis is.
-        limits: of the axis while all of x is shown; those of the curves if None.
+        curves: curves, drawn on top of each other.
+        share: height relative to the other panels of the view.
+        logarithmic: True for a logarithmic axis.
+        limits: limits of the axis while the whole x axis is visible; None: those of the curves.
     """
 
     label: str
@@ -59,16 +59,16 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Panels over one horizontal axis, shown together.
+    """Panels with a common horizontal axis, shown together.
 
     Attributes:
         x_label: quantity and unit.
-        panels: from top to bottom.
+        panels: panels from top to bottom.
         caption: one line of plain text.
-        x: abscissae of all curves that do not have their own.
-        logarithmic: whether the horizontal axis is.
-        gaps: (from, to) of x without data.
-        marks: x with a name, drawn as a vertical line.
+        x: abscissae of all curves without their own.
+        logarithmic: True for a logarithmic horizontal axis.
+        gaps: intervals (from, to) of x without data.
+        marks: (x, name) of vertical lines.
     """
 
     x_label: str
@@ -81,21 +81,22 @@ class View:
 
 
 def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequence[str]]] = (), kind: str = "") -> str:
-    """A figure that shows one of the views, which are in the order of the choices, the last varying fastest.
+    """A figure that shows one of several views, ordered by the choices, the last of which varies fastest.
 
-    page.js draws it with controls to choose, pan and zoom the view and read off values. Plots of a page with a choice
-    of the same name and length share it.
+    page.js draws it, with controls to select, pan and zoom views and to read values. Plots on a page that have a choice
+    of the same name and length are linked.
 
     Args:
         label: alternative text.
-        choices: (name, options), such as ("joint", joint names).
-        kind: "low" for a lower figure.
+        views: one view per combination of choices.
+        choices: (name, options), for example ("joint", joint names).
+        kind: "low" for a figure of smaller height.
     """
     assert len(views) == math.prod(len(options) for _, options in choices)
     data = {"label": label, "choices": [[name, list(options)] for name, options in choices]}
     text = json.dumps(data | {"views": [_view(view) for view in views]}, separators=(",", ":"), ensure_ascii=False)
     held = element("script", text.replace("<", "\\u003c"), type="application/json")
-    without = element("noscript", element("p", escaped(f"{label}: drawn in browsers that run scripts."), "faint"))
+    without = element("noscript", element("p", escaped(f"{label}: shown in browsers that run scripts."), "faint"))
     return element("figure", held + without, f"plot {kind}".strip())
 
 
@@ -136,7 +137,7 @@ def _short(x: float) -> float:
 
 
 def packed(values: Float[np.ndarray, " N"]) -> list:
-    """[least, greatest, text]: numbers in 65535 steps between these, as little-endian 16 bits in base64; 65535 is NaN."""
+    """[minimum, maximum, text]: numbers quantised between these, as little-endian 16-bit integers in base64; 65535 is NaN."""
     values = np.asarray(values, float)
     there = np.isfinite(values)
     low, high = (float(f(values[there])) if there.any() else 0.0 for f in (np.min, np.max))
@@ -154,10 +155,12 @@ def time_view(
     caption: str = "",
     points: int = 1400,
 ) -> View:
-    """A measured curve and one or two predicted ones by name over time, and below them measured minus predicted.
+    """A view of a measured curve and one or two predicted curves over time, and of measured minus predicted below.
 
     Args:
         t: time [s].
+        measured: measured values.
+        predictions: predicted values by name.
         pieces: (start, stop) of each gap-free piece.
         words: names of the quantity and of the difference, and their unit.
         points: maximum number of points per curve.
@@ -179,7 +182,7 @@ def time_view(
         error, own = (f"measured − {name}", colour) if several else (difference, "residual")  # noqa: RUF001
         lower.append(Curve(error, own, drawn, shown, width=1.0))
     return View(
-        f"time from {shift:.3f} s on [s]" if shift else "time [s]",
+        f"time since {shift:.3f} s [s]" if shift else "time [s]",
         [Panel(f"{what} [{unit}]", upper, 1.75), Panel(f"{difference} [{unit}]", lower)],
         caption,
         x,
@@ -191,10 +194,10 @@ def time_view(
 
 
 def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], points: int) -> np.ndarray:
-    """Indices of about `points` samples at most, in order, with all peaks of the curves; -1 between pieces.
+    """Indices of no more than about `points` samples, in order, including all peaks of the curves; -1 between pieces.
 
-    Of each stretch of equal length, the first sample and the extremes of the curves. Samples that are not finite in
-    all curves split a piece.
+    Each piece is divided into stretches of equal length; the extremes of all curves in each stretch and both ends of the
+    piece are kept. A sample at which a curve is not finite splits a piece.
     """
     there = np.all(np.isfinite(curves), axis=0)
     runs = []

@@ -1,4 +1,4 @@
-"""A robot as lines from joint to joint, in space."""
+"""A robot drawn as lines from joint to joint."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from ...model._chain import Chain, frame_index
 
 
 def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
-    """Lines from the origin of each link's parent to its own, and on to the tip; see `Scene.joints`."""
+    """Lines from the origin of each link's parent to that of the link, and on to the tip; see `Scene.joints`."""
     lines = [(parent, i, np.zeros(3)) for i, parent in enumerate(chain.topology.parents)]
     tip = chain.topology.tip_name
     if tip is not None and tip in chain.frame_names:
@@ -26,17 +26,17 @@ def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
 def line_ends(
     poses: Float[np.ndarray, "... m 4 4"], lines: Sequence[tuple[int, int, np.ndarray]]
 ) -> Float[np.ndarray, "... k 2 3"]:
-    """Both ends of every line in the world, for poses from `link_poses`."""
+    """Both ends of every line in world coordinates [m], given poses from `link_poses`."""
     first = np.stack([poses[..., a, :3, 3] for a, _, _ in lines], axis=-2)
     second = np.stack([poses[..., b, :3, :3] @ point + poses[..., b, :3, 3] for _, b, point in lines], axis=-2)
     return np.stack([first, second], axis=-2)
 
 
 def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-    """Poses in the world of all links and, last, of the base, for one configuration or many.
+    """Poses of all links and, last, of the base in the world, for one or many configurations.
 
     Raises:
-        ModelError: q has another number of columns than the robot has positions.
+        ModelError: the number of columns of q differs from the number of the robot's positions.
     """
     if q.shape[-1:] != (chain.nq,):
         raise ModelError(f"q has shape {q.shape}, but this robot has {chain.nq} positions")

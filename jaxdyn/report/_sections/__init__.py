@@ -1,1 +1,1 @@
-"""Sections of the report, one per file: from results to HTML."""
+"""Sections of the report, one file each, which convert results to HTML."""

@@ -20,12 +20,13 @@ _UNIT = 1000.0  # picture units per metre
 
 
 def bodies_section(chain: Chain, prior: Chain | None, samples: Samples, mass: TotalMass | None = None) -> str:
-    """Two views of the robot in a posture of the run with each link's ellipsoid, and a table of masses and sizes.
+    """Section with two views of the robot and its links' ellipsoids in a posture of the run, and a table of masses and sizes.
 
     Args:
         chain: the identified robot.
-        prior: the given model, if it has inertias; its ellipsoids are outlined.
-        mass: the total mass, of a robot with a free base.
+        prior: the given model, if it has inertias; its ellipsoids are drawn as outlines.
+        samples: the run.
+        mass: total mass of a robot with a free base.
     """
     poses = outstretched(chain, samples)
     lines = line_ends(poses, skeleton(chain))
@@ -51,10 +52,10 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples, mass: To
     text = (
         element("h2", "Bodies", id="bodies")
         + faint(
-            "Each link as the solid ellipsoid of uniform density with the same mass, centre of mass and inertia, on the robot "
-            f"in a posture of the run, numbered from the base: {legend}. An ellipsoid far larger than its link, or far "
-            "off it, indicates parameters that the motion does not determine. Densities average metal and cavities: "
-            "some 500 to 5000 kg/m³ in ordinary machines. Drag a picture to rotate it."
+            "Each link is drawn as the solid ellipsoid of uniform density with the same mass, centre of mass and inertia, in a "
+            f"posture of the run, numbered from the base: {legend}. An ellipsoid far larger than its link, or far away "
+            "from it, indicates parameters that the motion does not determine. Densities average over metal and cavities: "
+            "about 500 to 5000 kg/m³ in ordinary machines. Drag a picture to rotate it."
         )
         + element("div", figures, "grid")
     )
@@ -109,9 +110,9 @@ def _svg(
     outline: Sequence[tuple[int, Ellipsoid]],
     lines: Float[np.ndarray, "k 2 3"],
 ) -> str:
-    """SVG in millimetres, upright; data attributes hold what page.js needs to rotate it."""
+    """SVG in millimetres, with z upwards; data attributes contain what page.js needs to rotate it."""
     centre = np.concatenate(lines).mean(axis=0)
-    # room for every direction, as the picture can be rotated; only ellipsoids over five times the arm's size are clipped
+    # room in every direction, because the picture can be rotated; ellipsoids beyond five times the arm's size are clipped
     arm = max(float(np.linalg.norm(np.concatenate(lines) - centre, axis=1).max()), 1e-3)
     sizes = [float(np.linalg.norm(e.centre - centre) + e.semi_axes[-1]) for _, e in (*solid, *outline)]
     reach = max(arm, min(max(sizes, default=0.0), 5 * arm))

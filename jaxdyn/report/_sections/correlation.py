@@ -1,4 +1,4 @@
-"""Correlation of the estimated base parameters: which of them the motion separates poorly."""
+"""Correlation of the estimated base parameters, which shows those that the motion separates poorly."""
 
 import base64
 import json
@@ -10,19 +10,19 @@ from ...identification._estimators.estimate import Estimate
 from ...identification._regression.base_parameters import BaseParameters
 from .._markup import MINUS, Column, columns_table, element, escaped, faint, folded
 
-_PAIRS = 8  # named
+_PAIRS = 8  # number of pairs that are named
 _SHADES = 10
 
 
 def correlation(estimate: Estimate) -> Float[np.ndarray, "b b"]:
-    """cov_ij / (s_i s_j) of the estimates with standard deviations s; zero if one of these is."""
+    """Correlation matrix cov_ij / (s_i s_j) of the estimates with standard deviations s; zero if one of these is zero."""
     s = estimate.standard_deviations
     inverse = np.divide(1.0, s, out=np.zeros_like(s), where=s > 0)
     return np.clip(estimate.covariance * inverse * inverse[:, None], -1.0, 1.0)
 
 
 def correlation_section(base: BaseParameters, estimate: Estimate) -> str:
-    """The matrix as a picture, and its largest values by name."""
+    """Section with the correlation matrix as a picture, and its largest values with names."""
     found = correlation(estimate)
     rows, columns = np.tril_indices(base.size, -1)
     order = np.argsort(-np.abs(found[rows, columns]))[:_PAIRS]
@@ -38,15 +38,15 @@ def correlation_section(base: BaseParameters, estimate: Estimate) -> str:
         "Correlation of the base parameters",
         "correlation",
         faint(
-            "Correlation of the errors of two estimates, in the order of the table of base parameters. If it is close to 1 or "
-            "-1, the difference or sum of the two is known much better than each alone."
+            "Correlation between the errors of estimates, in the order of the table of base parameters. If it is close to 1 or "
+            "-1, the difference or the sum of the two is known much better than each of them."
         ),
         element("div", _matrix(found, base.names) + table, "beside"),
     )
 
 
 def _matrix(values: Float[np.ndarray, "b b"], names: tuple[str, ...]) -> str:
-    """The lower triangle as coloured cells, one path per shade; page.js shows the value under the pointer."""
+    """The lower triangle of the matrix as coloured cells, one path per shade; page.js shows the value under the pointer."""
     b = len(values)
     shades = np.where(np.tri(b, dtype=bool), np.round(_SHADES * values), 0).astype(int)
     cells = "".join(
@@ -68,6 +68,6 @@ def _matrix(values: Float[np.ndarray, "b b"], names: tuple[str, ...]) -> str:
         f'<svg viewBox="-0.2 -0.2 {b + 0.4} {b + 0.4}" role="img" aria-label="{label}">'
         f'<path class="outline" d="M0 0{"".join("h1v1" for _ in range(b))}H0z"/>{cells}<path class="cursor" d=""/></svg>'
     )
-    hint = element("output", "Point at a cell for its value.")
+    hint = element("output", "Point at a cell to see its value.")
     held = element("script", data, type="application/json")
     return element("figure", svg + element("figcaption", key + " " + hint) + held, "matrix")

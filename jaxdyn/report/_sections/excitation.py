@@ -1,4 +1,4 @@
-"""Excitation: singular values of the base regressor, and the least excited directions."""
+"""Section on excitation: singular values of the base regressor, and the least excited directions."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from .._markup import Column, columns_table, element, escaped, faint, number, ro
 from .._pictures.plot import Curve, Panel, View, plot
 
 _WEAKEST = 3
-_NAMED = 0.25  # components above this share of the largest are named
+_NAMED = 0.25  # components above this fraction of the largest are named
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,9 +19,9 @@ class Excitation:
     """Singular values of the weighted base regressor, in units of the noise, in descending order.
 
     Attributes:
-        values: (b,) s_k: the combination along direction k is known to 1 / s_k, in its mixed units.
-        scaled: (b,) the same with columns of unit norm, relative to the largest.
-        directions: (b, b) row k: the scaled direction of scaled[k], components along the normalised base parameters.
+        values: (b,) s_k; the standard deviation of the combination along direction k is 1 / s_k, in mixed units.
+        scaled: (b,) singular values with columns of unit norm, relative to the largest.
+        directions: (b, b) row k contains the direction of scaled[k], with components along the normalised base parameters.
     """
 
     values: Float[np.ndarray, " b"]
@@ -30,9 +30,9 @@ class Excitation:
 
 
 def excitation(estimate: Estimate) -> Excitation:
-    """Singular values of W / s from the estimate's covariance for independent residuals, cov = (W^T W / s^2)^-1.
+    """Singular values of W / s, computed from the covariance for independent residuals, cov = (W^T W / s^2)^-1.
 
-    They are the inverse roots of its eigenvalues; the norms of the columns are the roots of the diagonal of its inverse.
+    They are the inverse square roots of its eigenvalues; the column norms are the square roots of the diagonal of its inverse.
     """
     spread, axes = np.linalg.eigh(estimate.independent_covariance)
     spread = np.maximum(spread, np.finfo(float).eps * spread[-1])
@@ -44,7 +44,7 @@ def excitation(estimate: Estimate) -> Excitation:
 
 
 def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
-    """The singular values as a picture, and the least excited directions by name."""
+    """Section with the singular values as a picture, and the least excited directions with parameter names."""
     found = excitation(estimate)
     weaker, directions = [], []
     for k in range(base.size - 1, max(-1, base.size - 1 - _WEAKEST), -1):
@@ -68,7 +68,7 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
         "excitation",
         faint(
             f"Singular values of the base regressor, each joint weighted by its noise. Their ratio, the condition number, is "
-            f"{facts}. The second does not depend on units: below 30 is good; above 100, choose another trajectory."
+            f"{facts}. The second does not depend on units: below 30 is good; above 100, choose another excitation trajectory."
         ),
         element(
             "div",

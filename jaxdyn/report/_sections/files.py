@@ -1,4 +1,4 @@
-"""Predictions of each written file, loaded again."""
+"""Section on the predictions of each written file, loaded again."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from .._quality import torque_units
 
 
 def files_section(result: Identification, files: Sequence[FilePrediction]) -> str:
-    """Errors of every model file, joint by joint, and the reasons for differences; empty without files."""
+    """Section with the errors of every model file by joint, and the reasons for differences; empty without files."""
     if not files:
         return ""
     units = torque_units(result.chain)
@@ -24,7 +24,7 @@ def files_section(result: Identification, files: Sequence[FilePrediction]) -> st
     which = "the held-out motion" if result.validation else "the fitted motion"
     text = f"Each model file was loaded again, as you would load it, and its torques compared with {which}."
     if result.validation_refit and result.validation:
-        text += " The files hold the model that was fitted to everything, this motion included."
+        text += " The files contain the model that was fitted to all data, including this motion."
     reasons = [f"{file.name}: {file.why}" for file in files if file.why]
     return section(
         "What each file predicts",

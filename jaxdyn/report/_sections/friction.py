@@ -1,4 +1,4 @@
-"""Measured friction, sample by sample, and the fitted law."""
+"""Section on friction: measured samples, and the fitted friction law."""
 
 import dataclasses
 import re
@@ -22,19 +22,19 @@ from .._markup import DASH, Column, columns_table, element, escaped, faint, numb
 from .._pictures.plot import Curve, Panel, View, plot
 from .._quality import measured_rows, together
 
-_MOST = 1200  # dots per view
+_MOST = 1200  # maximum number of dots per view
 _BINS = 24
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FrictionSamples:
-    """Friction of all joints over velocity.
+    """Friction versus velocity for all joints.
 
     Attributes:
         qd: (N, n) velocities of the samples [rad/s or m/s].
-        torque: (N, n) measured torque minus the predicted torque without friction [N m].
-        grid: (G, n) velocities for the curve, symmetric about zero and denser there.
-        curve: (G, n) friction_force of the model on it.
+        torque: (N, n) measured torque minus predicted torque without friction [N m or N].
+        grid: (G, n) velocities of the curve, symmetric about zero and denser near zero [rad/s or m/s].
+        curve: (G, n) friction_force of the model on the grid [N m or N].
     """
 
     qd: Float[np.ndarray, "N n"]
@@ -44,14 +44,14 @@ class FrictionSamples:
 
 
 def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: bool = False) -> FrictionSamples:
-    """tau - (prediction - friction_force(qd)), sample by sample, and friction_force over the velocities that occur.
+    """Samples of tau - (prediction - friction_force(qd)), and friction_force over the range of velocities.
 
-    All other fitted torques are subtracted (rigid body, rotors, further terms), so the samples are the fitted curve
+    All other fitted torques (rigid body, rotors, further terms) are subtracted, so the samples are the fitted curve
     plus the residual.
 
     Args:
-        modelled: predictions contain a friction model beyond velocity dependence: the torque of the chain without
-            friction is subtracted instead.
+        modelled: True if predictions contain a friction model that depends on more than velocity; then the torque of the
+            chain without friction is subtracted instead.
     """
     data = together(evaluations)
     qd, residual = data.qd, data.error
@@ -74,7 +74,7 @@ def _friction(chain: Chain, qd):
 def binned_medians(
     x: Float[np.ndarray, " N"], y: Float[np.ndarray, " N"], bins: int = _BINS
 ) -> tuple[Float[np.ndarray, " M"], Float[np.ndarray, " M"]]:
-    """Medians of x and y in bins of equally many samples by x, separately for each sign of x."""
+    """Medians of x and y in bins along x with equal numbers of samples, separately for each sign of x."""
     points = []
     for side in (x < 0, x > 0):
         order = np.argsort(x[side])
@@ -86,14 +86,14 @@ def binned_medians(
 
 
 def with_friction(chain: Chain, evaluations: Sequence[Evaluation]) -> list[int]:
-    """Coordinates whose friction can be shown: with a drive, and a torque that was measured."""
+    """Coordinates whose friction can be shown: those with a drive and a measured torque."""
     return [j for j in measured_rows(evaluations) if with_drive(chain)[j]]
 
 
 def friction_section(
     chain: Chain, evaluations: Sequence[Evaluation], units: Sequence[str], fit: FrictionFit | None = None
 ) -> str:
-    """Samples, medians and fitted curve of a selectable joint; and the parameters of a friction model."""
+    """Section with samples, medians and fitted curve of a selectable joint, and the parameters of a friction model."""
     data = friction_samples(chain, evaluations, fit is not None)
     turns = turning_joints(chain)[leading_joints(chain)]
     joints = with_friction(chain, evaluations)
@@ -101,24 +101,25 @@ def friction_section(
     return section(
         "Friction",
         "friction",
-        plot("Friction against velocity", views, [("joint", [coordinate_names(chain)[j] for j in joints])], "low"),
+        plot("Friction versus velocity", views, [("joint", [coordinate_names(chain)[j] for j in joints])], "low"),
         faint(
-            "Measured torque minus the predicted one without friction: dots are samples of the fitted runs, rings medians "
-            "of equally many samples, the line is the fitted law. Rings off the curve on both sides indicate another law "
-            "(falling before it rises: Stribeck; different on the two sides: asymmetric). Scatter that widens near standstill "
-            "indicates presliding; scatter that is wide everywhere, errors of the rigid model or load-dependent friction."
+            "Measured torque minus predicted torque without friction: dots are samples of the fitted runs, rings are medians "
+            "over equal numbers of samples, the line is the fitted law. Rings off the curve for both directions indicate "
+            "another law (Stribeck if friction falls before it rises; asymmetric if the directions differ). Scatter that "
+            "widens near standstill indicates presliding; scatter that is wide everywhere, rigid-body model errors or "
+            "load-dependent friction."
         ),
         _table(fit) if fit else "",
     )
 
 
 def friction_name(result: Identification) -> str:
-    """The fitted friction in words: its terms, and their joints if not all."""
+    """The fitted friction in words: its terms, with their joints if they do not apply to all."""
     n = result.chain.n
     if result.friction is None:
         words = {"viscous": "viscous", "coulomb": "Coulomb", "offset": "constant"}
         terms = [words[term] for term in result.columns.drive_terms if term in words]
-        return f"{', '.join(terms)} friction of every joint" if terms else "none identified"
+        return f"{', '.join(terms)} friction at every joint" if terms else "none identified"
     terms = []
     for term in result.friction.model.terms:
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(term).__name__)
@@ -154,7 +155,7 @@ def _view(data: FrictionSamples, joint: int, turns: bool, unit: str) -> View:
 
 
 def _table(fit: FrictionFit) -> str:
-    """Linear parameters with their standard deviations, then widths, velocities and exponents joint by joint."""
+    """Table of linear parameters with their standard deviations, then of widths, velocities and exponents, by joint."""
     names, values, deviations, units = fit.rows()
     units = [unit(text) if text else DASH for text in units]
     columns = [
@@ -163,7 +164,7 @@ def _table(fit: FrictionFit) -> str:
     ]
     return element(
         "p",
-        "A friction model replaced the viscous, Coulomb and constant terms. The plot shows the nearest dissipative law of "
-        "these three terms, which URDF and MJCF hold; predicted torques are those of the friction model, which model.eqx "
-        "holds.",
+        "A friction model replaced the viscous, Coulomb and constant terms. The plot shows the nearest dissipative law with "
+        "these three terms, which URDF and MJCF contain; predicted torques are those of the friction model, which model.eqx "
+        "contains.",
     ) + element("details", element("summary", "Its parameters") + columns_table(columns))

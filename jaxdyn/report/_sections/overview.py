@@ -1,4 +1,4 @@
-"""Summary: the verdict and the key figures."""
+"""Summary section: the verdict and the key figures."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ from .._quality import FAIR, GOOD, pooled, pooled_raw
 from .._verdict import LEAST_AGREEING, Verdict
 from .parameters import impossible_section
 
-REFIT = "the held-out part was predicted by a fit without it; the written model was then fitted to everything"
+REFIT = "the held-out part was predicted by a fit without it; the written model was then fitted to all data"
 
 
 def overview(result: Identification, judged: Verdict, findings: Sequence[Finding] = ()) -> str:
-    """The verdict with its reasons, suspected faults, and the key figures."""
+    """Section with the verdict and its reasons, suspected faults, and the key figures."""
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     assert fitted is not None
     raw = pooled_raw(result.validation) if unseen else pooled_raw(result.fitted)
@@ -84,7 +84,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
 
 
 def _diagnoses(findings: Sequence[Finding]) -> str:
-    """Findings of `diagnose_identification`; empty if there are none."""
+    """Warning with the findings of `diagnose_identification`; empty if there are none."""
     if not findings:
         return ""
     title = element("p", element("b", "Check"))

@@ -1,4 +1,4 @@
-"""Section on parameters: base parameters, drives, links, and parameters that are not identifiable."""
+"""Sections on parameters: base parameters, drives, links, and parameters that are not identifiable."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -33,16 +33,16 @@ _MEANING = {
     "offset": "offset off",
 }
 _POSSIBLE = (
-    "The parameters of the written model: of all physically consistent ones, those that fit the logs and, where the logs "
-    "leave a choice, are nearest the given ones. "
+    "The parameters of the written model: among all physically consistent sets, the one that fits the logs and, where the "
+    "logs leave a choice, is nearest to the given model. "
 )
-_NEAREST = "The full set nearest the prior among all with these base parameters. "
+_NEAREST = "Among all full sets with these base parameters, the one nearest to the prior. "
 _ESTIMATED = ("standard_deviation", "relative_sd_percent", "ols_value")
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
 
 
 def parameter_sections(result: Identification) -> str:
-    """Base parameters and their correlation, the full set by link and joint, and what is not identifiable."""
+    """Sections with the base parameters and their correlation, the full set, and the parameters that are not identifiable."""
     base, full = parameter_rows(result)
     correlated = correlation_section(result.base, result.wls)
     return _base(base, result.split_half) + correlated + _full(result, full) + _unknown(result)
@@ -61,18 +61,18 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
         element("h2", "Base parameters", id="parameters")
         + element(
             "p",
-            "The combinations of parameters that determine the torques, by weighted least squares (each joint weighted by "
-            "its noise). In the model: values of the written model, whose links are physically consistent; if they are "
-            "several deviations off, noise or missing terms pull the estimate towards inconsistent links. OLS is ordinary "
-            "least squares, prior the given model. Each is named by its sum, the leading parameter first; numbers after "
-            "names count links and joints from the base.",
+            "The combinations of parameters that determine the torques, estimated by weighted least squares (each joint "
+            "weighted by its noise). In the model: values in the written model, whose links are physically consistent; if "
+            "these differ by several standard deviations, noise or missing terms pull the estimate towards inconsistent links. "
+            "OLS is ordinary least squares, prior is the given model. Names are sums with the leading parameter first; the "
+            "numbers in them count links and joints from the base.",
         )
         + element(
             "p",
             "Standard deviation in percent of the estimate: "
             + legend
             + ". The bar is full at 0.1 % and empty at 100 %. For a value near zero, "
-            "compare the absolute deviation instead. Deviations come from a jackknife over eight blocks of data: "
+            "compare the absolute standard deviation instead. They come from a jackknife over eight blocks of data: "
             "they include filtered noise, and model errors that vary within the data.",
         )
         + (element("p", escaped(f"{str(halves)[0].upper()}{str(halves)[1:]}.")) if halves is not None else "")
@@ -110,7 +110,7 @@ def _base_columns(rows: Sequence[ParameterRow]) -> list[Column]:
 
 
 def _determined(relative: float) -> str:
-    """A bar, full at 0.1 % and empty at 100 %, and a word."""
+    """A bar that is full at 0.1 % and empty at 100 %, and a word."""
     word = determination(relative)
     share = min(1.0, max(0.0, (2 - math.log10(max(relative, 1e-9))) / 3)) if math.isfinite(relative) else 0.0
     filled = element("i", "", word, style=f"width: {100 * share:.0f}%")
@@ -129,15 +129,15 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
         + ", a parameter is identifiable on its own; plain, only in sums with others; in "
         + element("i", "italics", "no")
         + (
-            ", no torque depends on it and its value is the prior's."
+            ", no torque depends on it and its value is that of the prior."
             if not result.base.known
-            else ", it is the given model's."
+            else ", it is taken from the given model."
         ),
     )
     if terms:
         text += element("h3", "Drives") + columns_table(_drive_columns(chain.joint_names, terms, drive))
     text += element("h3", "Links") + faint(
-        "Mass, first moments m c and inertia, about the origin of the link's frame and along its axes."
+        "Mass, first moments m c and inertia, about the origin and along the axes of the link's frame."
     )
     columns = [names_column("link", chain.link_names)]
     units = ["kg", *["kg m"] * 3, *["kg m²"] * 6]
@@ -150,12 +150,12 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
         columns.append(Column("unit", [unit(row.unit) for row in extra], "text"))
         text += element("h3", "Further parameters") + columns_table(columns)
         if homeless := [name for e in result.columns.extra if e.leaf is None for name in e.names]:
-            text += faint(f"The model cannot hold  {names(homeless)}: identified.urdf is without them.")
+            text += faint(f"The model cannot represent {names(homeless)}: identified.urdf lacks them.")
     return folded("Full set", "full", text)
 
 
 def _drive_columns(joints: Sequence[str], terms: Sequence[str], rows: Sequence[ParameterRow]) -> list[Column]:
-    """The drive terms joint by joint; with a unit at each number if the joints differ."""
+    """Columns with the drive terms of each joint; numbers have units if these differ between joints."""
     count = len(terms)
     same = all(row.unit == rows[k % count].unit for k, row in enumerate(rows))
     columns = [names_column("joint", joints)]
@@ -181,16 +181,16 @@ def _unknown(result: Identification) -> str:
         known = set(base.known)
         links = [name for i, name in enumerate(result.chain.link_names) if f"m{i + 1}" in known]
         rest = [name for name in result.names[10 * result.chain.n :] if name in known]
-        text += element("p", "Taken as the given model has them, and their torque off the logs': ")
+        text += element("p", "Taken from the given model, with their torque subtracted from that of the logs: ")
         text += element("p", names([*(f"link {link}" for link in links), *rest]))
     if base.unidentifiable:
-        text += element("p", "No torque of this robot depends on these; their values are the prior's: ")
+        text += element("p", "No torque of this robot depends on these; their values are those of the prior: ")
         text += element("p", names(base.unidentifiable))
     if base.dropped:
         text += element(
             "p",
-            "These act only in the sums above. No motion separates them; the full set holds the values nearest the "
-            "prior's with the same sums:",
+            "These act only in the sums above, and no motion separates them; the full set contains the values nearest to the "
+            "prior that have the same sums:",
         )
         text += element("p", names(base.dropped))
     if not base.unidentifiable and not base.dropped and not base.known:
@@ -198,14 +198,14 @@ def _unknown(result: Identification) -> str:
     if directions := base.null_names:
         text += element(
             "p",
-            f"Together they leave {len(directions)} directions in which the parameters can change without any change of "
-            "torque, for any motion. In each, the first increases by 1 of its unit, the others by their factors:",
+            f"Together they leave {len(directions)} directions in which the parameters can change without changing the "
+            "torque of any motion. In each direction, the first parameter increases by 1 unit, the others by their factors:",
         )
         lines = "".join(element("li", element("code", escaped(name))) for name in directions)
         text += element("details", element("summary", f"All {len(directions)} directions") + element("ul", lines))
     left_out = [DRIVE_NAMES[term] for term in DRIVE_NAMES if term not in result.columns.drive_terms]
     if left_out:
-        text += element("p", f"Not identified, because they were left out: {names(left_out)} of every joint.")
+        text += element("p", f"Not identified, because they were not selected: {names(left_out)} of every joint.")
     return folded("Not identifiable", "unknown", text)
 
 
@@ -219,10 +219,10 @@ def impossible_section(result: Identification) -> str:
         + items(result.impossible)
         + element(
             "p",
-            "Predicted torques are unaffected: they depend on the base parameters only. But forward dynamics can fail, "
+            "Predicted torques are unaffected, because they depend only on the base parameters. But forward dynamics can fail, "
             "because the mass matrix may not be positive definite. Load the model with "
             + element("code", "allow_nonphysical=True")
-            + " to use it for inverse dynamics. Without consistent=None, `identify` finds physically consistent links.",
+            + " to use it for inverse dynamics. Without consistent=None, `identify` returns physically consistent links.",
         ),
         "warning",
     )

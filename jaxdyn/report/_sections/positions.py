@@ -1,4 +1,4 @@
-"""Section on motion re-simulated from measured torques."""
+"""Section on positions re-simulated from measured torques."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,15 +14,16 @@ from .._quality import position_units
 from .torques import run_titles
 
 SOON = 0.1  # [s]
-_POINTS = 42_000  # maximum number of points of all curves together
-_FAR = 3.0  # ranges of motion from the log, beyond which a simulated position is not drawn
+_POINTS = 42_000  # maximum total number of points in all curves
+_FAR = 3.0  # largest distance from the log at which a simulated position is drawn, in ranges of motion
 
 
 def positions_section(result: Identification, found: Sequence[Simulated], with_prior: bool) -> str:
-    """Position errors joint by joint, and positions over time for a selectable joint and run.
+    """Section with position errors by joint, and positions over time for a selectable joint and run.
 
     Args:
         found: runs with their re-simulation by the identified model (`resimulated`).
+        with_prior: True to re-simulate the given model, too.
     """
     title = element("h2", "Positions re-simulated", id="positions")
     if result.chain.topology.quaternion_joints:
@@ -41,11 +42,11 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
     span = np.max([np.ptp(e.samples.q, axis=0) for e, _ in found], axis=0)
     count = sum(len(r.windows) for r in runs)
     text = title + faint(
-        f"The identified robot is driven by the measured torques alone, in {count} windows of {seconds:.2g} s on the "
-        f"{which} runs, each starting from the measured position and velocity; RMS of measured minus simulated position. "
-        "No controller keeps it on the log: its stiffness would hide the model's error. A constant acceleration error a "
-        "grows to a T² / 2 in position, and every model departs from the log in time, so windows are short. "
-        "Coasting is the prediction without any model, from the velocity at the window's start."
+        f"The identified robot is driven only by the measured torques, in {count} windows of {seconds:.2g} s on the "
+        f"{which} runs, each starting from the measured position and velocity. Errors are RMS of measured minus simulated "
+        "positions. No controller keeps the robot near the log, because its stiffness would hide model errors. A constant "
+        "acceleration error a grows to a position error a T² / 2, and every model departs from the log in time, so windows are "
+        "short. Coasting is the prediction without a model: motion at the velocity at the start of the window."
     )
     columns = [
         *(names_column("joint", result.rows), Column("unit", units, "text")),
@@ -70,7 +71,7 @@ def _view(evaluation: Evaluation, run: Resimulation, joint: int, unit: str, poin
     q, simulated = s.q[:, joint], run.simulated[:, joint]
     with np.errstate(invalid="ignore"):
         drawn = np.where(np.abs(simulated - q) < _FAR * max(float(np.ptp(q)), 1e-9), simulated, np.nan)
-    # a curve breaks where a window ends and the next one starts from the log; pieces without windows are not drawn
+    # curves are interrupted where a window ends and the next starts from the log; pieces without windows are not drawn
     pieces = [(a, b) for a, b in s.segments or ((0, len(s)),) if np.isfinite(drawn[a:b]).any()]
     caption = f"error {errors_of(lambda r: r.rms, [run])[joint]} {unit} RMS"
     if np.any(~np.isfinite(drawn) & (np.isfinite(simulated) | ~np.isfinite(run.rms[joint]))):
@@ -79,7 +80,7 @@ def _view(evaluation: Evaluation, run: Resimulation, joint: int, unit: str, poin
 
 
 def errors_of(error: Callable[[Resimulation], np.ndarray], runs: Sequence[Resimulation]) -> list[str]:
-    """RMS error over several runs together, joint by joint, weighted by the number of windows."""
+    """RMS error over all runs for each joint, weighted by the number of windows."""
     weights = np.array([len(r.windows) for r in runs], float)
     with np.errstate(over="ignore", invalid="ignore"):
         pooled = np.sqrt(np.tensordot(weights, np.asarray([error(r) for r in runs]) ** 2, 1) / weights.sum())

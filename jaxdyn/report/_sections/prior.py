@@ -1,4 +1,4 @@
-"""Comparison of the identified with the given model, joint by joint."""
+"""Section that compares the identified with the given model, joint by joint."""
 
 import dataclasses
 
@@ -13,13 +13,13 @@ from .._quality import together, torque_units
 
 @dataclasses.dataclass(frozen=True)
 class AgainstPrior:
-    """Errors of the given and of the identified model on the same samples, held-out ones if there are any.
+    """Errors of the given and of the identified model on the same samples, which are held out if possible.
 
     Attributes:
-        identified: the identified model.
-        given: the given model unchanged, with or without friction.
-        driven: the given one's inertias with the identified drive terms (friction, armature, offset).
-        held_out: whether the samples were held out.
+        identified: errors of the identified model.
+        given: errors of the unchanged given model, with or without friction.
+        driven: errors of the given inertias with the identified drive terms (friction, armature, offset).
+        held_out: True if the samples were held out.
     """
 
     identified: Fit
@@ -34,7 +34,7 @@ def has_inertias(result: Identification) -> bool:
 
 
 def against_prior(result: Identification) -> AgainstPrior | None:
-    """The errors of both models; None if the given one has no inertias."""
+    """The errors of both models; None if the given model has no inertias."""
     if not has_inertias(result):
         return None
     evaluations = result.validation or result.fitted
@@ -53,7 +53,7 @@ def against_prior(result: Identification) -> AgainstPrior | None:
 
 
 def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
-    """A table with one row per joint; empty if there is nothing to compare with."""
+    """Section with a table with one row per joint; empty if there is nothing to compare with."""
     if errors is None:
         return ""
     units = torque_units(result.chain)
@@ -67,14 +67,14 @@ def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
         columns += [Column("RMS", [*map(rounded, fit.rms)], "edge"), Column("RRE [%]", [*map(rounded, fit.relative)])]
     with np.errstate(divide="ignore", invalid="ignore"):
         columns.append(Column("ratio", [*map(rounded, errors.given.rms / errors.identified.rms)], "edge"))
-    where = "held-out motion" if errors.held_out else "the fitted motion, as none was held out"
+    where = "held-out motion" if errors.held_out else "the fitted motion, because none was held out"
     return section(
         "Against the given model",
         "prior",
         columns_table(columns, group_row(2, (name for name, _ in groups), 2) + element("th", "")),
         faint(
             f"Torque errors on {where}: of the given model; of its inertias with the identified friction, armature "
-            "and offsets, which isolates the effect of the links; and of the identified model. Ratio: the error "
-            "of the given model over that of the identified one."
+            "and offsets, which isolates the effect of the links; and of the identified model. Ratio: error "
+            "of the given model divided by that of the identified model."
         ),
     )

@@ -1,4 +1,4 @@
-"""Spectra of torques and residuals: noise is flat, model errors have the motion's frequencies."""
+"""Section with spectra of torques and residuals: noise is flat, model errors have the frequencies of the motion."""
 
 from collections.abc import Sequence
 
@@ -12,17 +12,17 @@ from .._markup import faint, rounded, section
 from .._pictures.plot import Curve, Panel, View, plot
 from .._quality import measured_rows
 
-_STRETCH = 4.0  # [s]
+_STRETCH = 4.0  # window length [s]
 
 
 def residual_spectra(
     evaluations: Sequence[Evaluation],
 ) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, "F n"], Float[np.ndarray, "F n"]]:
-    """Frequencies [Hz] and Welch's power spectral densities of measured torque and of residual [(N m)^2/Hz].
+    """Frequencies [Hz] and power spectral densities of the measured torque and of the residual [(N m)^2/Hz or N^2/Hz].
 
-    The mean over all gap-free pieces of the runs, weighted by length, from Hann windows of 4 s with half overlap
-    (Welch 1967), or shorter ones if every piece is shorter. The integral over frequency is the variance. The mean of
-    each piece is removed.
+    Welch's method (1967): the average over all gap-free pieces of the runs, weighted by length, with Hann windows of 4 s that
+    overlap by half, or shorter windows if every piece is shorter. The mean of each piece is removed. The integral over
+    frequency is the variance.
     """
     pieces = [
         (e.samples.tau[a:b], (e.samples.tau - e.prediction)[a:b], e.samples.rate)
@@ -46,7 +46,7 @@ def residual_spectra(
 
 
 def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], units: Sequence[str]) -> str:
-    """Spectra of a selectable joint, and the share of the residual's power at the motion's frequencies."""
+    """Section with spectra of a selectable joint, and the fraction of the residual's power at the motion's frequencies."""
     frequency, measured, residual = residual_spectra(evaluations)
     moved = max(bandwidth(e.samples.q, e.samples.rate) for e in evaluations)
     cutoff = min(e.samples.torque_cutoff for e in evaluations)
@@ -56,7 +56,7 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
     views, x = [], frequency[shown]
     chosen = measured_rows(evaluations)
     for j in chosen:
-        # log of zero
+        # avoids the logarithm of zero
         powers = [np.maximum(power[shown, j], 1e-300) for power in (measured, residual)]
         curves = [Curve("measured", "measured", powers[0], width=2.2), Curve("residual", "residual", powers[1])]
         top = 3 * float(powers[0].max())
@@ -69,8 +69,9 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
         "spectra",
         plot("Spectra of measured torque and of the residual", views, [("joint", [joints[j] for j in chosen])], "low"),
         faint(
-            "Power by frequency (Welch's method), up to the low-pass filter. A flat residual is noise. One that resembles the "
-            f"torque's spectrum below {rounded(moved)} Hz, which holds 99 % of the motion, indicates missing model terms; one "
-            "that rises with frequency, friction at reversals; isolated peaks, ripple or vibration."
+            "Power by frequency (Welch's method), up to the low-pass cutoff. A flat residual is noise. A residual that "
+            f"resembles the torque's spectrum below {rounded(moved)} Hz, which contains 99 % of the motion, indicates missing "
+            "model terms; one that rises with frequency indicates friction at reversals; isolated peaks indicate ripple or "
+            "vibration."
         ),
     )

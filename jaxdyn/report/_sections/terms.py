@@ -1,11 +1,11 @@
-"""Section on the terms chosen from the log and those tried and rejected."""
+"""Section on the model terms that were tried on the logs, and adopted or rejected."""
 
 from ...identification._result import Identification
 from .._markup import DASH, MINUS, Column, columns_table, escaped, faint, folded, names_column, number
 
 
 def terms_section(result: Identification) -> str:
-    """One row per trial: its reduction of the error on left-out blocks, and whether it was adopted; empty without a choice."""
+    """Section with one row per trial: the reduction of the error on held-out blocks, and the outcome; empty without trials."""
     if result.choice is None:
         return ""
     trials = sorted(result.choice.trials, key=lambda trial: (not trial.adopted, trial.joint))
@@ -23,9 +23,9 @@ def terms_section(result: Identification) -> str:
         "terms",
         columns_table(columns),
         faint(
-            "The fitted runs are cut into blocks, each predicted by a fit to the others. A term is adopted if it reduces the "
-            "RMS of a joint's error by at least 1 %, and if the mean gain over the blocks exceeds two standard errors (one, "
-            "if the joints' gains together exceed two). Adopted terms are compared with the model without them, the others "
-            "with the final model."
+            "The fitted runs are divided into blocks, each of which is predicted by a fit to the others. A term is adopted if "
+            "it reduces a joint's RMS error by at least 1 %, and if the mean gain over the blocks exceeds two standard errors "
+            "(one standard error if the combined gain of all joints exceeds two). Adopted terms are compared with the model "
+            "without them, the others with the final model."
         ),
     )

@@ -22,11 +22,11 @@ from .._markup import (
 from .._pictures.plot import plot, time_view
 from .._quality import measured_rows, pooled, pooled_raw, together, torque_units
 
-_POINTS = 90_000  # maximum number of points of all curves together
+_POINTS = 90_000  # maximum total number of points in all curves
 
 
 def errors_section(result: Identification) -> str:
-    """Errors joint by joint, on fitted and on held-out motion; then run by run."""
+    """Section with errors by joint, on fitted and on held-out motion, followed by errors by run."""
     runs = (("held out", result.validation), ("fitted", result.fitted))
     groups = [(name, fit) for name, fit in ((name, pooled(some)) for name, some in runs) if fit]
     units = torque_units(result.chain)
@@ -52,25 +52,25 @@ def errors_section(result: Identification) -> str:
         ),
         faint(
             "RRE is the norm of the error in percent of the norm of the measured torque; moving: over the samples at "
-            f"which the joint itself moves faster than {MOVING:g} rad/s or m/s. A joint that carries little torque has a "
-            "large RRE even if the error is small. Errors are against the torque as logged, noise included"
+            f"which the joint moves faster than {MOVING:g} rad/s or m/s. A joint with little torque has a "
+            "large RRE even if the error is small. Errors are relative to the torque as logged, including noise"
             + (
-                f"; filtered: against the torque behind a low-pass of {cutoff:.3g} Hz, to which the model was fitted."
+                f"; filtered: relative to the torque low-pass filtered at {cutoff:.3g} Hz, to which the model was fitted."
                 if known
-                else f", behind a low-pass of {cutoff:.3g} Hz."
+                else f", after low-pass filtering at {cutoff:.3g} Hz."
             )
         ),
         element("h3", "Errors by run", id="runs"),
         columns_table(_run_columns(result)),
         faint(
             f"RRE while moving [%], and below it the RMS error{unit or ' [N m or N]'}; click a cell to see its torques. "
-            "errors.csv holds the same numbers."
+            "errors.csv contains the same numbers."
         ),
     )
 
 
 def error_columns(fit: Fit, heading: str, better: Sequence[bool] = ()) -> list[Column]:
-    """RMS error, RRE, and RRE while moving, by joint and in total; in bold for joints where the model is `better`."""
+    """Columns with RMS error, RRE, and RRE while moving, by joint and in total; bold for joints marked in `better`."""
     texts = [*map(rounded, fit.rms), ""]
     wins = [*(better or [False] * len(fit.rms)), False]
     rms: list[Cell] = [(text, "edge yes") if won else text for text, won in zip(texts, wins, strict=True)]
@@ -80,7 +80,7 @@ def error_columns(fit: Fit, heading: str, better: Sequence[bool] = ()) -> list[C
 
 
 def runs_of(result: Identification) -> tuple[Evaluation, ...]:
-    """All evaluations, held-out ones first: the order of runs on the page."""
+    """All evaluations in the order of runs on the page, held-out ones first."""
     return (*result.validation, *result.fitted)
 
 
@@ -106,12 +106,12 @@ def _run_columns(result: Identification) -> list[Column]:
 
 
 def seconds_of(run: Evaluation) -> float:
-    """Length of a run without gaps [s]."""
+    """Length of a run, excluding gaps [s]."""
     return sum(float(run.samples.t[stop - 1] - run.samples.t[start]) for start, stop in run.samples.segments)
 
 
 def torques_section(result: Identification) -> str:
-    """Measured and predicted torque over time of a selectable joint and run."""
+    """Section with measured and predicted torque over time for a selectable joint and run."""
     units, runs = torque_units(result.chain), runs_of(result)
     joints = measured_rows(runs)
     points = max(150, min(1400, _POINTS // (len(runs) * len(joints))))

@@ -1,1 +1,1 @@
-"""Results on the terminal."""
+"""Results as text for the terminal."""

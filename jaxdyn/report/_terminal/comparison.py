@@ -1,4 +1,4 @@
-"""Two models on the same logs: which is better, and a table of their errors."""
+"""Comparison of two models on the same logs for the terminal: a verdict, and a table of their errors."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def comparison_verdict(comparison: ModelComparison) -> str:
         f"{names[1]} with {rounded(totals[1])} %."
     )
     if not first and not second:
-        return f"{both} On no joint do they differ by more than 5 %."
+        return f"{both} They do not differ by more than 5 % on any joint."
     if not first or not second:
         better = names[0] if first else names[1]
         which = first or second
@@ -32,7 +32,7 @@ def comparison_verdict(comparison: ModelComparison) -> str:
 
 
 def comparison_table(comparison: ModelComparison) -> Any:
-    """Errors joint by joint, as a rich table."""
+    """Errors by joint, as a rich table."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -57,10 +57,11 @@ def comparison_table(comparison: ModelComparison) -> Any:
 
 
 def print_comparison(comparison: ModelComparison, console: Any = None) -> None:
-    """Print the table and the verdict.
+    """Print a table of errors by joint and a verdict for a comparison of two models.
 
     Args:
-        console: of rich; standard output if None.
+        comparison: result of `compare_models`.
+        console: a rich `Console`; None: standard output.
     """
     from rich.console import Console
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""The outcome of an identification on one screen of a terminal."""
+"""Summary of an identification that fits on one screen of a terminal."""
 
 import itertools
 import math
@@ -19,25 +19,25 @@ from .._quality import FAIR, GOOD, deviations_from, pooled, pooled_raw, torque_u
 from .._sections.overview import REFIT
 from .._verdict import ErrorLimit, Verdict, verdict
 
-_LISTED = 3  # number of best and worst determined parameters named
-_LONGEST = 16  # length limit of a named sum
+_LISTED = 3  # number of best and worst determined parameters that are named
+_LONGEST = 16  # longest name that is not abbreviated
 
 
 def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> RenderableType:
-    """Errors joint by joint, precision of the parameters, and a verdict, for rich: 14 lines and one per joint.
+    """Errors by joint, precision of the parameters, and a verdict, for rich: about 14 lines plus one per joint.
 
-    Errors on held-out motion come first, against the torque as logged and then behind the filter.
+    Errors on held-out motion come first, relative to the torque as logged, then to the filtered torque.
 
     Args:
+        judged: the verdict; one line per limit and use is shown.
         truth: the robot that simulated the logs, if known.
-        judged: the verdict; one line per limit and use.
     """
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     units = torque_units(result.chain)
     same = len(set(units)) == 1
     heading = f"RMS\n[{units[0]}]" if same else "RMS"
     logged = pooled_raw(result.validation)
-    title = "Torque errors by joint" + (", held out: against the torque as logged, and filtered" if logged else "")
+    title = "Torque errors by joint" + (", held out: relative to the torque as logged, and filtered" if logged else "")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     table.add_column("joint", min_width=min(max(map(len, result.rows)), 24))
     found = (("held out", logged), ("filtered" if logged else "held out", unseen), ("fitted", fitted))
@@ -91,14 +91,20 @@ def print_summary(
     limits: Sequence[ErrorLimit] = (),
     findings: Sequence[Finding] = (),
 ) -> None:
-    """Print `summary`, suspected faults, and the paths of the files.
+    """Print a summary of an identification, suspected faults, and the paths of written files.
+
+    The summary contains errors by joint, the precision of the parameters, and the verdict.
 
     Args:
-        paths: as `write_all` returns them; figures and verdict are then those of the report.
-        truth: as for `summary`.
-        console: standard output if None.
-        limits: acceptable errors (`parse_limit`), if nothing was written.
-        findings: of `diagnose_identification`.
+        result: the identification.
+        paths: return value of `write_all`; figures and verdict are then those of the report.
+        truth: the robot that simulated the logs, if known.
+        console: a rich `Console`; None: standard output.
+        limits: acceptable errors (`parse_limit`); used only if `paths` is not from `write_all`.
+        findings: suspected faults (`diagnose_identification`).
+
+    Raises:
+        IdentificationError: a limit has neither one value nor one per joint.
     """
     console = Console(highlight=False) if console is None else console
     written = isinstance(paths, WrittenFiles)
@@ -107,12 +113,12 @@ def print_summary(
     if result.choice is not None:
         console.print(Text(f"Terms: {result.choice.sentence}"))
     for finding in findings:
-        console.print(Text(f"Look at: {finding.text}", style="yellow"))
+        console.print(Text(f"Check: {finding.text}", style="yellow"))
     for path in (paths or {}).values():
         console.print(Text(str(path)), soft_wrap=True)
     if paths and (lacking := [name for name in MAY_LACK if name not in paths]):
         console.print(
-            Text(f"{' and '.join(lacking)} could not be written; the report gives the reason", style="yellow")
+            Text(f"{' and '.join(lacking)} could not be written; the report states the reason", style="yellow")
         )
 
 

@@ -1,4 +1,4 @@
-"""Optimal control by gradient descent through the simulation: the unknowns are the torques, the optimiser is from optax."""
+"""Optimal control by gradient descent through the simulation, with the torques as unknowns and an optimiser from optax."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -25,21 +25,21 @@ from .._problem.solution import Residuals, Solution, Status, Trajectory
 from .._trees import all_finite, choose
 from .optimiser import begin, descend, quasi_newton, supported
 
-_ROUND = 40  # iterations between updates of the multipliers, at most
-_SLOW = 12  # iterations in a row without progress that end a round
-_BACK = 20  # allowed returns from non-finite iterates
-_GROWTH = 4.0  # of the weight
+_ROUND = 40  # maximum number of iterations between updates of the multipliers
+_SLOW = 12  # number of consecutive iterations without progress that ends a round
+_BACK = 20  # maximum number of returns from non-finite iterates
+_GROWTH = 4.0  # growth factor of the weight
 
 
 class _Controls(NamedTuple):
-    """The unknowns, their unconstrained substitutes, or their limits; the duration if it is free."""
+    """Torques and, if it is free, the duration; also used for their unconstrained substitutes and their limits."""
 
     tau: Float[Array, "steps nv"]
     duration: Float[Array, ""] | None
 
 
 class _Task(NamedTuple):
-    """Data shared by all iterations; `bounds` are the lower and the upper limits."""
+    """Data shared by all iterations; `bounds` contains the lower and the upper limits."""
 
     problem: OptimalControlProblem
     bounds: tuple[_Controls, _Controls]
@@ -86,41 +86,41 @@ def solve_by_gradient(
 ) -> Solution:
     """Minimise the cost by gradient descent on the torques, through every step of the simulation: the simplest solver.
 
-    Without linearisation and second derivatives it optimises anything that `step` can simulate and JAX can
-    differentiate, but takes hundreds of iterations where `solve_by_shooting` takes tens. The dynamics
-    hold exactly at every iterate. Torques between two limits are tau = middle + half tanh(u) of unknowns u, above or below one
-    limit softplus(u) from it, so limits hold at every iterate too, but are approached slowly. Constraints enter by an
-    augmented Lagrangian (multipliers l of equalities, m >= 0 of inequalities, weight w),
+    It needs neither a linearisation nor second derivatives and optimises anything that `step` can simulate and JAX can
+    differentiate, but needs hundreds of iterations if `solve_by_shooting` needs tens. Every iterate satisfies the dynamics
+    exactly. A torque with two limits is tau = middle + half tanh(u) with an unknown u; with one limit, its distance from
+    the limit is softplus(u). Every iterate therefore also satisfies the limits, but approaches them slowly. Constraints are
+    included through an augmented Lagrangian (multipliers l of equalities, m >= 0 of inequalities, weight w),
 
         cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / 2w,    c = 0, d <= 0,
 
-    minimised in rounds with l' = l + w c, m' = max(0, m + w d) after each, and w' = 4 w if the violation has not fallen
-    to a quarter. Constraints on the fixed initial state are ignored. jit, vmap over problems and float32 work; a batch
-    finishes with its slowest problem.
+    minimised in rounds, each followed by l' = l + w c and m' = max(0, m + w d), and by w' = 4 w if the violation has not
+    fallen to a quarter. Constraints on the fixed initial state are ignored. jit, vmap over problems and float32 are
+    supported; a batch finishes with its slowest problem.
 
     Args:
-        guess: initial torques and duration; None: holding the start.
-        optimiser: any `optax.GradientTransformation`, with a line search or without; None: `optax.lbfgs()`.
-        iterations: maximum number.
-        tolerance: on the Karush-Kuhn-Tucker residual; below about 1e-3 requires float64.
-        penalty: the first w.
+        guess: initial torques [N m] and duration [s]; None: torques that hold the robot at its initial position.
+        optimiser: any `optax.GradientTransformation`, with or without a line search; None: `optax.lbfgs()`.
+        iterations: maximum number of iterations.
+        tolerance: tolerance of the Karush-Kuhn-Tucker residual; values below about 1e-3 require float64.
+        penalty: initial weight w.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
 
     Returns:
-        solution with multipliers {"equality": (knots, end), "inequality": (knots, end)}, history {"cost", "residual"}.
+        A solution with multipliers {"equality": (knots, end), "inequality": (knots, end)}, history {"cost", "residual"}.
 
     Raises:
-        TrajectoryError: a guess with a different number of steps, or no iterations.
+        TrajectoryError: the guess has a different number of steps, or `iterations` is less than 1.
 
     Cost: one forward and one backward simulation per iteration and per trial of the line search.
     Source: Nocedal & Wright 2006, Numerical Optimization, secs. 7.2 (L-BFGS) and 17.3 (augmented Lagrangian).
     """
     if iterations < 1:
-        raise TrajectoryError(f"iterations={iterations}: allow one at least")
+        raise TrajectoryError(f"iterations={iterations}: at least one is needed")
     start = stationary_guess(problem) if guess is None else guess
     if start.tau.shape != (problem.steps, problem.chain.nv):
         raise TrajectoryError(
-            f"the guess has torques of shape {start.tau.shape}, but the problem takes {(problem.steps, problem.chain.nv)}"
+            f"the guess has torques of shape {start.tau.shape}, but the problem needs {(problem.steps, problem.chain.nv)}"
         )
     descent = quasi_newton() if optimiser is None else supported(optimiser)
     task = _Task(problem, _bounds(problem), descent, tolerance, checkpoint)
@@ -136,7 +136,7 @@ def solve_by_gradient(
 
 
 def _multipliers(values: Values, penalty: Penalty) -> dict[str, tuple]:
-    """The next multipliers of equalities and of inequalities, each (at the knots, at the end)."""
+    """The next multipliers of equalities and inequalities, each as (at the knots, at the end)."""
     rows = violation(values, penalty).multipliers
     equal, below = zip(
         *(jnp.split(x, [count], -1) for x, count in zip(rows, values.equalities, strict=True)), strict=True
@@ -145,7 +145,7 @@ def _multipliers(values: Values, penalty: Penalty) -> dict[str, tuple]:
 
 
 def _first(task: _Task, start: Trajectory, weight: float, iterations: int) -> _State:
-    """Before the first iteration."""
+    """The state before the first iteration."""
     problem, dtype = task.problem, start.q.dtype
     duration = None if problem.duration_limits is None else start.t[-1] - start.t[0]
     z = jax.tree.map(_freed, _Controls(start.tau, duration), *task.bounds)
@@ -176,7 +176,7 @@ def _iterate(task: _Task, s: _State) -> _State:
     progress = here.merit < s.value - 1e-9 * jnp.maximum(jnp.abs(s.value), 1e-9)
     numbers = {"cost": here.cost, "residual": here.residuals.largest}
 
-    # one step down, or back to the best iterate with smaller steps
+    # a descent step; after a non-finite value, a return to the best iterate with smaller steps
     there = lambda z: _merit(task, jax.tree.map(_within, z, *task.bounds), s.penalty)[0]
     moved = descend(task.optimiser, s.z, s.optimiser, here.merit, slope, there, s.scale)
     back = best.z, begin(task.optimiser, best.z)
@@ -206,7 +206,8 @@ def _iterate(task: _Task, s: _State) -> _State:
 def _next_round(
     task: _Task, s: _State, residuals: Residuals, goes_on: Array, back: tuple[_Controls, Any]
 ) -> tuple[_State, Bool[Array, ""]]:
-    """At the end of a round, new multipliers and a restart from the best iterate; and whether the weight is at its maximum."""
+    """At the end of a round, update the multipliers and restart from the best iterate; also return whether the weight has
+    reached its maximum."""
     calm = residuals.stationarity <= jnp.maximum(task.tolerance, 0.1 * residuals.constraints)
     turn = goes_on & (calm | (s.slow >= _SLOW) | (s.inner > _ROUND))
     found = violation(constraint_rows(task.problem, knots_of(task.problem, s.best.trajectory)), s.penalty)
@@ -223,7 +224,7 @@ def _next_round(
 
 
 def _measured(task: _Task, z: _Controls, penalty: Penalty) -> tuple[_Iterate, _Controls]:
-    """An iterate, and the gradient of the merit."""
+    """Evaluate an iterate, and the gradient of its merit."""
     controls, pull = jax.vjp(lambda z: jax.tree.map(_within, z, *task.bounds), z)
     by_controls = jax.value_and_grad(lambda controls: _merit(task, controls, penalty), has_aux=True)
     (merit, (cost, motion, found)), slope = by_controls(controls)
@@ -243,8 +244,8 @@ def _merit(task: _Task, controls: _Controls, penalty: Penalty) -> tuple[Array, t
 def _residuals(
     bounds: tuple[_Controls, _Controls], controls: _Controls, slope: _Controls, found: Violation
 ) -> Residuals:
-    """Residuals of the Karush-Kuhn-Tucker conditions: the gradient of the merit is that of the Lagrangian at the new
-    multipliers."""
+    """Residuals of the Karush-Kuhn-Tucker conditions; the gradient of the merit equals the gradient of the Lagrangian at the
+    new multipliers."""
     off = lambda x, g, lower, upper: jnp.abs(x - jnp.clip(x - g, lower, upper)).max()
     moves = jax.tree.leaves(jax.tree.map(off, controls, slope, *bounds))
     return Residuals(jnp.stack(moves).max(), jnp.zeros_like(found.largest), found.largest, found.complementarity)
@@ -282,6 +283,6 @@ def _freed(x: Array, lower: Array, upper: Array) -> Array:
 
 
 def _sides(lower: Array, upper: Array) -> tuple[Array, Array, Bool[Array, "*shape"], Bool[Array, "*shape"]]:
-    """Limits with zeros in place of missing ones, and masks of the existing ones."""
+    """Limits, zero if missing, and masks of the existing ones."""
     has_low, has_high = jnp.isfinite(lower), jnp.isfinite(upper)
     return jnp.where(has_low, lower, 0.0), jnp.where(has_high, upper, 0.0), has_low, has_high

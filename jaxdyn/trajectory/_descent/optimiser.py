@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 @functools.lru_cache(maxsize=32)  # the same object at every call, to avoid recompilation
 def supported(optimiser: Any) -> Any:
-    """The optimiser, accepting the arguments of a line search whether it has one or not."""
+    """The optimiser, wrapped to accept the arguments of a line search even if it has none."""
     import optax
 
     return optax.with_extra_args_support(optimiser)
@@ -19,7 +19,7 @@ def supported(optimiser: Any) -> Any:
 
 @functools.cache
 def quasi_newton() -> Any:
-    """The optimiser for few unknowns: L-BFGS with a line search on values only, which halves compilation."""
+    """The optimiser for few unknowns: L-BFGS with a line search that uses values only, which halves compilation time."""
     import optax
 
     return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))
@@ -27,10 +27,10 @@ def quasi_newton() -> Any:
 
 @functools.lru_cache(maxsize=32)
 def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> Any:
-    """The optimiser for many unknowns: `optax.adam` after clipping the gradient's norm (`optax.clip_by_global_norm`).
+    """The optimiser for many unknowns: `optax.adam`, after clipping the norm of the gradient (`optax.clip_by_global_norm`).
 
     Args:
-        learning_rate: a number or a schedule of optax.
+        learning_rate: a number or an optax schedule.
         clip: maximum norm of the gradient.
     """
     import optax
@@ -39,7 +39,7 @@ def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> A
 
 
 def firm(tree: PyTree) -> PyTree:
-    """Arrays with strong types, like those of later iterates; otherwise the second iteration would be recompiled."""
+    """Convert weakly typed arrays to strong types, like those of later iterates, so the second iteration does not recompile."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
 
 
@@ -59,7 +59,7 @@ def descend(
     value_of: Callable[[PyTree], Array],
     scale: Float[Array, ""],
 ) -> tuple[PyTree, PyTree]:
-    """The unknowns after a step of `scale` times the optimiser's update, and its state."""
+    """The unknowns after a step of `scale` times the optimiser's update, and the optimiser's new state."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         change, state = optimiser.update(slope, state, unknowns, value=value, grad=slope, value_fn=value_of)
     return jax.tree.map(lambda x, d: x + (scale * d).astype(x.dtype), unknowns, change), state

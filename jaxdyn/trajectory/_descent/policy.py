@@ -1,4 +1,4 @@
-"""Policies by gradient descent through many parallel rollouts, each with its own robot and start."""
+"""Optimisation of policies by gradient descent through many parallel rollouts, each with its own robot and initial state."""
 
 import os
 from collections.abc import Callable
@@ -29,20 +29,20 @@ from .optimiser import begin, clipped_adam, descend, firm, supported
 from .policy_file import read_progress, write_progress
 
 Policy = Callable[[Array, Array, Array], Array]
-_BACK = 20  # allowed returns in a row from policies without a finite gradient
+_BACK = 20  # maximum number of consecutive returns from policies without a finite gradient
 
 
 class PolicyOptimisation(NamedTuple):
     """The result of `optimise_policy`.
 
     Attributes:
-        policy: the better of the last policy and the best one seen, by the mean cost over all rollouts.
-        cost: its mean.
-        costs: cost of each rollout under it.
-        updates: number of updates, including earlier runs of the same file.
-        finite: False if the optimisation ended because no nearby policy had a finite gradient.
-        history: for every update: "cost" (mean of the batch), "gradient" (its norm), "stopped" (share of diverged
-            rollouts).
+        policy: the last policy or the best one encountered, whichever has the lower mean cost over all rollouts.
+        cost: mean cost of this policy.
+        costs: cost of each rollout under this policy.
+        updates: number of updates, including those of earlier runs that used the same file.
+        finite: False if the optimisation ended because no policy near the best one had a finite gradient.
+        history: for every update, "cost" (mean of the batch), "gradient" (norm of the gradient) and "stopped" (fraction
+            of diverged rollouts).
     """
 
     policy: Any
@@ -56,8 +56,8 @@ class PolicyOptimisation(NamedTuple):
     def message(self) -> str:
         """The outcome in words."""
         if self.finite:
-            return f"{self.updates} updates made, mean cost {self.cost:.6g}"
-        return "no update near the best policy has a finite gradient: look at the costs, or lower speed_bound"
+            return f"{self.updates} updates, mean cost {self.cost:.6g}"
+        return "no policy near the best one has a finite gradient: check the costs, or lower speed_bound"
 
 
 class _Carry(NamedTuple):
@@ -72,11 +72,11 @@ class PolicySettings(NamedTuple):
     """Settings of `optimise_policy` that rarely need changing.
 
     Attributes:
-        seed: seed of the batches.
+        seed: random seed of the batches.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
-        speed_bound: largest |v| of a rollout that continues [rad/s or m/s].
+        speed_bound: a rollout is frozen once an entry of |v| exceeds this value [rad/s or m/s].
         save_every: number of updates between saves.
-        progress: called with ("optimising", updates done, updates).
+        progress: function called with ("optimising", updates done, total number of updates).
     """
 
     seed: int = 0
@@ -87,7 +87,7 @@ class PolicySettings(NamedTuple):
 
 
 class _Rollouts(NamedTuple):
-    """A partitioned policy, and rollouts: the problem's leaves, with one row per rollout if they differ."""
+    """A partitioned policy, and the leaves of the problem, with one row per rollout if they differ between rollouts."""
 
     trained: Any
     rest: Any
@@ -115,36 +115,36 @@ def optimise_policy(
     file: str | os.PathLike[str] | None = None,
     settings: PolicySettings | None = None,
 ) -> PolicyOptimisation:
-    """Find a policy tau = policy(t, q, v) of least mean cost over rollouts, by gradients through the simulator.
+    """Find a policy tau = policy(t, q, v) [N m] of minimum mean cost over rollouts, by gradients through the simulator.
 
-    min over the policy's arrays of mean_b [ sum_k dt l(knot_k) + l_N(knot_N) ] with x_{k+1} = step(chain_b, x_k, tau_k) and
-    tau_k clipped to the problem's torque limits: analytic policy gradient, or backpropagation through time. Every array
-    of floating-point numbers in the policy (an Equinox module: gains, `equinox.nn.MLP`, ...) is trained; use
-    `jax.lax.stop_gradient` in the policy for constants.
+    Minimises mean_b [ sum_k dt l(knot_k) + l_N(knot_N) ] over the policy's arrays, with x_{k+1} = step(chain_b, x_k, tau_k) and
+    tau_k clipped to the problem's torque limits: an analytic policy gradient, or backpropagation through time. All
+    floating-point arrays in the policy (an Equinox module: gains, `equinox.nn.MLP`, ...) are trained; apply
+    `jax.lax.stop_gradient` to constants in the policy.
 
-    A rollout whose state becomes non-finite or whose speed exceeds `settings.speed_bound` is frozen at the last good state,
+    A rollout whose state becomes non-finite or whose speed exceeds `settings.speed_bound` is frozen at its last good state,
     which keeps its cost and gradient finite, and is counted in history["stopped"]. An update with a non-finite cost or
     gradient is discarded: the descent returns to the best policy and halves its steps.
 
     Args:
-        policy: called as in `rollout`; it must be stateless.
-        problem: horizon, costs, torque limits, integration method, and the robot and start shared by all rollouts;
-            constraints are refused: use costs.
-        q0: initial positions of each rollout.
-        v0: initial velocities of each rollout.
+        policy: policy to optimise, called as in `rollout`; it must be stateless.
+        problem: horizon, costs, torque limits, integration method, and the robot shared by all rollouts unless `chains` is
+            given; constraints are not supported: express them as costs.
+        q0: initial position of each rollout [rad or m].
+        v0: initial velocity of each rollout [rad/s or m/s].
         chains: robot of each rollout (domain randomisation): a chain with a batch axis on the leaves that differ.
-        updates: total number, including earlier runs of the same file.
+        updates: total number of updates, including those of earlier runs that used the same file.
         batch: number of rollouts per update, drawn without replacement; None: all of them.
-        optimiser: an `optax.GradientTransformation`, with a line search or without; None: `clipped_adam()`.
-        file: file in which progress is saved, atomically, periodically and at the end; an existing file is resumed,
-            with bit-identical results.
+        optimiser: an `optax.GradientTransformation`, with or without a line search; None: `clipped_adam()`.
+        file: file to which progress is saved atomically, periodically and at the end; an existing file is resumed, with
+            bit-identical results.
         settings: further settings; None: the defaults.
 
     Raises:
-        TrajectoryError: no rollouts, batches of different lengths, constraints, a free duration, a policy without
-            arrays; a file of another policy or optimiser, or a damaged one.
+        TrajectoryError: there are no rollouts, batches differ in length, the problem has constraints or a free duration,
+            the policy has no arrays, or the file is damaged or belongs to another policy or optimiser.
 
-    Cost: batch * steps steps, forward and backward, per update; with checkpoint=1 the memory of their states.
+    Cost: batch * steps steps, forward and backward, per update; with checkpoint=1, memory for their states.
     Source: Freeman et al. 2021, Brax (analytic policy gradient).
     """
     settings = PolicySettings() if settings is None else settings
@@ -153,7 +153,7 @@ def optimise_policy(
     count = rollouts.count
     size = count if batch is None else batch
     if not 1 <= size <= count:
-        raise TrajectoryError(f"batch={size} of {count} rollouts; draw between 1 and {count}")
+        raise TrajectoryError(f"batch={size} of {count} rollouts; choose between 1 and {count}")
     if not jax.tree.leaves(rollouts.trained):
         raise TrajectoryError("the policy has no floating-point arrays to optimise")
     trained = firm(rollouts.trained)
@@ -167,11 +167,11 @@ def optimise_policy(
 
 
 class _Progress(NamedTuple):
-    """Progress as saved."""
+    """Progress, as saved in a file."""
 
     carry: _Carry
     history: dict[str, list[float]]
-    lost: int  # number of non-finite updates in a row
+    lost: int  # number of consecutive non-finite updates
 
 
 def _descended(
@@ -183,7 +183,7 @@ def _descended(
     file: str | os.PathLike[str] | None,
     settings: PolicySettings,
 ) -> _Progress:
-    """Updates until the number is reached or none helps, by batches; saved periodically and at the end, even after an error."""
+    """Update until the number of updates is reached or too many fail; save periodically and at the end, even after errors."""
     carry, history, lost = start
     key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
     done = len(history["cost"])
@@ -206,7 +206,7 @@ def _descended(
 
 
 def _result(rollouts: _Rollouts, end: _Progress) -> PolicyOptimisation:
-    """The better of the last policy and the best one, by the mean over all rollouts."""
+    """The last policy or the best one, whichever has the lower mean cost over all rollouts."""
     found = [rollouts._replace(trained=policy) for policy in (end.carry.policy, end.carry.best)]
     costs = [np.asarray(_all_costs(x)) for x in found]
     means = [float(x.mean()) if np.isfinite(x).all() else np.inf for x in costs]
@@ -226,7 +226,9 @@ def policy_costs(
     *,
     speed_bound: float = 1e3,
 ) -> Float[Array, " rollouts"]:
-    """The cost of each rollout under a policy, for example on unseen robots and starts: the objective of `optimise_policy`.
+    """The cost of each rollout under a policy, for example with unseen robots and initial states.
+
+    The mean of these costs is the objective of `optimise_policy`, which also describes the arguments.
 
     Raises:
         TrajectoryError: as for `optimise_policy`.
@@ -235,9 +237,9 @@ def policy_costs(
 
 
 def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Trajectory:
-    """The motion of the problem's robot from its start under a policy, torques clipped to the problem's limits.
+    """Simulate the problem's robot from its initial state under a policy, with torques clipped to the problem's limits.
 
-    One robot and one start; vmap for more. Diverging motions are not stopped.
+    Use `jax.vmap` for several robots or initial states. Diverging motions are not frozen.
     """
 
     def move(state, k, _):
@@ -299,7 +301,7 @@ class _Static:
 def _each(
     trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static, checkpoint: int | None = None
 ) -> tuple[Array, Array]:
-    """Costs of all rollouts in `leaves`, and which diverged."""
+    """Costs of all rollouts in `leaves`, and a mask of those that diverged."""
     mapped, structure, _ = static.key
     policy = eqx.combine(trained, rest)
     single = lambda *x: _cost(policy, jax.tree.unflatten(structure, x), checkpoint, bound)
@@ -322,7 +324,7 @@ def _drawn(key: Array, count: int, size: int) -> Array:
 
 @eqx.filter_jit
 def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None, bound: Array, static: _Static):
-    """One update, and (cost, norm of the gradient, share of diverged rollouts)."""
+    """Make one update; return it with (cost, norm of the gradient, fraction of diverged rollouts)."""
     mapped, _, (descent, checkpoint) = static.key
     if chosen is not None:
         leaves = [x[chosen] if m else x for x, m in zip(leaves, mapped, strict=True)]
@@ -345,11 +347,11 @@ def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None,
 def _rollouts(
     policy: Any, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
 ) -> _Rollouts:
-    """The partitioned policy, and the problem's leaves, with one row per rollout if they differ."""
+    """The partitioned policy, and the leaves of the problem, with one row per rollout if they differ between rollouts."""
     if problem.constraints or problem.terminal_constraints:
-        raise TrajectoryError("policies support costs, but no constraints; express constraints as costs")
+        raise TrajectoryError("policy optimisation does not support constraints; express them as costs")
     if problem.duration_limits is not None:
-        raise TrajectoryError("policies need a fixed duration; omit duration_limits")
+        raise TrajectoryError("policy optimisation needs a fixed duration; omit duration_limits")
     chain = problem.chain if chains is None else chains
     one, many = jax.tree.leaves(problem.chain), jax.tree.leaves(chain)
     if jax.tree.structure(problem.chain) != jax.tree.structure(chain):
@@ -359,7 +361,7 @@ def _rollouts(
     extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
     if any(x not in (0, 1) for x in extra):
         raise TrajectoryError(
-            "leaves of the rollouts' robots must have the shape of the problem's robot, or one more axis"
+            "leaves of the rollouts' robots must have the shapes of those of the problem's robot, or one additional axis"
         )
     flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
     where = lambda p: (p.chain, p.q0, p.v0)
@@ -370,6 +372,6 @@ def _rollouts(
     sizes = {len(x) for x, m in zip(leaves, batched, strict=True) if m}
     if len(sizes) != 1 or sizes == {0}:
         rows = ", ".join(map(str, sorted(sizes)))
-        raise TrajectoryError(f"starts and robots have {rows} rows; give the same number of each, at least one")
+        raise TrajectoryError(f"q0, v0 and chains have {rows} rows; pass the same number of each, at least one")
     trained, rest = eqx.partition(policy, eqx.is_inexact_array)
     return _Rollouts(trained, rest, leaves, batched, structure, jnp.asarray(speed_bound, problem.dtype))

@@ -1,4 +1,4 @@
-"""Progress of a policy's optimisation as a file: a line of JSON, followed by the arrays in NumPy's format."""
+"""File with the progress of a policy optimisation: a line of JSON, followed by the arrays in NumPy's format."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from ...io._files import read_bytes, write_whole
 from ...io._model_file import checksum
 
 Tree = TypeVar("Tree", bound=PyTree)
-FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, which is read too, had a checksum of the arrays only
+FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, which can still be read, had a checksum of the arrays only
 
 
 def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
@@ -40,10 +40,10 @@ def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[st
 
 
 def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, list[float]], int]:
-    """Arrays with the structure of `like`, the history, and the number of non-finite updates in a row.
+    """Arrays with the structure of `like`, the history, and the number of consecutive non-finite updates.
 
     Raises:
-        TrajectoryError: the file cannot be read, belongs to something else, or was damaged.
+        TrajectoryError: the file cannot be read, has other contents, or is damaged.
     """
     name = os.fspath(path)
     first, _, content = read_bytes(path, "file with the progress", TrajectoryError).partition(b"\n")
@@ -54,13 +54,15 @@ def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[
         intact = known and checksum(header, content) == digest
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise TrajectoryError(
-            f"{name}: this is not the progress of a policy; give another file=, or remove this one"
+            f"{name}: this file does not contain the progress of a policy; choose another file=, or remove this one"
         ) from None
     if not intact:
-        raise TrajectoryError(f"{name}: this file was damaged, or written by another version; remove it to start anew")
+        raise TrajectoryError(
+            f"{name}: this file is damaged or was written by another version; remove it to start anew"
+        )
     if leaves != _shapes(like):
         raise TrajectoryError(
-            f"{name}: it holds the progress of another policy or optimiser; give another file=, or remove this one"
+            f"{name}: this file belongs to another policy or optimiser; choose another file=, or remove this one"
         )
     body = io.BytesIO(content)
     arrays = [jnp.asarray(np.load(body, allow_pickle=False)) for _ in leaves]

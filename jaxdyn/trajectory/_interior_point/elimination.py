@@ -1,14 +1,14 @@
 """Elimination of the saddle-point systems of constrained Newton steps, one block and one stage at a time.
 
-A block holds
+A block is the system
 
     [ P   D^T    ] [z]   [r1]
     [ D  -delta I] [y] = [r2].
 
 With delta > 0 the rows of D may be dependent. Adding rho D^T times the second row to the first does not change the
 solution, and makes the pivot P + rho D^T D positive definite if P is positive definite on the null space of D and rho
-is large enough. A successful Cholesky factorisation therefore shows that the system is that of a minimum (the "inertia"
-of interior-point methods).
+is large enough. A successful Cholesky factorisation therefore shows that the solution is a minimum (interior-point
+methods call this a correct "inertia").
 """
 
 from typing import NamedTuple
@@ -50,14 +50,15 @@ def block_forward(block: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) 
 def block_backward(
     block: Pivot, y: Float[Array, " n"], w: Float[Array, " m"], after: Float[Array, " m"]
 ) -> tuple[Array, Array]:
-    """(z, multipliers) of the block; `after` is the contribution of the next stage's z to its second row."""
+    """(z, multipliers) of the block; `after` is the contribution of the next stage's z to this block's second row."""
     share = 1 - block.rho * block.delta
     multipliers = block.weight.T @ (w + block.weight @ after / share) - block.rho / share * after
     return block.root.T @ (y - block.across @ (share * multipliers + block.rho * after)), multipliers
 
 
 class StageFactors(NamedTuple):
-    """Factors of stages 0 ... N - 1, stacked, and of the last; `right`: Jacobians R of each stage's rows to the next z."""
+    """Factors of stages 0 ... N - 1, stacked, and of the last stage; `right`: Jacobians R of each stage's rows with respect
+    to the next z."""
 
     stages: Pivot
     right: Float[Array, "N m n"]
@@ -74,8 +75,8 @@ def factor_stages(
 ) -> StageFactors:
     """Factors of S = N + 1 stages with rows left_k z_k + right_k z_{k+1} - delta y_k and last z_N - delta y_N.
 
-    From the first stage to the last: each adds R^T (M^-1 - rho I) R / (1 - rho delta) to the next one's P, like an
-    information filter. O(N (n^3 + m^3)).
+    Proceeds from the first stage to the last: like an information filter, each stage adds R^T (M^-1 - rho I) R / (1 - rho
+    delta) to the P of the next. O(N (n^3 + m^3)).
     """
 
     def stage(carried, x):

@@ -1,9 +1,8 @@
-"""The interior-point method's interface to a problem, and the problem with dense matrices.
+"""The interface between the interior-point method and a nonlinear program, and a program with dense matrices.
 
     minimise f(x)  subject to  c(x) = 0,  g(x) <= 0,  lower <= x <= upper
 
-A program evaluates f, c and g, their derivatives, and solves one linear system; the storage of its matrices is up to
-the program.
+A program evaluates f, c and g and their derivatives, and solves one linear system; it decides how to store its matrices.
 """
 
 import abc
@@ -21,7 +20,7 @@ Function = Callable[[Array], Array]
 
 
 class Program(eqx.Module):
-    """A nonlinear program in a vector x. Derivatives are with respect to free entries (`free` = 1), not fixed ones (0)."""
+    """A nonlinear program in a vector x. Derivatives with respect to fixed entries (`free` = 0 instead of 1) are zero."""
 
     @abc.abstractmethod
     def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
@@ -31,15 +30,15 @@ class Program(eqx.Module):
     def linearise(
         self, x: Float[Array, " n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " n"]
     ) -> Any:
-        """The gradient of f, the Jacobians A and G and the Hessian W of f + y . c + w . g, or a convex substitute."""
+        """The gradient of f, the Jacobians A of c and G of g, and the Hessian W of f + y . c + w . g or a convex substitute."""
 
     def values(self, at: Any) -> tuple[Array, Array, Array]:
-        """f, c and g of a linearisation."""
+        """f, c and g at the point of a linearisation."""
         return at.values
 
     @abc.abstractmethod
     def gradient(self, at: Any) -> Float[Array, " n"]:
-        """The gradient of f of a linearisation."""
+        """The gradient of f at the point of a linearisation."""
 
     @abc.abstractmethod
     def times(self, at: Any, dx: Float[Array, " n"]) -> tuple[Array, Array, Array]:
@@ -69,11 +68,12 @@ class Program(eqx.Module):
 
     @abc.abstractmethod
     def solve(self, factors: Any, r1: Array, r2: Array) -> tuple[Array, Array]:
-        """(dx, y) with the factored matrix times (dx, y) = (r1, r2)."""
+        """Solve the factored system for (dx, y), given the right-hand side (r1, r2)."""
 
 
 def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
-    """rho of `elimination`: large enough for the curvature of W across the constraints, small enough to keep precision."""
+    """rho in `elimination`: large enough to outweigh negative curvature of W across the constraints, small enough to preserve
+    precision."""
     size = jnp.maximum(largest * largest, jnp.finfo(largest.dtype).tiny)
     return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)
 
@@ -87,12 +87,12 @@ def dense_factor(
 
 
 def dense_solve(factors: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
-    """(dx, y) by these factors."""
+    """Solve for (dx, y) with these factors."""
     return block_backward(factors, *block_forward(factors, r1, r2), jnp.zeros_like(r2))
 
 
 class Part(NamedTuple):
-    """The contribution of part of a motion to a program: a cost, equalities, and inequalities that must not be positive."""
+    """The contribution of part of a motion to a program: a cost, equalities, and inequalities (feasible if <= 0)."""
 
     cost: Array
     equality: Array
@@ -109,12 +109,12 @@ def with_values(function: Callable, argument: int = 0) -> Callable:
 
 
 def with_slopes(function: Callable) -> Callable:
-    """The Hessian by the first argument, by forward over reverse mode, and the gradient."""
+    """The Hessian with respect to the first argument, by forward over reverse mode, and the gradient."""
     return jax.jacfwd(lambda *x: (jax.grad(function)(*x),) * 2, has_aux=True)
 
 
 class Inner(NamedTuple):
-    """Intermediate values u(z): functions of (z, u) and u's Jacobian give derivatives with respect to z.
+    """Intermediate values u(z), whose Jacobian converts derivatives with respect to (z, u) into derivatives in z.
 
     Attributes:
         value: z -> u.
@@ -127,14 +127,14 @@ class Inner(NamedTuple):
     exact: bool
 
     def joined(self, z: Float[Array, "S n"]) -> tuple[Float[Array, "S e"], Float[Array, "S e n"]]:
-        """(z, u) of every row, and its derivative with respect to z."""
+        """(z, u) in every row, and its derivative with respect to z."""
         count, n = z.shape
         u, jacobian = jax.vmap(self.value)(z), jax.vmap(self.jacobian)(z)
         identity = jnp.broadcast_to(jnp.eye(n, dtype=jacobian.dtype), (count, n, n))
         return jnp.concatenate([z, u], axis=1), jnp.concatenate([identity, jacobian], axis=1)
 
     def curvature(self, z: Float[Array, "S n"], slopes: Float[Array, "S e"]) -> Float[Array, "S n n"]:
-        """The second derivatives of u times the slopes by (z, u)."""
+        """The second derivatives of u, contracted with the gradients with respect to (z, u)."""
         return jax.vmap(jax.jacfwd(lambda z, slope: self.jacobian(z).T @ slope))(z, slopes[:, z.shape[1] :])
 
 
@@ -155,7 +155,7 @@ class DenseLinearisation(eqx.Module):
 
 
 class DenseProgram(Program):
-    """A program of functions of x, for up to a few hundred unknowns. Derivatives by JAX, W exact.
+    """A program defined by functions of x, for up to a few hundred unknowns. JAX computes the derivatives; W is exact.
 
     Attributes:
         objective: f.

@@ -1,17 +1,17 @@
-"""A primal-dual interior-point method with a filter, for programs of any structure.
+"""A primal-dual interior-point method with a filter line search, for programs of any structure.
 
     minimise f(x)  subject to  c(x) = 0,  g(x) + s = 0,  s >= 0,  lower <= x <= upper
 
-A sequence of barrier problems with - mu (sum log s + sum log(x - lower) + sum log(upper - x)) is solved by Newton's method on
-its optimality conditions. A step is accepted when it reduces either the infeasibility or the barrier function enough
-compared with every entry of the filter (Waechter & Biegler 2006). If no step is accepted, a restoration phase reduces
-the infeasibility alone,
+A sequence of barrier problems, with the term - mu (sum log s + sum log(x - lower) + sum log(upper - x)), is solved by
+Newton's method on their optimality conditions. A step is accepted if, compared with every entry of the filter, it reduces
+either the infeasibility or the barrier function sufficiently (Waechter & Biegler 2006). If no step is accepted, a
+restoration phase reduces only the infeasibility,
 
     minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0,
 
-by Levenberg-Marquardt steps, until the filter accepts (the barrier keeps the iterates off the bounds, where steps would
-be truncated). Only if it ends at a stationary point of the violation itself are the constraints locally infeasible.
-Newton's matrix is made positive definite by a multiple of the identity if necessary.
+by Levenberg-Marquardt steps, until the filter accepts the iterate (the barrier keeps the iterates away from the bounds,
+which would truncate the steps). The constraints are declared locally infeasible only if this ends at a stationary point
+of the violation itself. If necessary, a multiple of the identity makes Newton's matrix positive definite.
 """
 
 from typing import Any, NamedTuple
@@ -40,12 +40,12 @@ from .step import (
 
 RUNNING = -1
 KAPPA = 10.0  # a barrier problem is solved to KAPPA mu
-LARGE = 100.0  # mean multiplier from which residuals are divided, and by how much at most
-REACH = 1e10  # multipliers of bounds stay within this factor of mu over the distance
+LARGE = 100.0  # mean multiplier above which residuals are scaled down, and the largest factor of this scaling
+REACH = 1e10  # multipliers of bounds stay within this factor of mu divided by the distance
 
 
 class InteriorPointResult(NamedTuple):
-    """The final iterate: a solution if `status` is `Status.CONVERGED`, else the best one found.
+    """The final iterate; a solution if `status` is `Status.CONVERGED`.
 
     Attributes:
         x: the unknowns.
@@ -56,11 +56,11 @@ class InteriorPointResult(NamedTuple):
         upper_multipliers: multipliers of the upper bounds, positive.
         slacks: s >= 0 of g + s = 0.
         status: a `Status` as an integer.
-        stationarity: largest entry of the Lagrangian's gradient.
+        stationarity: largest absolute entry of the gradient of the Lagrangian.
         infeasibility: largest violation of a constraint.
-        complementarity: largest product of a multiplier and its distance.
+        complementarity: largest product of a multiplier and the distance from its constraint or bound.
         iterations: number of iterations.
-        history: of each iteration "cost", "infeasibility", "stationarity", "barrier" (mu) and "step"; NaN after the last.
+        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" of each iteration; NaN after the last.
     """
 
     x: Float[Array, " n"]
@@ -82,15 +82,15 @@ class _State(NamedTuple):
     point: Point
     cost: Array
     mu: Array
-    filter: Array  # of `Judge`, as `worst`
+    filter: Array  # `filter` and `worst` as in `Judge`
     worst: Array
     delta: Array  # last regularisation
-    floor: Array  # least regularisation, raised when steps of feasible iterates fail
+    floor: Array  # minimum regularisation, raised if the step of a feasible iterate fails
     restoring: Array
     entry: Array  # infeasibility at the start of the restoration
     inner: Array  # nu of the restoration
-    damping: Array  # of its steps
-    slow: Array  # failures in a row
+    damping: Array  # Levenberg-Marquardt damping of the restoration
+    slow: Array  # number of consecutive failures
     iteration: Array
     status: Array
     residuals: Array
@@ -109,21 +109,27 @@ def interior_point(
     max_iterations: int = 200,
     barrier: float | Float[Array, ""] = 0.1,
 ) -> InteriorPointResult:
-    """Find a local minimum of objective(x) with equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper, near a guess.
+    """Find a local minimum of objective(x) subject to equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper.
 
     A primal-dual interior-point method with a filter line search (Waechter & Biegler 2006), for up to a few hundred unknowns:
-    dense matrices, O(n^3) per iteration. Derivatives are JAX's, the Hessian of the Lagrangian is exact. Everything is traced:
-    `jax.jit`, `jax.vmap` and forward mode (`jax.jvp`) apply; the loop has no reverse mode. Unknowns with equal bounds
-    are fixed.
+    matrices are dense, at a cost of O(n^3) per iteration. JAX computes the derivatives, including the exact Hessian of the
+    Lagrangian. `jax.jit`, `jax.vmap` and forward mode (`jax.jvp`) are supported, reverse mode is not. Unknowns with equal
+    bounds are fixed.
 
     Args:
-        x: the guess; it is moved inside the bounds.
-        tolerance: on the largest KKT residual; 1e-8, in float32 1e-4. Those of the gradient and of complementarity are
-            divided by the multipliers' mean size / 100, limited to between 1 and 100.
-        barrier: initial mu; use a small one, such as 1e-4, with a guess near the solution.
+        objective: x -> f, a scalar.
+        x: initial guess; it is moved inside the bounds.
+        equality: x -> (m,) values that must be zero; None: no equalities.
+        inequality: x -> (r,) values that must not be positive; None: no inequalities.
+        lower: lower bounds of x.
+        upper: upper bounds of x.
+        tolerance: tolerance of the largest KKT residual; by default 1e-8, or 1e-4 in float32. The residuals of stationarity
+            and complementarity are first divided by the mean multiplier / 100, limited to between 1 and 100.
+        max_iterations: maximum number of iterations.
+        barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution, or the best iterate and a status with the reason.
+        The solution; without convergence, the last iterate and a status with the reason.
     """
     x = jnp.asarray(x)
     none = lambda x: jnp.zeros(0, x.dtype)
@@ -142,7 +148,7 @@ def solve_program(
     max_iterations: int,
     barrier: float | Float[Array, ""],
 ) -> InteriorPointResult:
-    """Solve a program from the guess x; for plain functions see `interior_point`."""
+    """Solve a program, starting from x; for plain functions see `interior_point`."""
     bounds, x = _start(x, lower, upper)
     dtype = x.dtype
     if tolerance is None:
@@ -187,7 +193,7 @@ def solve_program(
 
 
 def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
-    """The bounds, and the guess moved inside them by a hundredth of their distance or size."""
+    """The bounds, and the guess, moved inside them by a hundredth of their distance or magnitude."""
     bounds = bounds_of(lower, upper)
     has_lower, has_upper = bounds.has_lower, bounds.has_upper
     both = has_lower & has_upper
@@ -202,7 +208,7 @@ def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
 
 
 def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, max_iterations: int) -> _State:
-    """Check the optimality conditions, and take one step if they do not hold."""
+    """Check the optimality conditions, and take one step if they are not satisfied."""
     p, first = state.point, state.iteration == 0
     at = program.linearise(p.x, p.y, p.w, bounds.free)
     f, c, g = program.values(at)
@@ -249,7 +255,7 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
 
 
 def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
-    """The largest residual of w s = mu and of the corresponding products of bounds."""
+    """The largest residual of w s = mu and of the corresponding equations of the bounds."""
     below, above = bounds.gaps(p.x)
     of_lower = jnp.where(bounds.has_lower, jnp.abs(p.low * below - mu), 0.0).max(initial=0.0)
     of_upper = jnp.where(bounds.has_upper, jnp.abs(p.high * above - mu), 0.0).max(initial=0.0)
@@ -257,7 +263,7 @@ def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
 
 
 def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State:
-    """A step; or the start or end of a restoration, or termination."""
+    """Take a step, start or end a restoration, or terminate."""
     p, mu, restoring = state.point, state.mu, state.restoring
     judge = Judge(mu, jnp.where(restoring, state.inner, mu), state.filter, state.worst, restoring)
     least = jnp.where(restoring, state.damping, state.floor)
@@ -300,10 +306,10 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
 def _stepped(
     bounds: Bounds, p: Point, step: Direction, trial: Trial, inner: Array, anew: Array, barrier: Array
 ) -> Point:
-    """The point of an accepted trial, with multipliers after a step of their own length, near those of mu = `inner`.
+    """The point of an accepted trial; multipliers use a separate step length and stay near those that mu = `inner` implies.
 
     Args:
-        anew: reset them to those of mu = `barrier` instead, at the start or end of a restoration.
+        anew: True, at the start or end of a restoration, to reset the multipliers to those that mu = `barrier` implies.
     """
     taken = trial.accepted
     rest = jnp.minimum(0.01, inner)
@@ -319,7 +325,7 @@ def _stepped(
 
 
 def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
-    """True if the violation is stationary, and not small."""
+    """True if the violation is stationary but not small."""
     _, c, g = program.values(at)
     violated, small = jnp.maximum(g, 0.0), jnp.finfo(p.x.dtype).eps
     push = program.transposed(at, c, violated) * bounds.free
@@ -329,7 +335,7 @@ def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
 
 
 def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Array) -> Array:
-    """The restoration's barrier, reduced when its optimality conditions are nearly satisfied."""
+    """The barrier parameter of the restoration, reduced once its optimality conditions are nearly satisfied."""
     _, c, g = program.values(at)
     low, high = bounds.multipliers(p.low, p.high)
     off = jnp.abs((program.transposed(at, c, p.w) - low + high) * bounds.free).max(initial=0.0)

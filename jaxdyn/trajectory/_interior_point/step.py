@@ -1,4 +1,4 @@
-"""One step of the interior-point method: Newton's direction, the step length, and the filter."""
+"""One step of the interior-point method: the Newton direction, the step length, and the filter."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,10 +10,11 @@ from jaxtyping import Array
 from .._trees import choose
 from .program import Program
 
-MARGIN = 1e-5  # by which a step must improve the infeasibility, or the barrier function in units of the infeasibility
-TRIES = 30  # of regularisations, and of halved steps
-STEEP = 2.3  # power of the slope with which the barrier function decides alone (Waechter & Biegler 2006)
-CLOSE = 1.1  # and of the infeasibility that it is held against
+MARGIN = 1e-5  # improvement required of the infeasibility or the barrier function, relative to the infeasibility
+TRIES = 30  # maximum number of regularisations, and of halved steps
+# if |slope|^STEEP outweighs infeasibility^CLOSE, the barrier function alone decides (Waechter & Biegler 2006)
+STEEP = 2.3
+CLOSE = 1.1
 
 
 class Point(NamedTuple):
@@ -28,7 +29,7 @@ class Point(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Limits of the unknowns; `free` is 0 where both are equal."""
+    """Bounds of the unknowns; `free` is 0 for unknowns whose bounds are equal, else 1."""
 
     lower: Array
     upper: Array
@@ -42,12 +43,12 @@ class Bounds(NamedTuple):
         return jnp.where(self.has_lower, x - self.lower, one), jnp.where(self.has_upper, self.upper - x, one)
 
     def multipliers(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Multipliers of existing bounds, else 0."""
+        """Multipliers of existing bounds; 0 for missing ones."""
         return jnp.where(self.has_lower, low, 0.0), jnp.where(self.has_upper, high, 0.0)
 
 
 def bounds_of(lower: Array, upper: Array) -> Bounds:
-    """The limits, and which exist; equal ones fix an unknown and do not count."""
+    """The bounds, with masks of the finite ones; equal bounds fix an unknown and are not counted as bounds."""
     free = lower < upper
     return Bounds(lower, upper, free.astype(lower.dtype), jnp.isfinite(lower) & free, jnp.isfinite(upper) & free)
 
@@ -66,7 +67,7 @@ class Direction(NamedTuple):
 class Trial(NamedTuple):
     """A trial point: step length, unknowns, slacks, values, infeasibility, barrier function, and acceptance.
 
-    `by_theta`: accepted for its infeasibility, so the current iterate joins the filter.
+    `by_theta`: True if accepted for its infeasibility, which adds the current iterate to the filter.
     """
 
     length: Array
@@ -81,7 +82,7 @@ class Trial(NamedTuple):
 
 
 def infeasibility(c: Array, h: Array) -> Array:
-    """The norm of all violations."""
+    """Euclidean norm of all violations."""
     return jnp.sqrt((c * c).sum() + (h * h).sum())
 
 
@@ -102,8 +103,8 @@ class Judge(NamedTuple):
     Attributes:
         mu: barrier parameter.
         inner: barrier parameter during restoration.
-        filter: (iterations, 2): infeasibilities and barrier functions that a step must improve on; infinite in unused rows.
-        worst: upper limit of the infeasibility.
+        filter: infeasibilities and barrier functions that a step must improve on, (iterations, 2); infinite in unused rows.
+        worst: upper bound of the infeasibility.
         restoring: True in the restoration phase.
     """
 
@@ -114,12 +115,12 @@ class Judge(NamedTuple):
     restoring: Array
 
     def measure(self, bounds: Bounds, x: Array, s: Array, f: Array, theta: Array) -> tuple[Array, Array]:
-        """The barrier function, and the penalty with its barrier."""
+        """The barrier function, and the penalty of the restoration with its barrier."""
         return barrier_function(bounds, x, s, f, self.mu), barrier_function(bounds, x, s, theta**2 / 2, self.inner)
 
 
 class Newton(NamedTuple):
-    """The factored linear system at an iterate, and its parts."""
+    """The factored linear system at an iterate, and functions that use it."""
 
     factors: Any
     good: Array
@@ -131,16 +132,17 @@ class Newton(NamedTuple):
 def newton_system(
     program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
-    """[W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w] with the least trial delta for which it is the system of a minimum.
+    """The Newton system [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], with the first trial delta that gives it the
+    inertia of a minimum.
 
-    The multipliers of c are regularised by e about their current values, which changes the iterations but not the
-    solution, and permits dependent constraints. During restoration, f is omitted and c and g + s are penalised, (|c|^2
-    + |g + s|^2) / 2 with the barrier of `inner`: the multipliers are then the violations themselves, the matrix is [S +
-    delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w] and W is the Gauss-Newton Hessian.
+    e regularises the multipliers of c about their current values, which changes the iterations but not the solution, and
+    permits dependent constraints. During restoration, f is replaced by the penalty (|c|^2 + |g + s|^2) / 2, with the
+    barrier `inner`: the multipliers are then the violations themselves, the matrix is [S + delta I, A^T, G^T; A, -I, 0;
+    G, 0, -I - s/w], and elimination of the multipliers gives the Gauss-Newton Hessian.
 
     Args:
-        last: the delta of the previous step.
-        least: the first delta tried.
+        last: delta of the previous step.
+        least: first delta to try.
     """
     dtype, mu, restoring = p.x.dtype, judge.inner, judge.restoring
     below, above = bounds.gaps(p.x)
@@ -169,7 +171,8 @@ def newton_system(
     diagonal = diagonal + delta * bounds.free
 
     def direction(c, h):
-        """The Newton step: zero c and h to first order and least barrier function; during restoration, least penalty."""
+        """The Newton step, which zeroes c and h to first order and minimises a quadratic model of the barrier function; during
+        restoration, of the penalty."""
         r1 = pull * bounds.free - newton * program.gradient(at)
         r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + mu / p.w))
         r2 = -c - newton * soft * p.y
@@ -199,7 +202,7 @@ def newton_system(
 
 
 class Attempt(NamedTuple):
-    """A length along a direction, judged as a step of size alpha along a direction of this slope."""
+    """A step of some length along a direction; acceptance uses `alpha` and `slope` as its size and directional derivative."""
 
     along: Direction
     length: Array
@@ -210,13 +213,13 @@ class Attempt(NamedTuple):
 def search(
     program: Program, bounds: Bounds, p: Point, at: Any, newton: Newton, judge: Judge
 ) -> tuple[Direction, Trial]:
-    """The first accepted of successively shorter steps; if the first fails, a second-order correction is tried."""
+    """Try successively shorter steps until one is accepted; if the first fails, try a second-order correction."""
     f, c, g = program.values(at)
     h, theta = g + p.s, infeasibility(c, g + p.s)
     here = theta, *judge.measure(bounds, p.x, p.s, f, theta)
-    rest = jnp.where(judge.restoring, 0.01, jnp.minimum(0.01, judge.mu))  # fraction of a distance that a step keeps
+    rest = jnp.where(judge.restoring, 0.01, jnp.minimum(0.01, judge.mu))  # fraction of each distance that must remain
 
-    # trial 0 is the full step, trial 1 its correction if there is one, later ones halve the length
+    # trial 0 is the full step, trial 1 its correction if there is one; later trials halve the length
     def turn(carry):
         count, alpha, slope, step, trial = carry
         first = count == 0
@@ -243,12 +246,12 @@ def _tried(
 ) -> Trial:
     """The point of an attempt, and its acceptance.
 
-    A step is accepted if it passes the filter and improves the infeasibility or the barrier function by MARGIN of the
-    infeasibility; if the barrier function has a steep slope and the infeasibility is small, if it achieves a fraction
-    of the predicted decrease. During restoration, the penalty with the barrier `inner` must fall.
+    A step must pass the filter. It must also improve the infeasibility or the barrier function by MARGIN times the
+    infeasibility; if the barrier function has a steep slope and the infeasibility is small, the barrier function must
+    instead achieve a fraction of its predicted decrease. During restoration, the penalty with the barrier `inner` must fall.
     """
     (along, length, alpha, slope), (theta, phi, psi), small = attempt, here, jnp.finfo(p.x.dtype).eps
-    # infeasibility by rounding
+    # infeasibility due to rounding
     level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
     x = p.x + length * along.dx
     f, c, g = program.evaluate(x)
@@ -268,7 +271,7 @@ def _tried(
 
 
 def _furthest(bounds: Bounds, p: Point, along: Direction, rest: Array) -> Array:
-    """The longest step, at most 1, that keeps the given fraction of all slacks and distances to bounds."""
+    """The longest step, up to 1, that leaves the fraction `rest` of all slacks and distances from bounds."""
     below, above = bounds.gaps(p.x)
     to_lower, to_upper = jnp.where(bounds.has_lower, along.dx, 0.0), jnp.where(bounds.has_upper, -along.dx, 0.0)
     length = jnp.minimum(longest(p.s, along.ds, rest), longest(below, to_lower, rest))
@@ -276,7 +279,7 @@ def _furthest(bounds: Bounds, p: Point, along: Direction, rest: Array) -> Array:
 
 
 def longest(distance: Array, change: Array, rest: Array) -> Array:
-    """The longest step, at most 1, that keeps a fraction `rest` of every distance."""
+    """The longest step, up to 1, that leaves the fraction `rest` of every distance."""
     closing = change < 0
     ratio = jnp.where(closing, (rest - 1) * distance / jnp.where(closing, change, -1.0), 1.0)
     return jnp.minimum(ratio.min(initial=1.0), 1.0)

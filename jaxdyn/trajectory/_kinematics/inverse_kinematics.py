@@ -1,4 +1,4 @@
-"""Inverse kinematics: Levenberg-Marquardt on SE(3) within joint limits, from many starts at once."""
+"""Inverse kinematics: Levenberg-Marquardt on SE(3) within joint limits, from many starts in parallel."""
 
 import functools
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ from .pose_error import DAMPINGS, FAR, Iterate, damped_step, pose_error, walk_do
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}  # [rad and m]
 BLOCK = 5  # iterations between checks for convergence
-DRAWS = 64  # random positions per start; the nearest to the target become the starts
+DRAWS = 64  # random positions per start; those nearest to the target become the starts
 
 
 class InverseKinematics(eqx.Module, Summary):
     """The result of `inverse_kinematics`.
 
     Attributes:
-        q: the position; if the pose was not reached, the one with the smallest error.
-        error: (log(R_d^T R), R_d^T (p - p_d)) there, in the target's axes [rad, m].
+        q: joint positions [rad or m]; if the pose was not reached, those with the smallest error.
+        error: (log(R_d^T R), R_d^T (p - p_d)) at q, in the target's axes [rad, m].
         status: a `Status` as an integer: CONVERGED, UNREACHABLE or NOT_FINITE.
-        iterations: number of iterations, of all starts together.
+        iterations: number of iterations; all starts iterate simultaneously.
         reached: number of starts that had converged when the search ended.
     """
 
@@ -77,38 +77,41 @@ def inverse_kinematics(
     tolerance: float | Float[Array, ""] | None = None,
     max_iterations: int = 100,
 ) -> InverseKinematics:
-    """Find a position q within the joint limits at which a frame has the pose T_d: e(q) = (log(R_d^T R), R_d^T (p - p_d)) = 0.
+    """Find q within the joint limits at which a frame has the pose T_d: e(q) = (log(R_d^T R), R_d^T (p - p_d)) = 0.
 
-    Levenberg-Marquardt with damping lambda = mu |e|^2 / 2, which keeps the convergence quadratic at singular poses too
-    (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints not held at a
-    limit, clipped at the limits (a projected step). The starts are those of 64 times as many random positions within the
-    limits whose poses are nearest to the target. They run in parallel until the first converges; of the converged ones, the
-    one nearest to the guess is returned. Split large batches of targets into parts,
+    Levenberg-Marquardt with damping lambda = mu |e|^2 / 2, for which convergence is quadratic even at singular poses
+    (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are not held at a
+    limit, clipped to the limits (a projected step). Of 64 times as many random positions within the limits as there are
+    starts, those with poses nearest to the target become the starts. They run in parallel until one converges; among those
+    that have converged, the solution nearest to the guess is returned. Split large batches of targets,
     `jax.lax.map(f, targets, batch_size=64)`: each part finishes with its slowest target.
 
-    Differentiable in the target and the chain, by implicit differentiation: dq = -J^+ de over the joints that are not at a
-    limit (the smallest motion that follows the target); first order only, and meaningless unless CONVERGED.
+    Differentiable with respect to the target and the chain, by implicit differentiation: dq = -J^+ de over the joints that
+    are not at a limit (the smallest motion that follows the target). Derivatives are first-order only, and meaningless
+    unless the status is CONVERGED.
 
     Args:
-        target: T_d in the world.
-        frame: link or frame; the chain's tip if None.
-        guess: the first start, and the preferred neighbourhood of the solution; by default, the middle of the limits.
-        weights: of the error's components, the angular ones first, in the target's axes [1/rad, 1/m]; a component of weight 0
-            is free: (0, 0, 0, 1, 1, 1) constrains the position only, (1, 1, 0, 1, 1, 1) leaves the rotation about the
-            target's z axis free.
-        position_limits: lower and upper limit of each coordinate, infinite if there is none; by default the chain's own
-            (for coupled joints, those moved by a single coordinate). Quaternion joints have none.
+        target: desired pose T_d in the world [m].
+        frame: link or frame; None: the chain's tip.
+        guess: first start; among several solutions, the nearest to it is preferred [rad or m]; by default, the middle of
+            the limits.
+        weights: weights of the components of e, angular before linear, in the target's axes [1/rad, 1/m]; a component with
+            weight 0 is free: (0, 0, 0, 1, 1, 1) constrains only the position, (1, 1, 0, 1, 1, 1) leaves the rotation about
+            the target's z axis free.
+        position_limits: lower and upper limit of each coordinate [rad or m], infinite if there is none; by default, those of
+            the chain (with coupled joints, of the joints moved by a single coordinate). Quaternion joints have no limits.
         starts: number of starts.
         seed: seed of the random starts; joints without limits start within half a revolution, or a metre, of zero.
-        tolerance: largest component of the error that is not free [rad, m]; 1e-9 in float64, 1e-5 in float32 if None.
-        max_iterations: maximum, for all starts together.
+        tolerance: largest component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in float32.
+        max_iterations: maximum number of iterations; all starts iterate simultaneously.
 
     Returns:
-        The best position. UNREACHABLE means that no start converged: not a proof, but rare for a pose within reach of an arm.
+        The best position. UNREACHABLE means that no start converged; this proves nothing, but is rare for poses within the
+        reach of an arm.
 
     Raises:
         TrajectoryError: the target is not a pose, limits contradict each other, no weight is positive, or there are no starts.
-        ModelError: unknown frame, or no frame given for a tree with several tips.
+        ModelError: the frame is unknown, or none is given for a tree with several tips.
     """
     dtype = jnp.result_type(chain.dtype, target)
     frame_index(chain, frame)
@@ -132,9 +135,9 @@ def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, m
 
 
 def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
-    """Lower and upper limit of every coordinate: those of the joints; infinite for quaternions.
+    """Lower and upper position limit of every coordinate [rad or m]: those of the joints; infinite for quaternions.
 
-    For coupled coordinates, those of joints moved by a single coordinate.
+    If joints are coupled, only the limits of joints that are moved by a single coordinate count.
     """
     if chain.coupling is None:
         columns = jnp.asarray(layout(chain).columns)
@@ -162,7 +165,7 @@ def _search(
     tolerance: Array,
     max_iterations: int,
 ) -> tuple[Array, Array, tuple[Array, Array, Array]]:
-    """The iterations of all starts, and the selection: q, e; status, iterations, reached."""
+    """Iterate all starts and select the result: q, e, (status, iterations, reached)."""
     dtype, count = first.dtype, first.shape[0]
     one = lambda at: _block(chain, at, target, weights, limits[:, 0], limits[:, 1], frame)
 
@@ -191,7 +194,7 @@ def _search(
 
 
 def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
-    """Some iterations."""
+    """BLOCK iterations."""
     if is_ordinary(chain):
         return _ordinary_block(chain, at, target, weights, lower, upper, frame)
 
@@ -209,7 +212,7 @@ def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str 
 
 @by_batch(size=lambda chain: 300 + 60 * chain.n)
 def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
-    """The same for a chain of ordinary joints, on lanes: one kernel on the CPU."""
+    """BLOCK iterations for a chain of ordinary joints, on lanes: one kernel on the CPU."""
 
     def propose(q, *rest):
         step, slope = damped_step(q, *rest, lower, upper)
@@ -220,7 +223,7 @@ def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, fr
 
 
 def _coordinates(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """The ordinary entries of q in their columns of v; zero for quaternions, which have no limits."""
+    """The ordinary entries of q, in their columns of v; zero for quaternions, which have no limits."""
     where = layout(chain)
     return jnp.zeros(chain.nv, q.dtype).at[where.columns].set(q[where.entries])
 
@@ -240,10 +243,10 @@ def _starts(
     starts: int,
     seed: int,
 ) -> Array:
-    """(starts, nq) positions within the limits, the first of them the guess if there is one.
+    """(starts, nq) positions within the limits, the first of which is the guess if there is one.
 
-    The others are the random positions whose poses are nearest to the target, by |w_v (p - p_d)|^2 + w_w^2 (3 - tr R_d^T R).
-    The random positions are constants, and all targets of a batch share their poses.
+    The others are the random positions whose poses are nearest to the target, measured by |w_v (p - p_d)|^2 + w_w^2 (3 - tr
+    R_d^T R). The random positions are constants, and all targets of a batch share their poses.
     """
     dtype, count = target.dtype, starts * DRAWS
     lower, upper = _finite(chain, limits)
@@ -273,7 +276,7 @@ def _middle(chain: Chain, limits: Array, dtype) -> Array:
 
 
 def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
-    """Limits for joints without: half a revolution or a metre about zero, or twice that from the only limit."""
+    """Limits, with substitutes for missing ones: half a revolution or a metre about zero, or twice that from the only limit."""
     turns = (chain.screw[:, :3] != 0).any(1)
     turns = turns if chain.coupling is None else ((chain.coupling.matrix != 0) & turns[:, None]).any(0)
     half = jnp.where(turns, jnp.pi, 1.0).astype(limits.dtype)
@@ -294,7 +297,7 @@ def _following(frame: str | None, chain: Chain, target: Array, weights: Array, l
 
 def _following_jvp(frame: str | None, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     chain, target, weights, limits, q = primals
-    still = jax.lax.stop_gradient(target[:3, :3].T)  # q is where R = R_d
+    still = jax.lax.stop_gradient(target[:3, :3].T)  # R = R_d at q
 
     def error(chain: Chain, target: Array) -> Array:
         t = frame_pose(chain, q, frame)
@@ -316,12 +319,12 @@ _following.defjvp(_following_jvp, symbolic_zeros=True)
 
 
 def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: int) -> None:
-    """Refuse invalid arguments; outside `jax.jit` also by value."""
+    """Raise if arguments are invalid; values are checked only outside `jax.jit`."""
     if starts < 1 or max_iterations < 1:
-        raise TrajectoryError(f"{starts} starts and {max_iterations} iterations: give at least one of each")
+        raise TrajectoryError(f"{starts} starts and {max_iterations} iterations: at least one of each is needed")
     if limits.shape != (chain.nv, 2):
         raise TrajectoryError(
-            f"position limits have shape {limits.shape}; give (lower, upper) of each of {chain.nv} coordinates"
+            f"position limits have shape {limits.shape}; pass (lower, upper) for each of the {chain.nv} coordinates"
         )
     if not isinstance(target, Tracer) and np.isfinite(np.asarray(target)).all():
         r = np.asarray(target, float)[:3, :3]
@@ -333,5 +336,5 @@ def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: i
         wrong = np.flatnonzero(~(np.asarray(limits)[:, 0] <= np.asarray(limits)[:, 1]))
         if wrong.size:
             raise TrajectoryError(
-                f"the lower position limit of coordinate {wrong[0]} is above the upper one, or not a number"
+                f"the lower position limit of coordinate {wrong[0]} exceeds the upper limit, or is not a number"
             )

@@ -1,13 +1,13 @@
-"""The error of a frame's pose, its Jacobian, and one projected Levenberg-Marquardt step.
+"""The pose error of a frame, its Jacobian, and one projected Levenberg-Marquardt step.
 
-The error is the frame's pose seen from the target, as six numbers in the target's axes,
+The error is the pose of the frame relative to the target, as six numbers in the target's axes,
 
     e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m],
 
-the halves of a twist; a component of weight zero is free. Its Jacobian is approximated by (R_d^T J_w, R_d^T J_v), which
-is exact at phi = 0; the gradient of |e|^2 / 2 is exact everywhere if the angular weights are equal, because a rotation
-does not change its own axis. The code is written for lanes (`dynamics._lowering`), and loops over joints are scans, so
-shared values are computed once.
+angular before linear; a component with weight zero is free. Its Jacobian is approximated by (R_d^T J_w, R_d^T J_v), which
+is exact at phi = log(R_d^T R) = 0; the gradient of |e|^2 / 2 is exact everywhere if the angular weights are equal, because
+a rotation does not change its own axis. The code is written for lanes (`dynamics._lowering`), with scans over the joints,
+so shared values are computed only once.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from ...model._joints import Link
 from ...model._tree import ancestor_mask
 from ...spatial._components import Mat, Vec, add, cross, dot, matmul, rotate, scale, sub, unstack
 
-SHRINK, GROW = 0.2, 4.0  # factors of the damping after an accepted and after a rejected step
+SHRINK, GROW = 0.2, 4.0  # factors applied to the damping after an accepted and a rejected step
 DAMPINGS = (1e-6, 1e8)
 FAR = 1e4  # larger than any error
 PAIRS = [(i, j) for i in range(6) for j in range(i, 6)]
@@ -40,7 +40,7 @@ class Iterate(NamedTuple):
     Attributes:
         q: best position so far.
         error: e at q.
-        damping: mu; lambda = mu |e|^2 / 2.
+        damping: mu in lambda = mu |e|^2 / 2.
         slope: largest entry of the projected gradient at q.
     """
 
@@ -58,7 +58,7 @@ def pose_error(
     weights: Float[Array, "6 *#lanes"],
     frame: str | None,
 ) -> tuple[Float[Array, "6 *#lanes"], Columns]:
-    """The error e of a link or named frame of a chain of ordinary joints, and the weighted Jacobian w de/dx, O(n)."""
+    """The error e of a link or named frame, for chains of ordinary joints, and the weighted Jacobian w de/dx, O(n)."""
     link, named = frame_index(chain, frame)
     lanes = lane_shape()
 
@@ -89,7 +89,7 @@ def pose_error(
 
 
 def rotation_vector(r: Mat) -> Vec:
-    """phi with exp([phi]) = R, |phi| <= pi, by the best of four formulas for the quaternion (Shepperd 1978)."""
+    """The rotation vector phi, exp([phi]) = R, |phi| <= pi, by the best of four formulas for the quaternion (Shepperd 1978)."""
     xx, xy, xz, yx, yy, yz, zx, zy, zz = r
     a, b, c = zy - yz, xz - zx, yx - xy
     d, e, f = xy + yx, xz + zx, yz + zy
@@ -121,10 +121,10 @@ def damped_step(
     lower: Float[Array, "nv *#lanes"],
     upper: Float[Array, "nv *#lanes"],
 ) -> tuple[Float[Array, "nv *#lanes"], Float[Array, "*#lanes"]]:
-    """dq = -J^T (J J^T + lambda 1)^-1 e over the free joints, and the largest entry of their gradient.
+    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of their gradient.
 
-    Joints pushed against a limit by the gradient are fixed; the step ends at the limits. The system is 6 x 6 for any
-    number of joints.
+    Joints that descent would push beyond a limit are fixed; the step ends at the limits. The system is 6 x 6, whatever
+    the number of joints.
     """
     lower, upper = (spread_over_lanes(x) for x in (lower, upper))
     e = unstack(error)
@@ -156,11 +156,11 @@ def damped_step(
 def walk_down(
     at: Iterate, weights: Float[Array, "6 *#lanes"], rows: Columns, look: Callable, propose: Callable, count: int
 ) -> Iterate:
-    """Some iterations: evaluate the trial, accept it if its error is smaller, adapt the damping, propose the next.
+    """`count` iterations: evaluate the trial, accept it if its error is smaller, adapt the damping, propose the next trial.
 
     Args:
-        weights: w of the error's components.
-        rows: zeros of the Jacobian's shape.
+        weights: weights w of the components of the error.
+        rows: zeros with the shape of the Jacobian.
         look: q -> e, w de/dq.
         propose: (q, w e, w de/dq, damping) -> the next trial, the slope at q.
     """

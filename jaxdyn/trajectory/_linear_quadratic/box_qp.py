@@ -1,4 +1,4 @@
-"""Batches of small quadratic programs with bounds, by projected Newton steps, for lanes."""
+"""Batches of small quadratic programs with bounds, solved by projected Newton steps, for lanes."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,14 @@ from jaxtyping import Array, Float
 
 from ...dynamics._lowering import matrix_times
 
-STEPS = 5  # step lengths 1, 1/2, ... of a projected step
-MOST = 50  # projected steps
+STEPS = 5  # number of step lengths 1, 1/2, ... that are tried
+MOST = 50  # maximum number of projected steps
 
 
 def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, Array]:
-    """The inverse of the free rows and columns of h, zeros elsewhere, and its smallest pivot.
+    """The inverse of the free rows and columns of h, with zeros elsewhere, and the smallest pivot.
 
-    One symmetric sweep per row (Goodnight 1979), as `positive_inverse`.
+    One symmetric sweep per row (Goodnight 1979), as in `positive_inverse`.
     """
     m = h.shape[0]
     index = jnp.arange(m).reshape(m, *(1,) * (h.ndim - 2))
@@ -40,14 +40,15 @@ def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, A
 def box_qp(
     h: Float[Array, "m m *lanes"], g: Float[Array, "m *lanes"], lower: Array, upper: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """u with lower <= u <= upper that minimises 1/2 u' h u + g' u, by projected Newton steps (Tassa, Mansard & Todorov 2014).
+    """Minimise 1/2 u' h u + g' u over lower <= u <= upper by projected Newton steps (Tassa, Mansard & Todorov 2014).
 
     Returns:
-        u; which of its entries are free; the inverse of h's free block, zeros elsewhere; its smallest pivot.
+        The minimiser u, (m, *lanes); the mask of its free entries; the inverse of the free block of h, with zeros
+        elsewhere; and the smallest pivot of that block, which is not positive if the problem is not convex.
     """
     fixed = lower >= upper
 
-    bound = jnp.abs(h).sum(1).max(0)  # an upper bound of the eigenvalues
+    bound = jnp.abs(h).sum(1).max(0)  # an upper bound on the eigenvalues
 
     def held(u):
         gradient = matrix_times(h, u) + g
@@ -65,7 +66,7 @@ def box_qp(
             (u, value(u)),
             0.5 ** jnp.arange(STEPS, dtype=h.dtype),
         )
-        # a step to the first bound always helps; if that has length zero, a step along the gradient
+        # a step to the first bound always reduces the value; if its length is zero, a step along the gradient does
         ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
         length = jnp.where(clamped | (direction == 0), jnp.inf, ratio).min(0)
         length = jnp.where(jnp.isfinite(length), length, 0)

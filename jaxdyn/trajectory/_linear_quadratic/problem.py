@@ -1,4 +1,4 @@
-"""Linear-quadratic problems: the subproblem of every shooting iteration, and of the derivatives of its solution."""
+"""Linear-quadratic problems: the subproblems of shooting iterations, and of the derivatives of their solution."""
 
 from typing import Any, NamedTuple
 
@@ -8,12 +8,12 @@ from jaxtyping import Array, Float
 
 
 class EulerSteps(NamedTuple):
-    """dv' = slopes z + c_v, dq' = dq + dt dv' + (c_q - dt c_v): semi-implicit Euler steps of joints, z = (dq, dv, dtau).
+    """Semi-implicit Euler steps of joints: dv' = slopes z + c_v, dq' = dq + dt dv' + (c_q - dt c_v), z = (dq, dv, dtau).
 
     Attributes:
-        slopes: derivatives of the velocities after each step.
+        slopes: derivatives of the velocities after each step with respect to z.
         gaps: c = (c_q, c_v).
-        dt: the step.
+        dt: time step [s].
     """
 
     slopes: Float[Array, "steps v w"]
@@ -22,7 +22,7 @@ class EulerSteps(NamedTuple):
 
 
 class DiagonalCost(NamedTuple):
-    """1/2 sum_i hessian_i z_i^2 + gradient . z of each knot."""
+    """A cost with a diagonal Hessian: 1/2 sum_i hessian_i z_i^2 + gradient . z at each knot."""
 
     hessian: Float[Array, "steps m"]
     gradient: Float[Array, "steps m"]
@@ -33,15 +33,16 @@ Costs = Any  # Float[Array, "steps m w"] or DiagonalCost
 
 
 class LinearQuadratic(NamedTuple):
-    """min over dx, du of the sum over knots of 1/2 z' H z + g' z, z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end,
+    """A linear-quadratic optimal control problem.
 
-    subject to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds one from the usual blocks. Structured
-    steps and costs (below) at least halve the time of `riccati`; `dense` expands them.
+    Minimise the sum over knots of 1/2 z' H z + g' z, z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end, subject
+    to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds a problem from the usual blocks. `EulerSteps` and
+    `DiagonalCost` at least halve the time of `riccati`; `dense` expands them.
 
     Attributes:
         dynamics: [F, c] of each knot, (steps, n, n + m + 1); or `EulerSteps`.
-        cost: [H, g] of each knot, (steps, n + m, n + m + 1), rows and columns x, then u; or a `DiagonalCost`.
-        end: [H_end, g_end].
+        cost: [H, g] of each knot, (steps, n + m, n + m + 1), with x before u; or a `DiagonalCost`.
+        end: [H_end, g_end], (n, n + 1).
     """
 
     dynamics: Steps
@@ -50,7 +51,7 @@ class LinearQuadratic(NamedTuple):
 
     @property
     def states(self) -> int:
-        """n, the size of the state's displacement."""
+        """n, the size of dx."""
         return self.end.shape[-2]
 
     @property
@@ -61,13 +62,13 @@ class LinearQuadratic(NamedTuple):
 
     @property
     def control_weights(self) -> Float[Array, "steps m"]:
-        """The diagonal of R."""
+        """The diagonal of R, the block of H that belongs to the controls."""
         if isinstance(self.cost, DiagonalCost):
             return self.cost.hessian[:, self.states :]
         return jnp.diagonal(self.cost[:, self.states :, self.states : -1], axis1=1, axis2=2)
 
     def dense(self) -> "LinearQuadratic":
-        """The same with dense matrices."""
+        """The same problem with dense matrices."""
         dynamics, cost, n = self.dynamics, self.cost, self.states
         if isinstance(dynamics, EulerSteps):
             v = n // 2
@@ -82,18 +83,18 @@ class LinearQuadratic(NamedTuple):
 
 
 class LQPolicy(NamedTuple):
-    """du = gains dx + feedforward, and the cost to go 1/2 dx' P dx + p' dx of each knot.
+    """The policy du = gains dx + feedforward, and the cost-to-go 1/2 dx' P dx + p' dx at each knot.
 
     Attributes:
-        gains: K.
+        gains: feedback gains K.
         feedforward: du at dx = 0.
-        hessian: P of knots 0 to the end.
-        gradient: p of knots 0 to the end.
+        hessian: P at all knots, including the end.
+        gradient: p at all knots, including the end.
         adjoint: derivative of the total cost with respect to each knot's state at dx = du = 0, without the gaps c.
-        slope: the same with respect to each knot's controls.
-        pivot: the smallest pivot of the controls' Hessian; if it is not positive, the problem is not convex and the
-            policy meaningless.
-        free: controls not at a bound.
+        slope: derivative of the total cost with respect to each knot's controls at dx = du = 0, without the gaps c.
+        pivot: smallest pivot of the Hessians with respect to the controls; if it is not positive, the problem is not
+            convex and the policy is meaningless.
+        free: mask of the controls that are not at a bound, (steps, m).
     """
 
     gains: Float[Array, "steps m n"]
@@ -107,12 +108,12 @@ class LQPolicy(NamedTuple):
 
 
 class LQSolution(NamedTuple):
-    """Minimiser, and multipliers of the dynamics: derivatives of the cost with respect to each knot's state.
+    """The minimiser, and multipliers of the dynamics: derivatives of the cost with respect to each knot's state.
 
     Attributes:
-        states: dx of all knots, the first as given.
-        controls: du.
-        multipliers: P dx + p.
+        states: dx at all knots; the first is the given dx_0.
+        controls: du at all knots but the last.
+        multipliers: P dx + p at all knots.
     """
 
     states: Float[Array, "knots n"]
@@ -133,10 +134,13 @@ def linear_quadratic(
     r: Float[Array, "steps m"] | None = None,
     end_gradient: Float[Array, " n"] | None = None,
 ) -> LinearQuadratic:
-    """dx' = A dx + B du + c with the cost 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du; omitted blocks are zero.
+    """Build a `LinearQuadratic` from the usual blocks; omitted ones are zero.
+
+    The dynamics are dx_{k+1} = A dx + B du + c, with the cost 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du.
 
     Args:
-        end: Hessian of the cost of the last state; `end_gradient` its gradient at zero.
+        end: Hessian of the terminal cost.
+        end_gradient: gradient of the terminal cost at dx = 0.
     """
     S = jnp.zeros_like(B) if S is None else S
     c = jnp.zeros_like(A[..., 0]) if c is None else c

@@ -1,4 +1,4 @@
-"""The Riccati recursion: the policy of a linear-quadratic problem, knot by knot from the end, with bounds on the controls."""
+"""The Riccati recursion: the optimal policy of a linear-quadratic problem, backward in time, with bounds on the controls."""
 
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ from .problem import DiagonalCost, EulerSteps, LinearQuadratic, LQPolicy, LQSolu
 
 
 class Descent(NamedTuple):
-    """The problem's cost along a times the policy's motion from dx_0 = 0: a slope + a^2 / 2 curvature.
+    """The cost as a function of the step length a along the policy's motion from dx_0 = 0: a slope + a^2 / 2 curvature.
 
     Attributes:
-        slope: its derivative at a = 0.
-        curvature: its second derivative, damping included.
+        slope: derivative at a = 0.
+        curvature: second derivative, including damping.
     """
 
     slope: Float[Array, ""]
@@ -27,21 +27,21 @@ def riccati(
     bounds: tuple[Float[Array, "steps m"], Float[Array, "steps m"]] | None = None,
     damping: float | Float[Array, ""] = 0.0,
 ) -> LQPolicy:
-    """The optimal policy du = K dx + k of a linear-quadratic problem, knot by knot, O(steps (n + m)^3).
+    """The optimal policy du = K dx + k of a linear-quadratic problem, computed backward in time, O(steps (n + m)^3).
 
-    With Q = H + F' P F the Hessian of a knot's cost plus the subsequent cost to go, the policy is K = -Q_uu^-1 Q_ux and
-    the cost to go P = Q_xx + Q_xu K. With bounds, k minimises over lower <= k <= upper, and a control at a bound has no
-    feedback (Tassa, Mansard & Todorov 2014): the policy is optimal near dx = 0.
+    Let Q = H + F' P F be the Hessian of a knot's cost plus the cost-to-go of the next knot. Then K = -Q_uu^-1 Q_ux, and
+    the cost-to-go has P = Q_xx + Q_xu K. With bounds, k is the minimiser within lower <= k <= upper, and a control at a
+    bound has no feedback (Tassa, Mansard & Todorov 2014): the policy is optimal near dx = 0.
 
     Args:
-        bounds: lower and upper bounds of du at each knot; infinite ones do not bind, equal ones fix a control.
-        damping: added to the diagonal of every knot's R.
+        bounds: lower and upper bounds of du at each knot; infinite bounds never bind, equal bounds fix a control.
+        damping: added to the diagonal of R at every knot.
     """
     return policy_and_descent(lq, bounds, damping)[0]
 
 
 def policy_and_descent(lq: LinearQuadratic, bounds, damping: float | Float[Array, ""]) -> tuple[LQPolicy, Descent]:
-    """`riccati`, and the predicted change of the cost."""
+    """The result of `riccati`, and the predicted change of the cost."""
     n, m = lq.states, lq.controls
     damping = jnp.asarray(damping, lq.end.dtype)
     end = lq.end[:, n]
@@ -67,7 +67,7 @@ def policy_and_descent(lq: LinearQuadratic, bounds, damping: float | Float[Array
 
 
 class _Seen(NamedTuple):
-    """The Hessian Q = H + F' P F of a knot and its gradient, in rows of states and of controls; columns x, then 1."""
+    """The Hessian Q = H + F' P F of a knot, in rows of states and of controls; columns of x, followed by the gradient."""
 
     by_state: Array
     by_control: Array
@@ -105,7 +105,7 @@ def _backward(carry, constants, x):
     policy = jnp.concatenate([gains, feedforward[:, None]], 1)
     across = jnp.moveaxis(seen.by_control[:, :n], 0, 1)
     left = by_row(lambda row, own: own + row_times(row, policy), across, seen.by_state)
-    # predicted change: the slope by the adjoint of the policy's motion
+    # predicted change; the slope uses the adjoint of the policy's motion
     by_all = back(followed)
     slope = (by_all[n:] * feedforward).sum(0) + (followed * gaps).sum(0)
     quadratic = (feedforward * (ahead + 0.5 * matrix_times(of_controls, feedforward))).sum(0)
@@ -140,7 +140,8 @@ def _through_steps(hessian: Array, gradient: Array, dynamics: Array, columns: Ar
 def _through_euler_steps(
     hessian: Array, gradient: Array, slopes: Array, columns: Array, gaps: Array, dt: Array, cost: Array
 ) -> _Seen:
-    """The same for Euler steps with slopes J: F = N + T J, N = [1 0 0; 0 0 0], T = [dt; 1]; P F, F' P F need only J's rows."""
+    """`_through_steps` for Euler steps with slopes J: F = N + T J, N = [1 0 0; 0 0 0], T = [dt; 1], so P F and F' P F need
+    only the rows of J."""
     n, w = hessian.shape[0], cost.shape[0]
     v = n // 2
     of_velocity, rest = gaps[v:], gaps[:v] - dt[None] * gaps[v:]
@@ -149,7 +150,7 @@ def _through_euler_steps(
     slopes = jnp.concatenate([slopes[:, :n], of_velocity[:, None], slopes[:, n:]], 1)  # of x, 1, u
     nothing = jnp.zeros_like(hessian[:v, v:])
     offset = matrix_times(hessian[:, :v], rest) + gradient  # P (c - T c_v) + p
-    # rows q of P F, and T' P F
+    # the rows of q in P F, and T' P F
     own = jnp.concatenate([hessian[:v, :v], nothing, offset[:v, None]], 1)
     above = by_row(lambda row, y: row_times(row, slopes[:, : n + 1]) + y, moved[:v], own)
     both = dt[None] * offset[:v] + offset[v:]
@@ -166,7 +167,7 @@ def _through_euler_steps(
 
 
 def lq_rollout(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
-    """States, controls and multipliers of a linear-quadratic problem under its policy, from dx_0 = start (zero by default)."""
+    """Simulate a linear-quadratic problem under its policy from dx_0 = start (zero by default), with its multipliers."""
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
     turns = (lq.dense().dynamics, policy.gains, policy.feedforward)
     last, (states, controls) = loop_by_batch(_forward, start, (), turns, size_of_products(lq.states, lq.controls))

@@ -12,7 +12,7 @@ from .riccati import lq_rollout, riccati
 
 
 class Stretch(NamedTuple):
-    """The optimal cost from state x at a stretch's start to y at its end, in dual form
+    """The optimal cost of a stretch of knots from state x at its start to y at its end, in dual form:
 
     max over z of 1/2 x' J x - eta' x - z' (y - A x - b) - 1/2 z' C z.
     """
@@ -25,10 +25,13 @@ class Stretch(NamedTuple):
 
 
 def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -> LQPolicy:
-    """`riccati` without bounds, by an associative scan over the knots (Sarkka & Garcia-Fernandez 2023): O(log steps) deep.
+    """The policy of `riccati` without bounds, by an associative scan over the knots (Sarkka & Garcia-Fernandez 2023).
 
-    Each knot's own R must be positive definite. About six times the work of `riccati`; faster only if many knots are
-    computed in parallel: on a GPU, for one or a few problems.
+    The depth is O(log steps). R must be positive definite at every knot. This takes about six times the work of
+    `riccati`, and is faster only if many knots are computed in parallel: on a GPU, for one or a few problems.
+
+    Args:
+        damping: added to the diagonal of R at every knot.
     """
     lq, n = lq.dense(), lq.states
     eye = jnp.eye(lq.controls, dtype=lq.cost.dtype)
@@ -56,7 +59,7 @@ def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -
 
 
 def _adjoint(matrices: Array, offsets: Array, end: Array) -> Array:
-    """l_k = matrix_k l_{k+1} + offset_k from the end back, by a scan of affine maps."""
+    """Solve l_k = matrix_k l_{k+1} + offset_k backward from the end, by a scan of affine maps."""
 
     def before(later, earlier):
         return product(earlier[0], later[0]), product(earlier[0], later[1][..., None])[..., 0] + earlier[1]
@@ -66,7 +69,7 @@ def _adjoint(matrices: Array, offsets: Array, end: Array) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """a b of small matrices, as sums that XLA fuses with neighbouring operations.
+    """The product a b of small matrices, as sums that XLA fuses with neighbouring operations.
 
     XLA's compiler for GPUs aborts on a matrix product of padded slices, which reverse mode of `associative_scan` produces
     (jaxlib 0.11.2, triton_tiling_propagation.cc: "src_fragment_it != src_fragments_order.end()").
@@ -75,11 +78,11 @@ def product(a: Array, b: Array) -> Array:
 
 
 def joined(first: Stretch, second: Stretch) -> Stretch:
-    """The stretch from the start of the first to the end of the second, which begins where the first ends."""
+    """The union of two adjacent stretches: from the start of the first to the end of the second."""
     A, b, C, eta, J = first
     eye = jnp.eye(A.shape[-1], dtype=A.dtype)
     n = A.shape[-1]
-    # (1 + C J)^-1 of [A, C, b + C eta]; its transpose serves the dual side
+    # (1 + C J)^-1 [A, C, b + C eta]; its transpose is used on the dual side
     right = jnp.concatenate([A, C, b + product(C, second.eta)], -1)
     through = jnp.linalg.solve(jnp.broadcast_to(eye, A.shape) + product(C, second.J), right)
     a, cov, mean = through[..., :n], through[..., n : 2 * n], through[..., 2 * n :]
@@ -94,7 +97,7 @@ def joined(first: Stretch, second: Stretch) -> Stretch:
 
 
 def lq_rollout_scan(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
-    """`lq_rollout` by an associative scan of the closed loop's affine maps, O(log steps) deep."""
+    """The result of `lq_rollout`, by an associative scan over the affine maps of the closed loop, with depth O(log steps)."""
     lq, n = lq.dense(), lq.states
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
     A, B, c = lq.dynamics[..., :n], lq.dynamics[..., n:-1], lq.dynamics[..., -1]
@@ -115,10 +118,14 @@ def solve_lq(
     start: Float[Array, " n"] | None = None,
     bounds: tuple[Float[Array, "steps m"], Float[Array, "steps m"]] | None = None,
 ) -> LQSolution:
-    """The minimiser of a linear-quadratic problem, O(steps): by the recursion on a CPU, by the parallel scan elsewhere.
+    """The minimiser of a linear-quadratic problem: by the recursion on a CPU, O(steps), by the parallel scan elsewhere.
 
-    With bounds always by the recursion; the policy is then optimal near dx = 0, which solves the problem if no other
+    With bounds, the recursion is always used. Its policy is then optimal near dx = 0, and solves the problem if no further
     bounds become active along the motion.
+
+    Args:
+        start: dx_0; zero by default.
+        bounds: as for `riccati`.
     """
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
 

@@ -1,10 +1,10 @@
 """Feasible speeds along a path: linear programs in two unknowns, solved by eliminating one of them.
 
-On a grid s_i of the path, with x = s'^2 and u = s'' held from one point to the next, x_{i+1} = x_i + 2 d u. Limits of torque
-and acceleration are bands lo <= a u + b x <= hi, taken at both ends of an interval, with a >= 0 by their sign. Eliminating u
-from the upper side of a band k and the lower side of a band l leaves (a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l, and
-all pairs together give the projection on x (Fourier-Motzkin elimination), without division by a, which is zero at
-singular points.
+On a grid s_i of the path, let x = s'^2, and let u = s'' be constant between points, so x_{i+1} = x_i + 2 d u with the
+spacing d. Torque and acceleration limits are bands lo <= a u + b x <= hi, imposed at both ends of each interval, with signs
+chosen such that a >= 0. Eliminating u from the upper side of a band k and the lower side of a band l leaves
+(a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l. All pairs together define the projection onto x (Fourier-Motzkin elimination),
+without division by a, which is zero at singular points.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ FAR = 1e9  # substitute for an infinite limit
 
 
 class Bands(NamedTuple):
-    """lo <= a u + b x <= hi with a >= 0 of every interval."""
+    """The bands lo <= a u + b x <= hi, a >= 0, of every interval."""
 
     a: Float[Array, "intervals bands"]
     b: Float[Array, "intervals bands"]
@@ -34,7 +34,7 @@ def bands_of(
     torque: Float[Array, "n 2"],
     acceleration: Float[Array, " n"] | None,
 ) -> Bands:
-    """The bands of torque, and of limited accelerations, at both ends of every interval."""
+    """The bands of torque and, if limited, of acceleration, at both ends of every interval."""
     held = at.gravity + friction
     a, b, lo, hi = [at.inertia], [at.centrifugal], [torque[None, :, 0] - held], [torque[None, :, 1] - held]
     if acceleration is not None:
@@ -54,7 +54,8 @@ def bands_of(
 
 
 def _half_lines(p: Array, r: Array, scale: Array, axes: int | tuple[int, ...]) -> tuple[Array, Array]:
-    """The interval of x with p x <= r, over some axes; (1, -1) FAR if some 0 x <= r is infeasible."""
+    """The interval of x that satisfies p x <= r for all entries along some axes; (FAR, -FAR) if an entry 0 x <= r cannot
+    be satisfied."""
     tolerance = 32 * jnp.finfo(p.dtype).eps
     flat = jnp.abs(p) <= tolerance * scale
     bound = r / jnp.where(flat, jnp.ones_like(p), p)
@@ -65,7 +66,7 @@ def _half_lines(p: Array, r: Array, scale: Array, axes: int | tuple[int, ...]) -
 
 
 def lasting_speeds(bands: Bands) -> tuple[Float[Array, " intervals"], Float[Array, " intervals"]]:
-    """The interval of x for which some u satisfies all bands; empty (low > high) if there is none."""
+    """The interval of x for which some u satisfies all bands; empty (low > high) if no x does."""
     a, b = bands.a, bands.b
     p = a[:, None] * b[:, :, None] - a[:, :, None] * b[:, None]
     r = a[:, None] * bands.hi[:, :, None] - a[:, :, None] * bands.lo[:, None]
@@ -80,15 +81,15 @@ def controllable_speeds(
     last: Float[Array, ""],
     step: Float[Array, ""],
 ) -> tuple[Float[Array, "points 2"], Bool[Array, " points"]]:
-    """The interval of x from which the end can be reached within the limits, working backward, and where it is empty.
+    """The interval of x from which the end can be reached within the limits, computed backward from the end.
 
     Args:
-        largest: x by the velocity limits.
+        largest: upper bounds on x from the velocity limits.
         last: x at the end.
-        step: d.
+        step: grid spacing d.
 
     Returns:
-        (low, high) of every point, zero if empty; and whether it is empty.
+        (low, high) at every point, zero if the interval is empty; and the mask of empty intervals.
     """
     rounding = 64 * jnp.finfo(last.dtype).eps
 
@@ -115,7 +116,7 @@ def controllable_speeds(
 def fastest_speeds(
     bands: Bands, sets: Float[Array, "points 2"], first: Float[Array, ""], step: Float[Array, ""]
 ) -> tuple[Float[Array, " points"], Float[Array, " intervals"]]:
-    """From the start forward, the largest u that stays in the controllable intervals: x at the points, u between them."""
+    """The largest u that stays in the controllable intervals, forward from the start: x at the points, u between them."""
     negligible = 32 * jnp.finfo(first.dtype).eps
 
     def forward(x, inputs):

@@ -1,4 +1,4 @@
-"""Paths in joint space, q(s) for s from 0 to 1, and the dynamics along them."""
+"""Paths in joint space, q(s) with s from 0 to 1, and the dynamics along them."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -21,18 +21,18 @@ Path = Callable[[Array], Array]  # s () -> q (nq,)
 
 
 class SplinePath(eqx.Module):
-    """A cubic spline, twice continuously differentiable: path(s) is a polynomial in s between the knots. From `spline_path`.
+    """A path as a cubic spline, path(s) -> q, twice continuously differentiable. Created by `spline_path`.
 
     Attributes:
         knots: s at the waypoints, from 0 to 1.
-        coefficients: of 1, h, h^2 and h^3 with h = s - knot, of every piece.
+        coefficients: coefficients of 1, h, h^2 and h^3, h = s - knot, for every piece [rad or m].
     """
 
     knots: Float[Array, " k"]
     coefficients: Float[Array, "pieces 4 n"]
 
     def __call__(self, s: Float[Array, ""]) -> Float[Array, " n"]:
-        """q(s); the outer pieces extend beyond the ends."""
+        """Position q(s) [rad or m]; the outer pieces extend beyond the ends."""
         piece = jnp.clip(jnp.searchsorted(self.knots, s, side="right") - 1, 0, len(self.knots) - 2)
         a, b, c, d = self.coefficients[piece]
         h = s - self.knots[piece]
@@ -44,19 +44,20 @@ def spline_path(
 ) -> SplinePath:
     """The natural cubic spline through waypoints: q'' is continuous, and zero at both ends.
 
-    Its second derivatives solve a tridiagonal system (de Boor 2001, ch. IV). Differentiable in the waypoints.
+    The second derivatives solve a tridiagonal system (de Boor 2001, ch. IV). Differentiable with respect to the waypoints.
 
     Args:
-        waypoints: at least two positions, in order.
-        knots: s at the waypoints, increasing from 0 to 1; by default from the square roots of their distances
-            (centripetal, Lee 1989), which avoids overshoot between close waypoints.
+        waypoints: at least two positions, in order [rad or m].
+        knots: s at the waypoints, increasing from 0 to 1; by default, the spacing is the square root of the waypoints'
+            distance (centripetal, Lee 1989), which avoids overshoot between close waypoints.
 
     Raises:
-        TrajectoryError: too few waypoints, equal successive ones, or knots that do not increase from 0 to 1.
+        TrajectoryError: there are fewer than two waypoints, successive waypoints are equal (with the default knots), or the
+            knots do not increase from 0 to 1.
     """
     points = jnp.asarray(waypoints)
     if len(points) < 2:
-        raise TrajectoryError(f"a path needs at least two waypoints, not {len(points)}")
+        raise TrajectoryError(f"a path needs at least two waypoints; got {len(points)}")
     if knots is None:
         steps = jnp.sqrt(jnp.sqrt(((points[1:] - points[:-1]) ** 2).sum(1)))
         if not isinstance(steps, Tracer) and not np.all(np.asarray(steps) > 0):
@@ -67,7 +68,9 @@ def spline_path(
     else:
         where = as_floats(knots).astype(points.dtype)
         if where.shape != points.shape[:1]:
-            raise TrajectoryError(f"{len(points)} waypoints have {where.shape} knots: give one each")
+            raise TrajectoryError(
+                f"{len(points)} waypoints have knots of shape {where.shape}; pass one knot per waypoint"
+            )
         if not isinstance(where, Tracer):
             x = np.asarray(where)
             if x[0] != 0 or abs(x[-1] - 1) > 1e-6 or not np.all(np.diff(x) > 0):
@@ -84,7 +87,7 @@ def spline_path(
 
 
 def straight_path(start: Float[Array, " n"], goal: Float[Array, " n"]) -> SplinePath:
-    """The straight line from one position to another, q(s) = q_0 + s (q_1 - q_0)."""
+    """The straight line between two positions [rad or m], q(s) = q_0 + s (q_1 - q_0)."""
     return spline_path(jnp.stack([start, goal]), (0.0, 1.0))
 
 
@@ -96,15 +99,15 @@ def with_derivatives(path: Path, s: Float[Array, ""]) -> tuple[Array, Array, Arr
 
 
 class PathDynamics(NamedTuple):
-    """q, its derivatives with respect to s, and the torque m s'' + c s'^2 + g along a path, row by row.
+    """Position, its derivatives with respect to s, and the coefficients of the torque m s'' + c s'^2 + g along a path.
 
     Attributes:
-        q: positions.
-        slope: dq/ds.
-        curvature: d2q/ds2.
-        inertia: m = M(q) q'.
-        centrifugal: c = M(q) q'' + C(q, q') q'.
-        gravity: g, with the torque of joint springs [N m].
+        q: positions [rad or m].
+        slope: q' = dq/ds [rad or m].
+        curvature: q'' = d2q/ds2 [rad or m].
+        inertia: m = M(q) q' [kg m^2 or kg m].
+        centrifugal: c = M(q) q'' + C(q, q') q' [kg m^2 or kg m].
+        gravity: g, including the torque of joint springs [N m or N].
     """
 
     q: Float[Array, "points n"]
@@ -116,20 +119,21 @@ class PathDynamics(NamedTuple):
 
 
 def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathDynamics:
-    """The dynamics of a robot constrained to a path: tau = m(s) s'' + c(s) s'^2 + g(s), by three inverse dynamics per point.
+    """The dynamics of a robot constrained to a path: tau = m(s) s'' + c(s) s'^2 + g(s), without friction.
 
-    With qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
+    Follows from qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
+    Cost: three inverse dynamics per point.
 
     Raises:
-        TrajectoryError: a robot with quaternion joints, or a path of another dimension.
+        TrajectoryError: the robot has quaternion joints, or the path does not return q of shape (nv,).
     """
     if chain.topology.quaternion_joints:
-        raise TrajectoryError("a path q(s) has no quaternions; only robots with ordinary joints are supported")
+        raise TrajectoryError("paths q(s) do not support quaternion joints; use a robot with ordinary joints only")
 
     def one(x):
         q, slope, curvature = with_derivatives(path, x)
         if q.shape != (chain.nv,):
-            raise TrajectoryError(f"the path gives q of shape {q.shape}, but the robot has {chain.nv} coordinates")
+            raise TrajectoryError(f"the path returns q of shape {q.shape}, but the robot has {chain.nv} coordinates")
         zero = jnp.zeros_like(q)
         rates, pushes = jnp.stack([zero, zero, slope]), jnp.stack([zero, slope, curvature])
         gravity, inertia, centrifugal = jax.vmap(lambda v, a: inverse_dynamics(chain, q, v, a))(rates, pushes)
@@ -145,16 +149,16 @@ def joint_limits(
     acceleration: Float[Array, " nv"] | None,
     torque: Float[Array, "nv 2"] | None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Float[Array, "nv 2"]]:
-    """Limits of velocities, accelerations and torques as arrays, the chain's if not given, infinite if unlimited.
+    """Limits on velocities, accelerations and torques as arrays; by default those of the chain; infinite if unlimited.
 
     Raises:
-        TrajectoryError: wrong shapes, non-positive or contradictory limits, or a robot with a coupling, whose joint
-            limits are not those of its coordinates, without explicit limits.
+        TrajectoryError: limits have the wrong shape, are not positive or contradict each other; or limits are missing for a
+            robot with coupled joints, whose joint limits do not apply to its coordinates.
     """
     own = is_ordinary(chain)
     if not own and (velocity is None or torque is None):
         raise TrajectoryError(
-            "the chain's limits are those of its joints, not of its coordinates: give limits for the coordinates"
+            "the chain's limits apply to its joints, not to its coordinates: pass limits for the coordinates"
         )
     speed = chain.limits.velocity if velocity is None else jnp.asarray(velocity)
     push = jnp.full(chain.nv, jnp.inf, speed.dtype) if acceleration is None else jnp.asarray(acceleration)
@@ -165,7 +169,7 @@ def joint_limits(
         ("torque", effort, (chain.nv, 2)),
     ):
         if x.shape != shape:
-            raise TrajectoryError(f"the {name} limits have shape {x.shape}; this robot takes {shape}")
+            raise TrajectoryError(f"the {name} limits have shape {x.shape}; this robot needs {shape}")
         if isinstance(x, Tracer):
             continue
         values = np.asarray(x)

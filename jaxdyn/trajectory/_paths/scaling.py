@@ -1,7 +1,7 @@
 """Point-to-point motions: a path s -> q(s) or s -> T(s), and a time scaling t -> s(t) (Lynch & Park 2017, ch. 9).
 
-A scaling is a function sigma of the elapsed fraction u = t / T, with sigma(0) = 0 and sigma(1) = 1; its derivatives are taken
-by JAX, so any user-defined function works.
+A scaling is a function sigma of the elapsed fraction u = t / T, with sigma(0) = 0 and sigma(1) = 1; JAX computes its
+derivatives, so any user-defined function works.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ Duration = float | Float[Array, ""]
 
 
 class JointMotion(NamedTuple):
-    """Rows over time.
+    """A motion in joint space, one row per time.
 
     Attributes:
-        q: positions.
-        qd: velocities.
-        qdd: accelerations.
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        qdd: accelerations [rad/s^2 or m/s^2].
     """
 
     q: Float[Array, "times nq"]
@@ -37,12 +37,12 @@ class JointMotion(NamedTuple):
 
 
 class PoseMotion(NamedTuple):
-    """Rows over time.
+    """The motion of a frame, one row per time.
 
     Attributes:
-        pose: T in the world.
-        twist: (w, v) in the moving frame's axes, v of its origin [rad/s, m/s].
-        acceleration: d twist / dt.
+        pose: T in the world [m].
+        twist: (w, v) in the axes of the moving frame; v is the velocity of its origin [rad/s, m/s].
+        acceleration: d twist / dt, component by component [rad/s^2, m/s^2].
     """
 
     pose: Float[Array, "times 4 4"]
@@ -51,27 +51,33 @@ class PoseMotion(NamedTuple):
 
 
 def cubic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
-    """3 u^2 - 2 u^3: at rest at both ends, where the acceleration jumps. Largest speed 3/2, largest acceleration 6, for
-    T = 1."""
+    """Cubic time scaling 3 u^2 - 2 u^3: at rest at both ends, where the acceleration jumps.
+
+    For T = 1, the largest speed is 3/2 and the largest acceleration 6.
+    """
     return u * u * (3 - 2 * u)
 
 
 def quintic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
-    """10 u^3 - 15 u^4 + 6 u^5: at rest with zero acceleration at both ends. Largest speed 15/8, largest acceleration
-    10/sqrt(3)."""
+    """Quintic time scaling 10 u^3 - 15 u^4 + 6 u^5: at rest with zero acceleration at both ends.
+
+    For T = 1, the largest speed is 15/8 and the largest acceleration 10/sqrt(3).
+    """
     return u * u * u * (10 + u * (6 * u - 15))
 
 
 def trapezoidal_scaling(u: Float[Array, ""], ramp: float | Float[Array, ""] = 1 / 3) -> Float[Array, ""]:
-    """Constant acceleration, speed and deceleration: largest speed 1 / (1 - ramp), acceleration 1 / (ramp (1 - ramp)).
+    """Trapezoidal time scaling: phases of constant acceleration, constant speed, and constant deceleration.
+
+    For T = 1, the largest speed is 1 / (1 - ramp) and the acceleration 1 / (ramp (1 - ramp)).
 
     Args:
-        ramp: fraction of the duration of each outer part, above 0 and at most 1/2, a triangular speed profile
-            ("bang-bang"), the fastest under an acceleration limit. As a scaling:
-            `functools.partial(trapezoidal_scaling, ramp=0.2)`.
+        ramp: duration of each outer phase as a fraction of T, above 0 and up to 1/2. With 1/2, the speed profile is
+            triangular ("bang-bang"), the fastest under an acceleration limit. To choose a ramp, pass
+            `functools.partial(trapezoidal_scaling, ramp=0.2)` as scaling.
 
     Raises:
-        TrajectoryError: invalid ramp.
+        TrajectoryError: `ramp` is outside this range.
     """
     if isinstance(ramp, float) and not 0 < ramp <= 0.5:
         raise TrajectoryError(f"the ramp of a trapezoidal scaling must be above 0 and at most 0.5, not {ramp:g}")
@@ -84,19 +90,19 @@ def trapezoidal_scaling(u: Float[Array, ""], ramp: float | Float[Array, ""] = 1 
 def shortest_trapezoid(
     distance: Float[Array, " nv"], speed: Float[Array, " nv"], acceleration: Float[Array, " nv"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Duration T and ramp of the fastest trapezoid along a straight line in joint space, in closed form.
+    """Duration T and ramp of the fastest trapezoidal motion along a straight line in joint space, in closed form.
 
-    With v = min(speed / |distance|) and a = min(acceleration / |distance|) the largest rates of s: if v^2 < a the speed
-    limit is reached, and T = 1/v + v/a with the ramp v / (a T); else T = 2 / sqrt(a) with the ramp 1/2 (Lynch & Park
+    The largest rates of s are v = min(speed / |distance|) and a = min(acceleration / |distance|). If v^2 < a, the motion
+    reaches the speed limit: T = 1/v + v/a and ramp v / (a T). Otherwise T = 2 / sqrt(a) and the ramp is 1/2 (Lynch & Park
     2017, sec. 9.2.2).
 
     Args:
         distance: q_1 - q_0 [rad or m].
-        speed: largest |qd| of each joint; may be infinite.
-        acceleration: largest |qdd|; finite.
+        speed: largest |qd| of each joint [rad/s or m/s]; may be infinite.
+        acceleration: largest |qdd| of each joint [rad/s^2 or m/s^2]; finite.
 
     Returns:
-        T [s] and the ramp; 0 and 1/2 for zero distance.
+        T [s] and the ramp; 0 and 1/2 if the distance is zero.
     """
     size = jnp.abs(distance)
     moves = size > 0
@@ -115,7 +121,7 @@ def shortest_trapezoid(
 def scaled_time(
     scaling: Scaling, duration: Duration, t: Float[Array, " times"]
 ) -> tuple[Float[Array, " times"], Float[Array, " times"], Float[Array, " times"]]:
-    """s, ds/dt and d2s/dt2 at times t; at rest before 0 and after the duration."""
+    """s, ds/dt [1/s] and d2s/dt2 [1/s^2] at times t [s]; at rest before 0 and after the duration [s]."""
     duration = jnp.asarray(duration, t.dtype)
     u = t / duration
     s, sd, sdd = jax.vmap(lambda u: with_derivatives(scaling, u))(jnp.clip(u, 0, 1))
@@ -131,13 +137,16 @@ def joint_motion(
     t: Float[Array, " times"],
     scaling: Scaling = quintic_scaling,
 ) -> JointMotion:
-    """The straight line in joint space, q(s) = q_0 + s (q_1 - q_0), under a time scaling.
+    """Motion along the straight line in joint space, q(s) = q_0 + s (q_1 - q_0), with a time scaling.
 
-    Quaternion joints rotate about one axis, integrate(chain, q_0, s difference(chain, q_0, q_1)), a free joint by a screw.
+    In general, q = integrate(chain, q_0, s difference(chain, q_0, q_1)): quaternion joints rotate about a fixed axis, and free
+    joints follow a screw.
 
     Args:
+        start: q_0 [rad or m].
+        goal: q_1 [rad or m].
         duration: T [s].
-        t: times [s]; outside [0, T] the motion rests at its ends.
+        t: times [s]; before 0 and after T, the robot is at rest.
         scaling: `cubic_scaling`, `quintic_scaling`, `trapezoidal_scaling`, or a user-defined function.
     """
     way = difference(chain, start, goal)
@@ -147,7 +156,7 @@ def joint_motion(
 def _along(
     scaling: Scaling, duration: Duration, t: Array, way: Array, moved: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """Configurations and rates at displacements s way."""
+    """Configurations at the displacements s way, and the first two derivatives of the displacements."""
     s, sd, sdd = scaled_time(scaling, duration, t)
     return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 
@@ -159,9 +168,9 @@ def screw_motion(
     t: Float[Array, " times"],
     scaling: Scaling = quintic_scaling,
 ) -> PoseMotion:
-    """One screw from pose to pose, T(s) = T_0 exp([S] s) with S = log(T_0^-1 T_1) (Lynch & Park 2017, eq. 9.6).
+    """Screw motion between two poses, T(s) = T_0 exp([S] s) with S = log(T_0^-1 T_1) (Lynch & Park 2017, eq. 9.6).
 
-    Arguments as for `joint_motion`.
+    `start` and `goal` are poses in the world [m]; for the other arguments see `joint_motion`.
     """
     screw = pose_log(pose_inverse(start) @ goal)
     return PoseMotion(*_along(scaling, duration, t, screw, lambda x: start @ pose_exp(x)))
@@ -174,9 +183,10 @@ def cartesian_motion(
     t: Float[Array, " times"],
     scaling: Scaling = quintic_scaling,
 ) -> PoseMotion:
-    """A straight line of the origin and, separately, one rotation, R(s) = R_0 exp([w] s) (Lynch & Park 2017, eqs. 9.7, 9.8).
+    """Motion of a frame's origin along a straight line, with a separate rotation R(s) = R_0 exp([w] s) about a fixed axis.
 
-    Arguments as for `joint_motion`.
+    Lynch & Park 2017, eqs. 9.7, 9.8. `start` and `goal` are poses in the world [m]; for the other arguments see
+    `joint_motion`.
     """
     turn = rotation_log(start[:3, :3].T @ goal[:3, :3])
     way = goal[:3, 3] - start[:3, 3]
@@ -201,23 +211,24 @@ def shortest_duration(
     torque_limits: Float[Array, "nv 2"] | None = None,
     samples: int = 201,
 ) -> Float[Array, ""]:
-    """The smallest T for which a path q(s), s from 0 to 1, under a time scaling satisfies the limits, in closed form.
+    """The shortest duration T for which a path q(s), s from 0 to 1, with a given time scaling satisfies the limits.
 
-    With u = t / T the velocity is q' sigma' / T and the torque (m sigma'' + c sigma'^2) / T^2 + g (`path_dynamics`):
-    every limit at every sample bounds 1/T or 1/T^2, and the tightest bound gives T. Friction is ignored.
+    The velocity is q' sigma' / T and the torque (m sigma'' + c sigma'^2) / T^2 + g (`path_dynamics`), so every limit at every
+    sample bounds 1/T or 1/T^2, and the tightest bound determines T in closed form. Friction is ignored.
 
     Args:
-        path: s -> q, differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
-        velocity_limits: largest |qd|; the chain's own if None.
-        acceleration_limits: largest |qdd|; none if None.
-        torque_limits: (lower, upper) of each torque [N m]; the chain's effort limits if None.
-        samples: grid points; between them, limits are exceeded by at most the square of the spacing, for smooth sigma.
+        path: function s -> q [rad or m], differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
+        scaling: time scaling sigma(t / T).
+        velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
+        acceleration_limits: largest |qdd| [rad/s^2 or m/s^2]; None: unlimited.
+        torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
+        samples: number of grid points; between them, limits are exceeded by no more than O(1 / samples^2), for smooth sigma.
 
     Returns:
         T [s]; infinite if the static torque alone exceeds its limits.
 
     Raises:
-        TrajectoryError: missing limits, or wrong shapes.
+        TrajectoryError: limits are missing, contradictory or of the wrong shape, or the robot has quaternion joints.
     """
     velocity, acceleration, torque = joint_limits(chain, velocity_limits, acceleration_limits, torque_limits)
     u = jnp.linspace(0, 1, samples, dtype=torque.dtype)

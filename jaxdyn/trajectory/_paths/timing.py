@@ -1,4 +1,4 @@
-"""The fastest motion along a given path within limits of torque, velocity and acceleration."""
+"""The fastest motion along a given path within limits on torque, velocity and acceleration."""
 
 import equinox as eqx
 import jax
@@ -15,23 +15,23 @@ from .intervals import FAR, bands_of, controllable_speeds, fastest_speeds, lasti
 from .path import Path, PathDynamics, joint_limits, path_dynamics, with_derivatives
 from .scaling import JointMotion
 
-FASTEST = 3e4  # s' without velocity limits [1/s]
+FASTEST = 3e4  # upper bound on s' without velocity limits [1/s]
 
 
 class PathTiming(eqx.Module):
-    """A timed path on a grid of s. Within an interval s'' is constant.
+    """A timed path on a grid of s; s'' is constant within each interval.
 
     Attributes:
-        s: from 0 to 1.
+        s: grid of the path parameter, from 0 to 1.
         t: times [s]; infinite beyond `stuck_at`.
         speed: s' [1/s].
         acceleration: s'' from each point to the next [1/s^2].
-        q: positions.
-        qd: velocities.
-        qdd: accelerations, with the s'' of the following interval; at the end of the last one.
-        tau: torques, likewise, with friction and springs [N m].
-        controllable: the interval of s' from which the end can be reached within the limits.
-        speed_limit: the s' above which no s'' satisfies the limits.
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        qdd: accelerations, with the s'' of the following interval, or of the last interval at the end [rad/s^2 or m/s^2].
+        tau: torques for these accelerations, including friction and springs [N m or N].
+        controllable: (lower, upper) s' from which the end can be reached within the limits [1/s].
+        speed_limit: largest s' for which some s'' satisfies the limits [1/s].
         status: a `Status` as an integer: CONVERGED, INFEASIBLE or NOT_FINITE.
         stuck_at: if INFEASIBLE, the first s from which the path cannot be followed to its end; infinite otherwise.
     """
@@ -63,8 +63,8 @@ class PathTiming(eqx.Module):
 
 _MESSAGES = {
     Status.CONVERGED: "converged",
-    Status.INFEASIBLE: "the path cannot be followed{} within the limits: allow more torque, another path or other end speeds",
-    Status.NOT_FINITE: "the path or the dynamics along it is not finite: look at the waypoints and the chain's numbers",
+    Status.INFEASIBLE: "the path cannot be followed{} within the limits: allow more torque, or change the path or end speeds",
+    Status.NOT_FINITE: "the path or the dynamics along it are not finite: check the waypoints and the chain's parameters",
 }
 
 
@@ -80,41 +80,41 @@ def time_optimal_path(
     points: int = 401,
     friction_rounds: int = 6,
 ) -> PathTiming:
-    """The minimum time to follow q(s), s from 0 to 1, with the torque m(s) s'' + c(s) s'^2 + g(s) within its limits.
+    """The time-optimal motion along q(s), s from 0 to 1, with the torque m(s) s'' + c(s) s'^2 + g(s) within its limits.
 
-    Reachability analysis (Pham & Pham 2018; the problem is that of Bobrow, Dubowsky & Gibson 1985): from the end backward the
-    interval of s'^2 from which the end can be reached, then from the start forward the largest s'' that stays inside. The
-    linear programs at every point have two unknowns and are solved in closed form. Limits hold exactly at both ends of
-    every grid interval; in between they are exceeded by O(1 / points^2), and the duration exceeds the optimum by at
-    most O(1 / points). O(points n^2).
+    Reachability analysis (Pham & Pham 2018) of the problem of Bobrow, Dubowsky & Gibson (1985): a backward pass computes the
+    interval of s'^2 from which the end can be reached, and a forward pass the largest s'' that stays in these intervals. The
+    linear programs at every point have two unknowns and are solved in closed form. Limits are satisfied at both ends of
+    every grid interval and exceeded by O(1 / points^2) in between; the duration exceeds the optimum by O(1 / points).
+    Cost: O(points n^2).
 
-    Friction along the path depends on s' and not on s'^2 alone: it is evaluated at the speeds of the previous round,
-    starting from those without friction. Each round brings it closer, by a factor of viscous friction to inertial torque.
+    Friction along the path depends on s', not only on s'^2. It is evaluated at the speeds of the previous round, starting
+    without friction. Each round reduces the remaining error by about the ratio of viscous friction to inertial torque.
 
     Args:
-        path: s -> q, twice differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
-        velocity_limits: largest |qd|; the chain's own if None.
-        acceleration_limits: largest |qdd|; none if None.
-        torque_limits: (lower, upper) of each torque [N m]; the chain's effort limits if None.
+        path: function s -> q [rad or m], twice differentiable by JAX: `spline_path`, `straight_path`, or a user's function.
+        velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
+        acceleration_limits: largest |qdd| [rad/s^2 or m/s^2]; None: unlimited.
+        torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
         start_speed: s' at the start [1/s].
         end_speed: s' at the end [1/s].
         points: number of grid points.
-        friction_rounds: number of further rounds with friction; none for a chain known to have no friction.
+        friction_rounds: number of further rounds with friction; skipped if the chain is known to have no friction.
 
     Returns:
         Times, motion and torques on the grid; INFEASIBLE if the path cannot be followed, for example because gravity
-        alone exceeds the torque limits. The motion then ends at `stuck_at`, where time becomes infinite.
+        alone exceeds the torque limits. The motion then ends at `stuck_at`, after which times are infinite.
 
     Raises:
-        TrajectoryError: missing or contradictory limits or wrong shapes, fewer than 3 points, negative speeds, or
-            a robot with quaternion joints.
+        TrajectoryError: limits are missing, contradictory or of the wrong shape, there are fewer than 3 points, speeds or
+            `friction_rounds` are negative, or the robot has quaternion joints.
     """
     if points < 3 or friction_rounds < 0:
-        raise TrajectoryError(f"{points} points and {friction_rounds} rounds of friction: give at least 3 and 0")
+        raise TrajectoryError(f"points={points}, friction_rounds={friction_rounds}: at least 3 and 0 are needed")
     for name, x in (("start", start_speed), ("end", end_speed)):
         if not isinstance(x, Tracer) and not float(x) >= 0:
-            raise TrajectoryError(f"the speed at the {name} is {float(x):g}: paths are followed forward")
-    # infinite limits become large ones, whose derivatives are finite
+            raise TrajectoryError(f"the speed at the {name} is {float(x):g}; it must not be negative")
+    # infinite limits are replaced by large ones, whose derivatives are finite
     limits = joint_limits(chain, velocity_limits, acceleration_limits, torque_limits)
     velocity, acceleration, torque = (jnp.clip(x, -FAR, FAR) for x in limits)
     some = None if acceleration_limits is None else acceleration
@@ -178,7 +178,7 @@ def _result(at: PathDynamics, s, step, x, u, friction, sets, most, empty) -> Pat
 
 
 def root(x: Array) -> Array:
-    """The square root, with derivative zero at zero, where a motion starts or ends for all parameters."""
+    """The square root, with derivative zero at zero: a motion that starts or ends at rest does so for all parameters."""
     positive = x > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, jnp.ones_like(x))), jnp.zeros_like(x))
 
@@ -191,7 +191,7 @@ def _is_frictionless(chain: Chain) -> bool:
 
 
 def motion_along(path: Path, timing: PathTiming, t: Float[Array, " times"]) -> JointMotion:
-    """Positions, velocities and accelerations of a timed path at given times; at rest at its ends before and after.
+    """Positions, velocities and accelerations of a timed path at times t [s]; at rest before its start and after its end.
 
     Between grid points s'' is constant, so s(t) is exact.
     """

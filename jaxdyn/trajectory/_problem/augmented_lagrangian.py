@@ -1,8 +1,8 @@
 """The augmented Lagrangian of a problem's constraints, for the solvers that do not enforce them exactly.
 
-A constraint c with the multiplier m adds rho/2 |c + m/rho|^2 to the cost, an inequality only the square of the positive
-part. Its derivative with respect to c is the multiplier of the next round, m' = m + rho c, not below zero for
-inequalities (Hestenes 1969; Powell 1969; Nocedal & Wright 2006, sec. 17.3).
+A constraint c with the multiplier m adds rho/2 |c + m/rho|^2 to the cost; for inequalities, only the positive part of
+c + m/rho is squared. The derivative with respect to c is the multiplier of the next round, m' = m + rho c, which is not
+below zero for inequalities (Hestenes 1969; Powell 1969; Nocedal & Wright 2006, sec. 17.3).
 """
 
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ from .knot import Knot
 from .problem import OptimalControlProblem, constraint_values, knots_of
 from .solution import Trajectory
 
-GROWTH = 10.0  # factor of the weight if the violation did not fall to a quarter
-HEAVIEST = 1e8  # weight
+GROWTH = 10.0  # factor applied to the weight if the violation did not fall to a quarter
+HEAVIEST = 1e8  # largest weight
 
 
 class Penalty(NamedTuple):
     """Multipliers and weight of all constraints except torque limits.
 
     Attributes:
-        multipliers: of the constraints at knots 0 ... N, equalities first, and of the terminal constraints.
+        multipliers: multipliers of the constraints at knots 0 ... N and of the terminal constraints, equalities first.
         weight: rho.
         counted: 1 for enforced constraints; 0 for state constraints at the first knot, and torque constraints at the last.
     """
@@ -39,25 +39,25 @@ class Penalty(NamedTuple):
 
 
 class Values(eqx.Module):
-    """Constraints at every knot and at the end, equalities first, and the numbers of equalities."""
+    """Values of the constraints at every knot and at the end, equalities first, and the numbers of equalities."""
 
     running: Float[Array, "knots k"]
     terminal: Float[Array, " l"]
     equalities: tuple[int, int] = eqx.field(static=True)
 
     def beside(self, penalty: Penalty) -> Iterator[tuple[Array, Array, Array, int]]:
-        """(values, multipliers, active mask, number of equalities) of both."""
+        """(values, multipliers, mask of enforced constraints, number of equalities), running then terminal."""
         counted = penalty.counted, jnp.ones_like(self.terminal)
         return zip((self.running, self.terminal), penalty.multipliers, counted, self.equalities, strict=True)
 
 
 class Violation(NamedTuple):
-    """Violation at a trajectory, and the multipliers that correspond to the penalty's gradient.
+    """The constraint violation of a trajectory, and the multipliers that correspond to the gradient of the penalty.
 
     Attributes:
-        multipliers: those of the penalty plus rho c, non-negative for inequalities.
-        largest: largest |c| of an equality, largest positive c of an inequality.
-        complementarity: largest product of an inequality's multiplier and its slack.
+        multipliers: m + rho c, not below zero for inequalities.
+        largest: largest |c| of the equalities and largest positive c of the inequalities.
+        complementarity: largest product of the multiplier and the slack of an inequality.
     """
 
     multipliers: tuple[Array, Array]
@@ -66,7 +66,7 @@ class Violation(NamedTuple):
 
 
 def constraint_rows(problem: OptimalControlProblem, knots: Knot) -> Values:
-    """The values of all constraints of stacked knots."""
+    """Values of all constraints at stacked knots."""
     equal, below = jax.vmap(lambda knot: constraint_values(problem.constraints, problem.chain, knot))(knots)
     last = at(knots, -1)
     end = constraint_values(problem.terminal_constraints, problem.chain, last)
@@ -75,7 +75,7 @@ def constraint_rows(problem: OptimalControlProblem, knots: Knot) -> Values:
 
 
 def no_penalty(problem: OptimalControlProblem, trajectory: Trajectory, weight: float | Array) -> Penalty:
-    """Zero multipliers; NaN torques reveal which constraints depend on torques."""
+    """A penalty with zero multipliers; evaluation with NaN torques reveals which constraints depend on torques."""
     knots = knots_of(problem, trajectory)
     values = constraint_rows(problem, knots)
     unknown = constraint_rows(problem, knots._replace(tau=jnp.full_like(knots.tau, jnp.nan)))
@@ -94,14 +94,14 @@ def penalty_residual(
     weight: Float[Array, ""],
     counted: Float[Array, " k"],
 ) -> Float[Array, " k"]:
-    """Residuals that constraints add at a knot: sqrt(rho) (c + m / rho), the positive part for inequalities."""
+    """Residuals that the constraints add at a knot: sqrt(rho) (c + m / rho), for inequalities its positive part."""
     equal, below = constraint_values(constraints, chain, knot)
     both = _shifted(jnp.concatenate([equal, below]), multiplier, weight, equal.shape[0])
     return jnp.sqrt(weight) * both * counted
 
 
 def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
-    """Added cost: m . c + rho/2 |c|^2 for equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho for inequalities."""
+    """Additional cost: m . c + rho/2 |c|^2 for equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho for inequalities."""
     total, weight = jnp.zeros_like(penalty.weight), penalty.weight
     for value, multiplier, counts, count in values.beside(penalty):
         shifted = _shifted(value, multiplier, weight, count)
@@ -110,7 +110,7 @@ def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
 
 
 def _shifted(values: Array, multiplier: Array, weight: Array, count: int) -> Array:
-    """c + m / rho of the first `count` entries, the equalities, and its positive part for the others."""
+    """c + m / rho for the first `count` entries, the equalities, and its positive part for the others."""
     total = values + multiplier / weight
     return jnp.concatenate([total[..., :count], jnp.maximum(total[..., count:], 0)], -1)
 
@@ -132,7 +132,7 @@ def violation(values: Values, penalty: Penalty) -> Violation:
 
 
 def binding(values: Values, penalty: Penalty) -> tuple[Bool[Array, "knots k"], Bool[Array, " l"]]:
-    """Constraints with a nonzero penalty gradient: equalities, and inequalities with c + m / rho > 0."""
+    """Masks of the constraints with a nonzero penalty gradient: equalities, and inequalities with c + m / rho > 0."""
     running, terminal = (
         (_is_equality(value, count) | (value + multiplier / penalty.weight > 0)) & (counts > 0)
         for value, multiplier, counts, count in values.beside(penalty)
@@ -145,7 +145,8 @@ def _is_equality(values: Array, count: int) -> Array:
 
 
 def updated(penalty: Penalty, found: Violation, before: Float[Array, ""], growth: float = GROWTH) -> Penalty:
-    """The next round's penalty: new multipliers, `growth` times the weight where the violation did not fall to a quarter."""
+    """The penalty of the next round: new multipliers, and `growth` times the weight if the violation did not fall to a
+    quarter."""
     slow = found.largest > 0.25 * before
     weight = jnp.where(slow, jnp.minimum(penalty.weight * growth, HEAVIEST), penalty.weight)
     return penalty._replace(multipliers=found.multipliers, weight=weight)

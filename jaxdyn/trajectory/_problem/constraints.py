@@ -1,4 +1,4 @@
-"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are leaves."""
+"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are leaves (traced)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
@@ -22,7 +22,14 @@ _FAR = 1e4  # substitute for the missing side of a one-sided limit
 
 
 class Constraint(eqx.Module):
-    """value(chain, knot) = 0 (kind "equality") or <= 0 ("inequality"), entry by entry."""
+    """A constraint value(chain, knot) = 0 (kind "equality") or <= 0 (kind "inequality"), elementwise.
+
+    Attributes:
+        kind: "equality" or "inequality".
+
+    Raises:
+        TrajectoryError: the kind is neither of these.
+    """
 
     # True if each value depends on a single entry of (q, v, tau), like a cost's `is_diagonal`
     is_diagonal: ClassVar[bool] = False
@@ -32,20 +39,20 @@ class Constraint(eqx.Module):
 
     def __check_init__(self) -> None:
         if self.kind not in ("equality", "inequality"):
-            raise TrajectoryError(f"a constraint's kind is 'equality' or 'inequality', not {self.kind!r}")
+            raise TrajectoryError(f"the kind of a constraint must be 'equality' or 'inequality', not {self.kind!r}")
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        """Values that must be zero, or not positive."""
+        """Values that must be zero (equality) or must not be positive (inequality)."""
         raise NotImplementedError
 
 
 class PositionLimits(Constraint):
-    """lower <= q <= upper for some of the coordinates. `position_limits(chain)` builds one from the chain's limits.
+    """Position limits lower <= q <= upper on some coordinates. `position_limits(chain)` uses the chain's limits.
 
     Attributes:
-        lower: lower limit of each of these coordinates [rad or m].
-        upper: upper limits.
-        entries: their entries of q; all if None.
+        lower: lower limits of these coordinates [rad or m].
+        upper: upper limits of these coordinates [rad or m].
+        entries: entries of q that are limited; None: all.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -59,11 +66,11 @@ class PositionLimits(Constraint):
 
 
 class VelocityLimits(Constraint):
-    """|v| <= limit for some of the coordinates. `velocity_limits(chain)` builds one from the chain's limits.
+    """Velocity limits |v| <= limit on some coordinates. `velocity_limits(chain)` uses the chain's limits.
 
     Attributes:
-        limit: limit of each of these coordinates [rad/s or m/s].
-        entries: their entries of v; all if None.
+        limit: limits of these coordinates [rad/s or m/s].
+        entries: entries of v that are limited; None: all.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -76,11 +83,11 @@ class VelocityLimits(Constraint):
 
 
 class StateConstraint(Constraint):
-    """The state equals (q_d, v_d), typically the goal at the end.
+    """The state equals (q_d, v_d), for example a goal at the last knot.
 
     Attributes:
-        q: positions, or one row per knot; None leaves them free.
-        v: velocities, or one row per knot; None leaves them free.
+        q: q_d, or one row per knot [rad or m]; None: positions are free.
+        v: v_d, or one row per knot [rad/s or m/s]; None: velocities are free.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -99,12 +106,12 @@ class StateConstraint(Constraint):
 
 
 class PoseConstraint(Constraint):
-    """A frame has the pose T_d: log(T_d^-1 T) = 0, the twist (rotation, translation) in its axes.
+    """A frame has the pose T_d: log(T_d^-1 T) = 0, a twist (rotation, translation) in the frame's axes [rad, m].
 
     Attributes:
-        target: T_d in the world, or one pose per knot.
-        frame: link or frame; the chain's tip if None.
-        directions: the constrained ones of the six; all if None.
+        target: T_d in the world, or one pose per knot [m].
+        frame: link or frame; None: the chain's tip.
+        directions: indices of the constrained components of the twist (0 to 2 rotation, 3 to 5 translation); None: all six.
     """
 
     per_knot: ClassVar[Mapping[str, int]] = {"target": 2}
@@ -120,11 +127,11 @@ class PoseConstraint(Constraint):
 
 
 class PointConstraint(Constraint):
-    """A frame's origin is at p_d in the world.
+    """The origin of a frame is at p_d in the world.
 
     Attributes:
         target: p_d, or one row per knot [m].
-        frame: link or frame; the chain's tip if None.
+        frame: link or frame; None: the chain's tip.
     """
 
     per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
@@ -137,13 +144,14 @@ class PointConstraint(Constraint):
 
 
 class Clearance(Constraint):
-    """Spheres about the origins of some frames stay outside an obstacle: radius + margin <= signed_distance(p).
+    """Spheres about the origins of some frames stay outside an obstacle: radius <= signed_distance(p, data).
 
     Attributes:
-        signed_distance: (point (3,), data) -> distance of the point from the obstacle's surface, negative inside [m].
-        frames: links or frames that carry a sphere.
-        radius: radius of each sphere, or one for all [m].
-        data: parameters of the obstacle, as leaves.
+        signed_distance: function (point (3,) in the world [m], data) -> distance of the point from the obstacle's surface,
+            negative inside [m].
+        frames: links or frames with a sphere.
+        radius: radius of each sphere, including any margin, or one for all [m].
+        data: parameters of the obstacle, a pytree whose arrays are leaves.
     """
 
     signed_distance: Callable[[Array, Any], Array] = eqx.field(static=True)
@@ -158,11 +166,11 @@ class Clearance(Constraint):
 
 
 class UserConstraint(Constraint):
-    """function(chain, knot, data) = 0 or <= 0, with a user-defined function.
+    """A user-defined constraint, function(chain, knot, data) = 0 or <= 0.
 
     Attributes:
-        function: returns the values (k,); recompiled for every new function object.
-        data: its parameters, any pytree; arrays are leaves.
+        function: returns the values (k,); every new function object triggers recompilation.
+        data: parameters of the function, any pytree; arrays are leaves.
     """
 
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
@@ -173,12 +181,13 @@ class UserConstraint(Constraint):
 
 
 def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
-    """The chain's finite joint limits as a constraint, narrowed by a margin [rad or m].
+    """The chain's finite position limits as a constraint, tightened by a margin [rad or m].
 
-    Call it outside jit: it selects finite limits by value. If only one side is finite, the other is 10 000.
+    Call it outside jit, because it selects the finite limits by value. If only one side is finite, the other is set to
+    10 000 rad or m.
 
     Raises:
-        TrajectoryError: the coordinates are not joint positions.
+        TrajectoryError: the coordinates are not joint positions, because joints are coupled.
     """
     columns, entries = _ordinary(chain)
     bounds = np.asarray(chain.limits.position)[columns]
@@ -188,10 +197,12 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
 
 
 def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
-    """The chain's finite velocity limits times a fraction as a constraint. Call it outside jit.
+    """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint.
+
+    Call it outside jit, because it selects the finite limits by value.
 
     Raises:
-        TrajectoryError: the coordinates are not joint positions.
+        TrajectoryError: the coordinates are not joint positions, because joints are coupled.
     """
     columns, _ = _ordinary(chain)
     limit = np.asarray(chain.limits.velocity)[columns]
@@ -200,21 +211,21 @@ def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
 
 
 def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
-    """The chain's effort limits times a fraction as (lower, upper) of each torque; infinite if unlimited.
+    """The chain's effort limits, multiplied by a fraction, as (lower, upper) of each torque [N m or N]; infinite if unlimited.
 
     Raises:
-        TrajectoryError: the coordinates are not joint positions.
+        TrajectoryError: the coordinates are not joint positions, because joints are coupled.
     """
     _ordinary(chain)
     return fraction * jnp.stack([-chain.limits.effort, chain.limits.effort], axis=1)
 
 
 def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
-    """The ordinary joints: their columns in v and their entries in q."""
+    """Columns in v and entries in q of the ordinary joints."""
     if chain.coupling is not None:
         raise TrajectoryError(
-            "the chain's limits are those of its joints, not of its coupled coordinates: "
-            "give PositionLimits, VelocityLimits or a UserConstraint in the coordinates"
+            "the chain's limits apply to its joints, not to its coupled coordinates: "
+            "use PositionLimits, VelocityLimits or a UserConstraint in the coordinates"
         )
     where = layout(chain)
     return where.columns, where.entries

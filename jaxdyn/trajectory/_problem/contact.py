@@ -1,4 +1,4 @@
-"""The contact wrench cone of a rectangular sole: limits of the ground's wrench on a foot, as a constraint on a motion."""
+"""The contact wrench cone of a rectangular sole: limits on the ground reaction wrench at a foot, as a constraint."""
 
 from typing import ClassVar
 
@@ -15,33 +15,33 @@ from .knot import Knot, as_floats
 
 
 class ContactWrenchCone(Constraint):
-    """Constraint that the stance foot neither lifts off, slips, tips, nor rotates on the ground.
+    """Constraint that keeps the stance foot from lifting off, slipping, tipping, and turning on the ground.
 
-    The wrench (n, f) of the ground on the robot, `ground_reaction` of the knot's torques and of the accelerations that they
-    cause, is expressed about the middle of a rectangular sole with half lengths X and Y and normal z. Forces at the
-    sole's corners, each in the pyramid |f_x|, |f_y| <= mu f_z, can produce it if and only if (Caron, Pham & Nakamura
-    2015)
+    The wrench (n, f) that the ground exerts on the robot, computed by `ground_reaction` from the knot's torques and the
+    resulting accelerations, is expressed about the middle of a rectangular sole with half lengths X and Y and normal z.
+    Forces at the sole's corners, each in the pyramid |f_x|, |f_y| <= mu f_z, can produce it if and only if (Caron, Pham &
+    Nakamura 2015)
 
         f_z >= least_force,  |f_x| <= mu f_z,  |f_y| <= mu f_z,                                 (lifting off, slipping)
         |n_x| <= Y f_z,  |n_y| <= X f_z,                        (the zero moment point (-n_y, n_x) / f_z is in the sole)
         |Y f_x - mu n_x| + |X f_y - mu n_y| - mu (X + Y) f_z <= n_z,                            (turning)
         n_z <= mu (X + Y) f_z - |Y f_x + mu n_x| - |X f_y + mu n_y|,
 
-    here as 17 linear inequalities, divided by the robot's weight (and, for moments, by X + Y). A pyramid with
-    mu = mu_cone / sqrt(2) is within the friction cone of mu_cone.
+    implemented as 17 linear inequalities, divided by the robot's weight (moments also by X + Y). The pyramid with
+    mu = mu_cone / sqrt(2) lies within the friction cone with coefficient mu_cone.
 
-    All forces on the robot are assumed to act at this foot: single support, of a robot whose base is that foot.
-    `solve_by_inverse_dynamics` computes the reaction with the torques; in the other solvers each value costs one forward
-    dynamics, and second derivatives of that take minutes to compile for ten joints.
+    All contact forces are assumed to act at this foot: single support, with the foot as the robot's base.
+    `solve_by_inverse_dynamics` obtains the reaction together with the torques; with the other solvers, each value costs one
+    forward dynamics, whose second derivatives take minutes to compile for ten joints.
 
     Attributes:
-        frame: link or frame on the ground with z along the ground's normal; may be fixed to the base.
-        lower: the sole's corner of least x and y, in the frame [m].
-        upper: the corner of greatest x and y.
+        frame: link or frame on the ground, with z along the ground's normal; may be fixed to the base.
+        lower: corner of the sole with the smallest x and y, in this frame [m].
+        upper: corner of the sole with the largest x and y, in this frame [m].
         friction: friction coefficient mu of the pyramid.
-        besides: additional ground wrench (n, f), world axes, about the world's origin, for loads other than the robot:
-            (c x f, f), f upwards, for the weight of a foot that is the base [N m, N].
-        least_force: least normal force [N].
+        besides: additional wrench (n, f) of the ground, in world axes about the world's origin, that supports loads other than
+            the modelled links [N m, N]; for the weight of a foot that is the base, (c x f, f) with f upwards.
+        least_force: smallest normal force [N].
     """
 
     of_ground_reaction: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class ContactWrenchCone(Constraint):
     least_force: Float[Array, ""] = eqx.field(converter=as_floats, default=0.0)
 
     def wrench(self, chain: Chain, knot: Knot) -> Float[Array, "6"]:
-        """(n, f) of the ground about the middle of the sole, in the frame's axes [N m, N]."""
+        """Wrench (n, f) of the ground on the robot about the middle of the sole, in the frame's axes [N m, N]."""
         ground = knot.ground
         if ground is None:
             a = forward_dynamics(chain, knot.q, knot.v, knot.tau - resistive_force(chain, knot.q, knot.v))

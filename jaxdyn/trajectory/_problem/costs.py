@@ -1,4 +1,4 @@
-"""Costs of a motion, each 1/2 |residual|^2 at a knot. They add up; weights and targets are leaves."""
+"""Costs of a motion, each 1/2 |residual|^2 at a knot, which are added. Weights and targets are leaves (traced)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -16,37 +16,39 @@ from .knot import Knot, as_floats, reference_at
 
 
 class Cost(eqx.Module):
-    """A cost l(knot) = 1/2 |r(knot)|^2. A subclass defines `residual`; its Hessian is J_r^T J_r in Gauss-Newton methods.
+    """A cost l(knot) = 1/2 |r(knot)|^2. A subclass defines `residual`; Gauss-Newton methods use the Hessian J_r^T J_r.
 
-    A running cost is summed over the knots 0 ... steps - 1 times dt; a terminal cost is evaluated at the last knot.
+    A running cost is multiplied by dt and summed over knots 0 ... steps - 1; a terminal cost is evaluated at the last knot.
     """
 
     of_torque_rate: ClassVar[bool] = False  # True if it depends on `tau_before`
-    is_scalar: ClassVar[bool] = False  # True if it has a value, but no residual
-    # True if each residual depends on a single entry of (q, v, tau) of ordinary joints, so that J_r^T J_r is diagonal;
-    # must be False in a subclass with any other residual
+    is_scalar: ClassVar[bool] = False  # True if it has a value but no residual
+    # True if each residual depends on a single entry of (q, v, tau) of ordinary joints, which makes J_r^T J_r diagonal;
+    # must be False in subclasses with other residuals
     is_diagonal: ClassVar[bool] = False
     # dimensions of the attributes that may also have one row per knot
     per_knot: ClassVar[Mapping[str, int]] = {}
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        """r(knot), weights included."""
+        """The residual r(knot), including weights."""
         raise NotImplementedError
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, ""]:
-        """l(knot)."""
+        """The cost l(knot)."""
         r = self.residual(chain, knot)
         return 0.5 * jnp.sum(r * r)
 
 
 class StateCost(Cost):
-    """1/2 |w_q (q - q_d)|^2 + 1/2 |w_v (v - v_d)|^2, the difference of positions as in `difference(chain, q_d, q)`.
+    """Cost of the state, 1/2 |w_q (q - q_d)|^2 + 1/2 |w_v (v - v_d)|^2, with q - q_d = difference(chain, q_d, q).
+
+    Weights multiply the residuals, so they are square roots of the weights of the squares.
 
     Attributes:
-        q: desired positions, or one row per knot.
-        v: desired velocities, or one row per knot.
-        position_weight: w_q of each coordinate, the root of the weight of the square [1/rad].
-        velocity_weight: w_v [s/rad].
+        q: desired positions q_d, or one row per knot [rad or m].
+        v: desired velocities v_d, or one row per knot [rad/s or m/s].
+        position_weight: w_q of each coordinate [1/rad or 1/m].
+        velocity_weight: w_v of each coordinate [s/rad or s/m].
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -63,11 +65,11 @@ class StateCost(Cost):
 
 
 class TorqueCost(Cost):
-    """1/2 |w (tau - tau_d)|^2.
+    """Cost of torques, 1/2 |w (tau - tau_d)|^2.
 
     Attributes:
-        weight: w of each joint [1/(N m)].
-        reference: tau_d, or one row per knot [N m].
+        weight: w of each coordinate [1/(N m) or 1/N].
+        reference: tau_d, or one row per knot [N m or N].
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -82,10 +84,10 @@ class TorqueCost(Cost):
 
 
 class TorqueRateCost(Cost):
-    """1/2 |w (tau_k - tau_{k-1}) / dt|^2, the first knot against the problem's `tau0`.
+    """Cost of the torque rate, 1/2 |w (tau_k - tau_{k-1}) / dt|^2; tau_{-1} is the problem's `tau0`.
 
     Attributes:
-        weight: w of each joint [s/(N m)].
+        weight: w of each coordinate [s/(N m) or s/N].
     """
 
     of_torque_rate: ClassVar[bool] = True
@@ -96,13 +98,14 @@ class TorqueRateCost(Cost):
 
 
 class PoseCost(Cost):
-    """1/2 |w log(T_d^-1 T)|^2 of a frame's pose T: the twist (rotation, translation) from the desired pose, in the axes
-    of the latter.
+    """Cost of a frame's pose T, 1/2 |w log(T_d^-1 T)|^2.
+
+    log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad, m].
 
     Attributes:
-        target: T_d in the world, or one pose per knot.
+        target: desired pose T_d in the world, or one pose per knot [m].
         weight: w of each of the six directions [1/rad, 1/m].
-        frame: link or frame; the chain's tip if None.
+        frame: link or frame; None: the chain's tip.
     """
 
     per_knot: ClassVar[Mapping[str, int]] = {"target": 2}
@@ -116,12 +119,12 @@ class PoseCost(Cost):
 
 
 class PointCost(Cost):
-    """1/2 |w (p - p_d)|^2 of a frame's origin p in the world.
+    """Cost of the position p of a frame's origin, 1/2 |w (p - p_d)|^2, in world axes.
 
     Attributes:
         target: p_d, or one row per knot [m].
         weight: w of each direction [1/m].
-        frame: link or frame; the chain's tip if None.
+        frame: link or frame; None: the chain's tip.
     """
 
     per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
@@ -134,7 +137,7 @@ class PointCost(Cost):
 
 
 class CentreOfMassCost(Cost):
-    """1/2 |w (c - c_d)|^2 of the robot's centre of mass c in the world.
+    """Cost of the robot's centre of mass c, 1/2 |w (c - c_d)|^2, in world axes.
 
     Attributes:
         target: c_d, or one row per knot [m].
@@ -150,11 +153,11 @@ class CentreOfMassCost(Cost):
 
 
 class UserCost(Cost):
-    """1/2 |function(chain, knot, data)|^2 with a user-defined function.
+    """A user-defined cost, 1/2 |function(chain, knot, data)|^2.
 
     Attributes:
-        function: returns the residual (k,); recompiled for every new function object.
-        data: its parameters, any pytree; arrays are leaves.
+        function: returns the residual (k,); every new function object triggers recompilation.
+        data: parameters of the function, any pytree; arrays are leaves.
     """
 
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
@@ -165,12 +168,13 @@ class UserCost(Cost):
 
 
 class ScalarCost(Cost):
-    """function(chain, knot, data), any scalar; it has no residual, so its exact Hessian is used, made positive definite
-    if needed.
+    """A user-defined scalar cost, function(chain, knot, data).
+
+    It has no residual, so solvers use its exact Hessian, made positive semidefinite if necessary.
 
     Attributes:
         function: returns the cost, a scalar.
-        data: its parameters, any pytree; arrays are leaves.
+        data: parameters of the function, any pytree; arrays are leaves.
     """
 
     is_scalar: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Initial guesses: standing still, or an earlier solution shifted in time (model-predictive control)."""
+"""Initial guesses: a robot at rest, or an earlier solution shifted in time (model-predictive control)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -10,7 +10,7 @@ from .solution import Guess, Solution, Trajectory
 
 
 def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
-    """The simplest guess: the robot at rest at the start, under its holding torques."""
+    """The simplest guess: the robot at rest at its initial position q0, with the torques that hold it there."""
     steps, q0 = problem.steps, problem.q0
     tau = limited_torque(problem, holding_torque(problem))
     q = jnp.broadcast_to(q0, (steps + 1, *q0.shape))
@@ -19,13 +19,14 @@ def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
 
 
 def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
-    """The solution shifted by `steps` knots, with the last torque held at the end; multipliers are shifted likewise.
+    """A solution shifted forward by `steps` knots and extended with its last torque; multipliers are shifted, too.
 
-    Use it as the guess for the same problem with a new start, `q0` and `v0`, which replace the first knot.
+    Use it as the guess for the same problem with a new initial state, `q0` and `v0`, which replaces the first knot.
 
     Args:
-        problem: provides the robot and step to extend the last state.
-        steps: number of knots elapsed.
+        problem: problem whose robot and time step extend the motion beyond the last knot.
+        solution: earlier solution or guess.
+        steps: number of knots that have elapsed.
     """
     return _shifted(problem, Guess(solution.trajectory, solution.multipliers), steps)
 
@@ -47,6 +48,6 @@ def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
 
 
 def moved_on(rows: Array, steps: int) -> Array:
-    """Rows from index `steps` on, padded with the last one."""
+    """Rows from index `steps` on, padded with copies of the last row."""
     last = jnp.broadcast_to(rows[-1:], (steps, *rows.shape[1:]))
     return jnp.concatenate([rows, last])[steps:]

@@ -1,4 +1,4 @@
-"""A motion as seen by costs and constraints: one knot, the state and the torque at one time."""
+"""The argument of costs and constraints: one knot of a motion, with the state and the torque at one time."""
 
 from typing import Any, NamedTuple
 
@@ -9,18 +9,18 @@ from ...errors import TrajectoryError
 
 
 class Knot(NamedTuple):
-    """A motion at time t = k dt. At the last knot, k = steps, no torque acts; `tau` repeats the previous one.
+    """A motion at time t = k dt. At the last knot, k = steps, no torque acts; `tau` repeats the previous torque.
 
     Attributes:
         k: index of the knot.
         t: time [s].
-        q: positions.
-        v: velocities.
-        tau: torques held from this knot to the next [N m].
-        tau_before: torques held until this knot [N m]; at k = 0 the problem's `tau0`.
-        dt: the step [s].
-        ground: the ground's wrench (n, f), as `ground_reaction`, if a constraint needs it and the solver provides it;
-            otherwise None [N m, N].
+        q: positions [rad or m].
+        v: velocities [rad/s or m/s].
+        tau: torques from this knot to the next [N m or N].
+        tau_before: torques before this knot [N m or N]; at k = 0 the problem's `tau0`.
+        dt: time step [s].
+        ground: wrench (n, f) of the ground on the robot, as returned by `ground_reaction` [N m, N], if a constraint needs it
+            and the solver provides it; otherwise None.
     """
 
     k: Int[Array, ""]
@@ -34,27 +34,27 @@ class Knot(NamedTuple):
 
 
 def as_floats(x: Any) -> Array:
-    """An array; a plain number becomes one of weak type."""
+    """The argument as a floating-point array; a plain number becomes a weakly typed array."""
     if isinstance(x, Array):
         return x
     return jnp.asarray(float(x)) if isinstance(x, int | float) else jnp.asarray(x, float)
 
 
 def as_floats_or_none(x: Any) -> Array | None:
-    """`as_floats`, or None."""
+    """The result of `as_floats`, or None for None."""
     return None if x is None else as_floats(x)
 
 
 def reference_at(owner: Any, name: str, shape: tuple[int, ...], k: Int[Array, ""]) -> Array:
-    """A cost's or constraint's reference at a knot: row k of a time-varying one, or the constant reference itself.
+    """The reference of a cost or constraint at a knot: row k of a time-varying reference, or the constant reference.
 
     Raises:
-        TrajectoryError: a shape that is neither.
+        TrajectoryError: the reference has neither of these shapes.
     """
     x = getattr(owner, name)
     at = jnp.take(x, k, axis=0) if x.ndim == len(shape) + 1 else x
     if at.shape != shape:
         raise TrajectoryError(
-            f"{type(owner).__name__}: {name} has shape {x.shape}, but this robot takes {shape}, or one such row per knot"
+            f"{type(owner).__name__}: {name} has shape {x.shape}, but this robot needs {shape}, or one such row per knot"
         )
     return at

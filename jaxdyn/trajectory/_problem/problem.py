@@ -1,4 +1,4 @@
-"""Optimal control problems: a robot, a start, a horizon, costs and constraints; and their discrete form."""
+"""Optimal control problems: robot, initial state, horizon, costs and constraints; and their discretisation."""
 
 from typing import Any
 
@@ -20,31 +20,34 @@ from .solution import Status, Trajectory
 
 
 class OptimalControlProblem(eqx.Module):
-    """min sum_k dt l(knot_k) + l_N(knot_N) over tau_0 ... tau_{N-1}, with x_{k+1} = step(chain, q_k, v_k, tau_k, dt).
+    """A discretised optimal control problem.
 
-    l is the sum of the running costs and l_N that of the terminal ones; constraints hold at every knot (those on
-    torques at 0 ... N-1 only) and terminal constraints at the last. All numbers are leaves: `jax.vmap` over them solves
-    many problems at once, and solutions are differentiable with respect to them. Collocation and inverse dynamics
+    Minimise sum_k dt l(knot_k) + l_N(knot_N) over tau_0 ... tau_{N-1}, with x_{k+1} = step(chain, q_k, v_k, tau_k, dt).
+    l is the sum of the running costs and l_N the sum of the terminal costs. All numbers are leaves: `jax.vmap` over them
+    solves many problems at once, and solutions are differentiable with respect to them. Collocation and inverse dynamics
     discretise the same integral by other schemes.
 
     Attributes:
         chain: the robot.
-        q0: positions at the start.
-        v0: velocities at the start.
-        steps: N, of one duration dt each.
-        dt: step [s]; the initial guess if the duration is free.
-        running: costs at the knots 0 ... N-1, times dt.
+        q0: initial positions [rad or m].
+        v0: initial velocities [rad/s or m/s].
+        steps: number N of time steps.
+        dt: time step [s]; if the duration is free, its initial guess.
+        running: costs at knots 0 ... N-1, multiplied by dt.
         terminal: costs at the last knot.
-        constraints: at all knots 1 ... N, and at 0 those on torques.
-        terminal_constraints: at the last knot.
-        torque_limits: lower and upper torque of each joint, `torque_limits(chain)` for the chain's own; None: no limits.
+        constraints: constraints at knots 1 ... N; those on torques apply at knots 0 ... N-1.
+        terminal_constraints: constraints at the last knot.
+        torque_limits: lower and upper torque of each coordinate [N m or N]; `torque_limits(chain)` returns the chain's
+            limits; None: no limits.
         duration_limits: shortest and longest duration [s] if it is free; None: fixed at N dt.
-        duration_weight: cost per second of the duration.
-        tau0: torques before the first knot, for costs of their rate; None: those that hold the start still.
-        method: integration scheme of shooting solvers, as in `step`.
+        duration_weight: cost per second of duration [1/s].
+        tau0: torques before the first knot, used by costs of the torque rate [N m or N]; None: those that hold the robot
+            still at q0.
+        method: integration scheme used by shooting solvers, as in `step`.
 
     Raises:
-        TrajectoryError: no steps; vectors or limits of wrong shape; a reference with one row per knot that has too few rows.
+        TrajectoryError: `steps` is less than 1, vectors or limits have the wrong shape, or a reference with one row per
+            knot has too few rows.
     """
 
     chain: Chain
@@ -64,7 +67,7 @@ class OptimalControlProblem(eqx.Module):
 
     def __check_init__(self) -> None:
         if self.steps < 1:
-            raise TrajectoryError(f"a horizon of {self.steps} steps: give at least one")
+            raise TrajectoryError(f"a horizon of {self.steps} steps: at least one is needed")
         nq, nv = self.chain.nq, self.chain.nv
         wanted = {"q0": (self.q0, (nq,)), "v0": (self.v0, (nv,)), "dt": (self.dt, ())}
         if self.torque_limits is not None:
@@ -76,19 +79,19 @@ class OptimalControlProblem(eqx.Module):
         for name, (value, shape) in wanted.items():
             got = jnp.shape(value)
             if got[len(got) - len(shape) :] != shape:  # leading axes: a batch of problems
-                raise TrajectoryError(f"{name} has shape {got}, but this robot takes {shape}")
+                raise TrajectoryError(f"{name} has shape {got}, but this robot needs {shape}")
         if jnp.ndim(self.q0) == 1:
             _check_rows(self.running, self.steps)
             _check_rows((*self.constraints, *self.terminal, *self.terminal_constraints), self.steps + 1)
 
     @property
     def dtype(self) -> Any:
-        """The floating-point type of its states."""
+        """Floating-point type of the states."""
         return jnp.result_type(self.q0, self.chain.dtype)
 
     @property
     def has_torque_rate(self) -> bool:
-        """True if a cost depends on the previous torques, which then belong to the state."""
+        """True if a cost depends on the previous torques, which are then part of the state."""
         return any(cost.of_torque_rate for cost in (*self.running, *self.terminal))
 
 
@@ -105,12 +108,12 @@ def _check_rows(parts: tuple[Cost | Constraint, ...], knots: int) -> None:
 
 
 def running_cost(problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
-    """l(knot), the sum of the running costs, not times dt."""
+    """The sum l(knot) of the running costs, not multiplied by dt."""
     return _sum(problem.running, problem, knot)
 
 
 def terminal_cost(problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
-    """l_N(knot), the sum of the terminal costs."""
+    """The sum l_N(knot) of the terminal costs."""
     return _sum(problem.terminal, problem, knot)
 
 
@@ -119,7 +122,7 @@ def _sum(costs: tuple[Cost, ...], problem: OptimalControlProblem, knot: Knot) ->
 
 
 def residuals(costs: tuple[Cost, ...], chain: Chain, knot: Knot) -> Float[Array, " k"]:
-    """The residuals of all costs with a residual."""
+    """The residuals of all costs that have one."""
     parts = [cost.residual(chain, knot) for cost in costs if not cost.is_scalar]
     return jnp.concatenate(parts) if parts else jnp.zeros(0, knot.q.dtype)
 
@@ -127,7 +130,7 @@ def residuals(costs: tuple[Cost, ...], chain: Chain, knot: Knot) -> Float[Array,
 def constraint_values(
     constraints: tuple[Constraint, ...], chain: Chain, knot: Knot
 ) -> tuple[Float[Array, " equalities"], Float[Array, " inequalities"]]:
-    """Values that must be zero, and values that must not be positive."""
+    """Values of equalities, which must be zero, and of inequalities, which must not be positive."""
     values: dict[str, list[Array]] = {"equality": [], "inequality": []}
     for constraint in constraints:
         values[constraint.kind].append(constraint.value(chain, knot))
@@ -139,23 +142,23 @@ def constraint_values(
 def advance(
     problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state a step later."""
+    """The state one time step later."""
     return step(problem.chain, q, v, tau, problem.dt, method=problem.method)
 
 
 def resting_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
-    """The torques before the first knot: `tau0`, or the torques that hold the robot still at the start."""
+    """The torques before the first knot: `tau0`, or the torques that hold the robot still at its initial position."""
     return holding_torque(problem) if problem.tau0 is None else problem.tau0
 
 
 def holding_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
-    """The torque that holds the robot still at the start's position, against gravity, springs and friction's offset."""
+    """The torque that holds the robot still at its initial position, against gravity, springs and friction offsets."""
     still = jnp.zeros_like(problem.v0)
     return gravity_force(problem.chain, problem.q0) + resistive_force(problem.chain, problem.q0, still)
 
 
 def knots_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Knot:
-    """All N + 1 knots of a trajectory, stacked; the last one repeats the last torque."""
+    """All N + 1 knots of a trajectory, stacked; the last knot repeats the last torque."""
     steps = problem.steps
     tau = jnp.concatenate([trajectory.tau, trajectory.tau[-1:]])
     before = jnp.concatenate([resting_torque(problem)[None], trajectory.tau])
@@ -164,7 +167,7 @@ def knots_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Knot:
 
 
 def total_cost(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, ""]:
-    """sum_k dt l(knot_k) + l_N(knot_N) + duration_weight times the duration."""
+    """The cost of a trajectory, sum_k dt l(knot_k) + l_N(knot_N) + duration_weight times the duration."""
     knots = knots_of(problem, trajectory)
     running = jax.vmap(lambda knot: running_cost(problem, knot))(at(knots, slice(None, -1)))
     last = at(knots, -1)
@@ -172,7 +175,7 @@ def total_cost(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[
 
 
 def knot_times(problem: OptimalControlProblem, dtype: Any) -> Float[Array, " knots"]:
-    """k dt of all N + 1 knots."""
+    """The times k dt of all N + 1 knots [s]."""
     return problem.dt * jnp.arange(problem.steps + 1, dtype=dtype)
 
 
@@ -185,9 +188,10 @@ def limited_torque(problem: OptimalControlProblem, tau: Float[Array, " nv"]) -> 
 def simulate_controls(
     problem: OptimalControlProblem, tau: Float[Array, "steps nv"], checkpoint: int | None = None
 ) -> Trajectory:
-    """Simulate the trajectory under given torques from the start.
+    """Simulate the problem's robot from its initial state under given torques.
 
     Args:
+        tau: torques from each knot to the next [N m or N]; they are not clipped.
         checkpoint: levels of checkpoints for reverse-mode derivatives, as in `rollout`.
     """
     start = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
@@ -197,7 +201,8 @@ def simulate_controls(
 
 
 def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:
-    """The status before solving: NOT_FINITE for a non-finite start or step, CONTRADICTORY_LIMITS, else CONVERGED."""
+    """The status before solving: NOT_FINITE if the initial state or the time step is not finite or dt is not positive,
+    CONTRADICTORY_LIMITS if a lower limit exceeds its upper limit, else CONVERGED."""
     numbers = jnp.concatenate([problem.q0, problem.v0, problem.dt[None]])
     finite = jnp.all(jnp.isfinite(numbers)) & (problem.dt > 0)
     ordered = jnp.ones((), bool)

@@ -16,7 +16,7 @@ from ...errors import TrajectoryError
 
 
 class Status(enum.IntEnum):
-    """Outcome of a solver. Only CONVERGED is a solution; otherwise the best iterate is returned."""
+    """Outcome of a solver. Only CONVERGED indicates a solution; otherwise, the solver returns its best or last iterate."""
 
     CONVERGED = 0
     MAX_ITERATIONS = 1
@@ -28,18 +28,18 @@ class Status(enum.IntEnum):
 
     @property
     def message(self) -> str:
-        """The status in words, and what to do."""
+        """The status in words, with advice."""
         return _MESSAGES[self]
 
 
 _MESSAGES = {
     Status.CONVERGED: "converged",
-    Status.MAX_ITERATIONS: "stopped at the largest number of iterations: allow more, or start from a better guess",
-    Status.STALLED: "no step improves the best iterate: look at its residuals, scale the costs, or start elsewhere",
-    Status.INFEASIBLE: "the constraints cannot all be met near the best iterate: look at which are violated",
-    Status.NOT_FINITE: "the start, a cost or the dynamics is not finite: look at the problem's numbers and the guess",
-    Status.CONTRADICTORY_LIMITS: "a lower limit is above its upper limit",
-    Status.UNREACHABLE: "no start converged: most likely out of reach within the joint limits; try more starts",
+    Status.MAX_ITERATIONS: "stopped at the maximum number of iterations: allow more, or start from a better guess",
+    Status.STALLED: "no step improves the best iterate: check its residuals, rescale the costs, or change the guess",
+    Status.INFEASIBLE: "the constraints cannot all be satisfied near the best iterate: check which are violated",
+    Status.NOT_FINITE: "the initial state, a cost or the dynamics are not finite: check the problem's numbers and the guess",
+    Status.CONTRADICTORY_LIMITS: "a lower limit exceeds its upper limit: swap or relax them",
+    Status.UNREACHABLE: "no start converged: the pose is probably out of reach within the joint limits; try more starts",
 }
 
 
@@ -56,9 +56,9 @@ class Trajectory(eqx.Module, Summary):
 
     Attributes:
         t: times [s].
-        q: positions.
-        v: velocities.
-        tau: torques from each knot to the next [N m].
+        q: positions [rad or m].
+        v: velocities [rad/s or m/s].
+        tau: torques from each knot to the next [N m or N].
     """
 
     t: Float[Array, " knots"]
@@ -70,14 +70,16 @@ class Trajectory(eqx.Module, Summary):
         return f"Trajectory: {self._in_words()}"
 
     def to_pandas(self) -> Any:
-        """One motion as a `pandas.DataFrame` with columns q1.., v1.., tau1..; time is the index, the last torque is NaN.
+        """Convert to a `pandas.DataFrame` with columns q1.., v1.., tau1.. and time as index; the last torque is NaN.
 
         Raises:
             ImportError: pandas is not installed.
             TrajectoryError: the trajectory is a batch.
         """
         if self.t.ndim != 1:
-            raise TrajectoryError(f"a table holds one motion, not {self.t.shape[:-1]} of them", "take one by its index")
+            raise TrajectoryError(
+                f"a table can contain only one motion, not {self.t.shape[:-1]}", "select one by its index"
+            )
         tau = jnp.concatenate([self.tau, jnp.full_like(self.tau[:1], jnp.nan)])
         return data_frame(numbered("q", self.q) | numbered("v", self.v) | numbered("tau", tau), self.t, "t")
 
@@ -89,12 +91,12 @@ class Trajectory(eqx.Module, Summary):
 
 
 class Residuals(eqx.Module, Summary):
-    """Distance of an iterate from a solution: largest absolute values.
+    """Residuals of the optimality conditions at an iterate, as largest absolute values.
 
     Attributes:
         stationarity: gradient of the Lagrangian.
-        dynamics: x_{k+1} - step(x_k, tau_k), or the scheme's defects.
-        constraints: violation of equalities, inequalities and limits.
+        dynamics: x_{k+1} - step(x_k, tau_k), or the defects of the discretisation.
+        constraints: violations of equalities, inequalities and limits.
         complementarity: products of multipliers and slacks.
     """
 
@@ -115,11 +117,11 @@ class Residuals(eqx.Module, Summary):
 
 
 class Guess(eqx.Module, Summary):
-    """A solver's initial guess, or the part of an earlier solution that warm-starts the next one (`shift_guess`).
+    """An initial guess with multipliers: the part of an earlier solution that warm-starts the next one (`shift_guess`).
 
     Attributes:
         trajectory: times, positions, velocities and torques.
-        multipliers: of the dynamics and constraints, by name, as in the `Solution`.
+        multipliers: multipliers of the dynamics and constraints, by name, as in `Solution`.
     """
 
     trajectory: Trajectory
@@ -130,16 +132,16 @@ class Guess(eqx.Module, Summary):
 
 
 class Solution(eqx.Module, Summary):
-    """The best trajectory a solver found.
+    """The trajectory returned by a solver, which is a solution only if the status is CONVERGED.
 
     Attributes:
         trajectory: times, positions, velocities and torques.
-        cost: cost of that trajectory, as discretised by the solver.
-        multipliers: of the dynamics and constraints, by name; the set depends on the solver.
-        status: a `Status` as an integer; under `vmap` one per problem.
-        residuals: of the Karush-Kuhn-Tucker conditions.
+        cost: cost of this trajectory, as discretised by the solver.
+        multipliers: multipliers of the dynamics and constraints, by name; the names depend on the solver.
+        status: a `Status` as an integer; under `vmap`, one per problem.
+        residuals: residuals of the Karush-Kuhn-Tucker conditions.
         iterations: number of iterations.
-        history: values of each iteration by name ("cost", "residual", ...), NaN after the last.
+        history: quantities recorded at each iteration, by name ("cost", "residual", ...); NaN after the last iteration.
     """
 
     trajectory: Trajectory

@@ -1,4 +1,4 @@
-"""The step length along a direction: the first of 1, 1/2, 1/4 ... that lowers the merit enough, or a longer one."""
+"""Line search: the first step length among 1, 1/2, 1/4 ... that lowers the merit sufficiently, or a longer one."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,16 +8,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 LENGTHS = 10
-ENOUGH = 1e-4  # fraction of the decrease predicted by the slope
-LONGEST, WORTH = 8.0, 1.5  # step lengths: the longest, and the shortest one above 1 that is tried
+ENOUGH = 1e-4  # required fraction of the decrease that the slope predicts
+LONGEST, WORTH = 8.0, 1.5  # the longest step length, and the shortest one above 1 that is tried
 
 
 class _Search(NamedTuple):
     tries: Array
-    length: Array  # to try next
-    result: Any  # best so far
+    length: Array  # next step length to try
+    result: Any  # best result so far
     merit: Array
-    chosen: Array  # its length, 0 until a step is accepted
+    chosen: Array  # step length of the best result; 0 until a step is accepted
     done: Array
 
 
@@ -29,18 +29,19 @@ def first_that_helps(
     together: bool,
     longer: Array,
 ) -> tuple[Any, Float[Array, ""]]:
-    """(result of `attempt`, its step length) of the longest step with merit + 1e-4 length slope; (nothing, 0) if none.
+    """Find the longest step that lowers the merit to merit + 1e-4 length slope or less; return (result, step length).
 
-    Too large a Hessian, as Gauss-Newton's often is, makes steps too short. If the merit at length 1 indicates this, the
-    minimiser of the parabola through merit, slope and that merit is tried too, and used if better.
+    If no step is accepted, this is (nothing, 0). If the Hessian is too large, which is common with Gauss-Newton, steps of
+    length 1 are too short. If the merit at length 1 indicates this, the minimiser of the parabola defined by the current
+    merit, its slope and the merit at length 1 is tried, too, and used if better.
 
     Args:
-        attempt: length -> (result, merit).
-        nothing: the result if no step is accepted.
-        merit: current value.
-        slope: its derivative with respect to the length at 0.
-        together: try all lengths at once, along one more axis; else one at a time, as many as needed.
-        longer: also try lengths above 1.
+        attempt: function from a step length to (result, merit).
+        nothing: result if no step is accepted.
+        merit: current merit.
+        slope: derivative of the merit with respect to the step length at 0.
+        together: True to try all lengths at once, along an additional axis; False to try one at a time, as many as needed.
+        longer: True to try lengths above 1, too.
     """
     dtype = merit.dtype
     rounding = 10 * jnp.finfo(dtype).eps * jnp.abs(merit)

@@ -1,4 +1,4 @@
-"""The local model of shooting around one trajectory: linear-quadratic problem, objective, constraints."""
+"""The local model of shooting around a trajectory: linear-quadratic problem, objective, constraints."""
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ def _of_knots(problem: OptimalControlProblem, trajectory: Trajectory):
 
 
 def objective(problem: OptimalControlProblem, trajectory: Trajectory, penalty: Penalty) -> Float[Array, ""]:
-    """The problem's cost and its penalty."""
+    """The problem's cost plus the penalty of its constraints."""
     knots, last = _of_knots(problem, trajectory)
     rows = penalty.multipliers[0][:-1], penalty.counted[:-1]
 
@@ -59,7 +59,7 @@ def running_objective(problem: OptimalControlProblem, knot: Knot, multiplier, we
 
 
 def end_objective(problem: OptimalControlProblem, last: Knot, penalty: Penalty) -> Float[Array, ""]:
-    """The contribution of the end to the objective."""
+    """The contribution of the last knot to the objective."""
     r = _end_residual(problem, last, penalty)
     return 0.5 * (r * r).sum() + _scalars(problem.terminal, problem.chain, last)
 
@@ -78,8 +78,8 @@ def linearised(
 
     Args:
         gaps: step(x_k, tau_k) - x_{k+1}.
-        duals: multipliers of the dynamics, with which the Hessian is that of the Lagrangian; None: Gauss-Newton.
-        dynamics: those of the result, if known.
+        duals: multipliers of the dynamics, for the Hessian of the Lagrangian; None: Gauss-Newton.
+        dynamics: linearised dynamics, if already known.
     """
     knots, last = _of_knots(problem, trajectory)
     parts = (jnp.zeros_like(trajectory.v[0]),) * (4 if problem.has_torque_rate else 3)
@@ -123,7 +123,7 @@ def moved(problem: OptimalControlProblem, knot: Knot, z: tuple[Array, ...]) -> K
 
 
 def state_after(problem: OptimalControlProblem, reference: tuple[Array, Array], knot: Knot) -> Array:
-    """The state after a knot, relative to another one."""
+    """The state one step after a knot, relative to a reference state."""
     q, v = advance(problem, knot.q, knot.v, knot.tau)
     parts = [difference(problem.chain, reference[0], q), v - reference[1]]
     return jnp.concatenate([*parts, knot.tau] if problem.has_torque_rate else parts)
@@ -135,7 +135,7 @@ def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Arr
 
 
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
-    """[Hessian, gradient] of 1/2 |residual|^2 + scalar: Gauss-Newton, or the exact Hessian plus the Jacobian of `exact`."""
+    """[Hessian, gradient] of 1/2 |residual|^2 + scalar, with a Gauss-Newton Hessian, or exact plus the Jacobian of `exact`."""
     with_scalar = any(cost.is_scalar for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
     rows = jnp.concatenate([*jacobian, residual(*parts)[:, None]], -1)
@@ -161,7 +161,7 @@ def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
 
 
 def _diagonal(residual, parts) -> DiagonalCost:
-    """Hessian and gradient of 1/2 |residual|^2 where J' J is diagonal, and so is J' J times ones."""
+    """Hessian and gradient of 1/2 |residual|^2 if J' J is diagonal: its diagonal is J' J times a vector of ones."""
     r, along = jax.linearize(residual, *parts)
     back = jax.linear_transpose(along, *parts)
     hessian = back(along(*(jnp.ones_like(x) for x in parts)))
@@ -170,7 +170,7 @@ def _diagonal(residual, parts) -> DiagonalCost:
 
 @by_batch(size=lambda rows: 2 * rows.shape[0] * rows.shape[1] + 2000 if rows.shape[0] <= 64 else 10**6)
 def gram(rows: Float[Array, "k w *#lanes"]) -> Array:
-    """J' [J, r] of [J, r]."""
+    """The product J' [J, r], given [J, r]."""
     width = rows.shape[1] - 1
     columns = jnp.moveaxis(rows[:, :width], 0, 1)
     return by_row(lambda column: row_times(column, rows), columns)
@@ -179,7 +179,7 @@ def gram(rows: Float[Array, "k w *#lanes"]) -> Array:
 def dynamics_jacobian(
     problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> Float[Array, "n w"]:
-    """[A, B] of a step: in closed form for the Euler methods and ordinary joints, else by `jax.jacfwd` of `step`."""
+    """The Jacobian [A, B] of a step: analytic for the Euler methods and ordinary joints, else by `jax.jacfwd` of `step`."""
     chain, dt, nv = problem.chain, problem.dt, problem.chain.nv
     eye = jnp.eye(nv, dtype=q.dtype)
     if is_ordinary(chain) and problem.method in EULER:
@@ -205,7 +205,7 @@ def dynamics_jacobian(
 def velocity_slopes(
     problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> Float[Array, "nv w"]:
-    """The derivatives of the velocities after an Euler step of ordinary joints to (q, v, tau), in closed form."""
+    """Analytic derivatives of the velocities after an Euler step of ordinary joints with respect to (q, v, tau)."""
     chain, dt = problem.chain, problem.dt
     of_qdd = forward_dynamics_derivatives(chain, q, v, tau - resistive_force(chain, q, v))
     if chain.transmission is None:
@@ -218,7 +218,7 @@ def velocity_slopes(
 
 
 def gaps_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, "steps n"]:
-    """step(x_k, tau_k) - x_{k+1} of every step; zero for previous torques that are part of the state."""
+    """The gaps step(x_k, tau_k) - x_{k+1}; zero for previous torques that are part of the state."""
     x = trajectory
 
     def one(q, v, tau, q_after, v_after):

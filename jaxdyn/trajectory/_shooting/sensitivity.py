@@ -1,9 +1,9 @@
-"""Derivatives of a solution by shooting with respect to the problem's leaves: one linear-quadratic problem at the solution.
+"""Derivatives of a shooting solution with respect to the problem's leaves, by one linear-quadratic problem at the solution.
 
-A solution makes the gradient of the Lagrangian, the gaps and the active constraints zero. They stay zero as the problem
-changes (the implicit function theorem), so the change of the solution minimises the linear-quadratic problem with the
-Lagrangian's Hessian, and with the changes of gradient and gaps at the fixed solution; active constraints have
-multipliers there, and torques at a limit move with it.
+At a solution, the gradient of the Lagrangian, the gaps and the active constraints are zero. They remain zero as the problem
+changes (implicit function theorem). The change of the solution therefore minimises a linear-quadratic problem that contains
+the Hessian of the Lagrangian, and the changes of gradient and gaps at the fixed solution. Multipliers enforce the active
+constraints of this problem, and torques at a limit move with the limit.
 """
 
 import functools
@@ -32,8 +32,8 @@ from .local_model import (
     state_after,
 )
 
-ROUNDS = 40  # of multipliers of the constraints in the linear problem
-HEAVY = 1e4  # weight of constraints there
+ROUNDS = 40  # updates of the multipliers in the linear problem
+HEAVY = 1e4  # smallest weight of constraints in the linear problem
 
 
 class Solved(NamedTuple):
@@ -41,9 +41,9 @@ class Solved(NamedTuple):
 
     Attributes:
         trajectory: the solution.
-        penalty: with the constraints' multipliers.
+        penalty: multipliers and weight of the constraints.
         duals: multipliers of the dynamics.
-        side: of each torque -1 at its lower limit, 1 at its upper one, else 0.
+        side: for each torque, -1 at its lower limit, 1 at its upper limit, else 0.
     """
 
     trajectory: Trajectory
@@ -70,7 +70,7 @@ def differentiable(problem: OptimalControlProblem, solved: Solved) -> Trajectory
 
 
 class _Conditions(NamedTuple):
-    """The conditions that vanish at a solution: gradients with respect to each knot and the end, gaps, constraints."""
+    """Quantities that are zero at a solution: gradients with respect to each knot and the end, gaps, active constraints."""
 
     running: Array
     end: Array
@@ -100,7 +100,7 @@ def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
 
 
 def _held(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
-    """The trajectory as a function of the problem: its times, its start, and torques at a limit."""
+    """The trajectory, with the parts that are direct functions of the problem: times, initial state, torques at a limit."""
     x, limits, side = solved.trajectory, problem.torque_limits, solved.side
     tau = x.tau
     if limits is not None:
@@ -125,20 +125,20 @@ def _tangent(leaves, rest, solved: Solved, change) -> Trajectory:
 
 
 class _Factors(NamedTuple):
-    """Factors of the linear system in (dx from knot 1 on, du, duals, multipliers)."""
+    """Factors of the linear system with the unknowns (dx at knots 1 ... N, du, duals, multipliers)."""
 
     lq: LinearQuadratic
     gains: Array
     hessian: Array
     inverse: Array
-    free: Array  # torques not at a limit
+    free: Array  # mask of the torques that are not at a limit
     jacobians: tuple[Array, Array]
     active: tuple[Array, Array]
     weight: Array
 
 
 def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> tuple[Array, Array]:
-    """(dx of all knots, du) that cancel the residuals of the conditions."""
+    """The changes (dx at all knots, du) that cancel the residuals `off` of the conditions."""
     n = off.end.shape[0]
     factors = _factored(problem, solved, jnp.zeros_like(off.gaps))
     wrong = (
@@ -156,7 +156,7 @@ def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> 
 
 
 def _factored(problem: OptimalControlProblem, solved: Solved, gaps: Array) -> _Factors:
-    """The Riccati recursion of the linear-quadratic problem, with active constraints as heavy costs."""
+    """Factor the linear-quadratic problem by the Riccati recursion, with active constraints as costs of large weight."""
     x, penalty, bare = jax.lax.stop_gradient((solved.trajectory, solved.penalty, problem))
     lq = linearised(bare, x, gaps, penalty, solved.duals).dense()
     free, n = solved.side == 0, lq.states
@@ -184,14 +184,13 @@ def _product(factors: _Factors, unknowns: tuple) -> tuple:
 
 
 def _solution(factors: _Factors, right: tuple) -> tuple:
-    """(dx, du, duals, multipliers) with the matrix times them = right, by iterating on the multipliers of the active
-    constraints."""
+    """Solve the linear system for (dx, du, duals, multipliers), iterating on the multipliers of the active constraints."""
     by_state, by_control, gaps, values = right
     running = jnp.concatenate([jnp.concatenate([jnp.zeros_like(by_state[:1]), by_state[:-1]]), by_control], -1)
 
     def once(multipliers):
         pull = _pulled(factors, multipliers)
-        # the target of an active row is weighted, like the row in the Hessian
+        # the target of an active row has the same weight as the row in the Hessian
         return _affine(factors, pull[0] - running, pull[1] - by_state[-1], -gaps)
 
     def round_(multipliers, _):
@@ -212,7 +211,7 @@ def _solution(factors: _Factors, right: tuple) -> tuple:
 
 
 def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Jacobians of all constraints with respect to their knot, and which are active."""
+    """Jacobians of all constraints with respect to their knot, and masks of the active ones."""
     knots = knots_of(problem, x)
     parts = (jnp.zeros_like(x.v[0]),) * (4 if problem.has_torque_rate else 3)
     single = lambda knot: jax.tree.map(lambda y: y[None], knot)
@@ -227,7 +226,7 @@ def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Arra
 
 
 def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
-    """C' y: for each knot, and for the last state."""
+    """C' y, for each knot and for the last state."""
     (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
     n = factors.lq.states
     along = jnp.einsum("kij,ki->kj", running, jnp.where(of_running, multipliers[0], 0))
@@ -236,7 +235,7 @@ def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
 
 
 def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
-    """C z for active constraints, else -y."""
+    """C z for active constraints, -y for the others."""
     (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
     n = factors.lq.states
     along = jnp.einsum("kij,kj->ki", running[:-1], z)
@@ -246,7 +245,7 @@ def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
 
 
 def _affine(factors: _Factors, gradient, end, gaps):
-    """States, controls and multipliers of the factorised problem with new gradients and gaps."""
+    """States, controls and multipliers of the factored problem for new gradients and gaps."""
     n = factors.lq.states
     F = factors.lq.dynamics[..., :-1]
 

@@ -37,18 +37,18 @@ from .local_model import gaps_of, linearised, objective
 from .rollout import under_policy
 from .sensitivity import Solved, differentiable
 
-RUNNING = -1  # a status
-RECORDED = 200  # iterations
-TOGETHER = 16  # problems of a batch on the CPU
-LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # damping, times the size of the controls' Hessian
-FASTER = 3.0  # factor by which the change of the damping accelerates, each time in a row (Tassa, Erez & Todorov 2012)
-SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # factor of the second derivatives, if used
+RUNNING = -1  # status while iterating
+RECORDED = 200  # number of iterations in the history
+TOGETHER = 16  # problems of a batch that are solved in one group on the CPU
+LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # damping, relative to the Hessian of the controls
+FASTER = 3.0  # the growth of the damping changes by this factor at each consecutive change (Tassa, Erez & Todorov 2012)
+SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # factor applied to the second derivatives, if used
 
 
 class _Start(NamedTuple):
     trajectory: Trajectory
     penalty: Penalty
-    boxed: Array  # the policy respects the torque limits from the first iteration on
+    boxed: Array  # True if the policy respects the torque limits from the first iteration
 
 
 class _Limits(NamedTuple):
@@ -59,20 +59,20 @@ class _Limits(NamedTuple):
 class _Iterate(NamedTuple):
     trajectory: Trajectory
     gaps: Array
-    value: Array  # objective with the penalty
+    value: Array  # objective, including the penalty
 
 
 class _Round(NamedTuple):
     penalty: Penalty
-    violated: Array  # when the multipliers were last changed
-    precision: Array  # tolerance of the current round of multipliers
+    violated: Array  # violation when the multipliers were last updated
+    precision: Array  # tolerance in the current round of multipliers
 
 
 class _Pace(NamedTuple):
     damping: Array
-    growth: Array  # of the damping, below 1 while it falls
-    share: Array  # of the second derivatives in the Hessian
-    gap_weight: Array  # of the gaps in the merit
+    growth: Array  # growth factor of the damping, below 1 while it falls
+    share: Array  # factor applied to the second derivatives in the Hessian
+    gap_weight: Array  # weight of the gaps in the merit
     boxed: Array  # True if the policy respects the torque limits, False if only the rollout clips
 
 
@@ -97,45 +97,45 @@ def solve_by_shooting(
     penalty: float = 10.0,
     together: bool = False,
 ) -> Solution:
-    """Find the motion of least cost, by differential dynamic programming with multiple shooting.
+    """Find the motion of minimum cost by differential dynamic programming with multiple shooting.
 
     Every iteration solves the linear-quadratic problem around the current trajectory by `riccati`, with torque limits
-    as bounds at each knot (Tassa, Mansard & Todorov 2014), and simulates the robot under its policy; if the guess is
-    dynamically infeasible, gaps between the knots close as steps are taken (Mastalli et al. 2020). Until a first full
-    step is accepted, only clipping of the rollout enforces the limits, unless the guess is an earlier solution. The
-    merit is the cost plus a weight times the gaps' absolute values. Other constraints enter by an augmented Lagrangian
-    (Hestenes 1969; Powell 1969). The solution is differentiable with respect to all leaves of the problem.
+    as bounds at each knot (Tassa, Mansard & Todorov 2014), and simulates the robot under the resulting policy. If the guess
+    is dynamically infeasible, the gaps between knots close as steps are taken (Mastalli et al. 2020). Until the first full
+    step is accepted, the limits are enforced only by clipping the rollout, unless the guess is an earlier solution. The
+    merit is the cost plus the weighted sum of the absolute gaps. Other constraints are included through an augmented
+    Lagrangian (Hestenes 1969; Powell 1969). The solution is differentiable with respect to all leaves of the problem.
 
     Cost: O(N (n^3 + nv^3)) per iteration.
 
     Args:
-        problem: batches by `jax.vmap`; a batch finishes with its slowest problem.
-        guess: a trajectory, feasible or not, or an earlier solution, possibly shifted (`shift_guess`), whose
-            multipliers are then used too; None: at rest.
+        problem: the problem; use `jax.vmap` for batches, which finish with their slowest problem.
+        guess: a trajectory, feasible or not, or an earlier solution, possibly shifted (`shift_guess`), whose multipliers
+            are then used, too; None: the robot at rest.
         max_iterations: maximum number of Riccati recursions, including all rounds of multipliers. Changing it does not
-            recompile.
-        tolerance: on the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
-        second_order: use the Hessian of the Lagrangian, including second derivatives of the dynamics, as far as the
-            problem stays convex, instead of Gauss-Newton: fewer but more expensive iterations near the solution.
+            trigger recompilation.
+        tolerance: tolerance of the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
+        second_order: use the Hessian of the Lagrangian, including second derivatives of the dynamics, instead of
+            Gauss-Newton, to the extent that the problem remains convex: fewer but more expensive iterations near the solution.
         penalty: initial weight of the augmented Lagrangian.
-        together: try all step lengths at once instead of one by one: faster if latency dominates, as for
-            few problems on a GPU.
+        together: try all step lengths at once instead of one by one: faster if latency dominates, for example for a few
+            problems on a GPU.
 
     Returns:
-        Solution with `multipliers` "dynamics" (N + 1, 2 nv), "constraints", "terminal_constraints", "torques" (the
-        cost's derivative with respect to torques at a limit) and the "gains" (N, nv, 2 nv) of the policy near the
-        solution. If the status is not CONVERGED, the best iterate. The history holds the first 200 iterations.
+        Solution with `multipliers` "dynamics" (N + 1, 2 nv), "constraints", "terminal_constraints", "torques" (derivative
+        of the cost with respect to torques at a limit), and the "gains" (N, nv, 2 nv) of the policy near the solution. If
+        the status is not CONVERGED, the last iterate. The history contains the first 200 iterations.
 
     Raises:
-        TrajectoryError: a free duration; a guess with a different number of steps.
+        TrajectoryError: the duration is free, the guess has a different number of steps, or `max_iterations` is less than 1.
     """
     if problem.duration_limits is not None:
         raise TrajectoryError("shooting needs a fixed duration: use solve_by_collocation, or omit duration_limits")
     if not isinstance(max_iterations, Array) and max_iterations < 1:
-        raise TrajectoryError(f"max_iterations={max_iterations}: give at least one")
+        raise TrajectoryError(f"max_iterations={max_iterations}: at least one is needed")
     if isinstance(guess, Solution):
         guess = Guess(guess.trajectory, guess.multipliers)
-    # the guess and the numbers are arguments of one program
+    # the guess and the numeric options are arguments of the compiled program
     start = _first(problem, guess, penalty)
     dtype = start.trajectory.q.dtype
     limits = _Limits(
@@ -149,7 +149,7 @@ def solve_by_shooting(
 def _solve(
     problem: OptimalControlProblem, start: _Start, limits: _Limits, second_order: bool, together: bool
 ) -> Solution:
-    # derivatives are those of the solution, not of the iterations
+    # differentiate the solution, not the iterations
     bare, start = jax.lax.stop_gradient((problem, start))
     solve = in_groups(functools.partial(_iterate, second_order=second_order, together=together), TOGETHER)
     state = jax.lax.stop_gradient(solve(bare, start, limits))
@@ -170,11 +170,11 @@ def _solve(
 
 @compiled
 def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
-    """The initial iterate, with the problem's start and within its limits."""
+    """The initial iterate, with the problem's initial state and torques within its limits."""
     known = isinstance(guess, Guess)
     trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
     if trajectory.tau.shape[0] != problem.steps:
-        raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, the problem {problem.steps}")
+        raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, but the problem has {problem.steps}")
     dtype = jnp.result_type(problem.chain.dtype, problem.q0, trajectory.q)
     tau = jax.vmap(functools.partial(limited_torque, problem))(trajectory.tau)
     q, v = trajectory.q.at[0].set(problem.q0), trajectory.v.at[0].set(problem.v0)
@@ -189,7 +189,7 @@ def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, wei
 def _iterate(
     problem: OptimalControlProblem, start: _Start, limits: _Limits, second_order: bool, together: bool
 ) -> _State:
-    """The state at the end of the iterations."""
+    """Iterate, and return the final state."""
     turn = lambda state: _turn(problem, limits, state, second_order, together)
     return jax.lax.while_loop(lambda state: state.status == RUNNING, turn, _before(problem, start, limits.tolerance))
 
@@ -239,7 +239,7 @@ def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_o
     status = _status(ends, state, residuals, found, fine)
     new, length, gap_weight = _step(problem, state, policy, descent, together)
     pace = _paced(pace, share, length, near, gap_weight)
-    if _is_constrained(problem):  # if this round is solved, update the multipliers instead of taking a step
+    if _is_constrained(problem):  # once this round is solved, update the multipliers instead of taking a step
         penalty = updated(round_.penalty, found, round_.violated)
         again = now._replace(value=objective(problem, now.trajectory, penalty))
         later = _Round(penalty, found.largest, jnp.maximum(0.1 * round_.precision, ends.tolerance))
@@ -262,7 +262,7 @@ def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_o
 def _policy(
     problem: OptimalControlProblem, state: _State, bounds: tuple[Array, Array] | None, second_order: bool
 ) -> tuple[LQPolicy, Descent, Array]:
-    """The policy around the iterate, its predicted decrease, and the share of the second derivatives in its Hessian."""
+    """The policy around the iterate, its predicted decrease, and the factor applied to the second derivatives."""
     (trajectory, gaps, _), penalty, pace = state.now, state.round.penalty, state.pace
     lq = linearised(problem, trajectory, gaps, penalty)
     box = None if bounds is None else _widened(bounds, pace.boxed)
@@ -275,7 +275,7 @@ def _policy(
 
 
 def _status(ends: _Limits, state: _State, residuals: Residuals, found: Violation, fine: Array) -> Array:
-    """The status at this iterate, or RUNNING."""
+    """The status at this iterate; RUNNING if iterations continue."""
     solved = (residuals.largest <= ends.tolerance) & jnp.isfinite(state.now.value) & state.pace.boxed
     too_heavy = fine & (state.round.penalty.weight >= HEAVIEST) & (found.largest > ends.tolerance)
     hopeless = (state.pace.damping >= HEAVIEST_DAMPING) | ~jnp.isfinite(residuals.stationarity)
@@ -287,7 +287,7 @@ def _status(ends: _Limits, state: _State, residuals: Residuals, found: Violation
 
 
 def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Array) -> _Pace:
-    """Damping, share and bounds of the next iteration, from the length of the accepted step (0: none)."""
+    """Damping, factor of the second derivatives, and bounds in the next iteration, given the accepted step length (0: none)."""
     helped = length > 0
     worse, better = ~helped | (length < 0.1), length > 0.5
     growth = jnp.where(worse, jnp.maximum(FASTER, FASTER * pace.growth), pace.growth)
@@ -305,8 +305,8 @@ def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Ar
 def _convex_policy(
     lq: LinearQuadratic, exact: LinearQuadratic, bounds, damping: Array, share: Array
 ) -> tuple[tuple[LQPolicy, Descent], Array]:
-    """The policy with the largest of share, share / 4, 0 of the second derivatives for which the problem is convex; and
-    that share."""
+    """The policy with the second derivatives multiplied by the largest of share, share / 4, ..., 0 for which the problem is
+    convex; and that factor."""
 
     def solved(share):
         return policy_and_descent(jax.tree.map(lambda a, b: a + share * (b - a), lq, exact), bounds, damping)
@@ -325,7 +325,7 @@ def _convex_policy(
 def _step(
     problem: OptimalControlProblem, state: _State, policy: LQPolicy, descent: Descent, together: bool
 ) -> tuple[_Iterate, Array, Array]:
-    """The iterate after a step, the step's length or 0 if none is accepted, the weight of the gaps."""
+    """The iterate after a step, the step length (0 if no step is accepted), and the weight of the gaps."""
     now, slope, curved = state.now, descent.slope, jnp.maximum(descent.curvature, 0)
     wide = jnp.abs(now.gaps).sum()
     needed = jnp.where(wide > 0, (slope + 0.5 * curved) / (0.5 * jnp.where(wide > 0, wide, 1)), 0)
@@ -338,13 +338,13 @@ def _step(
         value = objective(problem, trajectory, state.round.penalty)
         return _Iterate(trajectory, gaps, value), value + weight * jnp.abs(gaps).sum()
 
-    # the policy of a non-convex problem is useless
+    # the policy of a non-convex problem is meaningless; NaN rejects every step
     slope = jnp.where(policy.pivot > 0, slope - weight * wide, jnp.nan)
     return *first_that_helps(attempt, now, merit, slope, together, wide == 0), weight
 
 
 def _widened(bounds: tuple[Array, Array], boxed: Array) -> tuple[Array, Array]:
-    """The bounds, or only those of fixed controls."""
+    """The bounds; unless `boxed`, only those of fixed controls."""
     lower, upper = bounds
     kept = boxed | (lower >= upper)
     return jnp.where(kept, lower, -jnp.inf), jnp.where(kept, upper, jnp.inf)

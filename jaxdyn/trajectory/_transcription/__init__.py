@@ -1,1 +1,1 @@
-"""Optimal control as a nonlinear program: collocation, and splines by inverse dynamics."""
+"""Optimal control as a nonlinear program: collocation, and splines with inverse dynamics."""

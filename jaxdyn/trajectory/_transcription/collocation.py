@@ -6,10 +6,10 @@ inverted. With h = T / N and f = (v, a) the rate of x = (q, v),
     trapezoidal      x_{k+1} - x_k = h/2 (f_k + f_{k+1})
     Hermite-Simpson  x_{k+1} - x_k = h/6 (f_k + 4 f_m + f_{k+1}),  x_m = (x_k + x_{k+1}) / 2 + h/8 (f_k - f_{k+1})
 
-(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017). A free duration T is an unknown of every knot, with all copies
-equal, so a knot's contribution to costs and constraints depends on its own unknowns only. Velocities and accelerations
-are unknowns in the scaled time t / r, with r = T / (N dt): v r and a r^2. The defects do not depend on r and stay
-linear, and too short a duration violates the torque limits, not the rates.
+(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017). A free duration T is an unknown at every knot, with all copies
+constrained to be equal, so the contribution of a knot to costs and constraints depends only on its own unknowns. With
+r = T / (N dt), the unknown velocities and accelerations are those in the scaled time t / r: v r and a r^2. The defects are
+therefore independent of r and remain linear, and too short a duration violates the torque limits rather than the defects.
 """
 
 from functools import partial
@@ -52,12 +52,12 @@ from .transcription import (
 Scheme = Literal["trapezoidal", "hermite_simpson"]
 
 
-STIFF = 100.0  # weight of the durations' differences, which must not be used to reduce the infeasibility
+STIFF = 100.0  # weight of differences between copies of the duration, so the solver does not use them to reduce infeasibility
 
 
 class Unknowns(NamedTuple):
-    """The unknowns of a knot: its state and acceleration, those of the midpoint after it, the torques before it, the
-    duration."""
+    """The unknowns of a knot: state and acceleration at the knot and at the following midpoint, the torques before the knot,
+    and the duration."""
 
     q: Array
     v: Array
@@ -71,10 +71,10 @@ class _Data(NamedTuple):
     """The data of a knot."""
 
     k: Array
-    weight: Array  # weight of the knot in the integral, in units of the step
+    weight: Array  # weight of the knot in the integral, in units of the time step
     middle_weight: Array
     first: Array  # 1 at the first knot, else 0
-    active: tuple[Array, Array]  # which constraints count, 1 or 0
+    active: tuple[Array, Array]  # 1 for enforced constraints, else 0
 
 
 def solve_by_collocation(
@@ -87,42 +87,46 @@ def solve_by_collocation(
     max_iterations: int = 200,
     barrier: float | Float[Array, ""] = 0.1,
 ) -> Solution:
-    """Find the motion of least cost by direct collocation and the interior-point method.
+    """Find the motion of minimum cost by direct collocation and the interior-point method.
 
-    Costs are integrated by the scheme's rule; constraints and limits hold at the knots, with "hermite_simpson" at the
-    midpoints too. Equal torque limits fix a joint's torque (zero for a passive joint). Trapezoidal motions are accurate
-    to second order in the step, Hermite-Simpson's to fourth, at 3 to 5 times the work.
+    Costs are integrated by the quadrature rule of the scheme; constraints and limits are imposed at the knots and, with
+    "hermite_simpson", also at the midpoints. Equal torque limits fix a joint's torque (zero for a passive joint). The error
+    is second-order in the time step with "trapezoidal", and fourth-order with "hermite_simpson", at 3 to 5 times the cost.
 
     Args:
-        problem: `method` is not used.
-        guess: a motion to start from; None: see `guessed_motion`. It need not obey the dynamics.
-        hessian: of the Lagrangian, "exact" or without the second derivatives of inverse dynamics, which compiles and runs
-            several times faster but takes more iterations if torque limits are active.
-        tolerance: on the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
-        barrier: initial mu; use a small one, such as 1e-4, with a guess near the solution.
+        problem: the problem; its `method` is ignored.
+        guess: initial motion, which need not satisfy the dynamics; None: a quintic motion from rest to rest, from q0 to the
+            goal in a terminal `StateConstraint` or `StateCost`, or no motion if there is none.
+        scheme: "hermite_simpson" or "trapezoidal".
+        hessian: Hessian of the Lagrangian: "exact", or "gauss_newton" without the second derivatives of inverse dynamics,
+            which compiles and runs several times faster but needs more iterations if torque limits are active.
+        tolerance: tolerance of the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in float32.
+        max_iterations: maximum number of iterations.
+        barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution: torques are means over each step. Multipliers: "dynamics", one row per step; "equality" and "inequality",
-        one row per knot (torques, then constraints); "terminal_equality", "terminal_inequality"; and those of limits of
-        positions and velocities, "lower" and "upper", one row per knot with all its unknowns. If the duration is free,
+        The solution, with torques averaged over each step. Its multipliers are "dynamics", one row per step; "equality" and
+        "inequality", one row per knot (torques, then constraints); "terminal_equality" and "terminal_inequality"; and "lower"
+        and "upper" for position and velocity limits, one row per knot with all its unknowns. If the duration is free,
         defects and unknowns are in scaled time, and velocity limits are inequalities. Trajectory, cost and multipliers
         have first derivatives with respect to the problem's leaves.
 
     Raises:
-        TrajectoryError: a robot with spherical or free joints; an unknown scheme; costs of torque rates with Hermite-Simpson.
+        TrajectoryError: the robot has spherical or free joints, the scheme or the Hessian is unknown, or there are costs of
+            the torque rate with "hermite_simpson".
     """
     check_transcribable(problem)
     if scheme not in ("trapezoidal", "hermite_simpson"):
-        raise TrajectoryError(f"a scheme is 'trapezoidal' or 'hermite_simpson', not {scheme!r}")
+        raise TrajectoryError(f"the scheme must be 'trapezoidal' or 'hermite_simpson', not {scheme!r}")
     if scheme == "hermite_simpson" and problem.has_torque_rate:
-        raise TrajectoryError("costs of torque rates need scheme='trapezoidal'")
+        raise TrajectoryError("costs of the torque rate need scheme='trapezoidal'")
     middles = scheme == "hermite_simpson"
     form_of = lambda problem, exact, like: _Form(problem, middles, exact, like)
     return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
 
 
 class _Form:
-    """The layout of a problem's unknowns, and the value of a knot."""
+    """The layout of a problem's unknowns, and the contributions of a knot."""
 
     def __init__(self, problem: OptimalControlProblem, middles: bool, exact: bool, like: TorqueRows | None = None):
         self.problem, self.middles = problem, middles
@@ -139,32 +143,32 @@ class _Form:
         return self.scaled(self.nominal(z)._replace(ratio=ratio), 1 / ratio)
 
     def nominal(self, z: Array) -> Unknowns:
-        """The unknowns with rates in the problem's nominal time."""
+        """The unknowns of a knot, with rates in the problem's nominal time."""
         n = self.n
         parts = [z[i * n : (i + 1) * n] for i in range(6 if self.middles else 3)]
-        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # so that unknowns have similar magnitudes
+        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # unknowns are scaled to similar magnitudes
         before = z[3 * n : 4 * n] if self.problem.has_torque_rate else None
         middle = (parts[3], parts[4], parts[5]) if self.middles else None
         return Unknowns(parts[0], parts[1], parts[2], middle, before, jnp.ones((), z.dtype))
 
     def scaled(self, u: Unknowns, by: Array) -> Unknowns:
-        """A copy with rates scaled to time slowed down by a factor."""
+        """A copy with velocities multiplied by a factor and accelerations by its square."""
         middle = None if u.middle is None else (u.middle[0], u.middle[1] * by, u.middle[2] * by**2)
         return u._replace(v=u.v * by, a=u.a * by**2, middle=middle)
 
     def torques_at(self, z: Array) -> Array:
-        """Torques of the knot, then of the midpoint."""
+        """Torques at the knot, then at the midpoint."""
         u, torque = self.split(z), partial(drive_torque, self.problem.chain)
         if u.middle is None:
             return torque(u.q, u.v, u.a)
         return jax.vmap(torque)(*self.pairs(u)).reshape(-1)
 
     def pairs(self, u: Unknowns) -> list[Array]:
-        """States and accelerations of the knot and of the midpoint, one row each."""
+        """States and accelerations at the knot and at the midpoint, one row each."""
         return [jnp.stack(pair) for pair in zip((u.q, u.v, u.a), u.middle or (), strict=True)]
 
     def torques_jacobian(self, z: Array) -> Array:
-        """The Jacobian with respect to all of z."""
+        """The Jacobian of `torques_at` with respect to z."""
         u, n = self.split(z), self.n
 
         def jacobian(q, v, a):
@@ -185,14 +189,14 @@ class _Form:
         return jnp.concatenate([rows(own[0], by_ratio[0], 0), rows(own[1], by_ratio[1], 3 * n)])
 
     def knot(self, k: Array, u: Unknowns, state: tuple[Array, Array], tau: Array, place: float) -> Knot:
-        """The knot as seen by costs and constraints, at a knot or (place = 0.5) at the midpoint of the step after it."""
+        """The argument of costs and constraints, at a knot or (place = 0.5) at the following midpoint."""
         before = tau if u.tau_before is None else u.tau_before
         h = u.ratio * self.problem.dt
         number = jax.lax.stop_gradient(k).astype(jnp.int32)
         return Knot(number, (k + place) * h, *state, tau, before, h)
 
     def stage(self, data: _Data, z: Array, tau: Array) -> Stage:
-        """A knot, and the midpoint of the step after it."""
+        """The contribution of a knot and of the following midpoint."""
         problem, k = self.problem, data.k
         u = self.split(z)
         knot = self.knot(k, u, (u.q, u.v), tau[: self.n], 0.0)
@@ -208,7 +212,7 @@ class _Form:
         return Stage(jnp.stack(costs).sum(), *self.coupling(z, knot.tau), equal, below)
 
     def coupling(self, z: Array, tau: Array) -> tuple[Array, Array]:
-        """Parts of the defects: of a step's first knot, and of its last."""
+        """The contributions of a knot to the defects of the step after it and of the step before it."""
         u, h = self.nominal(z), self.problem.dt
         if u.middle is None:
             left = [-u.q - h / 2 * u.v, -u.v - h / 2 * u.a]
@@ -234,7 +238,7 @@ class _Form:
         return Part(cost + terminal_cost(problem, knot), equal, below)
 
     def program(self, guess: Trajectory | None) -> tuple[StagedProgram, Array, Array, Array]:
-        """The program, its guess and its bounds."""
+        """The program, its initial guess and its bounds."""
         problem, count, n = self.problem, self.steps + 1, self.n
         dtype = problem.q0.dtype
         knots, duration = guessed_motion(problem, guess, jnp.linspace(0, 1, count, dtype=dtype))
@@ -275,8 +279,8 @@ class _Form:
         return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
 
     def data(self, x: Float[Array, "S n"]) -> _Data:
-        """Weights of the integral, and the enforced constraints: at the first knot those on torques, no midpoint after
-        the last."""
+        """Weights of the integral, and masks of the enforced constraints: at the first knot, only those on torques; after
+        the last knot, no midpoint."""
         count, dtype = self.steps + 1, x.dtype
         ends = np.zeros(count)
         ends[[0, -1]] = 1
@@ -294,7 +298,7 @@ class _Form:
         return _Data(k, jnp.asarray(weight, dtype), jnp.asarray(middle, dtype), first, active)
 
     def solution(self, program: StagedProgram, result: InteriorPointResult) -> Solution:
-        """The trajectory of the unknowns found, with its residuals and multipliers by name."""
+        """The `Solution` that corresponds to a result of the interior-point method."""
         z = program.rows(result.x)
         u = jax.vmap(self.split)(z)
         torques = jax.vmap(self.torques_at)(z)

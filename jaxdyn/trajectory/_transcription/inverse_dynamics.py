@@ -1,8 +1,8 @@
-"""Inverse dynamics of B-splines: the unknowns are control points of q; torques follow by inverse dynamics.
+"""Optimal control with B-splines: the unknowns are control points of q, and inverse dynamics determines the torques.
 
     q(t) = sum_i P_i B_i(t / T),  v = q',  a = q'',  tau = ID(q, v, a) + passive forces
 
-There are no defects; costs, constraints and limits are evaluated at the N + 1 knots of the problem (Bobrow, Martin,
+There are no defects. Costs, constraints and limits are evaluated at the N + 1 knots of the problem (Bobrow, Martin,
 Sohl, Wang, Park & Kim 2001). The duration T may be free.
 """
 
@@ -38,7 +38,7 @@ from .transcription import (
 
 
 def spline_basis(intervals: int, degree: int, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, "4 times k"]:
-    """Values of all B-splines on uniform, clamped knots on 0 ... 1, and of their first three derivatives."""
+    """Values of all B-splines with uniform, clamped knots on [0, 1], and of their first three derivatives."""
     knots = np.concatenate([np.zeros(degree), np.linspace(0, 1, intervals + 1), np.ones(degree)])
     spline = interpolate.BSpline(knots, np.eye(intervals + degree), degree)
     return np.stack([spline.derivative(d)(times) if d else spline(times) for d in range(4)])
@@ -48,8 +48,8 @@ class _Data(NamedTuple):
     """The data of a knot."""
 
     k: Array
-    weight: Array  # in the integral, in units of the step
-    active: tuple[Array, Array]  # which constraints count, 1 or 0
+    weight: Array  # weight of the knot in the integral, in units of the time step
+    active: tuple[Array, Array]  # 1 for enforced constraints, else 0
 
 
 def solve_by_inverse_dynamics(
@@ -63,30 +63,32 @@ def solve_by_inverse_dynamics(
     max_iterations: int = 200,
     barrier: float | Float[Array, ""] = 0.1,
 ) -> Solution:
-    """Find the B-spline motion of least cost, with torques by inverse dynamics, by the interior-point method.
+    """Find the B-spline motion of minimum cost, with torques from inverse dynamics, by the interior-point method.
 
-    Costs are integrated by the trapezoidal rule over the problem's knots, where constraints and limits hold; between
-    knots they are only approximate. All joints must be actuated: a spline cannot keep a torque at zero throughout.
-    O((nv k)^3) per iteration for k = intervals + degree control points, independent of the number of steps.
+    Costs are integrated by the trapezoidal rule over the problem's knots. Constraints and limits are imposed at the knots,
+    and satisfied only approximately in between. All joints must be actuated, because a spline cannot keep a torque at zero
+    throughout. Cost: O((nv k)^3) per iteration for k = intervals + degree control points, whatever the number of steps.
 
     Args:
-        problem: `method` is not used.
-        guess: a motion to start from; None: see `guessed_motion`. It need not obey the dynamics.
-        intervals: number of intervals between the spline's knots; None: a quarter of the steps, at least 4 and at most 30.
+        problem: the problem; its `method` is ignored.
+        guess: initial motion, as for `solve_by_collocation`.
+        intervals: number of intervals between the spline's knots; None: a quarter of the steps, limited to between 4 and 30.
         degree: polynomial degree; 5 makes torque rates smooth.
         hessian: as in `solve_by_collocation`.
-        tolerance: on the largest KKT residual, 1e-8 and in float32 1e-4, scaled as in `interior_point`.
-        barrier: initial mu; use a small one, such as 1e-4, with a guess near the solution.
+        tolerance: tolerance of the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in float32.
+        max_iterations: maximum number of iterations.
+        barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution: torques are means over each step of those at the knots. Multipliers "inequality" and "equality" (one row
-        per knot: torques, then constraints), "start" (of the initial velocity), "terminal_equality", "terminal_inequality". The
-        history and the residuals are those of the splines' program; `dynamics` is zero except for the initial velocity.
-        Trajectory, cost and multipliers have first derivatives with respect to the problem's leaves.
+        The solution; the torque in each step is the mean of those at both knots. Its multipliers are "inequality" and
+        "equality" (one row per knot: torques, then constraints), "start" (initial velocity), "terminal_equality" and
+        "terminal_inequality". History and residuals are those of the nonlinear program; the residual `dynamics` contains
+        only the error of the initial velocity. Trajectory, cost and multipliers have first derivatives with respect to the
+        problem's leaves.
 
     Raises:
-        TrajectoryError: a robot with spherical or free joints, or with passive joints (equal torque limits); no
-            intervals, or a degree below 3.
+        TrajectoryError: the robot has spherical, free or passive joints (equal torque limits), `intervals` is less than 1,
+            `degree` is less than 3, or the Hessian is unknown.
     """
     check_transcribable(problem)
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
@@ -97,7 +99,7 @@ def solve_by_inverse_dynamics(
 
 
 class _Form:
-    """The layout of a problem's unknowns, and the value of a knot."""
+    """The layout of a problem's unknowns, and the contributions of a knot."""
 
     def __init__(
         self, problem: OptimalControlProblem, intervals: int, degree: int, exact: bool, like: TorqueRows | None = None
@@ -120,7 +122,7 @@ class _Form:
         return [part / y[-1] ** order for order, part in enumerate(parts)]
 
     def torques_at(self, y: Array) -> Array:
-        """The torques, and their rates and the ground wrench if a cost or constraint needs them."""
+        """The torques and, if a cost or constraint needs them, their rates and the ground wrench."""
         torque = partial(drive_torque, self.problem.chain)
         q, v, a, *jerk = self.motion(y)
         parts = jax.jvp(torque, (q, v, a), (v, a, *jerk)) if jerk else (torque(q, v, a),)
@@ -128,7 +130,7 @@ class _Form:
         return jnp.concatenate([*parts, *ground])
 
     def torques_jacobian(self, y: Array) -> Array:
-        """The Jacobian with respect to all of y; analytic except for the rates."""
+        """The Jacobian of `torques_at` with respect to y; analytic for the torques unless their rates are needed, too."""
         if self.orders > 3:
             return jax.jacfwd(self.torques_at)(y)
         rates = jax.jacfwd(lambda y: jnp.concatenate(self.motion(y)))(y)
@@ -139,7 +141,7 @@ class _Form:
         return jnp.concatenate([rows, of_ground])
 
     def knot_of(self, k: Array, y: Array, u: Array) -> Knot:
-        """The knot as seen by costs and constraints."""
+        """The argument of costs and constraints."""
         n, h = self.problem.chain.nv, y[-1] / self.steps
         q, v, *_ = self.motion(y)
         tau = before = u[:n]
@@ -149,14 +151,14 @@ class _Form:
         return Knot(jax.lax.stop_gradient(k).astype(jnp.int32), k * h, q, v, tau, before, h, ground)
 
     def at_knot(self, data: _Data, y: Array, u: Array) -> Part:
-        """A knot's contribution to the integral, and its constraints."""
+        """The contribution of a knot to the integral, and its constraints."""
         knot = self.knot_of(data.k, y, u)
         equal, below = path_rows(self.problem, self.torques, knot)
         cost = data.weight * knot.dt * running_cost(self.problem, knot)
         return Part(cost, data.active[0] * equal, data.active[1] * below - (1 - data.active[1]))
 
     def at_start(self, y: Array) -> Part:
-        """The first velocity."""
+        """The condition on the initial velocity."""
         n = self.problem.chain.nv
         return Part(jnp.zeros((), y.dtype), y[n : 2 * n] - y[-1] * self.problem.v0, jnp.zeros(0, y.dtype))
 
@@ -169,7 +171,7 @@ class _Form:
         return Part(cost, equal, below)
 
     def program(self, guess: Trajectory | None) -> tuple[SplineProgram, Array, Array, Array]:
-        """The program, its guess and its bounds."""
+        """The program, its initial guess and its bounds."""
         problem, count = self.problem, self.steps + 1
         dtype, n = problem.q0.dtype, problem.chain.nv
         motion, duration = guessed_motion(problem, guess, jnp.linspace(0, 1, count, dtype=dtype))
@@ -194,7 +196,7 @@ class _Form:
         return program, x, lower, upper
 
     def solution(self, program: SplineProgram, result) -> Solution:
-        """The trajectory of the splines found, with its residuals and multipliers by name."""
+        """The `Solution` that corresponds to a result of the interior-point method."""
         seen = program.seen(result.x)
         knots = jax.vmap(self.knot_of)(program.data.k, seen, jax.vmap(self.torques_at)(seen))
         trajectory = Trajectory(knots.t, knots.q, knots.v, (knots.tau[:-1] + knots.tau[1:]) / 2)

@@ -1,8 +1,7 @@
-"""The nonlinear program of a B-spline motion: a sum over knots, each depending on a few numbers.
+"""The nonlinear program of a B-spline motion: a sum over knots, each of which depends on only a few numbers.
 
-With the control points P and the duration T as unknowns x, knot k depends on y_k = (q, q', q'', q''', T), with
-derivatives with respect to the elapsed fraction: y_k = S_k x. Gradients and Hessians are computed in y_k and mapped to
-x by S_k^T.
+The unknowns x are the control points P and the duration T. Knot k depends on y_k = (q, q', q'', q''', T) = S_k x, with
+derivatives with respect to the elapsed fraction of T. Gradients and Hessians are computed in y_k and mapped to x by S_k^T.
 """
 
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from .._interior_point.program import (
 
 
 class SplineLinearisation(NamedTuple):
-    """Values; gradient and equalities' Jacobian with respect to x, the rest with respect to y_k."""
+    """Values; gradient and Jacobian of the equalities with respect to x; other derivatives with respect to y_k."""
 
     values: tuple[Array, Array, Array]
     gradient: Float[Array, " n"]
@@ -40,18 +39,19 @@ class SplineLinearisation(NamedTuple):
 
 
 class SplineProgram(Program):
-    """A sum over knots, with additional terms of the first and the last knot.
+    """A sum over knots, with additional terms for the first and the last knot.
 
-    Equality constraints are ordered: knots' own by knot, the first one's, the last one's; inequalities the same.
+    Equalities, and likewise inequalities, are ordered: those of each knot, knot by knot, then the additional ones of the
+    first and of the last knot.
 
     Attributes:
-        basis: values of the splines at the knots, and of their derivatives.
+        basis: values of the splines and of their derivatives at the knots.
         data: data of the knots; every leaf has one row per knot.
-        inner: expensive intermediate values u of a knot, the torques.
+        inner: expensive intermediate values u of a knot: the torques.
         knot: (data of a knot, y, u) -> `Part`.
-        first: y of that knot -> `Part`.
-        last: (y, u) of that knot -> `Part`.
-        joints: length of a control point.
+        first: y of the first knot -> additional `Part`.
+        last: (y, u) of the last knot -> additional `Part`.
+        joints: number of entries of a control point.
     """
 
     basis: Float[Array, "d S k"]
@@ -63,7 +63,7 @@ class SplineProgram(Program):
     joints: int = eqx.field(static=True)
 
     def seen(self, x: Float[Array, " n"]) -> Float[Array, "S y"]:
-        """y_k of every knot."""
+        """y_k at every knot."""
         control = x[:-1].reshape(-1, self.joints)
         parts = jnp.einsum("dsk,kj->sdj", self.basis, control)
         count = self.basis.shape[1]
@@ -76,7 +76,7 @@ class SplineProgram(Program):
         return jnp.concatenate([control.reshape(-1), y[:, -1].sum()[None]])
 
     def _rows(self, jacobian: Float[Array, "s r y"], knots: slice = slice(None)) -> Float[Array, "rows n"]:
-        """Rows with respect to y_k of some knots, as rows with respect to x."""
+        """Convert Jacobian rows with respect to y_k at some knots into rows with respect to x."""
         basis, (count, r, _) = self.basis[:, knots], jacobian.shape
         parts = jacobian[:, :, :-1].reshape(count, r, basis.shape[0], self.joints)
         control = jnp.einsum("dsk,srdj->srkj", basis, parts).reshape(count * r, basis.shape[2] * self.joints)
@@ -123,7 +123,7 @@ class SplineProgram(Program):
         )
 
     def split(self, values: Array, own: int, first: int) -> tuple[Array, Array, Array]:
-        """Split into knots, one per row; the first one; the last one."""
+        """Split into values of the knots, one row per knot, and additional values of the first and of the last knot."""
         count = self.basis.shape[1]
         at, of_first, of_last = jnp.split(values, [count * own, count * own + first])
         return at.reshape(count, own), of_first, of_last

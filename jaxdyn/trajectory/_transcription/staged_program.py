@@ -1,11 +1,11 @@
-"""Programs of many stages, each coupled only with the next: a Newton step takes one forward and one backward pass.
+"""Programs with many stages, each coupled only to the next: a Newton step needs one forward and one backward pass.
 
     minimise    sum_k cost_k(z_k)  +  the last stage's cost
     subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0       k = 0 ... N - 1
                 equality_k(z_k) = 0,  inequality_k(z_k) <= 0 k = 0 ... N
-                equality(z_N) = 0,  inequality(z_N) <= 0     of the last stage alone
+                equality(z_N) = 0,  inequality(z_N) <= 0     additional, last stage only
 
-A stage's contribution depends on its own unknowns only, so the Hessian of the Lagrangian is block diagonal.
+The contribution of a stage depends only on its own unknowns, so the Hessian of the Lagrangian is block diagonal.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from .._interior_point.program import Inner, Part, Program, along_rows, convexif
 
 
 class Stage(NamedTuple):
-    """The value of a stage at its unknowns z.
+    """The contribution of a stage, as a function of its unknowns z.
 
     Attributes:
-        cost: a number.
-        left: its part of the coupling with the next stage.
-        right: its part of the coupling with the stage before, of the same length.
+        cost: a scalar.
+        left: contribution to the coupling with the next stage.
+        right: contribution to the coupling with the previous stage, of the same length.
         equality: values that must be zero.
         inequality: values that must not be positive.
     """
@@ -53,19 +53,19 @@ class StagedLinearisation(NamedTuple):
 
 
 class StagedProgram(Program):
-    """A program of S stages with n unknowns each; x holds them one stage after the other.
+    """A program with S stages of n unknowns each; x contains them stage by stage.
 
-    Equality constraints are ordered: couplings by stage, stages' own by stage, those of the last stage; inequalities: stages'
-    own, those of the last.
+    Equalities are ordered: couplings, equalities of each stage, additional ones of the last stage. Inequalities: those of
+    each stage, then the additional ones of the last stage.
 
     Attributes:
         data: data of the stages; every leaf has one row per stage.
-        inner: expensive intermediate values u of a stage, such as torques.
+        inner: expensive intermediate values u of a stage, for example torques.
         stage: (data of a stage, z, u) -> `Stage`.
-        last: (z, u) -> `Part`.
+        last: (z, u) of the last stage -> additional `Part`.
         unknowns: n.
         stages: S, at least 2.
-        sizes: lengths of the coupling, of a stage's equalities and of its inequalities.
+        sizes: numbers of couplings, equalities and inequalities per stage.
     """
 
     data: PyTree
@@ -91,7 +91,7 @@ class StagedProgram(Program):
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> StagedLinearisation:
-        """Jacobians by forward mode, stages in parallel; Hessians by forward over reverse mode."""
+        """Linearise all stages in parallel, by forward mode, with Hessians by forward over reverse mode."""
         z, free, n = self.rows(x), self.rows(free), self.unknowns
         joined, along = self.inner.joined(z)
         along = along * free[:, None]
@@ -125,7 +125,8 @@ class StagedProgram(Program):
         )
 
     def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
-        """Multipliers of couplings, of the stages' own constraints and of the last's; and those of the inequalities."""
+        """Split y into multipliers of couplings, of the stages' equalities and of the last stage's additional ones; and split
+        w for the inequalities."""
         count, (m, p, r) = self.stages, self.sizes
         coupling, own, end = jnp.split(y, [(count - 1) * m, (count - 1) * m + count * p])
         inequality, inequality_end = jnp.split(w, [count * r])
@@ -156,7 +157,7 @@ class StagedProgram(Program):
     def factor(
         self, at: StagedLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array
     ) -> StageFactors:
-        """One pass over the stages, with their equality constraints appended to the rows of their coupling."""
+        """Factor in one pass over the stages, with each stage's equalities appended to the rows of its coupling."""
         inequality, inequality_end = jnp.split(weights, [self.stages * self.sizes[2]])
         inequality = inequality.reshape(self.stages, self.sizes[2])
         p = share * at.hessian + jax.vmap(jnp.diag)(self.rows(diagonal))
@@ -169,10 +170,10 @@ class StagedProgram(Program):
         return factor_stages(p, left, right, last, convexifier(self.curvature(at), largest, delta), delta)
 
     def solve(self, factors: StageFactors, r1: Array, r2: Array) -> tuple[Array, Array]:
-        """One forward and one backward pass."""
+        """Solve in one forward and one backward pass."""
         count, (m, p, _) = self.stages, self.sizes
         (coupling, own, end), _ = self.split(r2, jnp.zeros(count * self.sizes[2], r2.dtype))
-        rows = jnp.concatenate([coupling, own[:-1]], axis=1)  # as `factor` joined them
+        rows = jnp.concatenate([coupling, own[:-1]], axis=1)  # in the order used by `factor`
         z, y, y_end = solve_stages(factors, self.rows(r1), rows, jnp.concatenate([own[-1], end]))
         own = jnp.concatenate([y[:, m:].reshape(-1), y_end[:p]])
         return z.reshape(-1), jnp.concatenate([y[:, :m].reshape(-1), own, y_end[p:]])

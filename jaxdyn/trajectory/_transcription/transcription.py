@@ -1,4 +1,4 @@
-"""The common parts of the transcriptions: torques by inverse dynamics, constraints of a knot, guesses."""
+"""Common parts of the transcriptions: torques from inverse dynamics, constraints at a knot, initial guesses."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -21,11 +21,11 @@ from .._problem.problem import OptimalControlProblem, constraint_values, status_
 from .._problem.solution import Residuals, Solution, Status, Trajectory
 
 HessianKind = Literal["exact", "gauss_newton"]
-FAR = 1e6  # substitute for an infinite torque limit that is traced
+FAR = 1e6  # substitute for an infinite torque limit [N m or N]
 
 
 class TorqueRows(NamedTuple):
-    """Limited torques (joints and limits) and prescribed torques (joints and values)."""
+    """Limited torques (joints and their limits) and prescribed torques (joints and their values)."""
 
     limited: tuple[int, ...]
     lower: Array
@@ -34,20 +34,20 @@ class TorqueRows(NamedTuple):
     values: Array
 
     def inequalities(self, tau: Float[Array, " nv"]) -> Float[Array, " r"]:
-        """(lower - tau, tau - upper) / (half the range), <= 0."""
+        """Inequalities (lower - tau, tau - upper) / (half the range) <= 0."""
         half = jnp.maximum((self.upper - self.lower) / 2, 1e-3)
         x = tau[jnp.asarray(self.limited, int)]
         return jnp.concatenate([(self.lower - x) / half, (x - self.upper) / half])
 
     def equalities(self, tau: Float[Array, " nv"]) -> Float[Array, " p"]:
-        """Deviations of prescribed torques from their values (zero for passive joints), which must vanish."""
+        """Differences between prescribed torques and their values (zero for passive joints), which must be zero."""
         return tau[jnp.asarray(self.given, int)] - self.values
 
 
 def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
-    """The torque limits as constraints; equal limits prescribe a joint's torque, as for passive joints.
+    """The torque limits as constraints; equal limits prescribe the torque, for example of passive joints.
 
-    If the limits are traced, all are inequalities, unless `like` gives the rows of another problem.
+    If the limits are traced, all of them become inequalities, unless `like` specifies the rows of another problem to copy.
     """
     none = jnp.zeros(0, problem.q0.dtype)
     limits = problem.torque_limits
@@ -69,29 +69,29 @@ def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) 
 
 
 def drive_torque(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Array:
-    """tau = ID(q, v, a) + resistive_force(q, v), whose forward dynamics `step` integrates."""
+    """tau = ID(q, v, a) + resistive_force(q, v): the torque for which `step` integrates the acceleration a."""
     return inverse_dynamics(chain, q, v, a) + resistive_force(chain, q, v)
 
 
 def torque_jacobian(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]
 ) -> Float[Array, "nv three_nv"]:
-    """d tau / d (q, v, a), by `inverse_dynamics_derivatives`."""
+    """The Jacobian d tau / d (q, v, a) of `drive_torque`, by `inverse_dynamics_derivatives`."""
     rigid = inverse_dynamics_derivatives(chain, q, v, a)
     by_q, by_v = jax.jacfwd(lambda q, v: resistive_force(chain, q, v), (0, 1))(q, v)
     return jnp.concatenate([rigid.q + by_q, rigid.qd + by_v, rigid.qdd], axis=1)
 
 
 def check_transcribable(problem: OptimalControlProblem) -> None:
-    """Refuse unsupported robots.
+    """Raise if the robot is not supported.
 
     Raises:
         TrajectoryError: the robot has quaternion joints.
     """
     if problem.chain.topology.quaternion_joints:
         raise TrajectoryError(
-            "collocation and inverse dynamics need positions that form a vector space, and this robot has spherical or free "
-            "joints: use solve_by_shooting, or model the base by three sliding and three turning joints"
+            "collocation and inverse dynamics need positions that form a vector space, but this robot has spherical or free "
+            "joints: use solve_by_shooting, or model the base by three prismatic and three revolute joints"
         )
 
 
@@ -99,18 +99,18 @@ def check_hessian(hessian: str) -> bool:
     """True for the exact Hessian, after checking the name.
 
     Raises:
-        TrajectoryError: unknown name.
+        TrajectoryError: the name is unknown.
     """
     if hessian not in ("exact", "gauss_newton"):
-        raise TrajectoryError(f"a Hessian is 'exact' or 'gauss_newton', not {hessian!r}")
+        raise TrajectoryError(f"the Hessian must be 'exact' or 'gauss_newton', not {hessian!r}")
     return hessian == "exact"
 
 
 def path_rows(
     problem: OptimalControlProblem, rows: TorqueRows, knot: Knot, bounded: tuple[type, ...] = ()
 ) -> tuple[Float[Array, " p"], Float[Array, " r"]]:
-    """(= 0, <= 0) at a knot: torques, then the constraints, except those of the types `bounded`, which `state_bounds`
-    handles."""
+    """Equalities and inequalities (<= 0) at a knot: torques, then constraints, except those of the types `bounded`, which
+    `state_bounds` handles."""
     constraints = [c for c in problem.constraints if not _is_bound(c, bounded)]
     equal, below = constraint_values(tuple(constraints), problem.chain, knot)
     own_equal, own_below = rows.equalities(knot.tau), rows.inequalities(knot.tau)
@@ -122,7 +122,7 @@ def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
 
 
 def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Array, Array, Array, Array]:
-    """Lower and upper bounds of q, and of v, from the constraints of exactly these types."""
+    """Lower and upper bounds of q, and of v, from the constraints of exactly the types `bounded`."""
     q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
     q_high, v_high = -q_low, -v_low
     for limit in problem.constraints:
@@ -137,7 +137,7 @@ def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> t
 
 
 class Motion(NamedTuple):
-    """Positions, velocities and accelerations at times from 0 to 1 of the duration, one row each."""
+    """Positions, velocities and accelerations at times given as fractions of the duration, one row per time."""
 
     q: Float[Array, "times nv"]
     v: Float[Array, "times nv"]
@@ -147,10 +147,10 @@ class Motion(NamedTuple):
 def guessed_motion(
     problem: OptimalControlProblem, guess: Trajectory | None, times: Float[Array, " times"]
 ) -> tuple[Motion, Float[Array, ""]]:
-    """Initial motion and duration: the interpolated guess, or a motion from the start towards the target of the costs.
+    """Initial motion and duration: the interpolated guess, or a motion from the initial position to a goal.
 
-    Without a guess it is the polynomial of degree 5 from rest to rest, to the first position in a terminal constraint
-    or cost, or no motion; its duration is N dt, clipped to the duration limits.
+    Without a guess, this is the quintic polynomial from rest to rest, from q0 to the first position in a terminal
+    constraint or cost, or no motion if there is none; its duration is N dt, clipped to the duration limits.
     """
     duration = problem.dt * problem.steps
     if problem.duration_limits is not None:
@@ -182,7 +182,8 @@ def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
 def rows_that_count(
     problem: OptimalControlProblem, rows: TorqueRows, bounded: tuple[type, ...] = (), grounded: bool = False
 ) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
-    """1 for each of `path_rows` of each knot; 0 at the first knot for those independent of torques and the ground wrench."""
+    """Masks of the enforced rows of `path_rows` at each knot: 1, but 0 at the first knot for rows that depend neither on
+    torques nor on the ground wrench."""
     zero = jnp.zeros_like(problem.v0)
     ground = jnp.zeros(6, zero.dtype) if grounded else None
     first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
@@ -227,8 +228,8 @@ def solve_transcribed(
     """The solution of a transcription, with implicit derivatives with respect to the problem's leaves.
 
     Args:
-        form_of: (problem, whether the Hessian is exact, torque rows) -> an object with `torques`, `program(guess)`
-            and `solution(program, result)`.
+        form_of: (problem, True for an exact Hessian, torque rows) -> an object with `torques`, `program(guess)` and
+            `solution(program, result)`.
     """
     bare, guess = jax.lax.stop_gradient((problem, guess))
     form = form_of(bare, check_hessian(hessian), None)
