@@ -267,14 +267,14 @@ def test_two_arms_share_their_links(geared):
 def test_robots_that_cannot_be_fitted_together_are_refused(geared):
     log = run_of(geared, 5, 1.0)
     cases = [
-        ({"left": log}, {}, "two robots at least"),
-        ({"left": log, "right": log}, {"terms": Terms()}, "nothing is chosen"),
+        ({"left": log}, {}, "at least two robots"),
+        ({"left": log, "right": log}, {"terms": Terms()}, "no terms can be chosen"),
         (
             {"left": log, "right": log},
             {"terms": Terms(("armature",), choose=())},
-            "'viscous' is to be each robot's own",
+            "own contains 'viscous', which is not among",
         ),
-        ({"left": log, "right": log}, {"validate": {"third": log}}, "'third' has runs to validate on, but none to fit"),
+        ({"left": log, "right": log}, {"validate": {"third": log}}, "'third' has validation runs, but no runs to fit"),
         (
             {"left": log, "right": dataclasses.replace(log, q=log.q[:, :5], tau=log.tau[:, :5])},
             {},
