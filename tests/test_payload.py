@@ -273,7 +273,7 @@ def test_delays_are_found_and_taken_out(arm):
     straight = without_delay(log, found.seconds)
     early, late = log.t + min(found.seconds.min(), 0), log.t + max(found.seconds.max(), 0)
     np.testing.assert_array_equal(straight.t, log.t[(early >= log.t[0]) & (late <= log.t[-1])])
-    assert 0 < len(log) - len(straight) < 4 and "torque delays removed" in straight.notes[-1]
+    assert 0 < len(log) - len(straight) < 4 and "torque delays were removed" in straight.notes[-1]
     again = estimate_delay(arm, straight, Filters(position_cutoff=20.0), longest=0.02)
     assert np.abs(again.seconds).max() < 3e-4
     with pytest.raises(LogError, match="finite number"):

@@ -142,7 +142,7 @@ def test_delays_and_springs_that_are_given(given, log):
     terms = Terms(extra=(joint_springs(given),), choose=())
     late = identify(given, log, terms=terms, filters=Filters(20.0, delay=list(DELAY)))
     np.testing.assert_array_equal(late.delay, DELAY)
-    assert late.choice is None and "torque delays removed, by joint: 4, 0, 7.5 ms" in report_html(late)
+    assert late.choice is None and "torque delays were removed, by joint: 4, 0, 7.5 ms" in report_html(late)
     # the findings come from the factors of the fit
     assert diagnose_identification(late) == diagnose(given, [e.samples for e in late.fitted], columns=late.columns)
 

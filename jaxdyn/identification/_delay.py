@@ -58,8 +58,8 @@ def estimate_delay(
 
     For joint j, the delay d minimises r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|. Each joint has separate
     parameters p, so wrong gains and delays of other joints have no effect. W contains the base parameters' columns and
-    Coulomb friction proportional to the transmitted torque. Torques are shifted by cubic splines through the filtered samples; a parabola
-    through the three smallest r_j^2 resolves the delay far below the sample time.
+    Coulomb friction proportional to the transmitted torque. Torques are shifted by cubic splines through the filtered
+    samples; a parabola through the three smallest r_j^2 resolves the delay far below the sample time.
 
     Velocity reversals are the most informative, because friction changes its sign there. Presliding friction, which
     builds up over a distance, looks like a torque delay: a few milliseconds at slow reversals, tens of milliseconds if
