@@ -111,7 +111,7 @@ def test_signals_are_columns_after_the_others(mixed):
     assert np.abs(predicted - expected).max() < 1e-12 * np.abs(expected).max()
     with pytest.raises(IdentificationError, match=r"signals have shape \(700, 2\)"):
         accumulate(ALL, chain, *x, tau, signals=signals[:, 0])
-    with pytest.raises(IdentificationError, match="columns, but parameters of shape"):
+    with pytest.raises(IdentificationError, match="columns, but the parameters have shape"):
         predict(ALL, chain, parameters, *x)
 
 
@@ -325,7 +325,9 @@ def test_unknown_drive_terms_are_refused(truth):
     unknown: Any = ("viscous", "stiction")
     jaxtyping.config.update("jaxtyping_disable", True)  # users have no type checker running: the message is for them
     try:
-        with pytest.raises(IdentificationError, match="drive term 'stiction' is unknown; there are armature, viscous"):
+        with pytest.raises(
+            IdentificationError, match="drive term 'stiction' is unknown; the terms are armature, viscous"
+        ):
             Columns(unknown)
         with pytest.raises(ModelError, match="drive term 'stiction' is unknown; there are armature, viscous"):
             drive_regressor(truth, jnp.zeros(3), jnp.zeros(3), unknown)

@@ -314,8 +314,8 @@ def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named:
         joint, factor = coordinate_names(chain)[j], float(found.factors[j])
         if joint not in named:
             text = (
-                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but {np.exp(common):.2g} times at the "
-                "other joints: check its gain, gear ratio and units, and whether the model includes the payload"
+                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but {np.exp(common):.2g} times at "
+                "the other joints: check its gain, gear ratio and units, and whether the model includes the payload"
             )
             out.append(Finding("gain", (joint,), text))
     return out
