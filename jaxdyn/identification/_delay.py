@@ -63,8 +63,7 @@ def estimate_delay(
 
     Velocity reversals are the most informative, because friction changes its sign there. Presliding friction, which
     builds up over a distance, looks like a torque delay: a few milliseconds at slow reversals, tens of milliseconds if
-    it is soft. `choose_terms`
-    estimates delays together with such friction, by cross-validation.
+    it is soft. `choose_terms` estimates delays together with such friction, by cross-validation.
 
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.

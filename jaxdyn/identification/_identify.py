@@ -58,20 +58,20 @@ def identify(
         logs: the runs to fit, with the chain's joints in its order.
         validate: validation runs, or the share of each fitted run to hold out at its end (default 0.3). The held-out
             part is predicted by a fit without it and then included in the final fit.
-        terms: torque terms in addition to the links' inertias, and those to select. By default the usual drive terms are
-            fitted, and the filter, friction, springs and delays are selected by cross-validation. `Terms(choose=())`
-            is the plain model, linear in its parameters: the drive terms, the motors of a transmission
-            (`motor_terms`), and the chain's springs. Held-out data are never used for selection. If a friction model
-            is selected, the chain approximates it by viscous, Coulomb and constant friction;
+        terms: torque terms in addition to the links' inertias, and those to select. By default the usual drive terms
+            are fitted, and the filter, friction, springs and delays are selected by cross-validation.
+            `Terms(choose=())` is the plain model, linear in its parameters: the drive terms, the motors of a
+            transmission (`motor_terms`), and the chain's springs. Held-out data are never used for selection. If a
+            friction model is selected, the chain approximates it by viscous, Coulomb and constant friction;
             `Identification.model` is the complete model.
         filters: cutoffs, stride and delay; by default chosen from the first run and used for all.
         consistent: constraints on the estimate: links of positive density, with the sizes and densities of ordinary
             machines (`Consistency.densities`), non-negative armature and friction, and further prior knowledge. If
             None, the identified chain has the full parameters nearest the prior that reproduce the base parameters of
             weighted least squares, physically consistent or not.
-        knowledge: which links and drives to identify, how well the chain's values for the others are known, and which limbs
-            mirror each other. By default everything is identified. If only a part of the robot is identified, only the
-            plain drive terms are fitted.
+        knowledge: which links and drives to identify, how well the chain's values for the others are known, and which
+            limbs mirror each other. By default everything is identified. If only a part of the robot is identified,
+            only the plain drive terms are fitted.
         dead_zone: exclude samples with |qd_j| below this from joint j's equations [rad/s]: near rest, dry friction
             takes any value up to fc, which the drive terms cannot describe.
         progress: called with (stage, done, total).

@@ -41,8 +41,8 @@ class Evaluation:
             did not preprocess the log itself.
         run: the run at the log's rate, if a friction model was fitted; else None.
         rows: indices of these samples in the run.
-        with_forces: function that adds to predicted torques the effect of the best-fitting unmeasured forces; None if all
-            forces were measured.
+        with_forces: function that adds to predicted torques the effect of the best-fitting unmeasured forces; None if
+            all forces were measured.
     """
 
     title: str
@@ -188,9 +188,8 @@ class Identification(Summary):
 
         The index is the name; the columns are kind (base or full), belongs_to, value, model (value in the chain), unit,
         deviation (standard deviation, by jackknife), relative [%], ols_value, ols_deviation, prior, identifiable, and
-        lower and upper, the 95 % confidence interval (`Estimate.confidence_intervals`). A full
-        parameter has a standard deviation only if
-        it is a base parameter on its own.
+        lower and upper, the 95 % confidence interval (`Estimate.confidence_intervals`). A full parameter has a standard
+        deviation only if it is a base parameter on its own.
 
         Raises:
             ImportError: pandas is not installed.

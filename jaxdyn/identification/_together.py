@@ -43,9 +43,9 @@ def identify_together(
 
         tau_r = W pi + W_own(r) d_r,        r = left, right, ..
 
-    is one regression over all logs. The data of all robots determine the link parameters, so the motion of one robot can
-    excite parameters that another's does not. Each joint has one noise level, shared by all robots. Everything else is
-    as in `identify` with plain drive terms.
+    is one regression over all logs. The data of all robots determine the link parameters, so the motion of one robot
+    can excite parameters that another's does not. Each joint has one noise level, shared by all robots. Everything else
+    is as in `identify` with plain drive terms.
 
     Args:
         chain: the robots' model; its inertias are the prior.
@@ -62,8 +62,8 @@ def identify_together(
             all.
 
     Raises:
-        IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; there are terms to
-            choose; or logs of only one robot were given.
+        IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; there are terms
+            to choose; or logs of only one robot were given.
     """
     terms = terms or Terms(choose=())
     share = float(validate) if isinstance(validate, float | int) else None

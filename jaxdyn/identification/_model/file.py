@@ -1,8 +1,7 @@
 """Files of complete fitted models, including terms that a chain cannot contain: `save_torque_model`, `load_torque_model`.
 
 The file format is that of `save_model`; the first line also lists further terms with their class and static fields, and
-their
-numbers follow the chain's. Terms are found by class name, so new ones are supported automatically.
+their numbers follow the chain's. Terms are found by class name, so new ones are supported automatically.
 """
 
 import dataclasses

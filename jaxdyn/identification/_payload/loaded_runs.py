@@ -6,9 +6,8 @@ The measured torque of joint j, in units that the gain c_j converts to newton me
 
 where pi are the arm's base parameters and p the payload's ten parameters, whose columns Y_P are those of the link that
 carries it. Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is in tau, so weighted
-least
-squares in this form is the maximum-likelihood estimate, including gains; it is equivalent to total least squares on
-"c tau = Y pi + ...".
+least squares in this form is the maximum-likelihood estimate, including gains; it is equivalent to total least squares
+on "c tau = Y pi + ...".
 """
 
 import dataclasses

@@ -1,9 +1,8 @@
 """Square-root accumulation of a stacked regressor: one triangular factor per joint, whatever the length of the log.
 
 For joint j with rows [W_j, tau_j] over all samples, the factor R_j of the QR decomposition preserves all norms and
-inner
-products of the columns, R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the condition number. Memory: O(p^2)
-per joint.
+inner products of the columns, R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the condition number. Memory:
+O(p^2) per joint.
 """
 
 import concurrent.futures

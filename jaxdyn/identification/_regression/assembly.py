@@ -1,8 +1,7 @@
 """Rows of the regressor by joint, without the columns that are always zero for a joint.
 
 The torque of joint j depends only on the links it carries and its own drive, so the last joint of a serial arm has few
-of
-the p columns. Samples are along the last axis, which avoids transpositions between the recursion that computes the
+of the p columns. Samples are along the last axis, which avoids transpositions between the recursion that computes the
 columns and the products that use them, and keeps a block of samples in cache.
 """
 

@@ -57,8 +57,8 @@ class ExtraColumns:
     def __post_init__(self) -> None:
         if self.leaf is not None and len(self.joints) != len(self.names):
             raise IdentificationError(
-                f"the extra columns {', '.join(self.names)} belong to the leaf {self.leaf!r}, but {len(self.joints)} joints are "
-                "named; name one per column"
+                f"the extra columns {', '.join(self.names)} belong to the leaf {self.leaf!r}, but {len(self.joints)} joints "
+                "are named; name one per column"
             )
 
 

@@ -1,14 +1,11 @@
 """Triangular factors of rows that arrive in blocks, by Householder QR at first, then by products of preconditioned columns.
 
 Let R be the factor of the rows so far, and P^T P = R^T R + (eps D)^2 its invertible form, with the columns' norms D.
-The
-rows W of a block become C = W P^-1, whose columns are of order one for any condition number of W, and are accumulated
-in
-G = sum C^T C; the factor of all rows is the factor of G times P. In previously excited directions x, |R x| is accurate
-to
-rounding, and in others to rounding of the columns' norms, as after a QR decomposition, but all operations are matrix
-products. If a block excites a new direction, C is large: the block is then absorbed by Householder QR, and P
-recomputed.
+The rows W of a block become C = W P^-1, whose columns are of order one for any condition number of W, and are
+accumulated in G = sum C^T C; the factor of all rows is the factor of G times P. In previously excited directions x, |R
+x| is accurate to rounding, and in others to rounding of the columns' norms, as after a QR decomposition, but all
+operations are matrix products. If a block excites a new direction, C is large: the block is then absorbed by
+Householder QR, and P recomputed.
 
 Source: Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015 (Cholesky QR twice) and Fukaya et al. 2020 (shifted), with the
 preconditioner from previous rows; Demmel, Grigori, Hoemmen & Langou 2012 (TSQR) for merging factors.
