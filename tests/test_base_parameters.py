@@ -262,7 +262,7 @@ def test_parameters_without_any_effect_on_the_data_are_named(truth, exact, still
     moves = np.arange(3) != still
     factors = accumulate(ALL, truth, q, qd * moves, qdd * moves, tau)
     with pytest.raises(
-        IdentificationError, match=rf"the data do not excite '\w+{still + 1}.*' at all: let every joint"
+        IdentificationError, match=rf"the data do not excite '\w+{still + 1}.*': log a motion of all joints"
     ):
         ordinary_least_squares(factors, base)
 
@@ -271,7 +271,9 @@ def test_motions_that_do_not_tell_parameters_apart_are_refused(truth, exact):
     (q, _, _), _, _, tau, base = exact
     one = np.ones((len(q), 1))
     factors = accumulate(ALL, truth, q, one * [0.1, 0.2, 0.3], one * [1.0, 2.0, 3.0], tau)  # friction is all offset
-    with pytest.raises(IdentificationError, match=r"does not separate these base parameters: '.*Log a richer motion"):
+    with pytest.raises(
+        IdentificationError, match=r"does not separate these base parameters: '.*Log a more informative motion"
+    ):
         ordinary_least_squares(factors, base)
 
 
