@@ -107,7 +107,7 @@ class Identification(Summary):
         split_half: agreement between fits to the first and the second half of the data; None if a half does not
             determine the base parameters.
         impossible: one sentence per identified link that is physically inconsistent.
-        notes: remarks from reading and preprocessing.
+        notes: remarks from reading, preprocessing and fitting.
         unusual: one sentence per identified link that is denser, lighter or larger than those of ordinary machines
             (`Consistency.densities`).
     """

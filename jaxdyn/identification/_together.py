@@ -59,7 +59,7 @@ def identify_together(
 
     Returns:
         the identification of each robot, by name. Links, their covariances and the split-half agreement are common to
-            all.
+        all.
 
     Raises:
         IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; there are terms

@@ -112,13 +112,29 @@ class Consistency:
 
 
 def linear_equalities(rows: Float[np.ndarray, "e p"], values: Float[np.ndarray, " e"]) -> Constraints:
-    """Constraints rows @ x = values, in column order and SI units."""
+    """Constraints rows @ x = values on the parameters x.
+
+    Args:
+        rows: (e, p) rows of the equations, or a single row, in column order.
+        values: (e,) right-hand sides, in SI units.
+
+    Raises:
+        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
+    """
     rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
     return Constraints(rows, values, np.zeros((0, rows.shape[1])), np.zeros(0))
 
 
 def linear_inequalities(rows: Float[np.ndarray, "i p"], values: Float[np.ndarray, " i"]) -> Constraints:
-    """Constraints rows @ x >= values, in column order and SI units."""
+    """Constraints rows @ x >= values on the parameters x.
+
+    Args:
+        rows: (i, p) rows of the inequalities, or a single row, in column order.
+        values: (i,) right-hand sides, in SI units.
+
+    Raises:
+        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
+    """
     rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
     return Constraints(np.zeros((0, rows.shape[1])), np.zeros(0), rows, values)
 

@@ -18,7 +18,7 @@ Divergence = Callable[[Float[Array, "10"], Float[Array, "10"]], Float[Array, ""]
 
 
 def euclidean_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """Euclidean distance D = |pi - pi0|^2 / 2; kg, kg m and kg m^2 have equal weights, so D depends on units and frame."""
+    """Euclidean divergence D = |pi - pi0|^2 / 2; kg, kg m and kg m^2 have equal weights, so D depends on units and frame."""
     return 0.5 * jnp.sum((pi - prior) ** 2)
 
 

@@ -28,6 +28,9 @@ def estimate_ols(problem: EstimationProblem) -> Estimate:
 
     The estimate is biased if W has errors, for example from noisy velocities and accelerations.
 
+    Args:
+        problem: the problem.
+
     Raises:
         IdentificationError: there are too few rows, or the motion does not excite or separate the base parameters.
     """
@@ -153,8 +156,17 @@ def weighted_least_squares(
 ) -> Estimate:
     """Weighted least squares on factors: minimises sum_j |tau_j - W_j base|^2 / s_j^2, with the noise s_j of each joint.
 
-    It starts from ordinary least squares and computes s from the residuals of the previous iteration. Arguments and
-    errors are those of `ordinary_least_squares`; `iterations` is the number of iterations.
+    It starts from ordinary least squares and computes s from the residuals of the previous iteration.
+
+    Args:
+        factors: as for `ordinary_least_squares`.
+        base: the base parameters.
+        independence: as for `ordinary_least_squares`.
+        iterations: number of iterations.
+        known: rows [P, y] of prior knowledge, as for `ordinary_least_squares`.
+
+    Raises:
+        IdentificationError: as for `ordinary_least_squares`.
     """
     whole = factors.total if isinstance(factors, BlockFactors) else factors
     weights = np.ones(len(whole.counts))

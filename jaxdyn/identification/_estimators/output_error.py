@@ -30,7 +30,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
 
     Returns:
         The estimate; its noise and joint_residuals refer to the positions [rad or m], and its history contains the RMS
-            of the weighted residuals.
+        of the weighted residuals.
 
     Raises:
         IdentificationError: the problem has no closed loops, a loop is unstable with the initial values or does not

@@ -66,7 +66,11 @@ def recursive_step(
 
 
 def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
-    """Base parameters and their standard deviations after the samples so far; not finite before there are enough samples."""
+    """Base parameters and their standard deviations, in SI units; not finite before there are enough samples.
+
+    Args:
+        state: the state after the samples so far.
+    """
     r = state.r[:-1, :-1]
     inverse = jax.scipy.linalg.solve_triangular(r, jnp.eye(len(r), dtype=r.dtype))
     return inverse @ state.r[:-1, -1], jnp.sqrt((inverse**2).sum(1))

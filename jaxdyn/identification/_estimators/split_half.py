@@ -63,6 +63,11 @@ def split_half(blocks: BlockFactors, base: BaseParameters, independence: float =
 
     With several runs, the first half contains the earlier runs. Returns None if one half alone does not determine the
     base parameters.
+
+    Args:
+        blocks: factors of the data, in blocks.
+        base: the base parameters.
+        independence: share of the samples that count as independent.
     """
     if len(blocks.runs) < 2:
         return None

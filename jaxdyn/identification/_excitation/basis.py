@@ -96,7 +96,7 @@ class BSplines:
 
     @property
     def constant(self) -> Float[np.ndarray, " k"]:
-        """Coefficients of q = 1."""
+        """Coefficients of the constant q = 1."""
         return np.ones(self.intervals + self.degree)
 
     def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> SplineTrajectory:

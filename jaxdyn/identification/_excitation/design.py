@@ -133,7 +133,7 @@ def optimal_excitation(
             found, for example because gravity alone exceeds the torque limits.
 
     Cost: starts * samples * steps regressors with gradients, about 0.1 ms each for 7 joints on one core, and 20 s to
-            compile. With default settings, two runs took 13 and 24 s of processor time for 7 joints.
+    compile. With default settings, two runs took 13 and 24 s of processor time for 7 joints.
     """
     check_identifiable(chain)
     family = family or FourierSeries()
@@ -227,7 +227,7 @@ class _Search:
             while done < rounds:
                 if asked.time_limit is not None and time.monotonic() - began > asked.time_limit:
                     notes.append(
-                        f"the search reached its time limit after {done} of {rounds} rounds; a longer one may do better"
+                        f"stopped at the time limit after {done} of {rounds} rounds; a longer search may find a better motion"
                     )
                     break
                 self.go_on(done, rounds)
@@ -236,7 +236,7 @@ class _Search:
         except KeyboardInterrupt:
             if self.best is None:
                 raise
-            notes.append(f"the search was interrupted after {done} of {rounds} rounds; this is the best motion so far")
+            notes.append(f"interrupted after {done} of {rounds} rounds; this is the best motion so far")
         if notes:  # stopped between two checks
             self.take()
         report(STAGE, rounds, rounds)

@@ -203,7 +203,7 @@ def limit_usage(
 
     Returns:
         the largest shares (n,), by name of the limit (for positions, relative to half the range), and the smallest
-            clearance, which is infinite without a function.
+        clearance, which is infinite without a function.
     """
     with jax.enable_x64(True):
         t = jnp.asarray(times, jnp.float64)

@@ -94,6 +94,10 @@ def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float
     the same number of samples. The other motion would have to be repeated this many times for a confidence ellipsoid of
     the same volume.
 
+    Args:
+        better: quality of the first motion.
+        other: quality of the second motion.
+
     Raises:
         IdentificationError: the two have different numbers of base parameters.
     """

@@ -147,9 +147,9 @@ def fit_friction(
         IdentificationError: there are no runs, or not enough samples to determine the parameters.
 
     Cost: about 0.5 s per iteration for 10 000 rows of 6 joints. Memory: the rigid-body regressor is processed in
-            chunks, but the friction columns of whole runs are stored, which takes 8 N n k (p + 1) bytes for k columns
-            and p nonlinear parameters per joint (0.6 GiB for a million samples of 6 joints with two slips). For longer
-            logs, pass shorter or fewer runs.
+    chunks, but the friction columns of whole runs are stored, which takes 8 N n k (p + 1) bytes for k columns and p
+    nonlinear parameters per joint (0.6 GiB for a million samples of 6 joints with two slips). For longer logs, pass
+    shorter or fewer runs.
     """
     columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base

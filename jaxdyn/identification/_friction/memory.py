@@ -30,6 +30,7 @@ class MaxwellSlip(FrictionTerm):
 
     Attributes:
         width: travel from rest to slip [rad or m].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -61,6 +62,7 @@ class LoadedSlip(FrictionTerm):
     Attributes:
         width: travel from rest to slip [rad or m].
         powers: the powers k.
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -93,6 +95,7 @@ class Dahl(FrictionTerm):
 
     Attributes:
         width: travel over which z covers 63 % of its range [rad or m].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -122,14 +125,15 @@ class LuGre(FrictionTerm):
         dz/dt = (qd - |qd| z / g(qd)) / width,   g(qd) = 1 + excess exp(-(qd / velocity)^2)
 
     At steady slip, z tends to g(qd) sign(qd): fg is the Coulomb friction [N m or N], and fg excess is the amount by
-    which static friction exceeds it. The second column damps the spring (sigma_1 in the literature is fgd width /
-    velocity in these units). Each step is solved exactly for constant g. Source: Canudas de Wit, Olsson, Astrom &
-    Lischinsky (1995).
+    which static friction exceeds it. The second column, with fgd [N m or N], damps the spring (sigma_1 in the
+    literature is fgd width / velocity in these units). Each step is solved exactly for constant g. Source: Canudas de
+    Wit, Olsson, Astrom & Lischinsky (1995).
 
     Attributes:
         width: travel over which z covers 63 % of its range at high speed [rad or m].
         excess: ratio of static to Coulomb friction, minus one.
         velocity: Stribeck velocity [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)

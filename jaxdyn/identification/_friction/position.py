@@ -28,6 +28,7 @@ class Counterbalance(FrictionTerm):
         reserve: r, the length of the gas column that remains at full stroke [m].
         exponent: polytropic exponent e of the gas: 1 if isothermal, 1.4 if adiabatic.
         fitted: names of the parameters that `fit_friction` fits; the others are fixed.
+        joints: joints with the term, counted from 1; by default all.
 
     Raises:
         IdentificationError: `fitted` contains an unknown name.
@@ -73,6 +74,7 @@ class Cable(FrictionTerm):
 
     Attributes:
         powers: the powers k; (1,) is a linear spring.
+        joints: joints with the term, counted from 1; by default all.
     """
 
     powers: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3))

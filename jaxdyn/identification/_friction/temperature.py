@@ -25,10 +25,10 @@ class TemperatureDependent(FrictionTerm):
     """Change of viscous and Coulomb friction with the joint's temperature T: (T - reference) (fvt qd + fct tanh(qd / width)).
 
     Together with `Viscous` and `Coulomb`, friction is (fv + fvt (T - reference)) qd + (fc + fct (T - reference))
-    sign(qd), so fvt / fv and fct / fc are the relative changes per kelvin. A common relative change of both, as in (fv
-    qd + fc sign(qd)) (1 + k (T - reference)), corresponds to fvt = k fv and fct = k fc. Grease becomes thinner as a
-    joint warms up, so fvt is usually negative. The linear relation holds only for temperatures that occurred in the
-    log; do not extrapolate.
+    sign(qd), so fvt / fv and fct / fc are the relative changes per kelvin; the units are fvt [N m s/(rad K) or N s/(m
+    K)] and fct [N m/K or N/K]. A common relative change of both, as in (fv qd + fc sign(qd)) (1 + k (T - reference)),
+    corresponds to fvt = k fv and fct = k fc. Grease becomes thinner as a joint warms up, so fvt is usually negative.
+    The linear relation holds only for temperatures that occurred in the log; do not extrapolate.
 
     The log must contain temperatures (`Log.temperature`) that change while the joint moves; at a constant temperature,
     the columns are multiples of viscous and Coulomb friction. Source: Bittencourt, Wernholt, Sander-Tavallaey &
@@ -37,6 +37,7 @@ class TemperatureDependent(FrictionTerm):
     Attributes:
         reference: temperature at which the term vanishes [°C].
         width: width of the smooth sign [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
 
     Raises:
         IdentificationError: the reference is not a finite number.

@@ -20,8 +20,10 @@ from jaxtyping import Array, Float
 class FrictionTerm(eqx.Module):
     """Base class of friction terms: columns of a joint's torque whose coefficients are linear parameters.
 
-    Array fields are the nonlinear parameters, all positive, with one number for all joints or one per joint. `joints`
-    are the joints with the term, counted from 1; by default all.
+    Array fields are the nonlinear parameters, all positive, with one number for all joints or one per joint.
+
+    Attributes:
+        joints: joints with the term, counted from 1; by default all.
     """
 
     joints: eqx.AbstractVar[tuple[int, ...] | None]
@@ -143,6 +145,7 @@ class Coulomb(FrictionTerm):
 
     Attributes:
         width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -179,6 +182,7 @@ class PowerViscous(FrictionTerm):
     Attributes:
         exponent: exponent; below 1, friction grows more slowly than the speed (gear grease), above 1 faster; 1 equals
             `Viscous`.
+        joints: joints with the term, counted from 1; by default all.
     """
 
     exponent: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1.5)
@@ -204,7 +208,8 @@ class Asymmetry(FrictionTerm):
     s/m], Coulomb friction fc + fca and fc - fca [N m or N].
 
     Attributes:
-        width: speed at which tanh reaches 0.76 [rad/s or m/s].
+        width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -229,6 +234,7 @@ class Stribeck(FrictionTerm):
     Attributes:
         velocity: Stribeck velocity, over which the term decays [rad/s or m/s].
         width: width of the smooth sign [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     velocity: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.2)
@@ -255,6 +261,7 @@ class LoadDependent(FrictionTerm):
     Attributes:
         width: width of the smooth sign [rad/s or m/s].
         powers: the powers k.
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -283,6 +290,7 @@ class GearRipple(FrictionTerm):
     Attributes:
         harmonics: h_k, the number of periods per revolution of the joint; by default that of a gear ratio of 101.
         delay: delay of the logged torque relative to the position [s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     harmonics: tuple[float, ...] = eqx.field(static=True, default=(202.0,))

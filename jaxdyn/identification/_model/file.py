@@ -29,6 +29,8 @@ def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: M
     the file equals that of `save_model`.
 
     Args:
+        model: the model.
+        path: the file.
         about: notes, stored as text in the first line.
 
     Raises:
@@ -62,6 +64,7 @@ def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None =
     """Read a model saved by `save_torque_model`, or a chain saved by `save_model`, in any version of the library.
 
     Args:
+        path: the file.
         dtype: floating-point type of the leaves; by default that of the file.
 
     Raises:

@@ -17,13 +17,12 @@ def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[st
     The files define three functions, whose names have the file name as prefix in C (see `write_source` for properties
     of the code):
 
-        start(q, memory): friction memory of a robot at rest at q, with relaxed friction;
-        torque(memory, q, qd, qdd, tau, next): torques of one cycle, all terms included, and the memory for the next
-        one;
-        gravity(q, tau): torques that hold the robot still, without friction: inverse dynamics, springs and further
-        columns.
+    - `start(q, memory)`: friction memory of a robot at rest at q, with relaxed friction;
+    - `torque(memory, q, qd, qdd, tau, next)`: torques of one cycle with all terms, and the memory for the next cycle;
+    - `gravity(q, tau)`: torques that hold the robot still, without friction: inverse dynamics, springs and further
+      columns.
 
-    A model with `TemperatureDependent` friction has a fourth: at_temperature(memory, temperature, next).
+    A model with `TemperatureDependent` friction has a fourth function, `at_temperature(memory, temperature, next)`.
 
     In C, `next` may be the same array as `memory`. In Python, results are returned: tau, memory = torque(memory, q, qd,
     qdd). Positions, velocities, accelerations and torques are in SI units, in the order of the joints listed at the top

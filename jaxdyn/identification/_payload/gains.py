@@ -154,6 +154,10 @@ def calibrate_gains(
 def with_gains(log: Log, gains: DriveGains) -> Log:
     """The log with its torques multiplied by the calibrated factors.
 
+    Args:
+        log: the log.
+        gains: result of `calibrate_gains`.
+
     Raises:
         IdentificationError: the log and the gains have different numbers of joints.
     """

@@ -120,7 +120,7 @@ def accumulate_stream(
             `start` has different columns.
 
     Cost: about 4 us per sample and core for a 7-joint arm with 91 columns; O(n^2 + sum_j c_j^2) per sample, with c_j
-            columns for joint j.
+    columns for joint j.
     """
     mesh = local_mesh() if mesh is None else mesh
     source = _Blocks(chain, iter(chunks))

@@ -165,7 +165,12 @@ def only(mask: np.ndarray, x: Array) -> Array:
 
 
 def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
-    """The chain's own parameters in column order; zero for extra columns without a leaf in the chain."""
+    """The chain's parameters in column order (p,), in SI units; zero for extra columns without a leaf in the chain.
+
+    Args:
+        chain: the robot.
+        columns: the columns.
+    """
     drive = [np.asarray(attrgetter(DRIVE_LEAVES[t])(chain), float) for t in columns.drive_terms]
     drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
     extra = [
@@ -275,6 +280,10 @@ def motor_terms(
     Ia, fv and fc, and the base parameters contain their sums; a motor that drives several joints has separate
     parameters, so for a wrist with coupled drives it suffices to specify its transmission. Empty for a chain without a
     transmission.
+
+    Args:
+        chain: the robot.
+        terms: terms of each motor.
     """
     if chain.transmission is None:
         return ()

@@ -29,6 +29,11 @@ def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarr
 
     p = prior + B^T (B B^T)^-1 (values - B prior), with B = base.matrix. Torques equal those of the base parameters;
     components that the data do not determine are those of the prior.
+
+    Args:
+        base: the base parameters.
+        values: (b,) values of the base parameters, in SI units.
+        prior: (p,) full parameters of the prior, in SI units.
     """
     b = base.matrix
     return prior + b.T @ np.linalg.solve(b @ b.T, values - b @ prior)
@@ -134,6 +139,10 @@ def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
     """Torques that a chain predicts for the motion of samples, including friction and springs [N m or N].
 
     They are inverse_dynamics + resistive_force, in float64, computed in chunks of equal size.
+
+    Args:
+        chain: the robot.
+        samples: the samples.
     """
     with jax.enable_x64(True):
         model, s = as_float64(chain), samples

@@ -49,6 +49,9 @@ def merge_over_processes(factors: QRFactors) -> QRFactors:
 
     Each process passes the factors of its own samples; a single process gets its factors back. The processes exchange 8
     n (p + 1)^2 bytes each, independently of the number of samples.
+
+    Args:
+        factors: factors of this process's samples.
     """
     import jax
 
@@ -61,7 +64,13 @@ def merge_over_processes(factors: QRFactors) -> QRFactors:
 
 
 def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
-    """Save factors to a file, an .npz archive that contains `r` and `counts`. The file is written completely or not at all.
+    """Save factors to a file, an .npz archive that contains `r` and `counts`.
+
+    The file is written completely or not at all.
+
+    Args:
+        path: the file.
+        factors: the factors.
 
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.
@@ -73,6 +82,9 @@ def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
 
 def load_factors(path: str | os.PathLike[str]) -> QRFactors:
     """Load factors saved by `save_factors`, for example to continue an accumulation.
+
+    Args:
+        path: the file.
 
     Raises:
         IdentificationError: the file is missing, or has other contents.

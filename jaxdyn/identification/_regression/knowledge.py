@@ -22,8 +22,8 @@ class Knowledge:
 
     The parameters of links and drives that are not identified are those of the model, either exactly or with a relative
     standard deviation s. If exactly, their torque is subtracted from the logs. Otherwise they are also estimated, from
-    the logs and the model together, and all intervals include the uncertainty of the model. The prior p of a link with
-    pseudo-inertia J (J0 in the model) is
+    the logs and the model together, and all intervals include the uncertainty of the model. The prior probability
+    density p of a link with pseudo-inertia J (J0 in the model) is
 
         -log p = |J0^-1/2 (J - J0) J0^-1/2|^2 / (8 s^2),
 

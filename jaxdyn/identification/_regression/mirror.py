@@ -19,6 +19,9 @@ def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
     Two links form a pair if, with all joints at zero, their origins and joint axes are mirror images in the x-z plane
     of the base (x forward, y to the left, z up), and their parents are as well. Links in the plane and links without a
     unique counterpart are omitted.
+
+    Args:
+        chain: the robot.
     """
     turns, points = link_placements(chain)
     axes = np.einsum("nij,nj->ni", turns, _directions(chain))

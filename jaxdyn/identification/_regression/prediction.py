@@ -68,10 +68,15 @@ class Fit:
 
 
 def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
-    """Errors of predicted relative to measured torques, all (N, n) [N m or N, rad/s or m/s for qd].
+    """Compute the errors of predicted relative to measured torques.
 
     `relative_moving` is NaN for a joint that never moves, and all errors are NaN for a joint whose torque was not
-    measured."""
+    measured.
+
+    Args:
+        tau: (N, n) measured torques [N m or N].
+        prediction: (N, n) predicted torques [N m or N].
+        qd: (N, n) velocities [rad/s or m/s]."""
     error = tau - prediction
     measured = ~np.isnan(tau).any(axis=0)
     size = np.linalg.norm(tau[:, measured])

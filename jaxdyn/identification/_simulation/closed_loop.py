@@ -108,7 +108,10 @@ class ClosedLoop(eqx.Module):
         substeps: int = 1,
         method: Method = "rk4",
     ) -> "ClosedLoop":
-        """Closed loop that tracks a trajectory t -> (q, qd, qdd) from its initial state; arguments as in `ClosedLoop`."""
+        """Closed loop that tracks a trajectory t -> (q, qd, qdd) from its initial state for `duration` seconds.
+
+        The other arguments are those of `ClosedLoop`.
+        """
         with jax.enable_x64(True):
             t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
             q, qd, qdd = (jnp.asarray(x, jnp.float64) for x in trajectory(t))
@@ -241,7 +244,7 @@ def simulate_closed_loop(
         IdentificationError: the integration method is "implicit_damping", which changes the model's armature.
 
     Cost: one forward dynamics per substep, or four with "rk4"; forward mode adds one set of Jacobians for each, and
-            their products with the tangent of each parameter.
+    their products with the tangent of each parameter.
     """
     if loop.method == "implicit_damping":
         raise IdentificationError(

@@ -27,6 +27,15 @@ def torque_band(
     are less meaningful, and meaningless for unidentifiable ones. Measured torques also contain noise: they scatter by
     sqrt(band^2 + Estimate.noise^2).
 
+    Args:
+        chain: the robot's kinematics and gravity.
+        columns: the identified columns.
+        base: the base parameters.
+        covariance: covariance of the base parameters.
+        q: positions of the motion [rad or m].
+        qd: velocities of the motion [rad/s or m/s].
+        qdd: accelerations of the motion [rad/s^2 or m/s^2].
+
     Cost: one base regressor and O(n b^2) operations per sample, in chunks of equal size.
     """
     root = covariance_root(covariance)
