@@ -135,7 +135,7 @@ def test_directions_that_are_known_count_whatever_their_units():
 def test_knowledge_that_makes_no_sense_is_refused(arm):
     chain, columns, _ = arm
     cases = [
-        (Knowledge(links=("hand",)), "no link 'hand' to identify; the robot has link1"),
+        (Knowledge(links=("hand",)), "no link 'hand' to identify; the links are link1"),
         (Knowledge(joints=("wrist",)), "no joint 'wrist' to identify"),
         (Knowledge(links=(), joints=()), "nothing is left to identify"),
         (Knowledge(links=("link1",), deviation=-0.1), "is -0.1; it must be a positive number"),

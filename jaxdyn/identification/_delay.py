@@ -28,7 +28,7 @@ LOAD_PASSES = 3  # friction uses the load estimated in the previous pass
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Delay:
-    """Delay of each joint's recorded torque after the position.
+    """Delay of each joint's recorded torque relative to the position.
 
     Attributes:
         seconds: delays [s]: the torque logged at time t belongs to the positions logged at t - seconds.
@@ -83,7 +83,7 @@ def estimate_delay(
     for run in preprocess_alike(log, filters):
         if run.n != chain.nv:
             raise LogError(
-                f"the log has {run.n} joints, the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
+                f"the log has {run.n} joints, but the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
             )
         runs.append(at_shifts(run, shifts)[:2])
     count = sum(len(samples) for samples, _ in runs)

@@ -185,7 +185,7 @@ class _Together:
         )
         size = [(blocks.runs == k).sum() for k in blocks.runs]
         order = [(blocks.runs[:k] == blocks.runs[k]).sum() for k in range(len(blocks.runs))]
-        early_first = np.argsort(np.array(order) / size, kind="stable")  # a half takes half of each run
+        early_first = np.argsort(np.array(order) / size, kind="stable")  # halves contain half of each run
         return self.fitting.solved(BlockFactors(*(x[early_first] for x in (r, blocks.counts, blocks.runs))), None)
 
     def of_robot(self, robot: str, solution: Solution) -> Solution:

@@ -93,7 +93,7 @@ def essential_parameters(
         fewer = _without(base, worst)
         trial = solve_factors(factors, fewer, weights, problem.independence)
         squares = _squares(factors, fewer, trial, weights)
-        f = (squares - first) / (len(out) + 1) / (first / degrees)  # independence scales both alike
+        f = (squares - first) / (len(out) + 1) / (first / degrees)  # independence cancels
         probability = float(stats.f.sf(max(f, 0.0), len(out) + 1, degrees))
         residual = 100 * (np.sqrt(squares / first) - 1)
         if probability < significance:

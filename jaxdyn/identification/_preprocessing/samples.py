@@ -337,8 +337,8 @@ def _notes(parts: tuple[tuple[int, int], ...], pieces: list[_Piece], setting: Se
     stale, close = sum(piece.stale for piece in pieces), sum(piece.close for piece in pieces)
     if len(parts) > 1:
         notes.append(
-            f"{len(parts)} pieces separated by gaps of over {setting.gap:.3g} s; {len(parts) - len(pieces)} of them, "
-            f"shorter than {span:.3g} s, were discarded"
+            f"{len(parts)} pieces separated by gaps of over {setting.gap:.3g} s; discarded {len(parts) - len(pieces)} of them, "
+            f"shorter than {span:.3g} s"
         )
     if stale:
         notes.append(f"{stale} stale rows, equal to the previous row, were discarded")

@@ -10,7 +10,7 @@ from ...io._logs.log import Log
 from .samples import LEAST_SAMPLES, Filters, Samples, Setting, even_samples
 
 MEMORY = 38.0  # e-folds after which a filter's transient is below rounding in float64
-SPLINE = 40  # samples over which a cubic spline forgets its ends
+SPLINE = 40  # samples beyond which the ends of a cubic spline have no effect
 
 
 def preprocess_stream(

@@ -147,7 +147,7 @@ def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[
     if chain.coupling is None:
         lower, upper = np.asarray(chain.limits.position, float).T
         lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
-        beyond = lower >= upper  # limits exclude half a revolution about zero
+        beyond = lower >= upper  # limits outside this range
         lower, upper = np.where(beyond, -turn, lower), np.where(beyond, turn, upper)
     else:  # limits apply to joints
         reach = np.abs(np.asarray(chain.coupling.matrix, float)) / turn[:, None]

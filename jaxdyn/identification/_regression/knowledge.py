@@ -192,7 +192,7 @@ def _others(kind: str, names: tuple[str, ...], chosen: Sequence[str] | None) -> 
     chosen = names if chosen is None else tuple(chosen)
     for name in chosen:
         if name not in names:
-            raise IdentificationError(f"there is no {kind} {name!r} to identify; the robot has {', '.join(names)}")
+            raise IdentificationError(f"there is no {kind} {name!r} to identify; the {kind}s are {', '.join(names)}")
     return [k for k, name in enumerate(names) if name not in chosen]
 
 

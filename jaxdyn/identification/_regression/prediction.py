@@ -76,7 +76,8 @@ def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
     Args:
         tau: (N, n) measured torques [N m or N].
         prediction: (N, n) predicted torques [N m or N].
-        qd: (N, n) velocities [rad/s or m/s]."""
+        qd: (N, n) velocities [rad/s or m/s].
+    """
     error = tau - prediction
     measured = ~np.isnan(tau).any(axis=0)
     size = np.linalg.norm(tau[:, measured])

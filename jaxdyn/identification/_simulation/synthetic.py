@@ -64,9 +64,9 @@ def example(seed: int = 0) -> tuple[Chain, Chain, list[Log], list[Log]]:
     """Example data: a true 7R arm, a typical model of it, logs to fit and logs for validation.
 
     The true arm has friction, reflected rotor inertia and torque offsets. The model has none of these, and the inertial
-    parameters of each link are off by a factor with a standard deviation of 15 %, as in a CAD model. There are one log
-    to fit of 20 s and one for validation of 10 s, of two random Fourier trajectories at 500 Hz, with encoder noise of
-    1e-5 rad and torque noise of 0.2 N m.
+    parameters of each link are off by a factor with a standard deviation of 15 %, as in a CAD model. The logs, one of
+    20 s to fit and one of 10 s for validation, are simulated along two random Fourier trajectories at 500 Hz, with
+    encoder noise of 1e-5 rad and torque noise of 0.2 N m.
     """
     rng = np.random.default_rng(seed)
     model = panda()
