@@ -129,7 +129,8 @@ class Fitting:
         """Evaluations of the held-out stretches, and the solution from all fitted data.
 
         Args:
-            holdout: share of each fitted run, at its end, that is first predicted by a fit without it; None: no share.
+            holdout: share of each fitted run, at its end, that is first predicted by a fit without it; None: nothing is
+                held out.
             titles: titles of the runs.
         """
         if holdout is None:
@@ -282,7 +283,7 @@ class Fitting:
         return out
 
     def identified_chain(self, solution: Solution) -> Chain:
-        """The robot with a solution in its leaves, in its own precision; a friction model is approximated."""
+        """The robot with a solution in its leaves, in the given robot's precision; a friction model is approximated."""
         model = self.model
         if solution.friction is not None:
             whole = [run.samples for run in self.runs[: self.fitted]]
@@ -366,7 +367,7 @@ def begin(
 
 
 def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumns:
-    """Columns with these names that are computed elsewhere: from whole runs, or for one of several robots."""
+    """Columns with these names that are computed elsewhere, from whole runs or for one of several robots."""
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
         raise NotImplementedError("these columns are computed from whole runs, not for a single state")

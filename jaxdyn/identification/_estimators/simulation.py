@@ -22,7 +22,7 @@ HALVINGS = 8
 
 
 class Motion(NamedTuple):
-    """A `ClosedLoopMotion` in NumPy."""
+    """A `ClosedLoopMotion` as NumPy arrays."""
 
     q: np.ndarray
     qd: np.ndarray

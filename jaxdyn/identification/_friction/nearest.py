@@ -1,4 +1,4 @@
-"""The chain's friction nearest a friction model or nearest dissipative, for files and simulators without further terms."""
+"""Approximation of friction by dissipative friction of a chain, for files and simulators without further terms."""
 
 import dataclasses
 from collections.abc import Sequence

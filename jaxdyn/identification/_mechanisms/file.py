@@ -127,7 +127,7 @@ def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: Mechani
 
 
 def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
-    """Columns of the wrench at each frame with a wrench: forces, preceded by moments if present."""
+    """Names of the wrench columns, for each frame with a wrench: forces, preceded by moments if present."""
     found = {}
     for frame in dict.fromkeys((*chain.topology.frame_names, *chain.link_names)):
         moment, force = (tuple(f"{frame}_{x}" for x in kind) for kind in (MOMENT, FORCE))

@@ -278,9 +278,9 @@ def nearest_body(
 ) -> tuple[bool, Float[np.ndarray, "10"]]:
     """Check of the physical consistency of ten parameters, and the nearest consistent parameters.
 
-    The pseudo-inertia of a body is positive semidefinite (Wensing, Kim & Slotine 2017), P = L L^T + a small multiple of
-    the identity; the nearest body minimises (p(L) - parameters)^T C^-1 (p(L) - parameters) over the determined
-    parameters.
+    The pseudo-inertia of a body is positive semidefinite (Wensing, Kim & Slotine 2017), P = L L^T plus a small
+    isotropic second moment; the nearest body minimises (p(L) - parameters)^T C^-1 (p(L) - parameters) over the
+    determined parameters.
     """
     pseudo = np.asarray(pseudo_inertia(jnp.asarray(parameters)))
     lowest, largest = np.linalg.eigvalsh(pseudo)[[0, -1]]

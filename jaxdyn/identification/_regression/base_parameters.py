@@ -173,7 +173,7 @@ def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray
 def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], tolerance: float) -> BaseParameters:
     """Choose independent columns of r in the given order, and express the others in terms of them.
 
-    If the model's axes are parallel only to seven digits, some columns differ equally little from combinations of
+    If the model's axes are parallel only to seven digits, some columns differ only slightly from combinations of
     others. A basis that contains such columns magnifies rounding errors, so that the number of independent columns
     seems to exceed the rank. In this case the threshold for independence is increased until both agree; the columns
     then span the same space.

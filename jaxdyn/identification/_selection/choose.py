@@ -98,7 +98,7 @@ class _Choosing:
         self.report("choosing terms", min(self.done, self.steps), self.steps)
 
     def choice(self) -> TermChoice | None:
-        """The whole selection; None if the runs are too short."""
+        """The complete selection; None if the runs are too short."""
         trials: list[Trial] = []
         self.report("choosing terms", 0, self.steps)
         reading = self.reading
