@@ -111,7 +111,7 @@ def test_signals_are_columns_after_the_others(mixed):
     assert np.abs(predicted - expected).max() < 1e-12 * np.abs(expected).max()
     with pytest.raises(IdentificationError, match=r"signals have shape \(700, 2\)"):
         accumulate(ALL, chain, *x, tau, signals=signals[:, 0])
-    with pytest.raises(IdentificationError, match="columns, but parameters of shape"):
+    with pytest.raises(IdentificationError, match="columns, but the parameters have shape"):
         predict(ALL, chain, parameters, *x)
 
 
@@ -262,7 +262,7 @@ def test_parameters_without_any_effect_on_the_data_are_named(truth, exact, still
     moves = np.arange(3) != still
     factors = accumulate(ALL, truth, q, qd * moves, qdd * moves, tau)
     with pytest.raises(
-        IdentificationError, match=rf"the data do not excite '\w+{still + 1}.*' at all: let every joint"
+        IdentificationError, match=rf"the data do not excite '\w+{still + 1}.*': log a motion of all joints"
     ):
         ordinary_least_squares(factors, base)
 
@@ -271,7 +271,9 @@ def test_motions_that_do_not_tell_parameters_apart_are_refused(truth, exact):
     (q, _, _), _, _, tau, base = exact
     one = np.ones((len(q), 1))
     factors = accumulate(ALL, truth, q, one * [0.1, 0.2, 0.3], one * [1.0, 2.0, 3.0], tau)  # friction is all offset
-    with pytest.raises(IdentificationError, match=r"does not separate these base parameters: '.*Log a richer motion"):
+    with pytest.raises(
+        IdentificationError, match=r"does not separate these base parameters: '.*Log a more informative motion"
+    ):
         ordinary_least_squares(factors, base)
 
 
@@ -325,7 +327,9 @@ def test_unknown_drive_terms_are_refused(truth):
     unknown: Any = ("viscous", "stiction")
     jaxtyping.config.update("jaxtyping_disable", True)  # users have no type checker running: the message is for them
     try:
-        with pytest.raises(IdentificationError, match="drive term 'stiction' is unknown; there are armature, viscous"):
+        with pytest.raises(
+            IdentificationError, match="drive term 'stiction' is unknown; the terms are armature, viscous"
+        ):
             Columns(unknown)
         with pytest.raises(ModelError, match="drive term 'stiction' is unknown; choose among armature, viscous"):
             drive_regressor(truth, jnp.zeros(3), jnp.zeros(3), unknown)

@@ -84,7 +84,7 @@ def test_options_become_knowledge(files, tmp_path, monkeypatch, capsys):
 @pytest.mark.ci
 def test_unknown_links_and_joints_are_named(files, tmp_path, capsys):
     for options, text in (
-        (("--links", "hand"), "no link 'hand' to identify; there are left_arm, right_arm"),
+        (("--links", "hand"), "no link 'hand' to identify; the links are left_arm, right_arm"),
         (("--joints", "wrist"), "no joint 'wrist' to identify"),
     ):
         assert main(arguments(files, tmp_path / "out", *options)) == 1

@@ -46,7 +46,7 @@ def test_a_counterbalance_is_the_derivative_of_its_gas_energy():
     cable = Cable(powers=(1, 3)).columns(q[:, None], 0 * q[:, None], 0 * q[:, None])
     np.testing.assert_allclose(cable[:, 0], np.stack([q, q**3], axis=1), rtol=1e-15)
     assert Cable().units(True) == ("N m/rad", "N m/rad^2", "N m/rad^3")
-    with pytest.raises(IdentificationError, match="a counterbalance has no 'gas' to fit"):
+    with pytest.raises(IdentificationError, match="a counterbalance has no parameter 'gas' to fit"):
         Counterbalance(**GEOMETRY, fitted=("gas",))
 
 
@@ -66,12 +66,12 @@ def test_terms_are_read_from_a_file(tmp_path):
     ("text", "message"),
     [
         ("", r"only tables \[\[term\]\]"),
-        ("a = ", "not a file of terms"),
+        ("a = ", "not a valid file of terms"),
         ("[[term]]\nkind='Cable'\n[other]\n", r"only tables \[\[term\]\]"),
-        ("[[term]]\nkind='Balance'\n", "term 1: the kind is 'Balance'; there are Counterbalance, Cable"),
-        ("[[term]]\nkind='Cable'\njoints=['wrist']\n", "there is no joint 'wrist'; there are turn, lift"),
+        ("[[term]]\nkind='Balance'\n", "term 1: the kind is 'Balance'; it must be one of Counterbalance, Cable"),
+        ("[[term]]\nkind='Cable'\njoints=['wrist']\n", "there is no joint 'wrist'; the joints are turn, lift"),
         ("[[term]]\nkind='Cable'\njoints=[3]\n", "there is no joint 3"),
-        ("[[term]]\nkind='Cable'\npower=[1]\n", "Cable has no 'power'; it has powers"),
+        ("[[term]]\nkind='Cable'\npower=[1]\n", "Cable has no field 'power'; its fields are powers"),
         ("[[term]]\nkind='Counterbalance'\npivot=0.8\n", "Counterbalance needs crank, angle"),
         ("[[term]]\nkind='Stribeck'\nvelocity=-1.0\n", r"velocity is -1\.0; it must be a positive number"),
         ("[[term]]\nkind='Cable'\n[[term]]\nkind='Dahl'\nwidth='x'\n", "term 2: width is 'x'"),
@@ -82,7 +82,7 @@ def test_files_of_terms_that_are_wrong_are_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(IdentificationError, match=message):
         read_terms(path, ("turn", "lift"))
-    with pytest.raises(IdentificationError, match="not a file of terms"):
+    with pytest.raises(IdentificationError, match="not a valid file of terms"):
         read_terms(tmp_path / "none.toml", ("turn", "lift"))
 
 

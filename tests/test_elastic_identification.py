@@ -90,7 +90,7 @@ def test_bad_logs_of_elastic_joints_are_refused():
     t = np.arange(2000) * 1e-3
     q = np.sin(np.outer(t, [3.0, 5.0]))
     log = Log(t, q, None, np.cos(np.outer(t, [3.0, 5.0])))
-    with pytest.raises(LogError, match="motor positions have shape"):
+    with pytest.raises(LogError, match="motor positions must be finite and of shape"):
         identify_elastic_joints(log, q[:, :1])
-    with pytest.raises(IdentificationError, match="joint 1: stiffness, rotor and friction cannot be separated"):
+    with pytest.raises(IdentificationError, match="joint 1: stiffness, rotor inertia and friction cannot be separated"):
         identify_elastic_joints(log, q)

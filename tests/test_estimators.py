@@ -129,7 +129,7 @@ def test_outliers_pull_least_squares_but_not_hubers_estimate(exact):
     assert error(huber) < 1.8 < 3 < error(wls)
     z = (huber.values - exact[4]) / huber.standard_deviations
     assert 0.6 < np.sqrt((z**2).mean()) < 1.5
-    assert "deviate by more than 4 standard deviations" in huber.notes[0]
+    assert "are off by more than 4 standard deviations" in huber.notes[0]
     # stationary: sum psi(u) w / s = 0 for the scales found, whatever route led there
     total = np.zeros(problem.base.size)
     for w, tau, s in zip(exact[3], bad, huber.run_noise, strict=True):
@@ -188,7 +188,7 @@ def test_total_least_squares_has_no_bias_where_the_regressor_is_noisy(exact):
     alike = noisy.copy()
     alike[..., 1] = 2 * alike[..., 0] + 1e-3 * alike[..., 1]
     close = dataclasses.replace(problem, filtered=(alike,))
-    with pytest.raises(IdentificationError, match=r"equally noisy where no errors are given.*give errors=row_errors"):
+    with pytest.raises(IdentificationError, match=r"without errors, .* equally noisy.*pass errors=row_errors"):
         estimate_tls(close)
 
 
@@ -302,7 +302,7 @@ def test_figures_of_merit_and_the_table(exact):
     table = compare_estimators(problem, (estimate_ols, estimate_wls, estimate_cloe), truth)
     assert [e.method for e in table.estimates] == ["OLS", "WLS"] and table.failures[0][0] == "CLOE"
     text = str(table).splitlines()
-    assert len(text) == 4 and text[1].startswith("OLS") and "no closed loop is given" in text[3]
+    assert len(text) == 4 and text[1].startswith("OLS") and "needs closed loops" in text[3]
     ols, merit = table.estimates[0], table.merits[0]
     residuals = [np.linalg.norm(t - w @ ols.values) / np.linalg.norm(t) for t, w in zip(taus, exact[3], strict=True)]
     assert merit.torque == pytest.approx(100 * np.mean(residuals))
@@ -365,7 +365,7 @@ def test_outliers_are_counted_at_the_joint_that_has_most(exact):
     residuals[0][:7, 0], residuals[1][:3, 0] = -4.5, 9.0
     residuals[0][10:20, 1] = 7.9
     residuals[1][:12, 2], problem.weights[1][:6, 2] = 2.1, 0.0
-    assert _outliers(problem, scale, residuals) == ["10 samples of joint1 deviate by more than 4 standard deviations"]
+    assert _outliers(problem, scale, residuals) == ["10 samples of joint1 are off by more than 4 standard deviations"]
     assert _outliers(problem, 10 * scale, residuals) == []
     problem.weights[1][:6, 2] = 1.0
 
@@ -386,7 +386,7 @@ def test_rows_and_torques_behind_one_filter(exact):
     with pytest.raises(IdentificationError, match=r"longer than four periods of 0\.1 Hz"):
         estimation_problem(arm, pieces, ALL, base=base, parallel_cutoff=0.1)
     for cutoff in (0.0, 50.0):
-        with pytest.raises(IdentificationError, match="between 0 and half the samples' rate, 50 Hz"):
+        with pytest.raises(IdentificationError, match="between 0 and half the sample rate, 50 Hz"):
             estimation_problem(arm, whole, ALL, base=base, parallel_cutoff=cutoff)
     assert estimation_problem(arm, whole, ALL, base=base, parallel_cutoff=45.0).filtered[0].shape[1:] == both.shape[1:]
 
@@ -421,6 +421,8 @@ def test_parameters_about_as_well_known_as_the_best_stay(exact):
     found = estimate_wls(problem)
     relative = np.sqrt(np.diag(found.independent_covariance)) / np.abs(found.values)
     ratio = relative.max() / relative.min()
-    assert essential_parameters(problem, ratio=1.01 * ratio).stopped.endswith(f"within {1.01 * ratio:g} of the best")
+    assert essential_parameters(problem, ratio=1.01 * ratio).stopped.endswith(
+        f"within a factor of {1.01 * ratio:g} of the smallest"
+    )
     other = essential_parameters(problem, ratio=0.99 * ratio)
     assert other.eliminated or "worse" in other.stopped or "larger" in other.stopped

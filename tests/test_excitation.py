@@ -84,7 +84,7 @@ def test_spline_trajectories_are_scipys():
 def test_families_of_bad_numbers():
     with pytest.raises(IdentificationError, match="at least 3 harmonics, not 2"):
         FourierSeries(10.0, 2)
-    with pytest.raises(IdentificationError, match="duration of a motion is -1 s"):
+    with pytest.raises(IdentificationError, match="duration of the motion is -1 s"):
         FourierSeries(-1.0, 5)
     with pytest.raises(IdentificationError, match="at least 4 intervals, not 3"):
         BSplines(10.0, 3)
@@ -101,11 +101,11 @@ def test_limits_come_from_the_chain_unless_given():
     assert np.isinf(limits.jerk).all() and np.isinf(limits.upper).all()
     with pytest.raises(IdentificationError, match=r"velocity limit has shape \(2,\)"):
         motion_limits(chain, velocity=[1.0, 2.0])
-    with pytest.raises(IdentificationError, match="torque limit holds NaN"):
+    with pytest.raises(IdentificationError, match="torque limit contains NaN"):
         motion_limits(chain, torque=float("nan"))
     with pytest.raises(IdentificationError, match="joint2: the jerk limit is 0"):
         motion_limits(chain, jerk=[1, 0, 1])
-    with pytest.raises(IdentificationError, match="joint1: the lower position limit 1 is not below the upper one 1"):
+    with pytest.raises(IdentificationError, match="joint1: the lower position limit 1 is not below the upper limit 1"):
         motion_limits(chain, lower=1.0, upper=1.0)
 
 
@@ -142,7 +142,7 @@ def test_quality_is_that_of_the_stacked_regressor():
     np.testing.assert_allclose(quality.scaled_condition, np.linalg.cond(w / np.linalg.norm(w, axis=0)), rtol=1e-8)
     twice = dataclasses.replace(quality, log_det=quality.log_det + base.size * np.log(2))
     np.testing.assert_allclose(variance_ratio(twice, quality), 2)
-    with pytest.raises(IdentificationError, match="base parameters; rate both on the same"):
+    with pytest.raises(IdentificationError, match="base parameters; use the same for both"):
         variance_ratio(quality, dataclasses.replace(quality, parameters=3))
     with pytest.raises(IdentificationError, match="15 rows of samples cannot determine"):
         excitation_quality(chain, q[:5], qd[:5], qdd[:5], columns, base)
@@ -160,7 +160,7 @@ def test_tables_are_logs(tmp_path):
     assert header == "t,q1,q2,q3,qd1,qd2,qd3,qdd1,qdd2,qdd3,tau1,tau2,tau3"
     draw_trajectory(tmp_path / "t.png", chain, samples, motion_limits(chain, velocity=2.0))
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(IdentificationError, match="give a higher rate"):
+    with pytest.raises(IdentificationError, match="specify a higher rate"):
         sample_trajectory(chain, motion, 0.1)
     with pytest.raises(IdentificationError, match=r"1\.5 samples per second are too few for a motion of 0\.5 s"):
         sample_trajectory(chain, random_excitation(chain, 0.5, 4), 1.5)
@@ -347,7 +347,7 @@ def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
     lines = summary(design, chain.joint_names, compared).splitlines()
     assert [x.split("  ")[0] for x in lines[1:6]] == [
         f"design ({design.base.size} parameters)",
-        *("best of 2 random motions", "median random motion", "design, filtered as the log", "log"),
+        *("best of 2 random motions", "median random motion", "design, filtered like the log", "log"),
     ]
     numbers = [float(x[28:38]) for x in lines[1:6]]
     worse, best = sorted(random.log_det for random in design.random)
@@ -359,7 +359,7 @@ def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
     share = dict(x.split(" %")[0].rsplit(maxsplit=1) for x in lines if " %" in x)
     for name, used in design.usage.items():
         assert float(share[f"  {name.replace('_', ' ')}"]) == pytest.approx(100 * used.max(), abs=0.06)
-    assert lines[-1] == f"  least clearance {design.clearance:.3g}"
+    assert lines[-1] == f"  smallest clearance {design.clearance:.3g}"
 
 
 def test_a_search_sees_one_motion_on_all_its_grids(elbow, elbow_search):
@@ -524,7 +524,7 @@ def test_splines_with_clearance_and_torque_rates():
 
 def test_bad_settings_are_refused_before_any_work():
     chain = known_arm()
-    with pytest.raises(IdentificationError, match=r"usage of the limits is 1.5"):
+    with pytest.raises(IdentificationError, match=r"usage is 1.5"):
         optimal_excitation(chain, usage=1.5)
     with pytest.raises(IdentificationError, match="starts is 0"):
         optimal_excitation(chain, search=ExcitationSearch(starts=0))

@@ -254,7 +254,7 @@ def test_columns_of_ones_own_are_identified(elbow):
 
 
 def test_refusals(prior, log):
-    with pytest.raises(IdentificationError, match="there is no log"):
+    with pytest.raises(IdentificationError, match="no log was given"):
         identify(prior, [])
     with pytest.raises(
         IdentificationError, match=r"synthetic: the log has 3 joints, but the model has 7: panda_joint1"

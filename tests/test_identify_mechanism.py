@@ -128,18 +128,18 @@ def test_what_is_missing_or_does_not_fit_is_named():
     lost = biped_log().q.copy()
     lost[:, :7] = np.nan
     cases = [
-        (biped_log(q=lost), LogError, "give the base's pose, or its IMU"),
-        (biped_log(q=np.zeros((3, 16))), LogError, r"q has shape \(3, 16\); it is \(3, 17\)"),
+        (biped_log(q=lost), LogError, "provide the base's pose or its IMU"),
+        (biped_log(q=np.zeros((3, 16))), LogError, r"q has shape \(3, 16\); for this robot it must be \(3, 17\)"),
         (biped_log(wrenches={"left_sole": six[:, :3]}), LogError, "the wrench at 'left_sole' has shape"),
         (biped_log(wrenches={"hand": six}), ModelError, "hand"),
         (biped_log(wrenches={"left_sole": six}, held={"left_sole": "pose"}), ModelError, "choose one"),
-        (biped_log(held={"left_sole": "edge"}), ModelError, 'by its "pose" or its "point"'),
+        (biped_log(held={"left_sole": "edge"}), ModelError, 'held must be "pose" or "point"'),
         (biped_log(tau=np.full((3, 15), np.nan)), LogError, "tau has shape"),
     ]
     for log, error, text in cases:
         with pytest.raises(error, match=text):
             mechanism_samples(chain, log)
-    with pytest.raises(LogError, match="one free base; this robot has 0"):
+    with pytest.raises(LogError, match="one floating base, but this robot has 0"):
         mechanism_samples(textbook.biped(), MechanismLog(np.arange(3.0), *np.zeros((2, 3, 10)), imu=six))
     with pytest.raises(IdentificationError, match="no log"):
         identify_mechanism(chain, [])

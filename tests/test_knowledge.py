@@ -135,11 +135,11 @@ def test_directions_that_are_known_count_whatever_their_units():
 def test_knowledge_that_makes_no_sense_is_refused(arm):
     chain, columns, _ = arm
     cases = [
-        (Knowledge(links=("hand",)), "no link 'hand' to identify; there are link1"),
+        (Knowledge(links=("hand",)), "no link 'hand' to identify; the links are link1"),
         (Knowledge(joints=("wrist",)), "no joint 'wrist' to identify"),
         (Knowledge(links=(), joints=()), "nothing is left to identify"),
         (Knowledge(links=("link1",), deviation=-0.1), "is -0.1; it must be a positive number"),
-        (Knowledge(links=("link1",), deviation={"link1": 0.1}), "'link1', which is not a link or joint that is known"),
+        (Knowledge(links=("link1",), deviation={"link1": 0.1}), "'link1', which is identified or not in the robot"),
         (Knowledge(mirrored=(("link1", "hand"),)), "no link 'hand'"),
     ]
     for knowledge, text in cases:
@@ -185,7 +185,7 @@ def test_constraints_where_some_parameters_are_known(arm):
     given = (known_parameters(names, {"m1": values[0]}) + least).given(fixed, values)
     assert given.equal.shape == (0, 42) and given.least[0].tolist() == np.isin(np.array(names), ["m3"]).tolist()
     assert given.least_of == pytest.approx([5.0 - values[0]])
-    with pytest.raises(IdentificationError, match="concerns known parameters alone"):
+    with pytest.raises(IdentificationError, match="refers only to known parameters"):
         known_parameters(names, {"m1": values[0] + 0.1}).given(fixed, values)
 
 
@@ -267,14 +267,14 @@ def test_two_arms_share_their_links(geared):
 def test_robots_that_cannot_be_fitted_together_are_refused(geared):
     log = run_of(geared, 5, 1.0)
     cases = [
-        ({"left": log}, {}, "two robots at least"),
-        ({"left": log, "right": log}, {"terms": Terms()}, "nothing is chosen"),
+        ({"left": log}, {}, "at least two robots"),
+        ({"left": log, "right": log}, {"terms": Terms()}, "no terms can be chosen"),
         (
             {"left": log, "right": log},
             {"terms": Terms(("armature",), choose=())},
-            "'viscous' is to be each robot's own",
+            "own contains 'viscous', which is not among",
         ),
-        ({"left": log, "right": log}, {"validate": {"third": log}}, "'third' has runs to validate on, but none to fit"),
+        ({"left": log, "right": log}, {"validate": {"third": log}}, "'third' has validation runs, but no runs to fit"),
         (
             {"left": log, "right": dataclasses.replace(log, q=log.q[:, :5], tau=log.tau[:, :5])},
             {},

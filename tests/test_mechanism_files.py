@@ -93,7 +93,7 @@ def test_missing_and_bad_columns_are_named(written):
         read(lambda c: c | {"tau_left_knee": [*c["tau_left_knee"][:3], "stop", *c["tau_left_knee"][4:]]})
     with pytest.raises(ModelError, match="hand"):
         read(lambda c: c, held={"hand": "pose"})
-    with pytest.raises(LogError, match="one free base"):
+    with pytest.raises(LogError, match="one floating base"):
         read_mechanism_log(path, textbook.biped())
 
 

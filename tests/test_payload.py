@@ -161,7 +161,7 @@ def test_friction_of_each_runs_own(arm):
     found = identify_payload(arm, *pair, own_friction=("viscous",))
     np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=1e-7)
     assert np.abs(identify_payload(arm, *pair).parameters - body()).max() > 1e-3
-    with pytest.raises(IdentificationError, match="'viscous' is to be fitted separately"):
+    with pytest.raises(IdentificationError, match="'viscous' is listed in own_friction but is not fitted"):
         identify_payload(arm, *pair, friction=("coulomb",), own_friction=("viscous",))
 
 
@@ -273,7 +273,7 @@ def test_delays_are_found_and_taken_out(arm):
     straight = without_delay(log, found.seconds)
     early, late = log.t + min(found.seconds.min(), 0), log.t + max(found.seconds.max(), 0)
     np.testing.assert_array_equal(straight.t, log.t[(early >= log.t[0]) & (late <= log.t[-1])])
-    assert 0 < len(log) - len(straight) < 4 and "torque delays removed" in straight.notes[-1]
+    assert 0 < len(log) - len(straight) < 4 and "torque delays were removed" in straight.notes[-1]
     again = estimate_delay(arm, straight, Filters(position_cutoff=20.0), longest=0.02)
     assert np.abs(again.seconds).max() < 3e-4
     with pytest.raises(LogError, match="finite number"):
@@ -351,7 +351,7 @@ def test_the_command(arm, tmp_path, capsys):
     assert result["mass"] == pytest.approx(2.0, rel=0.01) and not capsys.readouterr().out
     assert result["gains_calibrated"]
     assert main([*common, *pair]) == 0
-    assert re.search(r"mass .* kg for exact gains \(not calibrated: each 1 % of error", capsys.readouterr().out)
+    assert re.search(r"mass .* kg for exact gains \(they were not calibrated: 1 % of error", capsys.readouterr().out)
     assert main([*common, "--loaded", loaded, "--mass", "2"]) == 2
     assert main([*common, *pair, "--calibrated", str(tmp_path / "arm.urdf")]) == 1
     assert "not a file with calibrated gains" in capsys.readouterr().err
@@ -514,7 +514,10 @@ def test_gains_are_held_against_those_that_tell_them(monkeypatch, annotations_un
     (finding,) = diagnostics._gains(
         chain, [], np.ones(4)
     )  # 0.48 off, 4 deviations of about 0.08 and 0.1 are 0.31 and 0.4
-    assert finding.about == ("a",) and f"about {np.exp(-0.48):.2g} times what fits the motion of b, c:" in finding.text
+    assert (
+        finding.about == ("a",)
+        and f"about {np.exp(-0.48):.2g} times the torque that is consistent with b, c:" in finding.text
+    )
     covariance[11, 11] += 0.02
     assert diagnostics._gains(chain, [], np.ones(4)) == []  # clear beside one of two only
     covariance[11, 11] -= 0.02

@@ -141,7 +141,7 @@ def test_uneven_stamps_give_what_even_ones_give():
     uneven = t + rng.uniform(-3e-4, 3e-4, len(t))
     reference, samples = preprocess(made(t)), preprocess(made(uneven))
     assert not any("uneven" in note for note in reference.notes)
-    assert any(note.startswith("uneven time steps: resampled at 1000") for note in samples.notes)
+    assert any(note.startswith("time steps are uneven: resampled at 1000") for note in samples.notes)
     assert abs(len(samples) - len(reference)) <= 1
     np.testing.assert_allclose(np.diff(samples.t), samples.t[1] - samples.t[0], rtol=1e-9)
     assert_exact(samples)
@@ -189,7 +189,7 @@ def test_margin_and_stride():
     samples = preprocess(log, Filters(position_cutoff=10.0, stride=1, margin=0.0))
     assert len(samples) == len(log)
     samples = preprocess(log, Filters(position_cutoff=10.0, stride=100))
-    assert samples.notes == ("stride 100 leaves 10 Hz, too few for a cutoff of 10 Hz: it aliases",)
+    assert samples.notes == ("stride 100 leaves 10 Hz, too low for a cutoff of 10 Hz: aliasing occurs",)
 
 
 @pytest.mark.parametrize(("margin", "limit"), [(0.1, 0.1), (None, 0.012), (0.3, 0.0015)])
@@ -208,7 +208,7 @@ def test_pieces_are_treated_apart():
     (a, b), (c, d) = samples.segments
     assert (a, b, d) == (0, c, len(samples))
     assert samples.t[0] >= 0.2 and samples.t[b - 1] <= 3.8 and samples.t[c] >= 7.2 and samples.t[-1] <= 11.8
-    assert samples.notes == ("3 pieces separated by gaps of over 0.01 s; 1 of them, shorter than 0.5 s, dropped",)
+    assert samples.notes == ("3 pieces separated by gaps of over 0.01 s; discarded 1 of them, shorter than 0.5 s",)
     assert_exact(samples)
 
 
@@ -240,11 +240,11 @@ def test_stale_rows_and_rows_too_close_are_left_out():
     source[repeated] -= 1
     stale = Log(log.t, log.q[source], log.qd[source], log.tau[source], "made")
     samples = preprocess(stale, Filters(position_cutoff=10.0))
-    assert samples.notes[0] == "500 stale rows, equal to the previous row, dropped"
+    assert samples.notes[0] == "500 stale rows, equal to the previous row, were discarded"
     assert_exact(samples)
     t = np.sort(np.concatenate([log.t, log.t[100::1000] + 1e-6]))
     samples = preprocess(made(t), Filters(position_cutoff=10.0))
-    assert "10 rows within a quarter of the median step after the previous one dropped" in samples.notes
+    assert "10 rows within a quarter of the median step after the previous one were discarded" in samples.notes
     assert_exact(samples)
 
 
@@ -260,9 +260,9 @@ def test_rest_is_not_stale():
 def test_logged_velocities_are_compared():
     log = made(even(), logged=True)
     (note,) = preprocess(log, Filters(position_cutoff=10.0)).notes
-    assert note.startswith("logged velocities not used") and float(note.split(" by ")[1].split(" %")[0]) < 0.02
+    assert note.startswith("logged velocities were not used") and float(note.split(" by ")[1].split(" %")[0]) < 0.02
     (note,) = preprocess(dataclasses.replace(log, qd=log.qd * [1.0, 1.5]), Filters(position_cutoff=10.0)).notes
-    assert "by 50 % RMS at most (joint 2)" in note
+    assert "by up to 50 % RMS (joint 2)" in note
 
 
 def test_refusals():
@@ -300,7 +300,9 @@ def test_split_keeps_order_and_leaves_the_cut_out():
     assert (first.rate, first.position_cutoff, first.segments) == (samples.rate, 10.0, ((0, len(first)),))
     for fraction in (0.0, 1.0, 0.001):
         text = complaint(split, samples, fraction)
-        assert text.startswith(f"made: cut at {fraction:g} of") and "each part needs 10" in text
+        assert (
+            text.startswith("made: splitting ") and f" at {fraction:g} leaves" in text and "each part needs 10" in text
+        )
 
 
 def test_split_clips_the_pieces():
@@ -339,7 +341,7 @@ def test_motor_to_joint_round_trip_and_power():
         np.testing.assert_allclose(getattr(back, name), getattr(joint, name), rtol=0, atol=1e-12)
     power = (motor.tau * motor.qd).sum(axis=1)
     np.testing.assert_allclose((back.tau * back.qd).sum(axis=1), power, rtol=0, atol=1e-11)
-    assert back.notes == ("motor side converted to joint side",)
+    assert back.notes == ("converted from motor side to joint side",)
     given = motor_to_joint(motor, np.linalg.inv(RATIO), RATIO.T, OFFSET)
     np.testing.assert_allclose(given.tau, joint.tau, rtol=0, atol=1e-12)
     assert given.notes == back.notes
@@ -348,7 +350,9 @@ def test_motor_to_joint_round_trip_and_power():
 
 def test_motor_to_joint_refuses():
     log = made(even(1.0))
-    assert "position_matrix has shape (3, 3); for 2 joints it is (2, 2)" in complaint(motor_to_joint, log, np.eye(3))
+    assert "position_matrix has shape (3, 3); for 2 joints it must be (2, 2)" in complaint(
+        motor_to_joint, log, np.eye(3)
+    )
     assert "torque_matrix is singular" in complaint(motor_to_joint, log, np.eye(2), np.ones((2, 2)))
 
 
@@ -423,9 +427,9 @@ def test_vibration_and_rest_do_not_raise_the_cutoff():
     shaken = dataclasses.replace(log, q=log.q + shake * 0.15 * speed(log.q) / speed(shake))
     samples = preprocess(shaken)
     assert samples.position_cutoff <= 15.0  # not ten times 20 Hz
-    assert samples.notes[0].startswith(f"low-pass {samples.position_cutoff:g} Hz: the motion's band reaches ")
+    assert samples.notes[0].startswith(f"low-pass {samples.position_cutoff:g} Hz: the motion's bandwidth is ")
     rest = dataclasses.replace(log, q=np.round(0.3 + 1e-5 * rng.normal(size=log.q.shape), 5))
-    assert preprocess(rest).notes[0].endswith("and ten times that is less than the 8 Hz taken at least")
+    assert preprocess(rest).notes[0].endswith("and ten times that is below the minimum of 8 Hz")
 
 
 def test_a_real_stretch_that_vibrates_is_filtered_as_the_whole(shared_data):

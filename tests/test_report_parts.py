@@ -407,7 +407,10 @@ def test_verdict_by_errors_over_torque(result, share, level):
     weak = verdict(dataclasses.replace(sound, wls=dataclasses.replace(sound.wls, scaled_condition=500.0)))
     assert weak.level == judged.level and weak.headline == judged.headline  # the condition number is for information
     assert any("Condition number" in c.text and " 500" in c.text and c.level == "note" for c in weak.checks)
-    for fault in ({"impossible": ("link 'a': mass -1",)}, {"unusual": ("link 'a' has 199 kg at 4.7e+07 kg/m^3",)}):
+    for fault in (
+        {"impossible": ("link 'a': mass -1",)},
+        {"unusual": ("link 'a' has a mass of 199 kg and a density of 4.7e+07 kg/m^3",)},
+    ):
         broken = {use.use: use.level for use in verdict(dataclasses.replace(sound, **fault)).uses}
         assert broken["simulation"] == "poor" and broken["feed-forward"] == level
     unconfirmed = {use.use: use for use in verdict(dataclasses.replace(sound, validation=())).uses}

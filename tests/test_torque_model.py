@@ -233,7 +233,7 @@ def test_what_is_reported_is_what_the_file_predicts(identified, tmp_path):
     assert both.fits[0].total_relative == pytest.approx(fitted.fit.total_relative, rel=1e-4)
     assert np.all(both.fits[1].rms > 1.5 * both.fits[0].rms)  # no chain holds slipping friction
     thinned = dataclasses.replace(fitted, run=None)
-    with pytest.raises(jaxdyn.IdentificationError, match="the log's own rate"):
+    with pytest.raises(jaxdyn.IdentificationError, match="at the log's rate"):
         thinned.predicted_by(loaded)
     assert thinned.predicted_by(TorqueModel(result.chain)).shape == fitted.prediction.shape
 

@@ -211,16 +211,16 @@ def test_density_and_room_of_a_link():
     np.testing.assert_allclose(np.abs(bounds.rotations[1] @ [0, 0, 1]), [0, 0, 1])
     assert unusual_links(chain) == ()
     for pi, words in (
-        (solid(199.0, (0.01, 0.01, 0.01)), "199 kg at 4.8e+07 kg/m^3"),
-        (solid(0.032, (0.8, 0.8, 0.8)), "0.032 kg at 0.015 kg/m^3"),
-        (solid(60.0, (0.1, 0.1, 0.1), (0, 0, 0.9)), "times as far out"),
+        (solid(199.0, (0.01, 0.01, 0.01)), "199 kg and a density of 4.8e+07 kg/m^3"),
+        (solid(0.032, (0.8, 0.8, 0.8)), "0.032 kg and a density of 0.015 kg/m^3"),
+        (solid(60.0, (0.1, 0.1, 0.1), (0, 0, 0.9)), "times as far as"),
     ):
         (sentence,) = unusual_links(dataclasses.replace(chain, inertia=chain.inertia.at[1].set(jnp.asarray(pi))))
         assert sentence.startswith("link 'upper'") and words in sentence
     # a given model's own links are within its bounds
     heavy = dataclasses.replace(chain, inertia=chain.inertia.at[1].set(jnp.asarray(solid(60.0, (0.03, 0.03, 0.03)))))
     assert unusual_links(heavy) and unusual_links(heavy, model=heavy) == ()
-    with pytest.raises(IdentificationError, match="admit no link"):
+    with pytest.raises(IdentificationError, match="must satisfy 0 <= lower < upper"):
         link_bounds(chain, (5.0, 5.0))
 
 

@@ -88,7 +88,7 @@ def test_friction_that_remembers_is_estimated_beside_the_rigid_body(run):
     parallel = estimation_problem(chain, s, base=base, friction=SLIP, parallel_cutoff=20.0)
     assert parallel.filtered[0].shape[2] == rows.shape[2] + 1
     assert np.abs(estimate_ols(parallel).values - truth).max() < 0.02
-    with pytest.raises(IdentificationError, match=r"give friction=fit_friction"):
+    with pytest.raises(IdentificationError, match=r"pass friction=fit_friction"):
         estimation_problem(arm, s, friction=FrictionModel((LoadedSlip(width=1e-3),)))
 
 

@@ -1,4 +1,4 @@
-"""From logs to parameters: preprocessing, estimators, friction, payloads, excitation trajectories, validation."""
+"""Identification from logs: preprocessing, estimators, friction, payloads, excitation trajectories, validation."""
 
 from ._consistency.consistent import (
     ConsistentEstimate as ConsistentEstimate,

@@ -1,4 +1,4 @@
-"""The delay between position and torque signals: estimated for every joint from a run, and removed from a log."""
+"""The delay between position and torque signals, estimated for each joint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ from ._regression.rows import by_chunks, chunk_rows
 
 BLOCKS = 20  # jackknife blocks of the run
 SHIFTS = 10  # to either side of zero
-LOAD_PASSES = 3  # the load for friction is that of the previous pass
+LOAD_PASSES = 3  # friction uses the load estimated in the previous pass
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Delay:
-    """Delay of each joint's recorded torque after the position.
+    """Delay of each joint's recorded torque relative to the position.
 
     Attributes:
-        seconds: the torque logged at t belongs to the positions logged at t - seconds.
-        standard_deviations: standard deviations, from a jackknife over twenty blocks of the run.
-        inside: True if the best fit is within the shifts tried; otherwise the delay is unreliable.
+        seconds: delays [s]: the torque logged at time t belongs to the positions logged at t - seconds.
+        standard_deviations: standard deviations of the delays [s], from a jackknife over twenty blocks of the run.
+        inside: True if the best fit lies within the range of shifts tried; otherwise the delay is unreliable.
         gain: reduction of the RMS residual torque by removing the delay [%].
         shifts: the shifts tried [s].
-        residuals: root mean square of each joint's residual torque at each shift [N m].
+        residuals: RMS residual torque of each joint at each shift [N m or N].
     """
 
     seconds: Float[np.ndarray, " n"]
@@ -54,36 +54,36 @@ def estimate_delay(
     *,
     longest: float = 0.05,
 ) -> Delay:
-    """Estimate the shift of each joint's torque at which the motion explains it best.
+    """Estimate, for each joint, the time shift at which the motion best explains the logged torque.
 
-    For joint j, r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|, with separate parameters p for each joint, so wrong
-    gains and delays of other joints have no effect. W holds the base parameters' columns and Coulomb friction in
-    proportion to the torque transmitted. Torques are shifted by cubic splines through the filtered samples; a parabola
-    through the three smallest r_j^2 resolves the delay far below the sample time.
+    For joint j, the delay d minimises r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|. Each joint has separate
+    parameters p, so wrong gains and delays of other joints have no effect. W contains the base parameters' columns and
+    Coulomb friction proportional to the transmitted torque. Torques are shifted by cubic splines through the filtered
+    samples; a parabola through the three smallest r_j^2 resolves the delay far below the sample time.
 
-    Friction at reversals is the most informative: presliding friction, which builds up over a distance, looks like a
-    torque delay of some milliseconds at slow reversals, and of tens of milliseconds if it is soft. `choose_terms`
-    estimates delays together with such friction, by cross-validation.
+    Velocity reversals are the most informative, because friction changes its sign there. Presliding friction, which
+    builds up over a distance, looks like a torque delay: a few milliseconds at slow reversals, tens of milliseconds if
+    it is soft. `choose_terms` estimates delays together with such friction, by cross-validation.
 
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.
-        log: a run in which the joints move, ideally with many reversals; or several runs with common delays.
+        log: a run in which all joints move, ideally with many reversals, or several runs with the same delays.
         filters: as in `preprocess`.
         longest: largest shift tried, of either sign [s].
 
     Raises:
-        LogError: the run is too short.
+        LogError: the run is too short, its number of joints is not the chain's, or `longest` is not positive.
 
     Cost: 5000 samples of 6 joints in about 2 s after compilation.
     """
     if not longest > 0:
-        raise LogError(f"the longest delay to try is {longest:g} s; it must be positive")
+        raise LogError(f"longest is {longest:g} s; it must be positive")
     shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
     runs = []
     for run in preprocess_alike(log, filters):
         if run.n != chain.nv:
             raise LogError(
-                f"the log has {run.n} joints, the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
+                f"the log has {run.n} joints, but the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
             )
         runs.append(at_shifts(run, shifts)[:2])
     count = sum(len(samples) for samples, _ in runs)
@@ -117,7 +117,7 @@ def estimate_delay(
 
 
 def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
-    """The samples from which all shifts stay within their piece, (N, n, k) torques at those shifts, and the rows kept."""
+    """The samples whose shifted times all stay within their piece, their torques at all shifts (N, n, k), and their rows."""
     shape = np.broadcast_to(shifts, (samples.n, len(shifts)))
     kept, torques = shifted_torques(samples.t, samples.tau, samples.segments, shape)
     if len(kept) < LEAST_SAMPLES:
@@ -130,7 +130,7 @@ def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray
 def _factors(
     chain: Chain, base: BaseParameters, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray
 ) -> Float[np.ndarray, "blocks n w c"]:
-    """Triangular factors of the columns [base, friction, torques at all shifts], with the loads of these parameters."""
+    """Triangular factors of the columns [base, friction, torques at all shifts]; `own` determines the loads of friction."""
     parts = []
     for s, shifted in runs:
         load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
@@ -142,7 +142,7 @@ def _factors(
 
 
 def _squares(r: np.ndarray, k: int) -> np.ndarray:
-    """(k, n) residual sums of squares of the torques at each shift."""
+    """Residual sums of squares of the torques at each shift, (k, n)."""
     out = []
     for factor in r:
         w, y = factor[:, :-k], factor[:, -k:]
@@ -154,7 +154,7 @@ def _squares(r: np.ndarray, k: int) -> np.ndarray:
 
 
 def least_by_parabola(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Minimiser of each column of squares by a parabola through its three smallest, the minimum, and whether it is interior."""
+    """Minimiser of each column of squares, by a parabola about the smallest, the minimum, and whether it is interior."""
     k = np.argmin(squares, axis=0)
     inside = (k > 0) & (k < len(shifts) - 1)
     middle = np.clip(k, 1, len(shifts) - 2)

@@ -41,22 +41,22 @@ from ._selection.outcome import TermChoice
 from ._selection.setup import Setup
 from ._stretches import FullRun, Stretch, fit_friction_beside, friction_stretch, plain_stretch
 
-HOLDOUT = 0.3  # share of each fitted run, without validation runs
+HOLDOUT = 0.3  # share of each fitted run to hold out if there are no validation runs
 POSSIBLE = Consistency()
 Progress = Callable[[str, int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """Estimates from one set of factors; base parameters and full sets exclude the parameters of a friction model.
+    """Estimates from one set of factors; base and full parameters exclude those of a friction model.
 
     Attributes:
         blocks: the factors, with the friction model's torque subtracted.
-        ols, wls: ordinary and weighted least squares, with a friction model's parameters.
-        split_half: agreement of both halves of the blocks.
+        ols, wls: estimates by ordinary and weighted least squares.
+        split_half: agreement between fits to the two halves of the blocks; None if one is not informative enough.
         consistent: the physically consistent estimate; None if not requested.
-        parameters: (p,) the identified full set.
-        nearest: (p,) the full set nearest the prior that has the base parameters of `wls`.
+        parameters: (p,) the identified full parameters.
+        nearest: (p,) the full parameters nearest the prior that have the base parameters of `wls`.
         friction: the friction model estimated with `parameters`.
         free: the friction model estimated with `nearest`.
     """
@@ -74,20 +74,21 @@ class Solution:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitting:
-    """A regression and the runs it is fitted to; under `jax.enable_x64(True)`.
+    """A regression and its runs, for use under `jax.enable_x64(True)`.
 
     Attributes:
         setup: the robot, the identified columns, and the friction model.
-        consistent: knowledge of the links; None for plain least squares.
+        consistent: constraints of physical consistency; None for plain least squares.
         dead_zone: speed below which rows of a joint are excluded [rad/s].
         runs: all runs.
         fitted: number of fitted runs, which come first.
-        model: the robot in double precision.
+        model: the robot in float64.
         base: the base parameters.
-        prior: (p,) full parameters, for what the motion does not determine.
-        bodiless, thin: names of links with a default prior, and of those that were given thickness.
+        prior: (p,) prior of the full parameters, for those that the motion does not determine.
+        bodiless: names of links without inertia in the model, which have a default prior.
+        thin: names of links whose prior was given thickness.
         report: called with (stage, done, total).
-        known: what is known of the parameters besides; None where nothing is.
+        known: further knowledge of the parameters; None if there is none.
     """
 
     setup: Setup
@@ -115,20 +116,21 @@ class Fitting:
 
     @property
     def independence(self) -> float:
-        """Smallest share of independent samples of a fitted run."""
+        """Share of independent samples, the smallest of all fitted runs."""
         return min(run.thinned.independence for run in self.runs[: self.fitted])
 
     @property
     def bounds(self) -> LinkBounds | None:
-        """Bounds on size and density of links; None without such bounds."""
+        """Bounds on the size and density of links; None if there are none."""
         densities = None if self.consistent is None else self.consistent.densities
         return None if densities is None else link_bounds(self.setup.chain, densities)
 
     def identified(self, holdout: float | None, titles: Sequence[str]) -> tuple[list[Evaluation], Solution]:
-        """The solution from all fitted data, and evaluations of held-out stretches and of all runs.
+        """Evaluations of the held-out stretches, and the solution from all fitted data.
 
         Args:
-            holdout: last share of each fitted run, first predicted by a fit without it.
+            holdout: share of each fitted run, at its end, that is first predicted by a fit without it; None: nothing is
+                held out.
             titles: titles of the runs.
         """
         if holdout is None:
@@ -145,10 +147,11 @@ class Fitting:
         return held, self.solved(self.accumulated(parts[: self.fitted]), found)
 
     def stretches(self, share: float, start: FrictionModel | None) -> tuple[list[Stretch], FrictionFit | None]:
-        """All runs, with the friction model fitted to this first share of the fitted runs.
+        """All runs as stretches, and the friction model fitted to the first share of each fitted run.
 
         Args:
-            start: initial friction model; that of the setup if None.
+            share: share of each fitted run, from its beginning, to which the friction model is fitted.
+            start: initial friction model; by default that of the setup.
         """
         model, columns = self.model, self.setup.columns
         friction = self.setup.friction if start is None else start
@@ -157,20 +160,24 @@ class Fitting:
         self.report("fitting friction", 0, 1)
         parts = [run.samples for run in self.runs[: self.fitted]]
         parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
-        steps = 0 if self.setup.has_given_friction else 10  # of the nonlinear parameters
+        steps = 0 if self.setup.has_given_friction else 10  # for the nonlinear parameters
         found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride, steps)
         self.report("fitting friction", 1, 1)
         return [friction_stretch(model, columns, run, found, self.dead_zone) for run in self.runs], found
 
     def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
-        """The factors of stretches, this share of the runs, by block; the friction model's columns last."""
+        """The factors of stretches by block, with the friction model's columns last.
+
+        Args:
+            share: share of the runs that the stretches cover; it sets the number of blocks.
+        """
         total = sum(len(part.samples) for part in parts)
         advance = lambda done: self.report("accumulating the regressor", done, total)
         runs = [(p.samples.q, p.samples.qd, p.samples.qdd, p.tau, p.weights, p.signals) for p in parts]
         return accumulate_blocks(self.setup.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
-        """The estimates from factors, whose last columns are those of this friction model."""
+        """The estimates from factors whose last columns are those of the friction model."""
         b, p, n = self.base.size, len(self.prior), self.model.n
         names = () if friction is None else friction.model.names(n)
         base = with_signals(self.base, names) if names else self.base
@@ -218,7 +225,7 @@ class Fitting:
         names: tuple[str, ...],
         stated: Float[np.ndarray, "k w"] | None,
     ) -> ConsistentEstimate | None:
-        """The physically consistent estimate, with a friction model's parameters of these names."""
+        """The physically consistent estimate; `names` are the friction model's parameters."""
         if self.consistent is None:
             return None
         columns = self.setup.columns
@@ -245,7 +252,7 @@ class Fitting:
         return found.with_covariance_of(wls)
 
     def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:
-        """Prediction of a stretch by a solution, in the form of the written model."""
+        """Prediction of a stretch by a solution, in the form in which the model is saved."""
         s, columns = part.samples, self.setup.columns
         torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
         predicted, nearest = torques(solution.parameters), torques(solution.nearest)
@@ -258,7 +265,7 @@ class Fitting:
             if self.setup.filters.logged_cutoff is None:
                 sharp = model.unfiltered.predict(part.run, part.rows)
             else:
-                sharp = predicted  # torques were logged behind this low-pass
+                sharp = predicted  # the torques passed through this low-pass before they were logged
             nearest = nearest + part.signals @ solution.free.values[self.base.size :]
         fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
         logged = None if part.logged is None else (part.logged, sharp)
@@ -276,7 +283,7 @@ class Fitting:
         return out
 
     def identified_chain(self, solution: Solution) -> Chain:
-        """The robot with a solution in its leaves, in its precision; a friction model is approximated."""
+        """The robot with a solution in its leaves, in the given robot's precision; a friction model is approximated."""
         model = self.model
         if solution.friction is not None:
             whole = [run.samples for run in self.runs[: self.fitted]]
@@ -295,10 +302,10 @@ class Fitting:
         notes: Iterable[str],
         choice: TermChoice | None = None,
     ) -> Identification:
-        """The result of a solution.
+        """The result assembled from a solution.
 
         Args:
-            refit: held-out stretches were predicted by a fit without them.
+            refit: True if held-out stretches were predicted by a fit without them.
         """
         identified, setup = self.identified_chain(solution), self.setup
         densities = (self.consistent and self.consistent.densities) or DENSITIES
@@ -336,10 +343,11 @@ def begin(
     knowledge: Knowledge | None = None,
     choose_base: Callable[[Known | None], BaseParameters] | None = None,
 ) -> Fitting:
-    """The regression with its base parameters and its prior found.
+    """The regression, with base parameters and prior.
 
     Args:
-        choose_base: finds the base parameters, given what is known; by default those of all rows at random states.
+        choose_base: function that finds the base parameters from what is known; by default those of the full regressor
+            at random states.
     """
     model = as_float64(setup.chain)
     if setup.friction is not None:  # its columns are filtered like the torques
@@ -359,16 +367,16 @@ def begin(
 
 
 def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumns:
-    """Columns of these names that are computed elsewhere: signals from whole runs, columns of one robot of several."""
+    """Columns with these names that are computed elsewhere, from whole runs or for one of several robots."""
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
-        raise NotImplementedError("these columns are computed from whole runs")
+        raise NotImplementedError("these columns are computed from whole runs, not for a single state")
 
     return ExtraColumns(names, ("",) * len(names), matrix, positive=positive)
 
 
 def _first(estimate: Estimate, b: int) -> Estimate:
-    """The first values of an estimate."""
+    """The first b values of an estimate."""
     if len(estimate.values) == b:
         return estimate
     independent = None if estimate.independent is None else estimate.independent[:b, :b]
@@ -378,7 +386,7 @@ def _first(estimate: Estimate, b: int) -> Estimate:
 
 
 def _taken_off(blocks: BlockFactors, values: Float[np.ndarray, " k"]) -> BlockFactors:
-    """The factors without their last columns before the torque, whose contribution is subtracted from the torque."""
+    """The factors without the columns of these parameters, whose contribution is subtracted from the torque."""
     if not len(values):
         return blocks
     p = blocks.r.shape[3] - 1 - len(values)

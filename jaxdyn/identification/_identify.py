@@ -1,4 +1,4 @@
-"""`identify`: from a chain and logs to identified parameters, validated on held-out data."""
+"""`identify`: a chain's parameters, estimated from logs and validated on held-out data."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -41,38 +41,44 @@ def identify(
 ) -> Identification:
     """Identify a robot's inertial parameters, friction and armature from logged motion.
 
-    Five steps: the terms of the torque are chosen by cross-validation over blocks of the logs (`choose_terms`);
-    logs are resampled, filtered without phase shift and differentiated (`preprocess`); the regressor is accumulated in chunks;
-    the base parameters are estimated by ordinary and by weighted least squares, and then again, with the same weights, among
-    physically consistent links (`consistent_least_squares`), which become the identified chain; and torques of motion
-    that was not fitted are predicted. Everything runs in float64 regardless of JAX's configuration, and the stacked
-    regressor is never stored.
+    The steps are:
+
+    1. Select the torque terms by cross-validation over blocks of the logs (`choose_terms`).
+    2. Resample the logs, filter them without phase shift and differentiate them (`preprocess`).
+    3. Accumulate the regressor in chunks; the stacked regressor is never stored.
+    4. Estimate the base parameters by ordinary and by weighted least squares, then repeat the weighted fit under the
+       constraint of physical consistency (`consistent_least_squares`), which gives the identified chain.
+    5. Predict the torques of held-out motion.
+
+    Everything runs in float64 regardless of JAX's configuration.
 
     Args:
-        chain: the robot; its inertias are the prior for what the data do not determine. Links without inertia (a
-            kinematics-only model) get a default prior, with a note.
-        logs: the runs to fit.
-        validate: runs to validate on, or the last share of each fitted run to hold out (default 30 %), which is
-            predicted by a fit without it and then included in the final fit.
-        terms: terms besides the links' inertias, and which of them are selected: by default the usual drive terms, and
-            filter, friction, springs and delays as confirmed by cross-validation. `Terms(choose=())` is the plain
-            model, linear in its parameters: the drive terms, the motors of a transmission (`motor_terms`), and the
-            chain's springs. Held-out data are never used for selection. If a friction model is adopted, viscous,
-            Coulomb and constant friction approximate it in the chain; `Identification.model` holds the whole model.
-        filters: cutoffs, stride and delay; by default chosen from the first run for all.
-        consistent: restrict the estimate to links of positive density, with sizes and densities of ordinary machines
-            (`Consistency.densities`), non-negative armature and friction, and further prior knowledge. None: the chain
-            becomes the full set nearest its own with the base parameters of weighted least squares, physically
-            consistent or not.
-        knowledge: which links and drives to identify, how well the others are known from the chain, and which limbs mirror
-            each other; by default all are identified. For a part of the robot the drive terms are the plain ones.
+        chain: the robot; its inertias are the prior for parameters that the data do not determine. Links without
+            inertia (a kinematics-only model) get a default prior, and a note says so.
+        logs: the runs to fit, with the chain's joints in its order.
+        validate: validation runs, or the share of each fitted run to hold out at its end (default 0.3). The held-out
+            part is predicted by a fit without it and then included in the final fit.
+        terms: torque terms in addition to the links' inertias, and those to select. By default the usual drive terms
+            are fitted, and the filter, friction, springs and delays are selected by cross-validation.
+            `Terms(choose=())` is the plain model, linear in its parameters: the drive terms, the motors of a
+            transmission (`motor_terms`), and the chain's springs. Held-out data are never used for selection. If a
+            friction model is selected, the chain approximates it by viscous, Coulomb and constant friction;
+            `Identification.model` is the complete model.
+        filters: cutoffs, stride and delay; by default chosen from the first run and used for all.
+        consistent: constraints on the estimate: links of positive density, with the sizes and densities of ordinary
+            machines (`Consistency.densities`), non-negative armature and friction, and further prior knowledge. If
+            None, the identified chain has the full parameters nearest the prior that reproduce the base parameters of
+            weighted least squares, physically consistent or not.
+        knowledge: which links and drives to identify, how well the chain's values for the others are known, and which
+            limbs mirror each other. By default everything is identified. If only a part of the robot is identified,
+            only the plain drive terms are fitted.
         dead_zone: exclude samples with |qd_j| below this from joint j's equations [rad/s]: near rest, dry friction
             takes any value up to fc, which the drive terms cannot describe.
         progress: called with (stage, done, total).
 
     Raises:
         IdentificationError: the logs do not match the chain or do not excite its parameters; the chain has spherical
-            joints, a free base or an invalid prior; constraints cannot be met.
+            joints, a floating base or an invalid prior; or the constraints cannot be met.
     """
     check_identifiable(chain)
     if terms.further:
@@ -80,7 +86,8 @@ def identify(
     if knowledge is not None and knowledge.is_partial:
         if terms.further:
             raise IdentificationError(
-                "further terms are fitted at all joints, beside all links, and part of them is known"
+                "further terms are fitted at all joints and cannot be combined with partial knowledge of the robot; "
+                "leave out one of the two"
             )
         terms = dataclasses.replace(terms, choose=())
     logs, unseen, holdout = _runs(chain, logs, validate, knowledge)
@@ -107,17 +114,18 @@ def identify(
 def _runs(
     chain: Chain, logs: Log | Sequence[Log], validate: Log | Sequence[Log] | float, knowledge: Knowledge | None
 ) -> tuple[list[Log], list[Log], float | None]:
-    """The runs to fit and those to validate on, with unique names, and the share held out, if any.
+    """The runs to fit and the validation runs, with unique names, and the held-out share, if any.
 
     Raises:
-        IdentificationError: no log, a wrong number of joints, or a joint that moves in none of the fitted logs.
+        IdentificationError: no log was given, a log has a wrong number of joints, or a joint does not move in any
+            fitted log.
     """
     listed = lambda some: [some] if isinstance(some, Log) else list(some)
     logs, unseen = listed(logs), [] if isinstance(validate, float | int) else listed(validate)
     named = named_apart([*logs, *unseen])
     logs, unseen = named[: len(logs)], named[len(logs) :]
     if not logs:
-        raise IdentificationError("there is no log to identify from")
+        raise IdentificationError("no log was given; pass at least one run to fit")
     for log in named:
         if log.q.shape[1] != chain.nv:
             raise IdentificationError(
@@ -125,7 +133,7 @@ def _runs(
                 + ", ".join(coordinate_names(chain))
             )
     span = np.max([np.ptp(log.q, axis=0) for log in logs], axis=0)
-    if knowledge is not None and knowledge.joints is not None and chain.coupling is None:  # known drives may rest
+    if knowledge is not None and knowledge.joints is not None and chain.coupling is None:  # known drives need not move
         span = np.where(np.isin(chain.joint_names, knowledge.joints), span, np.inf)
     if span.min() < STILL:
         raise IdentificationError(
@@ -139,16 +147,16 @@ def _runs(
 def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs: Sequence[Log]) -> Iterator[str]:
     """Notes for the user, most important first."""
     if solution.consistent is not None and not solution.consistent.converged:
-        yield "the consistent estimate stopped before its optimum: its links are consistent, but may fit better"
+        yield "the physically consistent fit stopped before it converged: its links are consistent, but a better fit may exist"
     if fitting.thin:
         yield (
-            f"the inertia of {', '.join(fitting.thin)} is that of a body without thickness, or of no body: the nearest with "
-            "some is the prior"
+            f"the model's inertia of {', '.join(fitting.thin)} is that of a body without thickness, or physically impossible: "
+            "the nearest inertia of a body with thickness is the prior"
         )
     if fitting.bodiless:
         yield (
             f"the model has no inertials for {', '.join(fitting.bodiless)}: a sphere of {STAND_IN_MASS:g} kg and "
-            f"{STAND_IN_RADIUS:g} m radius stood in as the prior for what the motion does not determine"
+            f"{STAND_IN_RADIUS:g} m radius is the prior for parameters that the motion does not determine"
         )
     if not fitting.setup.terms.choose and "coulomb" in fitting.setup.columns.drive_terms:
         yield (

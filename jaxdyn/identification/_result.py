@@ -1,4 +1,4 @@
-"""Result of `identify`, and its parameters one by one."""
+"""Result of `identify`, with a table of its parameters."""
 
 import dataclasses
 from collections.abc import Callable
@@ -34,15 +34,15 @@ class Evaluation:
     Attributes:
         title: description of the samples ("fitted: run.csv", "held out: last 30 % of run.csv").
         samples: the samples; unmeasured torques are NaN.
-        prediction: (N, n) predicted torques [N m].
-        fit: the errors.
-        unconstrained: the errors of the unconstrained base parameters.
-        logged: (N, n) the torques as logged, and the model's prediction of them with unfiltered friction; None if the
-            samples were not made from a log here.
+        prediction: (N, n) predicted torques [N m or N].
+        fit: errors of the prediction.
+        unconstrained: errors of the prediction by the unconstrained base parameters.
+        logged: (N, n) torques as logged, and their prediction with unfiltered friction [N m or N]; None if `identify`
+            did not preprocess the log itself.
         run: the run at the log's rate, if a friction model was fitted; else None.
         rows: indices of these samples in the run.
-        with_forces: function that adds the best-fitting unmeasured forces to predicted torques; None if all forces were
-            measured.
+        with_forces: function that adds to predicted torques the effect of the best-fitting unmeasured forces; None if
+            all forces were measured.
     """
 
     title: str
@@ -57,26 +57,26 @@ class Evaluation:
 
     @property
     def raw(self) -> Fit | None:
-        """The errors against the logged, unfiltered torque: noise counts in full; None where that is not known."""
+        """Errors relative to the logged, unfiltered torque, including its noise; None if it is unknown."""
         return None if self.logged is None else fit_quality(*self.logged, self.samples.qd)
 
     def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
-        """Torques predicted by a model for these samples [N m], for `fit_quality`.
+        """Torques predicted by a model for these samples [N m or N], for `fit_quality`.
 
         Raises:
-            IdentificationError: the model needs samples at the log's rate, and these were decimated.
+            IdentificationError: the model needs samples at the log's rate, but these were decimated.
         """
         if self.run is not None:
             return model.predict(self.run, self.rows)
         if model.needs_full_rate:
             raise IdentificationError(
-                f"{self.title}: friction with memory needs the log's own rate, and these samples were decimated: "
+                f"{self.title}: friction with memory needs samples at the log's rate, but these were decimated: "
                 "use preprocess(log, Filters(stride=1)) and TorqueModel.predict"
             )
         return self.with_unmeasured(model.predict(self.samples))
 
     def with_unmeasured(self, torque: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
-        """Predicted torques, with the best-fitting unmeasured forces if there are any."""
+        """Predicted torques, including the best-fitting unmeasured forces if there are any [N m or N]."""
         return torque if self.with_forces is None else self.with_forces(torque)
 
 
@@ -85,30 +85,30 @@ class Identification(Summary):
     """Result of `identify`.
 
     Attributes:
-        chain: the robot with the identified inertias, friction and armature in its leaves; a friction model is
-            approximated by dissipative viscous, Coulomb and constant friction. `model` is the complete identified
-            model.
+        chain: the robot with the identified inertias, friction and armature. A friction model is approximated by
+            dissipative viscous, Coulomb and constant friction; `model` is the complete identified model.
         prior: the given model.
         columns: the identified columns.
         base: the base parameters.
-        ols: ordinary least squares.
-        wls: weighted least squares of the base parameters.
-        consistent: the physically consistent estimate, which the chain holds; None if not requested.
-        parameters: (p,) the full set in the chain, in column order.
-        unconstrained: (p,) the full set nearest the prior's that has the base parameters of `wls`; the chain holds it
-            if `consistent` is None.
+        ols: base parameters estimated by ordinary least squares.
+        wls: base parameters estimated by weighted least squares.
+        consistent: the physically consistent estimate, which `chain` contains; None if not requested.
+        parameters: (p,) the full parameters of the chain, in column order, in SI units.
+        unconstrained: (p,) the full parameters nearest the prior that have the base parameters of `wls`; `chain`
+            contains them if `consistent` is None.
         fitted: one evaluation per fitted log.
-        validation: one evaluation per held-out stretch.
-        validation_refit: the held-out stretch was predicted by a fit without it, while `chain` was fitted to everything.
-        friction: the friction model that was fitted in place of viscous, Coulomb and constant friction, or None.
-        delay: (n,) delay of the torques after the positions that was removed [s]; None if not estimated.
-        choice: the selected terms and all trials; None if there was no selection, or the runs were too short.
-        factors: factors of the fitted runs: the columns, and the torque minus given torques.
-        split_half: agreement of separate fits to the first and the second half of the data; None if a half does not
+        validation: one evaluation per validation run or held-out stretch.
+        validation_refit: True if held-out stretches were predicted by a fit without them, while `chain` was fitted to
+            all data.
+        friction: the friction model fitted in place of viscous, Coulomb and constant friction, or None.
+        delay: (n,) delay of the torques relative to the positions, which was removed [s]; None if not estimated.
+        choice: the selected terms and all trials; None if there was no selection, or the runs were too short for it.
+        factors: QR factors of the fitted runs: the columns, and the torque minus known torques.
+        split_half: agreement between fits to the first and the second half of the data; None if a half does not
             determine the base parameters.
-        impossible: one sentence for every physically inconsistent identified link.
-        notes: remarks from reading and preprocessing.
-        unusual: unusual links, one sentence each: denser, lighter or larger than those of ordinary machines
+        impossible: one sentence per identified link that is physically inconsistent.
+        notes: remarks from reading, preprocessing and fitting.
+        unusual: one sentence per identified link that is denser, lighter or larger than those of ordinary machines
             (`Consistency.densities`).
     """
 
@@ -159,38 +159,37 @@ class Identification(Summary):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Names of the rows of the equations of motion: the joints, or the coordinates they follow."""
+        """Names of the rows of the equations of motion: the joints, or the independent coordinates if joints are coupled."""
         return coordinate_names(self.chain)
 
     @property
     def model(self) -> TorqueModel:
-        """The complete fitted model: the chain, the friction model, and columns beyond the chain."""
+        """The complete fitted model: the chain, the friction model, and terms that a chain cannot contain."""
         return torque_model(self.chain, self.columns, self.parameters, self.friction, self.delay)
 
     @property
     def has_free_base(self) -> bool:
-        """True if the robot has a free joint."""
+        """True if the robot has a floating base."""
         return any(size == 6 for _, size in self.chain.topology.quaternion_joints)
 
     @property
     def has_unmeasured_forces(self) -> bool:
-        """True if unmeasured forces of held frames or closed loops were eliminated."""
+        """True if unmeasured forces on fixed frames or in closed loops were eliminated."""
         return any(run.with_forces is not None for run in self.fitted)
 
     @property
     def total_mass(self) -> TotalMass:
-        """Total mass of the moving links, with its standard deviation if the fitted rows determine it."""
+        """Total mass of the moving links [kg], with its standard deviation if the fitted rows determine it."""
         prior, bodies = prior_parameters(self.prior, self.columns), with_bodies(self.chain.topology)
         return total_mass_of(self.base, self.wls.covariance, self.parameters, prior, bodies)
 
     def to_pandas(self) -> Any:
-        """The base parameters, then the full set, as a `pandas.DataFrame` with one row per parameter, in SI units.
+        """The base parameters, then the full parameters, as a `pandas.DataFrame` with one row per parameter, in SI units.
 
         The index is the name; the columns are those of parameters.csv: kind (base or full), belongs_to, value, unit,
         standard_deviation (by jackknife), relative_sd_percent, lower and upper (the 95 % interval,
-        `Estimate.confidence_intervals`), ols_value, ols_standard_deviation, prior, identifiable, and model_value (the
-        value in the identified chain). A full parameter has a standard deviation only if it is a base parameter on its
-        own.
+        `Estimate.confidence_intervals`), ols_value, ols_standard_deviation, prior, identifiable, and model_value (value
+        in the identified chain). A full parameter has a standard deviation only if it is a base parameter on its own.
 
         Raises:
             ImportError: pandas is not installed.
@@ -208,23 +207,24 @@ Identifiable = Literal["yes", "only in sums", "no", "known"]
 
 @dataclasses.dataclass(frozen=True)
 class ParameterRow:
-    """One parameter, or combination of parameters, with its estimates; None if there is none.
+    """Estimates of one parameter or combination of parameters; None if not estimated.
 
     Attributes:
         kind: "base" for a combination that the torques determine, "full" for a single parameter.
         name: the combination or the parameter.
-        belongs_to: the link or joint (for combinations, of the leading parameter).
-        value: weighted least squares for a combination, unconstrained; the value in the model for a single
-            parameter.
+        belongs_to: the link or joint; for a combination, that of its leading parameter.
+        value: for a combination, the unconstrained estimate by weighted least squares; for a single parameter, its
+            value in the model.
         unit: unit of the value.
         standard_deviation: standard deviation of the value.
-        relative_sd_percent: the same in percent of the value.
-        lower, upper: 95 % interval of the value.
-        ols_value: ordinary least squares.
-        ols_standard_deviation: standard deviation of that.
+        relative_sd_percent: standard deviation in percent of the value.
+        lower, upper: 95 % confidence interval of the value.
+        ols_value: estimate by ordinary least squares.
+        ols_standard_deviation: standard deviation of `ols_value`.
         prior: value in the given model.
-        identifiable: on its own, only in combination, or not at all; known if it was taken from the model.
-        model_value: value in the written model; for a combination, that of the consistent set.
+        identifiable: "yes" if determined on its own, "only in sums" if in combination, "no" if not at all, "known" if
+            taken from the model.
+        model_value: value in the identified model.
     """
 
     kind: Literal["base", "full"]
@@ -244,10 +244,10 @@ class ParameterRow:
 
 
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
-    """The base parameters and the full set, each in its order.
+    """The base parameters and the full parameters, each in column order.
 
-    A full parameter has a standard deviation only if it is a base parameter on its own; otherwise its value was chosen
-    by the completion among all with the same torques.
+    A full parameter has a standard deviation only if it is a base parameter on its own; otherwise the completion chose
+    its value among all that give the same torques.
     """
     units, owners = result.columns.units(result.prior), _owners(result)
     prior = prior_parameters(result.prior, result.columns)

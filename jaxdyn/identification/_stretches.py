@@ -1,4 +1,4 @@
-"""Stretches of runs for fit and prediction in `identify`: samples, torque that is not fitted, and rows in use."""
+"""Stretches of runs that `identify` fits or predicts: samples, known torques, and the rows in use."""
 
 import dataclasses
 import itertools
@@ -27,12 +27,12 @@ class Stretch:
 
     Attributes:
         samples: the samples.
-        given: known torques: drive terms of the chain that are not identified.
-        weights: zero for excluded rows of a joint, else one.
-        signals: a friction model's columns.
+        given: known torques, of the chain's drive terms that are not identified.
+        weights: one per sample and joint: zero if the row is excluded, else one.
+        signals: columns of the friction model, if any.
         logged: raw torques, before any filter; None if unknown.
-        run: the run at full rate, for a friction model.
-        rows: indices of these samples in it.
+        run: the run at the log's rate, for a friction model.
+        rows: indices of these samples in `run`.
     """
 
     samples: Samples
@@ -49,15 +49,15 @@ class Stretch:
         return self.samples.tau - self.given
 
     def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:
-        """The first part, and the held-out last part.
+        """The first part, and the last part, which is held out.
 
         Raises:
-            LogError: a part would be too short.
+            LogError: one of the parts would be too short.
         """
         try:
             first, last = split(self.samples, 1 - holdout)
         except LogError as error:
-            raise LogError(f"{error}; log a longer run, or pass another one for validation") from None
+            raise LogError(f"{error}; log a longer run, or pass a separate validation run") from None
         start, end = len(first), len(self.samples) - len(last)
 
         def rest(part: slice) -> tuple:
@@ -69,14 +69,14 @@ class Stretch:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FullRun:
-    """A run at full rate, for friction with memory, and the rows that are kept.
+    """A run at the log's rate, for friction with memory, and its decimated samples.
 
     Attributes:
         samples: all samples.
-        thinned: the samples that are kept.
-        kept: their indices.
-        stride: one of so many samples is kept.
-        logged: raw torques of the kept samples; None if unknown.
+        thinned: the decimated samples.
+        kept: indices of the decimated samples.
+        stride: decimation; every stride-th sample remains.
+        logged: raw torques of the decimated samples; None if unknown.
     """
 
     samples: Samples
@@ -87,7 +87,7 @@ class FullRun:
 
 
 def full_run(samples: Samples, stride: int) -> FullRun:
-    """Every stride-th sample of each piece, and all samples."""
+    """All samples of a run, and every stride-th sample of each piece."""
     kept = [np.arange(a, b, stride) for a, b in samples.segments]
     ends = np.cumsum([0, *map(len, kept)]).tolist()
     rows = np.concatenate(kept)
@@ -97,10 +97,10 @@ def full_run(samples: Samples, stride: int) -> FullRun:
 def prepared(
     runs: Iterable[Log | Samples], filters: Filters, full_rate: bool, report: Callable[[int], None] = lambda done: None
 ) -> list[FullRun]:
-    """All runs with the same filters, decimated; with `full_rate`, also at full rate.
+    """All runs, preprocessed with the same filters and decimated; with `full_rate`, also at the log's rate.
 
     Args:
-        report: called with the number done.
+        report: called with the number of runs done.
     """
     found, runs = [], list(runs)
     for one in preprocess_alike(runs, filters.but(stride=1) if full_rate else filters):
@@ -128,14 +128,14 @@ def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.nda
 
 
 def plain_stretch(chain: Chain, columns: Columns, run: FullRun, dead_zone: float) -> Stretch:
-    """Samples with the friction of the columns only, without rows of joints slower than the dead zone."""
+    """Stretch without a friction model; rows of joints slower than the dead zone are excluded."""
     s = run.thinned
     weights = (np.abs(s.qd) >= dead_zone).astype(float)
     return Stretch(s, given_torque(chain, columns, s.q, s.qd, s.qdd), weights, None, run.logged)
 
 
 def friction_stretch(chain: Chain, columns: Columns, run: FullRun, fit: FrictionFit, dead_zone: float) -> Stretch:
-    """Samples with the columns of a fitted friction model along the run; rows before its memory is known are excluded."""
+    """Stretch with the columns of a fitted friction model; rows at which its memory is not yet known are excluded."""
     signals = fit.signals(run.samples)[run.kept]
     plain = plain_stretch(chain, with_friction_terms(columns), run, dead_zone)
     weights = plain.weights * fit.model.known(run.samples)[run.kept]
@@ -151,16 +151,20 @@ def fit_friction_beside(
     stride: int,
     iterations: int = 10,
 ) -> FrictionFit:
-    """Fit a friction model together with columns to runs at full rate, its nonlinear parameters by so many iterations."""
+    """Fit a friction model together with the columns to runs at the log's rate.
+
+    Args:
+        iterations: number of iterations for the nonlinear parameters.
+    """
     rigid = [
         dataclasses.replace(
             s, tau=s.tau - given_torque(chain, with_friction_terms(columns), s.q, s.qd, s.qdd)
-        )  # what the columns are for
+        )  # the torque that the columns describe
         for s in runs
     ]
     return fit_friction(chain, rigid, friction, stride=stride, base=base, columns=columns, iterations=iterations)
 
 
 def with_friction_terms(columns: Columns) -> Columns:
-    """The columns, including the friction terms that a model replaces."""
+    """The columns, with the friction terms that a friction model replaces."""
     return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION_TERMS))

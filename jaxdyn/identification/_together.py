@@ -43,26 +43,27 @@ def identify_together(
 
         tau_r = W pi + W_own(r) d_r,        r = left, right, ..
 
-    is one regression over all logs: the motion of one arm can excite parameters that another's does not, and every link
-    parameter uses the data of all. Each joint has one noise level, shared by all robots. Everything else is as in `identify`
-    with plain drive terms.
+    is one regression over all logs. The data of all robots determine the link parameters, so the motion of one robot
+    can excite parameters that another's does not. Each joint has one noise level, shared by all robots. Everything else
+    is as in `identify` with plain drive terms.
 
     Args:
         chain: the robots' model; its inertias are the prior.
-        logs: by the robot's name, its runs to fit.
-        validate: by the robot's name, its runs to validate on, or the last share of each run that is held out.
-        own: drive terms that each robot has for itself; the others (rotor inertias) are shared, as links are.
-        terms: with nothing to choose and no further terms; all drive terms where None.
-        filters: cutoffs, stride and delay, chosen from the first run, for all, where None.
+        logs: the runs to fit, by robot name.
+        validate: the validation runs, by robot name, or the share of each run to hold out at its end.
+        own: drive terms with separate values for each robot; the others (rotor inertias) are shared, like the links.
+        terms: the drive terms, with nothing to choose and no further terms; by default all drive terms.
+        filters: cutoffs, stride and delay; by default chosen from the first run and used for all.
         consistent: as in `identify`.
         progress: called with (stage, done, total).
 
     Returns:
-        the identification of each robot, by name. Links, their covariances and the agreement of the halves are common to all.
+        the identification of each robot, by name. Links, their covariances and the split-half agreement are common to
+        all.
 
     Raises:
-        IdentificationError: a log does not fit the chain; own terms that are not among the terms; terms to choose; one robot
-            alone.
+        IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; there are terms
+            to choose; or logs of only one robot were given.
     """
     terms = terms or Terms(choose=())
     share = float(validate) if isinstance(validate, float | int) else None
@@ -105,7 +106,7 @@ def identify_together(
 
 
 def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
-    """All runs, and the robot of each."""
+    """All runs, and the name of each run's robot."""
     check_identifiable(chain)
     runs, robots = [], []
     for robot, some in logs.items():
@@ -120,22 +121,22 @@ def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
 
 
 def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequence[str]) -> None:
-    """Refuse robots that cannot be fitted together."""
+    """Raise an error if the robots cannot be fitted together."""
     if terms.choose or terms.further:
         raise IdentificationError(
-            "terms of several robots are plain: nothing is chosen, and there are no further ones",
+            "several robots are fitted with plain drive terms: no terms can be chosen or added",
             "Use {terms}",
             terms="Terms(choose=())",
         )
     for term in own:
         if term not in terms.drives:
             raise IdentificationError(
-                f"{term!r} is to be each robot's own, but is not fitted: {', '.join(terms.drives)} are"
+                f"own contains {term!r}, which is not among the fitted terms: {', '.join(terms.drives)}"
             )
     if len(set(robots)) < 2:
-        raise IdentificationError("logs of two robots at least are needed, by name; for one robot there is identify")
+        raise IdentificationError("pass logs of at least two robots, by name; for a single robot, use identify")
     if unknown := [robot for robot in others if robot not in robots]:
-        raise IdentificationError(f"{unknown[0]!r} has runs to validate on, but none to fit")
+        raise IdentificationError(f"robot {unknown[0]!r} has validation runs, but no runs to fit")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -143,9 +144,9 @@ class _Together:
     """One regression for several robots.
 
     Attributes:
-        single: the regression of one robot.
-        fitting: that of all robots, with one set of columns of individual terms per robot, last.
-        columns: for each robot, the indices of its columns.
+        single: the regression for one robot.
+        fitting: the regression for all robots; its last columns are the individual terms, one set per robot.
+        columns: indices of each robot's columns.
         robots: robot of each fitted run.
     """
 
@@ -184,11 +185,11 @@ class _Together:
         )
         size = [(blocks.runs == k).sum() for k in blocks.runs]
         order = [(blocks.runs[:k] == blocks.runs[k]).sum() for k in range(len(blocks.runs))]
-        early_first = np.argsort(np.array(order) / size, kind="stable")  # halves are those of every run
+        early_first = np.argsort(np.array(order) / size, kind="stable")  # halves contain half of each run
         return self.fitting.solved(BlockFactors(*(x[early_first] for x in (r, blocks.counts, blocks.runs))), None)
 
     def of_robot(self, robot: str, solution: Solution) -> Solution:
-        """The part of a solution that belongs to one robot, in the parameters of a single robot."""
+        """One robot's part of a solution, in the parameters of a single robot."""
         at, base = self.columns[robot], self.single.base
         change = base.matrix @ np.linalg.pinv(self.fitting.base.matrix)[at]
         values = lambda x: change @ x
@@ -221,7 +222,7 @@ class _Together:
 
 
 def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int) -> Float[np.ndarray, "n W W"]:
-    """Factors of one robot, placed in the columns of all."""
+    """Factors of one robot, placed in the columns of all robots."""
     out = np.zeros((len(r), width + 1, width + 1))
     out[:, : r.shape[1], [*at, width]] = r
     return out

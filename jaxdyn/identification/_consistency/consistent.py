@@ -1,11 +1,12 @@
-"""Physically consistent estimation: least squares over physically consistent links, in log-Cholesky parameters.
+"""Physically consistent estimation: constrained least squares in log-Cholesky parameters.
 
 minimise over x = (pi_1 .. pi_n, drive terms):  |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i)
 subject to J(pi_i) positive definite, non-negative armature and friction, and prior knowledge (`Constraints`).
 
-A and y are triangular factors of the whole weighted log, so the cost of a step does not depend on the length of the
-log. The problem is convex in x. Log-Cholesky parameters map one to one to the interior of its cone, so a stationary
-point of the unconstrained problem in them is the unique optimum; the tests confirm it with a semidefinite program.
+A and y are triangular factors of the complete weighted log, so the cost of a step does not depend on the length of the
+log. The problem is convex in x. Log-Cholesky parameters map one to one to the interior of the feasible cone, so a
+stationary point of the unconstrained problem in these parameters is the unique optimum; tests confirm this with a
+semidefinite program.
 """
 
 import dataclasses
@@ -29,28 +30,28 @@ from .priors import Divergence, entropic_divergence
 POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
 PRECISION = 1e-4  # lower bound on the noise, as a share of the RMS torque
 GAP = 1e-8  # tolerance of the cost above its infimum, as a share of the cost
-RIDGE = 1e-4  # regularisation of drive terms that no torque depends on, times a column's information
-STEPS = 100  # with one barrier, at most
-FALL = 0.1  # of the barrier from one round to the next
-ROUNDS = 25  # of barriers and multipliers, at most
-TIGHT = 1e-9  # what remains of a violated constraint, relative to the size of its terms
+RIDGE = 1e-4  # regularisation of undetermined drive terms, relative to a column's information
+STEPS = 100  # maximum number per barrier
+FALL = 0.1  # reduction of the barrier from one round to the next
+ROUNDS = 25  # maximum number of barriers and multipliers
+TIGHT = 1e-9  # tolerance of constraints, relative to the size of their terms
 
 
 @dataclasses.dataclass(frozen=True)
 class ConsistentProblem:
-    """Matrices and vectors of an estimation problem with physical consistency, as all solvers take it.
+    """Matrices and vectors of a physically consistent estimation problem, the input of all its solvers.
 
     Attributes:
-        matrix: (b, p) A, weighted so that the noise of every row has variance one.
+        matrix: (b, p) A, weighted so that the noise of every row has unit variance.
         values: (b,) y.
-        floor: the irreducible part of the cost: the weighted residual of the unconstrained estimate.
-        prior: (p,) full parameters of the prior; its inertias are strictly consistent.
-        start: (p,) full parameters to start the drive terms from.
-        links: number of links; the first 10 links columns are inertial.
-        positive: (p,) other columns with non-negative parameters.
+        floor: irreducible part of the cost, the weighted residual of the unconstrained estimate.
+        prior: (p,) full parameters of the prior, with strictly consistent inertias, in SI units.
+        start: (p,) full parameters with the initial values of the drive terms.
+        links: number of links; the first 10 * links columns are inertial.
+        positive: (p,) mask of the other columns with non-negative parameters.
         constraints: prior knowledge.
         weight: weight of the divergence from the prior.
-        divergence: between a link's ten parameters and the prior's.
+        divergence: divergence between a link's ten parameters and those of the prior.
     """
 
     matrix: Float[np.ndarray, "b p"]
@@ -66,18 +67,18 @@ class ConsistentProblem:
 
     @property
     def ridge(self) -> Float[np.ndarray, " p"]:
-        """(p,) weights of |x - prior|^2 / 2 on drive terms, so small that they only affect undetermined ones."""
+        """Weights of |x - prior|^2 / 2 on drive terms (p,), so small that they affect only undetermined ones."""
         information = (self.matrix**2).sum(0)
         ridge = RIDGE**2 * np.where(information > 0, information, 1.0)
         ridge[: 10 * self.links] = 0
         return ridge
 
     def misfit(self, x: Float[np.ndarray, " p"]) -> float:
-        """|A x - y|^2 / 2 + floor: half the sum of squared weighted torque residuals."""
+        """Half the sum of squared weighted torque residuals, |A x - y|^2 / 2 + floor."""
         return self.floor + 0.5 * float(((self.matrix @ x - self.values) ** 2).sum())
 
     def cost(self, x: Float[np.ndarray, " p"]) -> float:
-        """Misfit and prior."""
+        """Complete cost of x: misfit, weighted divergence from the prior, and regularisation."""
         n = 10 * self.links
         with jax.enable_x64(True):
             pi, prior = (jnp.asarray(v[:n].reshape(-1, 10)) for v in (x, self.prior))
@@ -93,19 +94,19 @@ def _divergences(divergence: Divergence, pi: Array, prior: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class ConsistentEstimate:
-    """A full set of physically consistent parameters.
+    """Physically consistent full parameters, estimated from data.
 
     Attributes:
-        parameters: (p,) in column order.
-        values: (b,) its base parameters.
-        covariance: (b, b) of the base parameters: the inverse Hessian of the cost, prior and constraints included,
-            which does not exceed that of the unconstrained estimate; for independent residuals, unless
-            `with_covariance_of` was called.
-        cost: misfit and prior.
-        misfit: half the sum of squared residuals in standard deviations of the joint's noise.
-        least_misfit: that of the unconstrained estimate; the difference is the cost of consistency.
-        steps: Newton steps tried.
-        converged: the optimum was reached; otherwise the parameters are consistent, but may fit better.
+        parameters: (p,) full parameters in column order, in SI units.
+        values: (b,) base parameters.
+        covariance: (b, b) covariance of the base parameters: the inverse Hessian of the cost, including prior and
+            constraints, which does not exceed the covariance of the unconstrained estimate; for independent residuals,
+            unless it comes from `with_covariance_of`.
+        cost: misfit plus the cost of deviations from the prior.
+        misfit: half the sum of squared residuals, in standard deviations of the joint's noise.
+        least_misfit: misfit of the unconstrained estimate; the difference is the cost of consistency.
+        steps: number of Newton steps tried.
+        converged: True if the optimum was reached; otherwise the parameters are consistent, but a better fit may exist.
     """
 
     parameters: Float[np.ndarray, " p"]
@@ -118,10 +119,11 @@ class ConsistentEstimate:
     converged: bool
 
     def with_covariance_of(self, estimate: Estimate) -> "ConsistentEstimate":
-        """The estimate with the excess of the unconstrained covariance over that of independent residuals added.
+        """The estimate with a covariance that accounts for correlated residuals, as that of the unconstrained estimate does.
 
-        The consistent values follow the unconstrained ones by T = C C_0^-1, C the inverse Hessian and C_0 the covariance of
-        independent residuals; T (C_u - C_0) T^T is added, C_u being the unconstrained estimate's.
+        To first order, the consistent values change with the unconstrained values by T = C C_0^-1, where C is the
+        inverse Hessian and C_0 the unconstrained covariance for independent residuals. Therefore T (C_u - C_0) T^T is
+        added, with the covariance C_u of the unconstrained estimate.
         """
         independent = estimate.independent_covariance
         scale = np.sqrt(np.diag(independent))
@@ -134,12 +136,12 @@ class ConsistentEstimate:
 
     @property
     def standard_deviations(self) -> Float[np.ndarray, " b"]:
-        """(b,) standard deviations of the base parameters."""
+        """Standard deviations of the base parameters (b,)."""
         return np.sqrt(np.diag(self.covariance))
 
 
 def positive_columns(columns: Columns, n: int) -> Bool[np.ndarray, " p"]:
-    """Mask of non-negative parameters besides the inertias: armature, viscous and Coulomb friction."""
+    """Mask of the non-negative parameters other than inertias: armature, viscous and Coulomb friction."""
     p = len(columns.names(n))
     positive = np.zeros(p, bool)
     drive = [term in POSITIVE_TERMS for term in columns.drive_terms]
@@ -162,27 +164,27 @@ def consistent_problem(
     constraints: Constraints | None = None,
     known: Float[np.ndarray, "k w"] | None = None,
 ) -> ConsistentProblem:
-    """The consistent estimation problem for an unconstrained estimate, with its weight for each joint.
+    """Create the physically consistent estimation problem for an unconstrained estimate, with its weights of the joints.
 
-    The unit of the cost is the noise: a residual of one standard deviation in one independent sample costs 1/2. A
-    prior of weight 1 is then worth four samples that each determine a link's mass to within 100 %, since D = 2
-    (dm/m)^2: negligible where the log is informative, sufficient where it is not.
+    The cost is expressed in units of the noise: a residual of one standard deviation in one independent sample costs
+    1/2. A prior of weight 1 then has the influence of four samples that each determine a link's mass to within 100 %,
+    since D = 2 (dm/m)^2. This is negligible if the log is informative, and sufficient if it is not.
 
     Args:
         factors: factors of the log.
         base: the base parameters.
-        estimate: unconstrained, by `weighted_least_squares` on the same factors.
+        estimate: unconstrained estimate, by `weighted_least_squares` on the same factors.
         columns: the identified columns.
-        prior: full parameters, strictly consistent.
+        prior: full parameters of the prior, strictly consistent, in SI units.
         independence: share of the samples that count as independent.
-        weight: of the prior.
-        divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function,
-            convex in pi.
+        weight: weight of the prior.
+        divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function
+            that is convex in pi.
         constraints: prior knowledge.
-        known: rows [P, y] of what is known besides, P parameters = y +- 1 in standard deviations (`Known.stated`).
+        known: rows [P, y] of further prior knowledge, P parameters = y +- 1, in standard deviations (`Known.stated`).
 
     Raises:
-        IdentificationError: an inconsistent prior, or invalid constraints or weight.
+        IdentificationError: the prior is physically inconsistent, or constraints or weight are invalid.
     """
     links = _links(columns, base, prior)
     size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
@@ -211,16 +213,19 @@ def consistent_problem(
 
 
 def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
-    """The optimum on log-Cholesky parameters, by damped Gauss-Newton steps with exact Jacobians.
+    """Solve a consistent estimation problem by damped Gauss-Newton steps in log-Cholesky parameters.
 
-    Every step is taken in log-Cholesky parameters about the current iterate, so that all have the same scale
-    (`minimise`); non-negative drive terms are exponentials. The misfit is a sum of squares, linear in x; divergences
-    enter with their exact Hessians. If the optimum lies on the boundary of consistency, log-Cholesky parameters go to
-    infinity and steps near the boundary become tiny. A barrier, the entropic divergence, is therefore added, and its
-    weight reduced tenfold per round until it raises the cost by 1e-8 at most (a barrier of weight e raises the
-    minimum of a convex cost by at most e times the number of logarithms). Constraints hold by multipliers (augmented
-    Lagrangian), to 1e-9 of their terms. O(p^3) per step for p parameters, independent of the length of the log; some 10
-    to 50 steps.
+    Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale;
+    non-negative drive terms are exponentials. The Jacobians of the residuals and the Hessians of the divergences are
+    exact. If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity, and steps near
+    the boundary become tiny. A barrier, the entropic divergence, is therefore added, and its weight is reduced tenfold
+    per round until it increases the cost by at most 1e-8 (a barrier of weight e increases the minimum of a convex cost
+    by at most e times the number of logarithms). Constraints are satisfied to 1e-9 of their terms, by an augmented
+    Lagrangian.
+
+    Args:
+        problem: result of `consistent_problem`.
+        base: the base parameters.
 
     Raises:
         IdentificationError: the constraints cannot be met.
@@ -239,27 +244,30 @@ def feasible_parameters(
     divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
 ) -> ConsistentEstimate:
-    """The consistent full set nearest the prior with given base parameters, or with the smallest deviation from them.
+    """Find physically consistent full parameters with given base parameters, or with the smallest deviation from them.
 
-    Deviations are measured in units of `deviations`, and `misfit` is half the sum of their squares: below 1e-6, such a
-    set exists.
+    Among these, the full parameters nearest the prior are returned. Deviations are measured in units of `deviations`,
+    and `misfit` is half the sum of their squares; if it is below 1e-6, consistent parameters with the given base
+    parameters exist.
 
     Args:
         base: the base parameters.
-        values: values of the base parameters.
+        values: values of the base parameters, in SI units.
         columns: columns of the full parameters.
-        prior: full parameters, strictly consistent.
-        deviations: unit of deviation, one per base parameter; 1e-6 of the value, and at least 1e-9 of the largest, if
-            None.
-        divergence: the measure of distance.
+        prior: full parameters of the prior, strictly consistent, in SI units.
+        deviations: unit of deviation for each base parameter; by default 1e-6 of the value, but at least 1e-9 of the
+            largest value.
+        divergence: measure of the distance from the prior.
         constraints: prior knowledge.
 
     Raises:
-        IdentificationError: an inconsistent prior, or a wrong shape.
+        IdentificationError: the prior is physically inconsistent, a shape is wrong, or the constraints cannot be met.
     """
     values = np.asarray(values, float)
     if values.shape != (base.size,):
-        raise IdentificationError(f"{values.shape} values are given for {base.size} base parameters")
+        raise IdentificationError(
+            f"values have shape {values.shape}; for {base.size} base parameters it must be ({base.size},)"
+        )
     if deviations is None:
         deviations = np.maximum(1e-6 * np.abs(values), 1e-9 * max(np.abs(values).max(), 1e-3))
     scale = 1 / np.asarray(deviations, float)
@@ -282,11 +290,11 @@ def _links(columns: Columns, base: BaseParameters, prior: np.ndarray) -> int:
     """Number of links, from the number of columns."""
     p = base.matrix.shape[1]
     if np.shape(prior) != (p,):
-        raise IdentificationError(f"the prior has shape {np.shape(prior)}; the base parameters are of {p} parameters")
+        raise IdentificationError(f"the prior has shape {np.shape(prior)}; the base parameters combine {p} parameters")
     for n in range(p + 1):
         if len(columns.names(n)) == p:
             return n
-    raise IdentificationError(f"the columns are not those of the base parameters, which are of {p} parameters")
+    raise IdentificationError(f"the columns do not match the base parameters, which combine {p} parameters")
 
 
 def _checked(problem: ConsistentProblem) -> ConsistentProblem:
@@ -296,10 +304,10 @@ def _checked(problem: ConsistentProblem) -> ConsistentProblem:
         )
     p = len(problem.prior)
     if problem.constraints.equal.shape[1] != p:
-        raise IdentificationError(f"constraints are of {problem.constraints.equal.shape[1]} parameters, not of {p}")
+        raise IdentificationError(f"constraints refer to {problem.constraints.equal.shape[1]} parameters, not {p}")
     if np.any(problem.positive[: 10 * problem.links]):
         raise IdentificationError(
-            "only drive terms and extra columns can be marked positive; inertias are by themselves"
+            "only drive terms and extra columns can be marked positive; inertias are consistent anyway"
         )
     for i, pi in enumerate(problem.prior[: 10 * problem.links].reshape(-1, 10)):
         try:
@@ -313,7 +321,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     cost, point = _first(problem)
     links, positive = problem.links, int(cost.positive.sum())
     final = GAP * cost.barrier / (4 * links + positive + 1)
-    # gradient floor from rounding of the torques' sum of squares, if the prior alone decides
+    # tolerance due to rounding of the torques' sum of squares, if only the prior matters
     rounding = (1e-14 * float(problem.values @ problem.values)) ** 2 / problem.weight
     steps, violation, rounds = 0, np.inf, 0
     while True:
@@ -331,8 +339,8 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
         violation = miss
     if miss >= TIGHT:
         raise IdentificationError(
-            f"no consistent parameters meet the constraints: they still miss by {miss:.2g} of their terms; they may "
-            "contradict each other, or require physically inconsistent links"
+            f"no consistent parameters meet the constraints, whose relative violation is {miss:.2g}; the constraints may "
+            "contradict each other or require physically inconsistent links"
         )
     along = base.matrix @ point.jacobian(cost.scale(point))
     covariance = along @ np.linalg.solve(cost.model(point)[1], along.T)
@@ -349,7 +357,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
 
 
 def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
-    """The cost with its first, largest barrier, and the start: the prior's links."""
+    """The cost with its first, largest barrier, and the initial point with the links of the prior."""
     inner = 10 * problem.links
     information = np.sqrt((problem.matrix**2).sum(0))
     spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)

@@ -1,4 +1,4 @@
-"""Prior knowledge of a robot, as linear equations and inequalities of the parameters."""
+"""Prior knowledge of a robot, as linear equations and inequalities for the parameters."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,18 @@ DENSITIES = (100.0, 20_000.0)  # [kg/m^3]: from a hollow link with covers to sli
 
 @dataclasses.dataclass(frozen=True)
 class Constraints:
-    """equal @ x = equal_to and least @ x >= least_of for the parameters x in column order; `+` concatenates them.
+    """Linear constraints equal @ x = equal_to and least @ x >= least_of on the parameters x, in column order and SI units.
+
+    The sum (`+`) of two objects contains the constraints of both.
 
     Attributes:
         equal: (e, p) rows of the equations.
-        equal_to: (e,) their right-hand sides.
+        equal_to: (e,) right-hand sides of the equations.
         least: (i, p) rows of the inequalities.
-        least_of: (i,) their right-hand sides.
+        least_of: (i,) right-hand sides of the inequalities.
+
+    Raises:
+        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
     """
 
     equal: Float[np.ndarray, "e p"]
@@ -31,29 +36,33 @@ class Constraints:
     def __post_init__(self) -> None:
         for rows, values, what in ((self.equal, self.equal_to, "equal"), (self.least, self.least_of, "least")):
             if rows.ndim != 2 or values.shape != (rows.shape[0],):
-                raise IdentificationError(f"constraints: {what} has shape {rows.shape}, its values {values.shape}")
+                raise IdentificationError(
+                    f"constraints: {what} has shape {rows.shape}, but its right-hand sides have shape {values.shape}"
+                )
             if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(values))):
-                raise IdentificationError(f"constraints: {what} holds NaN or infinity")
+                raise IdentificationError(f"constraints: {what} contains NaN or infinity")
             if np.any(np.all(rows == 0, axis=1)):
-                raise IdentificationError(f"constraints: a row of {what} is zero: it constrains no parameter")
+                raise IdentificationError(
+                    f"constraints: a row of {what} is zero, so it does not constrain any parameter; remove it"
+                )
         if self.equal.shape[1] != self.least.shape[1]:
             raise IdentificationError(
-                f"constraints of {self.equal.shape[1]} and of {self.least.shape[1]} parameters cannot be joined"
+                f"constraints on {self.equal.shape[1]} and on {self.least.shape[1]} parameters cannot be combined"
             )
 
     def __add__(self, other: "Constraints") -> "Constraints":
         if other.equal.shape[1] != self.equal.shape[1]:
             raise IdentificationError(
-                f"constraints of {self.equal.shape[1]} and of {other.equal.shape[1]} parameters cannot be joined"
+                f"constraints on {self.equal.shape[1]} and on {other.equal.shape[1]} parameters cannot be combined"
             )
         fields = [f.name for f in dataclasses.fields(self)]
         return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
 
     def given(self, fixed: Bool[np.ndarray, " p"], values: Float[np.ndarray, " p"]) -> "Constraints":
-        """The constraints on the other parameters, where these have these values; none are left that concern only those.
+        """The constraints on the other parameters for given values of fixed ones; constraints on fixed ones only are dropped.
 
         Raises:
-            IdentificationError: values that are known contradict a constraint that concerns them alone.
+            IdentificationError: the values of fixed parameters contradict a constraint that refers only to them.
         """
         parts = []
         for rows, sides, sign in ((self.equal, self.equal_to, 1.0), (self.least, self.least_of, 0.0)):
@@ -62,7 +71,7 @@ class Constraints:
             tolerance = 1e-6 * np.maximum(np.abs(rows) @ np.abs(np.where(fixed, values, 0.0)), np.abs(sides))
             if np.any(alone & ((rest > tolerance) | (sign * rest < -tolerance))):
                 raise IdentificationError(
-                    "a constraint concerns known parameters alone, and their values contradict it: leave it out"
+                    "a constraint refers only to known parameters, whose values contradict it; remove the constraint"
                 )
             parts += [free[~alone], rest[~alone]]
         return Constraints(*parts)
@@ -75,16 +84,17 @@ class Constraints:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Consistency:
-    """Knowledge of the links besides physical consistency.
+    """Prior knowledge of the links in addition to physical consistency.
 
     Attributes:
         mass: total mass of all moving links [kg], if known.
-        densities: least and greatest density of a link, as a solid ellipsoid with its mass and inertia [kg/m^3]; each
-            link is also bounded by an ellipsoid derived from the distances between joints (`link_bounds`). None: no
-            bounds on size and density.
-        constraints: on the parameters: `known_parameters`, `mass_bounds`, `bounding_ellipsoid`, ..
-        prior_weight: weight of the chain's own inertias relative to the log (`consistent_problem`).
-        divergence: the measure of distance from them.
+        constraints: constraints on the parameters, for example from `known_parameters`, `mass_bounds` or
+            `bounding_ellipsoid`.
+        densities: lower and upper bound on the density of a link, computed for the solid ellipsoid with its mass and
+            inertia [kg/m^3]. Each link is also bounded by an ellipsoid derived from the distances between joints
+            (`link_bounds`). None: no bounds on size and density.
+        prior_weight: weight of the chain's inertias relative to the log (`consistent_problem`).
+        divergence: measure of the distance from the chain's inertias.
     """
 
     mass: float | None = None
@@ -94,7 +104,7 @@ class Consistency:
     divergence: Divergence = entropic_divergence
 
     def of(self, names: Sequence[str]) -> "Consistency":
-        """This knowledge with the mass as a constraint on the parameters of these names."""
+        """This knowledge, with the mass expressed as a constraint on the parameters with these names."""
         known = self.constraints or no_constraints(len(names))
         if self.mass is not None:
             known = known + total_mass_constraint(names, self.mass)
@@ -102,39 +112,60 @@ class Consistency:
 
 
 def linear_equalities(rows: Float[np.ndarray, "e p"], values: Float[np.ndarray, " e"]) -> Constraints:
-    """rows @ x = values."""
+    """Constraints rows @ x = values on the parameters x.
+
+    Args:
+        rows: (e, p) rows of the equations, or a single row, in column order.
+        values: (e,) right-hand sides, in SI units.
+
+    Raises:
+        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
+    """
     rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
     return Constraints(rows, values, np.zeros((0, rows.shape[1])), np.zeros(0))
 
 
 def linear_inequalities(rows: Float[np.ndarray, "i p"], values: Float[np.ndarray, " i"]) -> Constraints:
-    """rows @ x >= values."""
+    """Constraints rows @ x >= values on the parameters x.
+
+    Args:
+        rows: (i, p) rows of the inequalities, or a single row, in column order.
+        values: (i,) right-hand sides, in SI units.
+
+    Raises:
+        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
+    """
     rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
     return Constraints(np.zeros((0, rows.shape[1])), np.zeros(0), rows, values)
 
 
 def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Constraints:
-    """Known single parameters, by name: {"m7": 0.9, "Ia1": 0.31}.
+    """Constraints for known parameters, by name: {"m7": 0.9, "Ia1": 0.31}.
 
     Args:
-        names: of all parameters (`Columns.names`).
+        names: names of all parameters (`Columns.names`).
+        values: the known values, by parameter name, in SI units.
 
     Raises:
-        IdentificationError: an unknown name.
+        IdentificationError: a name is unknown.
     """
     unknown = [name for name in values if name not in names]
     if unknown:
-        raise IdentificationError(f"parameter {unknown[0]!r} is unknown; there are {', '.join(names)}")
+        raise IdentificationError(f"parameter {unknown[0]!r} is unknown; the parameters are {', '.join(names)}")
     rows = np.zeros((len(values), len(names)))
     rows[np.arange(len(values)), [list(names).index(name) for name in values]] = 1
     return linear_equalities(rows, np.array(list(values.values()), float))
 
 
 def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
-    """The masses of all moving links add up to `mass` [kg]; a fixed base does not count.
+    """Constraint on the total mass of all moving links, without a fixed base.
 
     Args:
-        names: of all parameters (`Columns.names`).
+        names: names of all parameters (`Columns.names`).
+        mass: the total mass [kg].
+
+    Raises:
+        IdentificationError: the mass is not positive.
     """
     if not mass > 0:
         raise IdentificationError(f"the total mass is {mass:g} kg; it must be positive")
@@ -144,12 +175,15 @@ def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
 def mass_bounds(
     names: Sequence[str], least: Float[np.ndarray, " n"] | None = None, most: Float[np.ndarray, " n"] | None = None
 ) -> Constraints:
-    """least <= m_i <= most [kg] for each link.
+    """Bounds on the mass of each link, least <= m_i <= most.
 
     Args:
-        names: of all parameters (`Columns.names`).
-        least: lower bounds, minus infinity for links without one; None: no lower bounds.
-        most: upper bounds, infinity for links without one; None: no upper bounds.
+        names: names of all parameters (`Columns.names`).
+        least: lower bounds [kg], minus infinity for links without one; None: no lower bounds.
+        most: upper bounds [kg], infinity for links without one; None: no upper bounds.
+
+    Raises:
+        IdentificationError: there is not one bound per link, a bound is NaN, or a lower bound exceeds the upper bound.
     """
     rows = _mass_rows(names)
     blocks = [np.zeros((0, rows.shape[1]))]
@@ -158,13 +192,15 @@ def mass_bounds(
         if bound is not None:
             bound = np.asarray(bound, float)
             if bound.shape != (len(rows),) or np.isnan(bound).any():
-                raise IdentificationError(f"mass bounds have shape {bound.shape}; there are {len(rows)} links")
+                raise IdentificationError(
+                    f"mass bounds have shape {bound.shape}; for {len(rows)} links it must be ({len(rows)},)"
+                )
             given = np.isfinite(bound)
             blocks.append(sign * rows[given])
             values.append(sign * bound[given])
     if least is not None and most is not None and np.any(np.asarray(least) > np.asarray(most)):
         link = int(np.argmax(np.asarray(least) > np.asarray(most)))
-        raise IdentificationError(f"link {link + 1}: its least mass is above its greatest")
+        raise IdentificationError(f"link {link + 1}: the lower bound on its mass exceeds the upper bound")
     return linear_inequalities(np.concatenate(blocks), np.concatenate(values))
 
 
@@ -175,27 +211,30 @@ def bounding_ellipsoid(
     semi_axes: Float[np.ndarray, "3"],
     rotation: Float[np.ndarray, "3 3"] | None = None,
 ) -> Constraints:
-    """A bound of a link's body by an ellipsoid: tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
+    """Constraint that a link's body lies within an ellipsoid, tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
 
-    For any density inside, the integral of 1 - (x - c)^T E (x - c) with E = R diag(1 / semi_axes^2) R^T is not negative; it is
-    linear in the ten parameters. Together with J positive definite, this is sufficient for such a density to exist.
+    For any density inside, the integral of 1 - (x - c)^T E (x - c) with E = R diag(1 / semi_axes^2) R^T is
+    non-negative; it is linear in the ten parameters. Together with J positive definite, this is sufficient for such a
+    density to exist.
 
     Args:
-        names: of all parameters (`Columns.names`).
-        link: counted from 1, as in the parameters' names.
-        centre: c in the link's frame [m].
-        semi_axes: [m].
-        rotation: R, the ellipsoid's axes in the link's frame; the frame's axes if None.
+        names: names of all parameters (`Columns.names`).
+        link: number of the link, counted from 1 as in the parameter names.
+        centre: c, the centre in the link's frame [m].
+        semi_axes: semi-axes of the ellipsoid [m].
+        rotation: R, whose columns are the ellipsoid's axes in the link's frame; by default the axes of the frame.
 
     Raises:
-        IdentificationError: an unknown link, or a non-positive semi-axis.
+        IdentificationError: the link is unknown, a shape is wrong, or a semi-axis is not positive.
     """
     n = len(_mass_rows(names))
     centre, semi_axes = np.asarray(centre, float), np.asarray(semi_axes, float)
     if not 1 <= link <= n:
-        raise IdentificationError(f"link {link} is not one of the links 1 to {n}")
+        raise IdentificationError(f"there is no link {link}; links are numbered from 1 to {n}")
     if centre.shape != (3,) or semi_axes.shape != (3,) or not np.all(semi_axes > 0):
-        raise IdentificationError(f"link {link}: an ellipsoid has a centre of 3 and 3 positive semi-axes [m]")
+        raise IdentificationError(
+            f"link {link}: an ellipsoid needs a centre of three coordinates and three positive semi-axes [m]"
+        )
     r = np.eye(3) if rotation is None else np.asarray(rotation, float)
     e = r @ np.diag(semi_axes**-2.0) @ r.T
     # tr(J Q) = m (1 - c^T E c) + 2 h^T E c - tr(S E), with S from the inertia about the origin
@@ -210,12 +249,12 @@ def bounding_ellipsoid(
 
 
 def no_constraints(p: int) -> Constraints:
-    """No knowledge of p parameters."""
+    """Empty constraints on p parameters."""
     return Constraints(np.zeros((0, p)), np.zeros(0), np.zeros((0, p)), np.zeros(0))
 
 
 def _mass_rows(names: Sequence[str]) -> np.ndarray:
-    """(n, p) rows that pick the links' masses: every tenth of the leading inertial columns."""
+    """Rows that select the links' masses (n, p): every tenth of the leading inertial columns."""
     links = 0
     while 10 * links < len(names) and names[10 * links] == f"m{links + 1}":
         links += 1

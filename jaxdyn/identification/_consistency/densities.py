@@ -1,4 +1,4 @@
-"""Links of ordinary machines: bounds on size, from the kinematics, and on density."""
+"""Bounds on the links of ordinary machines: on size, from the kinematics, and on density."""
 
 import dataclasses
 
@@ -13,12 +13,12 @@ from .._regression.base_parameters import BaseParameters
 from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares
 from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_inequalities, no_constraints
 
-AROUND = 0.5  # fraction of the longer of a link's two distances between joints, as the extent across it
-LEAST_REACH = 0.1  # of all these distances of the robot together
-ROOM = 1.5  # margin of the given model's own links inside their bounds
+AROUND = 0.5  # lateral extent of a link, as a fraction of the longer of its two distances between joints
+LEAST_REACH = 0.1  # minimum lateral extent, as a fraction of the sum of these distances over the robot
+ROOM = 1.5  # margin of the given model's links inside their bounds
 ROUNDS = 8
 NEARLY = 1.02  # tolerance within which a density meets its bound
-SLACK = 1.1  # tolerance within which it is not reported
+SLACK = 1.1  # tolerance within which a violation is not reported
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,11 +26,11 @@ class LinkBounds:
     """Bounds on the size and density of each link.
 
     Attributes:
-        centres: (n, 3) of the ellipsoids, in the links' frames [m].
-        semi_axes: (n, 3) of the ellipsoids; infinite if the kinematics have no size [m].
-        rotations: (n, 3, 3) the ellipsoids' axes in the links' frames.
-        least: (n,) least density of the solid ellipsoid with the link's mass and inertia [kg/m^3].
-        most: (n,) greatest one.
+        centres: (n, 3) centres of the bounding ellipsoids, in the links' frames [m].
+        semi_axes: (n, 3) semi-axes of the ellipsoids [m]; infinite if the kinematics have no size.
+        rotations: (n, 3, 3) rotations whose columns are the ellipsoids' axes in the links' frames.
+        least: (n,) lower bounds on the density of the solid ellipsoid with the link's mass and inertia [kg/m^3].
+        most: (n,) upper bounds on this density [kg/m^3].
     """
 
     centres: Float[np.ndarray, "n 3"]
@@ -40,7 +40,7 @@ class LinkBounds:
     most: Float[np.ndarray, " n"]
 
     def constraints(self, names: tuple[str, ...]) -> Constraints:
-        """Every link lies within its ellipsoid (`bounding_ellipsoid`); `names` are those of all parameters."""
+        """Constraints that every link lies within its ellipsoid (`bounding_ellipsoid`); `names` are those of all parameters."""
         out = no_constraints(len(names))
         for i, (c, s, r) in enumerate(zip(self.centres, self.semi_axes, self.rotations, strict=True)):
             if np.all(np.isfinite(s)):
@@ -49,25 +49,25 @@ class LinkBounds:
 
 
 def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> LinkBounds:
-    """Bounds of each link by the distances between joints, widened to include the chain's own links.
+    """Bounds on each link from the distances between joints, widened to include the chain's links.
 
-    A link extends from its joint to those of its child links, L the farthest, and to its named frames; P is the
-    distance of its joint from that of its parent, S the sum of P over the robot. The ellipsoid has its centre halfway to
-    the farthest joint, the semi-axis L / 2 + w along that line and w across it, w = max(max(L, P) / 2, S / 10): parts
-    of a link, such as motors, may be off the line between the joints. A prismatic joint adds its travel to P.
-
-    If the chain has inertias, bounds that its own links violate are widened to 1.5 times the extent of those links.
+    A link extends from its joint to the joints of its child links and to its named frames; L is the largest of these
+    distances. P is the distance between its joint and that of its parent, and S the sum of P over the robot. The centre
+    of the ellipsoid is halfway to the farthest point. The semi-axes are L / 2 + w along that line and w across it, with
+    w = max(max(L, P) / 2, S / 10), because parts of a link, for example motors, may lie off the line between the
+    joints. For a prismatic joint, its travel is added to P. If the chain has inertias, bounds that its links violate
+    are widened to 1.5 times the extent of those links.
 
     Args:
-        chain: the robot; links without inertia are ignored.
-        densities: least and greatest [kg/m^3].
+        chain: the robot; links without inertia do not widen the bounds.
+        densities: lower and upper bound on density [kg/m^3].
 
     Raises:
-        IdentificationError: densities are not positive and increasing.
+        IdentificationError: densities are negative or not increasing.
     """
     least, most = densities
     if not 0 <= least < most:
-        raise IdentificationError(f"densities of {least:g} to {most:g} kg/m^3 admit no link: give 0 <= least < most")
+        raise IdentificationError(f"densities are {least:g} to {most:g} kg/m^3; they must satisfy 0 <= lower < upper")
     n = chain.n
     translation, screw = np.asarray(chain.translation, float), np.asarray(chain.screw, float)
     limits = np.asarray(chain.limits.position, float)
@@ -100,7 +100,7 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
 
 
 def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
-    """Orthonormal axes with the third along this direction."""
+    """Orthonormal axes, of which the third points along the direction."""
     size = np.linalg.norm(direction)
     if size == 0:
         return np.eye(3)
@@ -109,7 +109,7 @@ def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
 
 
 def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBounds:
-    """Bounds that contain the links of a model, if it has any."""
+    """The bounds, widened to contain the links of a model if it has inertias."""
     semi_axes, least, most = bounds.semi_axes.copy(), bounds.least.copy(), bounds.most.copy()
     for i, pi in enumerate(inertia):
         if pi[0] <= 0 or not np.isfinite(density := equivalent_density(pi)):
@@ -121,7 +121,7 @@ def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBoun
 
 
 def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> float:
-    """Root mean square distance of a link's mass from the centre of its ellipsoid, in the ellipsoid's radii; at most 1."""
+    """RMS distance of a link's mass from the centre of its ellipsoid, relative to the radii; at most 1 for a body inside."""
     second, h, m = second_moment(pi), pi[1:4], pi[0]
     c, r, s = bounds.centres[link], bounds.rotations[link], bounds.semi_axes[link]
     about = second - np.outer(c, h) - np.outer(h, c) + m * np.outer(c, c)
@@ -129,18 +129,18 @@ def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> 
 
 
 def equivalent_density(pi: Float[np.ndarray, "10"]) -> float:
-    """Density of the solid ellipsoid of a link's mass and inertia [kg/m^3]; infinite if it is flat or inconsistent."""
+    """Density of the solid ellipsoid with a link's mass and inertia [kg/m^3]; infinite if flat or inconsistent."""
     volume = _volume(pi)
     return float(pi[0] / volume) if volume > 0 else np.inf
 
 
 def _pseudo_inertia(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "4 4"]:
-    """J = [S, h; h^T, m], linear in the ten parameters."""
+    """Pseudo-inertia J = [S, h; h^T, m], linear in the ten parameters."""
     return np.block([[second_moment(pi), pi[1:4, None]], [pi[None, 1:4], np.array([[pi[0]]])]])
 
 
 def _volume(pi: Float[np.ndarray, "10"]) -> float:
-    """Of the solid ellipsoid with second moments m a^2 / 5: 4 pi / 3 a b c [m^3]."""
+    """Volume 4 pi / 3 a b c of the solid ellipsoid with the second moments m a^2 / 5, m b^2 / 5, m c^2 / 5 [m^3]."""
     m = pi[0]
     if not m > 0:
         return 0.0
@@ -149,19 +149,19 @@ def _volume(pi: Float[np.ndarray, "10"]) -> float:
 
 
 def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: LinkBounds) -> ConsistentEstimate:
-    """The consistent estimate with links of the size and density of ordinary machines.
+    """Solve a consistent estimation problem with bounds on the size and density of links.
 
-    Sizes are linear in the parameters (`LinkBounds.constraints`). Densities are not, and are enforced in rounds of
-    convex estimation. A link that is too dense in one round must in the next be at least as thick as a ball of its
-    mass at the greatest density: J(pi) - m diag(e^2, e^2, e^2, 0) positive definite, with parameters linear in the
-    original ones. For a link that is too light, log det J - 6 log m, which decreases with density, is bounded
-    linearly about the previous round's parameters.
-    Density bounds that conflict with the other constraints are dropped (`unusual_links` names the links).
+    Bounds on size are linear in the parameters (`LinkBounds.constraints`). Bounds on density are not, and are enforced
+    in several rounds of convex estimation. A link that was too dense in one round must in the next be at least as thick
+    as a ball with its mass and the maximum density: J(pi) - m diag(e^2, e^2, e^2, 0) is positive definite, which is a
+    linear change of parameters. For a link that was too light, the bound on log det J - 6 log m, which decreases with
+    density, is linearised about the parameters of the previous round. Density bounds that conflict with the other
+    constraints are dropped (`unusual_links` names the links).
 
     Args:
-        problem: from `consistent_problem`.
+        problem: result of `consistent_problem`.
         base: the base parameters.
-        bounds: from `link_bounds`.
+        bounds: result of `link_bounds`.
 
     Raises:
         IdentificationError: the constraints cannot be met.
@@ -185,7 +185,7 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
             break
         try:
             found = _thickened(problem, base, sum(light.values(), known), thickness)
-        except IdentificationError:  # the torques require such links; the other constraints are kept
+        except IdentificationError:  # density bounds conflict with the constraints
             break
     return found
 
@@ -193,7 +193,7 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
 def _thickened(
     problem: ConsistentProblem, base: BaseParameters, known: Constraints, thickness: Float[np.ndarray, " n"]
 ) -> ConsistentEstimate:
-    """The consistent estimate among links of at least these radii of gyration: pi = T pi', with pi' any consistent link."""
+    """The consistent estimate for links with at least these radii of gyration: pi = T pi', with pi' any consistent link."""
     change = np.eye(len(problem.prior))
     for i, least in enumerate(thickness):
         change[10 * i + np.array([4, 6, 9]), 10 * i] = 2 * least**2
@@ -207,7 +207,7 @@ def _thickened(
 
 
 def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:
-    """Density bound, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised about given parameters."""
+    """Lower bound on density, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised about given parameters."""
     m, pseudo = pi[0], _pseudo_inertia(pi)
     inverse = np.linalg.inv(pseudo)
     above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))
@@ -220,12 +220,13 @@ def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Co
 def unusual_links(
     chain: Chain, densities: tuple[float, float] = DENSITIES, model: Chain | None = None
 ) -> tuple[str, ...]:
-    """Links that are too dense, too light or too large for the kinematics, described in one sentence each.
+    """Describe links that are too dense, too light or too large for the kinematics, in one sentence each.
 
     Args:
         chain: the robot; links without mass are ignored.
-        densities: least and greatest [kg/m^3].
-        model: robot that defines the bounds (`link_bounds`); None: no bounds on size.
+        densities: lower and upper bound on density [kg/m^3].
+        model: robot whose inertias widen the bounds (`link_bounds`); by default only the kinematics of `chain` define
+            them.
     """
     bare = dataclasses.replace(chain, inertia=0 * chain.inertia)
     bounds = link_bounds(bare if model is None else model, densities)
@@ -236,9 +237,10 @@ def unusual_links(
             continue
         share = filled_share(bounds, i, pi) if np.all(np.isfinite(bounds.semi_axes[i])) else 0.0
         if density > SLACK * bounds.most[i] or density < bounds.least[i] / SLACK:
-            out.append(f"link {name!r} has {pi[0]:.3g} kg at {density:.2g} kg/m^3")
+            out.append(f"link {name!r} has a mass of {pi[0]:.3g} kg and a density of {density:.2g} kg/m^3")
         elif share > SLACK:
             out.append(
-                f"link {name!r} has {pi[0]:.3g} kg that lie {share:.2g} times as far out as its joints leave room for"
+                f"link {name!r} has a mass of {pi[0]:.3g} kg that extends {share:.2g} times as far as the distances between "
+                "joints suggest"
             )
     return tuple(out)

@@ -13,24 +13,23 @@ from ...spatial.pseudo_inertia import log_cholesky_factor, pseudo_inertia_factor
 from .priors import Divergence, entropic_divergence
 
 REACH = 0.95  # share of the distance to the boundary
-TAKEN = 1e-3  # least ratio of actual to predicted decrease for which a step is accepted
-
-# the ten parameters, row by row, from the entries (0, 0), (0, 1), .. of the pseudo-inertia
+TAKEN = 1e-3  # smallest ratio of actual to predicted decrease with which a step is accepted
+# map from the entries (0, 0), (0, 1), ... of the pseudo-inertia to the ten parameters
 LINEAR = np.zeros((10, 4, 4))
 LINEAR[0, 3, 3] = LINEAR[1, 0, 3] = LINEAR[2, 1, 3] = LINEAR[3, 2, 3] = 1
 LINEAR[[4, 4, 6, 6, 9, 9], [1, 2, 0, 2, 0, 1], [1, 2, 0, 2, 0, 1]] = 1
 LINEAR[[5, 7, 8], [0, 0, 1], [1, 2, 2]] = -1
-# derivative of the factor by each log-Cholesky parameter at zero, where it is the identity
+# derivative of the factor with respect to each log-Cholesky parameter at zero, where the factor is the identity
 _GENERATORS = np.zeros((10, 4, 4))
 _GENERATORS[0] = np.eye(4)
 _GENERATORS[[1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 0, 1, 0, 0, 1, 2], [0, 1, 2, 1, 2, 2, 3, 3, 3]] = 1
-_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # and of the pseudo-inertia
-_METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # Hessian of -log det there
+_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # the same for the pseudo-inertia
+_METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # Hessian of -log det at zero
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """Physically consistent links, and the other parameters.
+    """Point of the optimisation: physically consistent links, and the other parameters.
 
     Attributes:
         u: (n, 4, 4) upper triangular factors of the links' pseudo-inertias, J = U U^T.
@@ -42,12 +41,12 @@ class Point:
 
     @property
     def parameters(self) -> Float[np.ndarray, " p"]:
-        """(p,) all parameters, p = 10 n + m."""
+        """All parameters (p,), p = 10 n + m."""
         pi = np.einsum("kij,nij->nk", LINEAR, self.u @ self.u.transpose(0, 2, 1))
         return np.concatenate([pi.ravel(), self.rest])
 
     def jacobian(self, scale: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p p"]:
-        """d parameters / d (log-Cholesky parameters about the point, others in units of `scale`)."""
+        """Derivative with respect to log-Cholesky parameters about the point, and to the others in units of `scale`."""
         n, m = len(self.u), len(self.rest)
         jacobian = np.zeros((10 * n + m, 10 * n + m))
         along = np.einsum("nia,kab,njb->nkij", self.u, _ALONG, self.u, optimize=True)
@@ -59,20 +58,24 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """|A x - y|^2 / 2 + weight sum_i D(pi_i, prior_i) + ridge + barrier entropy + constraints, and its model at a point.
+    """Cost function and its quadratic model at a point.
+
+    The cost is |A x - y|^2 / 2 + weight sum_i D(pi_i, prior_i) + ridge + barrier * entropy + constraints.
 
     Attributes:
         matrix, values: A (b, p) and y (b,).
-        prior: (p,) prior parameters, and `u0` (n, 4, 4) the factors of its pseudo-inertias.
+        prior: (p,) prior parameters.
+        u0: (n, 4, 4) factors of the prior's pseudo-inertias.
         ridge: (p,) weights of |x - prior|^2 / 2.
-        weight, divergence: of the prior.
-        positive: (m,) other parameters that stay positive.
-        centre: (m,) minimiser of their entropy.
-        spread: (m,) unit of those of either sign.
+        weight, divergence: weight and divergence of the prior.
+        positive: (m,) mask of the other parameters that must be positive.
+        centre: (m,) values of these parameters that minimise their entropy.
+        spread: (m,) units of the other parameters of either sign.
         barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k r_k - log r_k - 1 with r = x / centre.
-        rows, sides: (c, p), (c,) of rows @ x = sides, or >= where `least`.
-        multipliers: (c,).
-        stiffness: of the constraints.
+        rows, sides: (c, p), (c,) constraints rows @ x = sides, or >= if `least`.
+        least: (c,) mask of the inequalities.
+        multipliers: (c,) Lagrange multipliers.
+        stiffness: penalty of the constraints.
     """
 
     matrix: Float[np.ndarray, "b p"]
@@ -97,7 +100,7 @@ class Cost:
         return np.linalg.inv(self.u0)
 
     def force(self, x: np.ndarray) -> np.ndarray:
-        """(c,) the constraints' multipliers after a round, at x."""
+        """The updated multipliers of the constraints at x (c,)."""
         force = self.multipliers + self.stiffness * (self.rows @ x - self.sides)
         return np.where(self.least, np.minimum(force, 0.0), force)
 
@@ -124,13 +127,14 @@ class Cost:
         )
 
     def scale(self, point: Point) -> np.ndarray:
-        """(m,) units of the other parameters about a point: their size if they stay positive."""
+        """Units of the other parameters about a point (m,): their magnitude if they must be positive."""
         return np.where(self.positive, point.rest, self.spread)
 
     def model(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient and Gauss-Newton matrix: Jacobian^T Hessian Jacobian, the Hessian being that in x, which is convex.
+        """Gradient and Gauss-Newton matrix, Jacobian^T Hessian Jacobian, with the Hessian with respect to x, which is convex.
 
-        The neglected term, curvature of the parametrisation times the gradient in x, vanishes at the optimum.
+        The neglected term, the curvature of the parametrisation times the gradient with respect to x, vanishes at the
+        optimum.
         """
         x, n = point.parameters, len(self.u0)
         jacobian = point.jacobian(self.scale(point))
@@ -160,7 +164,7 @@ class Cost:
         return g, hessian
 
     def metric(self, weight: float) -> np.ndarray:
-        """Hessian of the entropy with this weight on links: the same at every point, as coordinates are local."""
+        """Hessian of the entropy with this weight on links; since coordinates are local, it is the same at every point."""
         inner = 10 * len(self.u0)
         metric = np.zeros((inner + len(self.positive),) * 2)
         metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)
@@ -169,7 +173,7 @@ class Cost:
 
 
 def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
-    """The point with coordinates `step` about a point: U <- U M(theta), positive parameters times an exponential."""
+    """The point with coordinates `step` about a point: U <- U M(theta), and positive parameters times an exponential."""
     inner = 10 * len(point.u)
     factors = np.asarray(_factors(jnp.asarray(step[:inner].reshape(-1, 10))))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -195,12 +199,12 @@ def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
 
 
 def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Point, int, bool]:
-    """Levenberg-Marquardt steps until the predicted decrease of the cost is below the tolerance.
+    """Take Levenberg-Marquardt steps until the predicted decrease of the cost is below the tolerance.
 
-    Each step is taken either directly in the parameters, in which the quadratic model of the misfit is exact, or in
+    Each step is taken either directly in the parameters, for which the quadratic model of the misfit is exact, or in
     log-Cholesky parameters, which never reach the boundary of consistency, whichever gives the lower cost. The damping
-    uses the metric of the entropy, in which the distance from that boundary has unit length. It decreases after every
-    successful step and increases after every rejected one (Nielsen 1999). O(p^3) per step.
+    uses the metric of the entropy, in which the distance from the boundary has unit length. It decreases after every
+    successful step and increases after every rejected step (Nielsen 1999). Cost: O(p^3) per step.
 
     Returns:
         The point, the number of steps tried, and whether the tolerance was met.
@@ -233,7 +237,7 @@ def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Po
 
 
 def _solve(h: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """h^-1 g, scaled: h is positive definite, but may be badly scaled."""
+    """h^-1 g, computed with scaling, since the positive definite h may be badly scaled."""
     size = np.sqrt(np.diag(h))
     scaled = h / size[:, None] / size
     return np.linalg.solve(scaled + 1e-15 * np.eye(len(g)), g / size) / size
@@ -264,7 +268,7 @@ def _derivatives(divergence: Divergence):
 
 
 def _distance(divergence: Divergence, x: np.ndarray, prior: np.ndarray, n: int) -> tuple[float, np.ndarray, np.ndarray]:
-    """Sum over links of a divergence, its gradients (n, 10) and Hessians (n, 10, 10)."""
+    """Sum of a divergence over links, its gradients (n, 10) and Hessians (n, 10, 10)."""
     pi, own = (jnp.asarray(v[: 10 * n].reshape(n, 10)) for v in (x, prior))
     value, slope, bend = _derivatives(divergence)(pi, own)
     return float(value.sum()), np.asarray(slope), np.asarray(bend)

@@ -1,8 +1,8 @@
-"""Divergences of a link from its prior: convex regularisers of its ten parameters.
+"""Divergences of a link from its prior, as convex regularisers of its ten parameters.
 
-With the pseudo-inertias J of the body and J0 of the prior, all three are convex in the ten parameters, and zero only
-at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergence compare masses by ratio, and do not
-depend on units or frames; to second order they agree: 1/2 tr((J0^-1 (J - J0))^2).
+With the pseudo-inertias J of the body and J0 of the prior, all three divergences are convex in the ten parameters, and
+zero only at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergence compare masses by their
+ratio and do not depend on units or frames; to second order both equal 1/2 tr((J0^-1 (J - J0))^2).
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ Divergence = Callable[[Float[Array, "10"], Float[Array, "10"]], Float[Array, ""]
 
 
 def euclidean_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """D = |pi - pi0|^2 / 2, numbers in SI units: kg, kg m and kg m^2 are weighted equally, in this frame."""
+    """Euclidean divergence D = |pi - pi0|^2 / 2; kg, kg m and kg m^2 have equal weights, so D depends on units and frame."""
     return 0.5 * jnp.sum((pi - prior) ** 2)
 
 
 def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """D = tr(J0^-1 J) - log det(J0^-1 J) - 4, the log-det Bregman divergence.
+    """Entropic (log-det Bregman) divergence D = tr(J0^-1 J) - log det(J0^-1 J) - 4.
 
-    It grows without bound towards flat, thin or massless bodies, and so keeps the estimate physically consistent.
+    It grows without bound towards flat, thin or massless bodies, and so keeps estimates physically consistent. It is
     NaN if J or J0 is not positive definite.
     """
     u0, u = pseudo_inertia_factor(pseudo_inertia(prior)), pseudo_inertia_factor(pseudo_inertia(pi))
@@ -34,9 +34,9 @@ def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Fl
 
 
 def pullback_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """D = tr((J0^-1 (J - J0))^2) / 2, a squared distance in the affine-invariant metric held constant at the prior.
+    """Pullback divergence D = tr((J0^-1 (J - J0))^2) / 2, the squared distance in the affine-invariant metric at the prior.
 
-    NaN if J0 is not positive definite.
+    It is NaN if J0 is not positive definite.
     """
     u0 = pseudo_inertia_factor(pseudo_inertia(prior))
     white = _left_solve(u0, _left_solve(u0, pseudo_inertia(pi)).T) - jnp.eye(4, dtype=pi.dtype)

@@ -1,4 +1,4 @@
-"""Comparison of estimators by the figures of merit of BIRDy."""
+"""Comparison of estimators by figures of merit."""
 
 import dataclasses
 import time
@@ -30,13 +30,14 @@ class Merit(NamedTuple):
     """Figures of merit of one estimate (Leboutet et al. 2021).
 
     Attributes:
-        torque: d_tau = 100 |tau - W base| / |tau|, mean over the runs [%].
-        position: d_q = 100 |q - q_s| / |q| of the re-simulated closed loop, mean over the runs; NaN without loops,
-            infinite if the loop is unstable [%].
-        parameters: d_beta = 200 / b sum |base - true| / (|base| + |true|); NaN if the truth is unknown [%].
-        seconds: d_t, compilation included on the first call of a shape [s].
-        iterations: N_it.
-        simulations: N_sim; a simulation with all its sensitivities counts as one.
+        torque: torque error d_tau = 100 |tau - W base| / |tau|, mean over the runs [%].
+        position: position error d_q = 100 |q - q_s| / |q| of the re-simulated closed loop, mean over the runs [%]; NaN
+            without loops, infinite if a loop is unstable.
+        parameters: parameter error d_beta = 200 / b sum |base - true| / (|base| + |true|) [%]; NaN if the true
+            parameters are unknown.
+        seconds: computation time d_t [s], including compilation in the first call with new array shapes.
+        iterations: number of iterations N_it.
+        simulations: number of simulations N_sim; a simulation with all its sensitivities counts as one.
     """
 
     torque: float
@@ -53,11 +54,13 @@ def figures_of_merit(
     truth: Float[np.ndarray, " b"] | None = None,
     seconds: float = np.nan,
 ) -> Merit:
-    """The figures of merit of an estimate on the runs of a problem, which need not be those it was fitted to.
+    """Compute the figures of merit of an estimate on the runs of a problem, which may differ from the fitted runs.
 
     Args:
+        problem: the problem with the runs.
+        estimate: the estimate.
         truth: true base parameters, if known.
-        seconds: computation time of the estimate.
+        seconds: computation time of the estimate [s].
     """
     pairs = zip(problem.torques, problem.predictions(estimate.values), strict=True)
     torque = np.mean([np.linalg.norm(tau - p) / np.linalg.norm(tau) for tau, p in pairs])
@@ -80,13 +83,13 @@ def figures_of_merit(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EstimatorComparison:
-    """Several estimates of one problem.
+    """Comparison of several estimates for one problem.
 
     Attributes:
         names: names of the base parameters.
-        estimates: one per successful method.
-        merits: their figures of merit.
-        failures: (method, error) of the others.
+        estimates: one estimate per successful method.
+        merits: figures of merit of these estimates.
+        failures: (method, error message) of the other methods.
     """
 
     names: tuple[str, ...]
@@ -107,7 +110,7 @@ class EstimatorComparison:
         return "\n".join([*lines, *(f"{name:8s}{reason}" for name, reason in self.failures)])
 
     def to_pandas(self) -> Any:
-        """Figures of merit as a `pandas.DataFrame` with one row per successful method, and whether it converged.
+        """Figures of merit, and whether the method converged, as a `pandas.DataFrame` with one row per successful method.
 
         Raises:
             ImportError: pandas is not installed.
@@ -123,14 +126,16 @@ def compare_estimators(
     truth: Float[np.ndarray, " b"] | None = None,
     check: EstimationProblem | None = None,
 ) -> EstimatorComparison:
-    """Estimates of one problem by several methods, with their figures of merit; `print` it for a table.
+    """Solve one problem by several estimators and compute their figures of merit; `print` the result for a table.
 
-    Methods that cannot be used are listed with the reason.
+    Estimators that raise an error are listed with the message.
 
     Args:
-        estimators: functions of a problem; by default every linear one and, with closed loops, the simulating ones.
+        problem: the problem.
+        estimators: functions of a problem; by default all linear estimators and, with closed loops, the simulating
+            ones.
         truth: true base parameters, if known.
-        check: the runs on which torques and positions are compared; by default the fitted ones.
+        check: problem with the runs on which torques and positions are compared; by default the fitted runs.
     """
     chosen = estimators or (*LINEAR, *(SIMULATING if problem.loops else ()))
     estimates, merits, failures = [], [], []

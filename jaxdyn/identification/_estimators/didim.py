@@ -1,4 +1,4 @@
-"""DIDIM: direct and inverse dynamic identification models, from torques alone."""
+"""DIDIM: identification from torques alone, by direct and inverse dynamic models."""
 
 import dataclasses
 
@@ -11,24 +11,26 @@ from .simulation import check_loops, shortened, with_right_sides
 
 
 def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
-    """Torques of the simulated closed loop fitted to the measured ones: argmin |tau - tau_s(base)|^2, in Gauss-Newton steps.
+    """Fit the torques of the simulated closed loop to the measured torques (DIDIM), without measured positions.
 
-    The torque simulated is tau_s = W(q_s, qd_s, qdd_s) base. Because the controller keeps q_s near its reference for
-    any parameters, d tau_s / d base is about W(q_s, ...), and each step is one linear least squares on the simulated
-    motion (Gautier, Janot & Vandanjon 2013). Measured positions are not used, so neither their noise nor filter lag
-    affects the regressor. Joints and runs are weighted by their noise.
+    Minimises |tau - tau_s(base)|^2 by Gauss-Newton steps, with the simulated torque tau_s = W(q_s, qd_s, qdd_s) base.
+    Because the controller keeps q_s near its reference for any parameters, d tau_s / d base is approximately W(q_s,
+    ...), and each step is a linear least-squares fit on the simulated motion (Gautier, Janot & Vandanjon 2013).
+    Measured positions are not used, so their noise and filters do not affect the regressor. Joints and runs are
+    weighted by their noise.
 
     Args:
+        problem: the problem, with closed loops.
         tolerance: largest relative step of the values, or relative change of the residual, at convergence.
         iterations: maximum number of steps.
 
     Returns:
-        The estimate; its history holds the relative residual |tau - W_s base| / |tau| of each step.
+        The estimate; its history contains the relative residual |tau - W_s base| / |tau| of each step.
 
     Raises:
-        IdentificationError: no closed loop is given, it is not stable, or it does not cover the run's times.
+        IdentificationError: the problem has no closed loops, or a loop is unstable or does not cover the run's times.
 
-    Cost: one simulation per step and run, and its regressor in memory, 8 T n b bytes.
+    Cost: one simulation per step and run; its regressor takes 8 T n b bytes of memory.
     """
     check_loops(problem, "DIDIM")
     reduced = dataclasses.replace(problem.base, kept=np.arange(problem.base.size))

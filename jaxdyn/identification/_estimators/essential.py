@@ -1,4 +1,4 @@
-"""Essential parameters: the base parameters whose removal measurably degrades the predicted torques."""
+"""Essential parameters: base parameters whose removal degrades the predicted torques noticeably."""
 
 import dataclasses
 from typing import NamedTuple
@@ -13,13 +13,14 @@ from .problem import EstimationProblem
 
 
 class Elimination(NamedTuple):
-    """One base parameter left out.
+    """Removal of one base parameter.
 
     Attributes:
         name: name of the parameter.
-        relative_deviation: its standard deviation for independent residuals at removal, in percent of its value.
-        residual: relative increase of the weighted RMS residual over that of all parameters, percent.
-        probability: that the increase is due to chance, by the F-test of all parameters removed so far.
+        relative_deviation: standard deviation of the parameter when it was removed, for independent residuals, relative
+            to its value [%].
+        residual: increase of the weighted RMS residual relative to the fit of all parameters [%].
+        probability: probability that the increase is due to chance, by the F-test of all parameters removed so far.
     """
 
     name: str
@@ -33,10 +34,10 @@ class EssentialParameters:
     """The essential base parameters.
 
     Attributes:
-        base: the retained base parameters; torques are those of W[:, base.kept] only, the others being zero.
-        estimate: weighted least squares of these parameters.
-        eliminated: the others, in order of removal.
-        stopped: the reason for stopping.
+        base: the essential base parameters; torques are those of the columns W[:, base.kept], and all others are zero.
+        estimate: estimate of these parameters by weighted least squares.
+        eliminated: the removed parameters, in order of removal.
+        stopped: the reason why the elimination stopped.
     """
 
     base: BaseParameters
@@ -48,18 +49,19 @@ class EssentialParameters:
 def essential_parameters(
     problem: EstimationProblem, ratio: float = 10.0, significance: float = 0.05, rise: float = 1.0
 ) -> EssentialParameters:
-    """Repeatedly remove the least certain base parameter and refit, as long as predicted torques do not degrade.
+    """Repeatedly remove the least certain base parameter and refit, as long as the predicted torques do not degrade.
 
-    The parameter with the largest relative standard deviation, that of independent residuals, goes first (Khalil & Dombre
-    2002, sec. 12.6.4; Gautier 1997).
-    It stops when the largest is below `ratio` times the smallest, when the F-test finds the removed parameters
-    significant, or when the residual has increased by `rise` percent. Weights are those of `estimate_wls` on all
-    parameters throughout, so residuals are comparable.
+    The parameter with the largest relative standard deviation (for independent residuals) is removed first (Khalil &
+    Dombre 2002, sec. 12.6.4; Gautier 1997). The elimination stops when the largest relative standard deviation is below
+    `ratio` times the smallest, when the F-test finds the removed parameters significant, or when the residual has
+    increased by more than `rise` percent. The weights are always those of `estimate_wls` with all parameters, so
+    residuals are comparable.
 
     Args:
-        ratio: between the largest and the smallest relative standard deviation.
-        significance: of the F-test; 0 disables it.
-        rise: of the weighted residual's root mean square [%].
+        problem: the problem.
+        ratio: ratio between the largest and the smallest relative standard deviation at which to stop.
+        significance: significance level of the F-test; 0 disables it.
+        rise: maximum increase of the weighted RMS residual [%].
 
     Raises:
         IdentificationError: as for `estimate_wls`.
@@ -81,7 +83,8 @@ def essential_parameters(
         worst = int(np.argmax(relative))
         if relative[worst] < ratio * relative.min():
             stopped = (
-                f"{base.names[worst]!r}, the least certain, has {relative[worst]:.3g} %, within {ratio:g} of the best"
+                f"{base.names[worst]!r} has the largest standard deviation, {relative[worst]:.3g} %, "
+                f"within a factor of {ratio:g} of the smallest"
             )
             break
         if base.size == 1:
@@ -90,9 +93,7 @@ def essential_parameters(
         fewer = _without(base, worst)
         trial = solve_factors(factors, fewer, weights, problem.independence)
         squares = _squares(factors, fewer, trial, weights)
-        f = (
-            (squares - first) / (len(out) + 1) / (first / degrees)
-        )  # both are independence times their values for white noise
+        f = (squares - first) / (len(out) + 1) / (first / degrees)  # independence cancels
         probability = float(stats.f.sf(max(f, 0.0), len(out) + 1, degrees))
         residual = 100 * (np.sqrt(squares / first) - 1)
         if probability < significance:

@@ -1,4 +1,4 @@
-"""Result of an estimator."""
+"""Results of estimators."""
 
 import dataclasses
 
@@ -13,24 +13,25 @@ class Estimate:
     """Base parameters estimated from data.
 
     Attributes:
-        values: (b,) estimates.
-        covariance: (b, b), by a jackknife over eight blocks, which accounts for correlated residuals (filters,
-            unmodelled friction); for independent residuals if the data were accumulated without blocks.
-        noise: (n,) standard deviation of each joint's residual torque [N m].
+        values: (b,) estimated base parameters, in SI units.
+        covariance: (b, b) covariance of the values, by a jackknife over eight blocks, which accounts for correlated
+            residuals (filters, unmodelled friction); for independent residuals if the data were accumulated without
+            blocks.
+        noise: (n,) standard deviation of each joint's residual torque [N m or N].
         condition: condition number of the (weighted) base regressor.
-        scaled_condition: the same with columns of unit norm: near-dependence independent of units.
-        joint_residuals: (n,) root mean square of each joint's residual on the data fitted [N m].
+        scaled_condition: condition number with columns scaled to unit norm, which is independent of units.
+        joint_residuals: (n,) RMS residual of each joint on the fitted data [N m or N].
         method: name of the estimator.
-        run_noise: (runs, n) standard deviations of the residuals, if each run has its own weights.
+        run_noise: (runs, n) standard deviations of the residuals, if each run has separate weights [N m or N].
         iterations: number of updates of the values.
-        simulations: number of simulations of the robot, with sensitivities.
-        history: one figure per iteration, documented by the estimator; by default the largest relative step.
+        simulations: number of simulations of the robot; one with sensitivities counts as one.
+        history: one number per iteration, documented by the estimator; by default the largest relative step.
         converged: True if the last step was below the tolerance.
-        degrees: degrees of freedom of the covariance: of the jackknife blocks and the shrinkage target; without
-            blocks, of the independent rows; infinite if unknown.
+        degrees: degrees of freedom of the covariance: those of the jackknife blocks and the shrinkage target or,
+            without blocks, those of the independent rows; infinite if unknown.
         notes: remarks of the estimator.
-        independent: (b, b) covariance for residuals correlated by the filter only, s^2 (W^T W)^-1 with the noise of
-            the (weighted) rows; None if that is `covariance`.
+        independent: (b, b) covariance for residuals that are correlated only by the filter, s^2 (W^T W)^-1 with the
+            noise s of the (weighted) rows; None if `covariance` is this one.
     """
 
     values: np.ndarray
@@ -50,7 +51,7 @@ class Estimate:
     independent: np.ndarray | None = None
 
     def with_covariance(self, covariance: Float[np.ndarray, "b b"], blocks: int) -> "Estimate":
-        """The estimate with a jackknife covariance in place of that of independent residuals."""
+        """The estimate with a jackknife covariance in place of that for independent residuals."""
         degrees = min(self.degrees, block_degrees(blocks))
         return dataclasses.replace(
             self, covariance=covariance, independent=self.independent_covariance, degrees=degrees
@@ -58,27 +59,27 @@ class Estimate:
 
     @property
     def independent_covariance(self) -> Float[np.ndarray, "b b"]:
-        """(b, b) covariance for residuals correlated by the filter only."""
+        """Covariance for residuals that are correlated only by the filter (b, b)."""
         return self.covariance if self.independent is None else self.independent
 
     @property
     def standard_deviations(self) -> np.ndarray:
-        """(b,) standard deviations of the estimates."""
+        """Standard deviations of the values (b,)."""
         return np.sqrt(np.diag(self.covariance))
 
     @property
     def relative_standard_deviations(self) -> np.ndarray:
-        """(b,) standard deviations in percent of the estimates."""
+        """Standard deviations of the values in percent of their magnitude (b,)."""
         with np.errstate(divide="ignore"):
             return 100 * self.standard_deviations / np.abs(self.values)
 
     def interval_factor(self, level: float = 0.95) -> float:
-        """Half-width of intervals that contain a true value with probability `level`, in standard deviations: Student's t."""
+        """Half-width of confidence intervals with probability `level`, in standard deviations, by Student's t."""
         from scipy import stats  # slow to import
 
         return float(stats.t.ppf(0.5 + level / 2, self.degrees))
 
     def confidence_intervals(self, level: float = 0.95) -> Float[np.ndarray, "b 2"]:
-        """Individual intervals that contain the true values with probability `level`, by Student's t."""
+        """Confidence intervals (lower, upper) of the individual values with probability `level`, by Student's t."""
         half = self.interval_factor(level) * self.standard_deviations
         return np.stack([self.values - half, self.values + half], axis=1)

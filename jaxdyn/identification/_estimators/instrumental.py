@@ -1,4 +1,4 @@
-"""Instrumental variables: a regressor of the simulated robot decorrelates the measured one from its noise."""
+"""Instrumental variables: the regressor of the simulated robot removes the bias due to noise in the measured regressor."""
 
 import numpy as np
 
@@ -11,21 +11,24 @@ from .simulation import check_loops, shortened
 
 
 def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
-    """IDIM-IV: base = (Z^T W)^-1 Z^T tau, with the instruments Z = W(q_s, qd_s, qdd_s) of the simulated closed loop.
+    """Estimate base parameters by instrumental variables from a simulated closed loop (IDIM-IV).
 
-    Position noise enters W and, through the controller, tau, so least squares is biased; the simulation, which follows
-    the reference, has no noise. With Z uncorrelated with the noise the estimate is consistent (Janot, Vandanjon &
-    Gautier 2014). The simulation uses the parameters of the last step. Joints and runs are weighted by their noise.
+    base = (Z^T W)^-1 Z^T tau, with the instruments Z = W(q_s, qd_s, qdd_s) of the simulated motion. Position noise
+    affects W and, through the controller, tau, so least squares is biased; the simulation, which follows the reference,
+    is free of noise. Since Z is uncorrelated with the noise, the estimate is statistically consistent (Janot, Vandanjon
+    & Gautier 2014). The simulation uses the parameters of the previous step. Joints and runs are weighted by their
+    noise.
 
     Args:
+        problem: the problem, with closed loops.
         tolerance: largest relative step of the values at convergence.
         iterations: maximum number of steps.
 
     Raises:
-        IdentificationError: no closed loop is given, it is not stable, it does not cover the run's times, or the
-            instruments do not separate the parameters.
+        IdentificationError: the problem has no closed loops, a loop is unstable or does not cover the run's times, the
+            data do not excite a parameter, or the instruments do not separate the parameters.
 
-    Cost: one simulation per step and run; two regressors in memory, 16 N n b bytes.
+    Cost: one simulation per step and run; two regressors in memory take 16 N n b bytes.
     """
     check_loops(problem, "IV")
     values = problem.initial
@@ -44,14 +47,14 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
         )  # fmt: skip
         scale = np.linalg.norm(w, axis=0)
         if np.any(scale == 0):
-            raise IdentificationError(f"the data do not excite {problem.base.names[int(np.argmin(scale))]!r} at all")
+            raise IdentificationError(f"the data do not excite {problem.base.names[int(np.argmin(scale))]!r}")
         q, r = np.linalg.qr(z / np.linalg.norm(z, axis=0))
         mixed = q.T @ (w / scale)
         u, singular, vt = np.linalg.svd(mixed)
         if singular[-1] < 1e-12 * singular[0] or np.abs(np.diag(r)).min() < 1e-12:
             worst = problem.base.names[int(np.argmax(np.abs(vt[-1])))]
             raise IdentificationError(
-                f"the instruments do not separate {worst!r} apart: give a richer reference motion"
+                f"the instruments do not determine {worst!r} separately: use a more informative reference motion"
             )
         inverse = (vt.T / singular) @ u.T
         new = inverse @ (q.T @ y) / scale
@@ -91,7 +94,7 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
 
 
 def _blocks(lengths: list[int], n: int) -> list[slice]:
-    """The rows of each block, n per sample, all runs concatenated."""
+    """Row slices of each block, with n rows per sample, for all runs concatenated."""
     starts = np.cumsum([0, *lengths[:-1]]).tolist()
     edges = zip(starts, block_edges(lengths, LEFT_OUT), strict=True)
     return [slice(n * (start + a), n * (start + b)) for start, run in edges for a, b in run]

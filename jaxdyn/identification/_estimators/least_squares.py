@@ -1,4 +1,4 @@
-"""Least squares on accumulated factors: ordinary, and weighted by each joint's noise."""
+"""Least squares on accumulated factors, ordinary or weighted by each joint's noise."""
 
 import dataclasses
 
@@ -12,37 +12,44 @@ from .._regression.factors import QRFactors
 from .estimate import Estimate
 from .problem import EstimationProblem
 
-ROUNDS_OF_NOISE = 3  # of the unit that what is known besides has among equally weighted rows
+ROUNDS_OF_NOISE = 3  # iterations for the weight of prior knowledge relative to equally weighted rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stated:
-    """Rows [P, y] of what is known besides the data, in standard deviations, and their scale beside the weighted rows."""
+    """Rows [P, y] of prior knowledge, in standard deviations, and their scale relative to the weighted rows."""
 
     rows: Float[np.ndarray, "k w"]
     scale: float
 
 
 def estimate_ols(problem: EstimationProblem) -> Estimate:
-    """Ordinary least squares: argmin sum |tau - W base|^2, all joints and runs weighted equally.
+    """Ordinary least squares: minimises sum |tau - W base|^2, with equal weights for all joints and runs.
 
-    Biased if W has errors: noisy velocities and accelerations.
+    The estimate is biased if W has errors, for example from noisy velocities and accelerations.
+
+    Args:
+        problem: the problem.
 
     Raises:
-        IdentificationError: as for `EstimationProblem.factors`; too few rows, or base parameters that the motion does not
-            separate.
+        IdentificationError: there are too few rows, or the motion does not excite or separate the base parameters.
     """
     return ordinary_least_squares(problem.blocks, problem.base, problem.independence)
 
 
 def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
-    """Weighted least squares: argmin sum_rj |tau_rj - W_rj base|^2 / s_rj^2, s_rj the noise of joint j in run r.
+    """Weighted least squares: minimises sum_rj |tau_rj - W_rj base|^2 / s_rj^2, with the noise s_rj of joint j in run r.
 
-    Starts from ordinary least squares and takes s from the residuals of the previous round until the weights converge.
+    It starts from ordinary least squares and computes s from the residuals of the previous iteration until the weights
+    converge.
 
     Args:
+        problem: the problem.
         tolerance: largest relative step of the values at convergence.
-        iterations: maximum number of rounds.
+        iterations: maximum number of iterations.
+
+    Raises:
+        IdentificationError: as for `estimate_ols`.
     """
     factors, (runs, n) = problem.factors, (len(problem.samples), problem.chain.nv)
     weights = np.ones(runs * n)
@@ -70,13 +77,13 @@ def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations
 
 
 def relative_step(new: np.ndarray, old: np.ndarray) -> float:
-    """Largest relative change of a value, where values below 1e-3 of the largest count as that large."""
+    """Largest relative change of a value; values below 1e-3 of the largest are compared with that limit instead."""
     size = np.maximum(np.abs(new), np.abs(old))
     return float((np.abs(new - old) / np.maximum(size, 1e-3 * size.max() or 1.0)).max())
 
 
 def inverse_noise(noise: np.ndarray) -> np.ndarray:
-    """1 / s; equal weights if there is no noise at all."""
+    """Weights 1 / s, limited for joints without noise; equal weights if there is no noise at all."""
     return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
 
 
@@ -87,13 +94,13 @@ def with_blocks(
     weights: Float[np.ndarray, "runs n"],
     known: Stated | None = None,
 ) -> Estimate:
-    """Least squares with rows weighted by run and joint, with the jackknife covariance.
+    """The estimate with the jackknife covariance, for rows weighted by run and joint.
 
-    Blocks of data are left out, what is known besides is not: its own share of the covariance, C P^T P C with the whole C, is
-    added.
+    Blocks of data are left out, but prior knowledge is not; its share of the covariance C, which is C P^T P C, is
+    therefore added.
 
     Args:
-        known: the rows [P, y], in the unit of the weighted rows.
+        known: prior knowledge, with its scale relative to the weighted rows.
     """
     at = np.append(base.kept, -1)
     parts, beyond, rows = weighted_blocks(blocks, at, weights), 0.0, None
@@ -111,20 +118,20 @@ def ordinary_least_squares(
     independence: float = 1.0,
     known: Float[np.ndarray, "k w"] | None = None,
 ) -> Estimate:
-    """argmin sum |tau - W base|^2, all joints weighted equally.
+    """Ordinary least squares on factors: minimises sum |tau - W base|^2, with equal weights for all joints.
 
     Args:
-        factors: of the log; standard deviations account for correlated residuals only if it was accumulated in
+        factors: factors of the log; standard deviations account for correlated residuals only if it was accumulated in
             blocks.
         base: the base parameters.
-        independence: share of the samples that count as independent; filtered data sampled faster than twice the
-            cutoff are correlated, and standard deviations that ignore this are too small by a factor of 1 /
+        independence: share of the samples that count as independent. Filtered data sampled faster than twice the cutoff
+            are correlated, and standard deviations that ignore this are too small by a factor of 1 /
             sqrt(independence).
-        known: rows [P, y] of what is known besides, P parameters = y +- 1 in standard deviations (`Known.stated`); their
-            weight beside the data's is by the root mean square of all residuals.
+        known: rows [P, y] of prior knowledge, P parameters = y +- 1, in standard deviations (`Known.stated`); their
+            weight relative to the data depends on the RMS of all residuals.
 
     Raises:
-        IdentificationError: fewer samples than parameters, or a base parameter that the data do not excite at all.
+        IdentificationError: there are too few samples, or the data do not excite or separate the base parameters.
     """
     whole = factors.total if isinstance(factors, BlockFactors) else factors
     weights, stated = np.ones(len(whole.counts)), None
@@ -147,9 +154,19 @@ def weighted_least_squares(
     iterations: int = 5,
     known: Float[np.ndarray, "k w"] | None = None,
 ) -> Estimate:
-    """argmin sum_j |tau_j - W_j base|^2 / s_j^2, s_j the noise of each joint, from the residuals of the previous round.
+    """Weighted least squares on factors: minimises sum_j |tau_j - W_j base|^2 / s_j^2, with the noise s_j of each joint.
 
-    Starts from ordinary least squares; `factors`, `independence`, `known` and errors as there.
+    It starts from ordinary least squares and computes s from the residuals of the previous iteration.
+
+    Args:
+        factors: as for `ordinary_least_squares`.
+        base: the base parameters.
+        independence: as for `ordinary_least_squares`.
+        iterations: number of iterations.
+        known: rows [P, y] of prior knowledge, as for `ordinary_least_squares`.
+
+    Raises:
+        IdentificationError: as for `ordinary_least_squares`.
     """
     whole = factors.total if isinstance(factors, BlockFactors) else factors
     weights = np.ones(len(whole.counts))
@@ -166,9 +183,9 @@ def weighted_least_squares(
 def solve_factors(
     factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float, known: Stated | None = None
 ) -> Estimate:
-    """Least squares on factors whose rows are multiplied by one weight per factor; errors as `ordinary_least_squares`.
+    """Least squares on factors whose rows are multiplied by one weight per factor; errors as for `ordinary_least_squares`.
 
-    The covariance is that of the stated independence: s^2 (W^T W)^-1.
+    The covariance is s^2 (W^T W)^-1, for the given share of independent samples.
     """
     counts = factors.counts
     b = base.size
@@ -184,7 +201,7 @@ def solve_factors(
     norms = np.linalg.norm(w, axis=0)
     if np.any(norms == 0):
         raise IdentificationError(
-            f"the data do not excite {base.names[int(np.argmin(norms))]!r} at all: let every joint move, or omit its term"
+            f"the data do not excite {base.names[int(np.argmin(norms))]!r}: log a motion of all joints, or omit this term"
         )
     u, s, vt = np.linalg.svd(w / norms, full_matrices=False)
     if s[-1] < 1e-12 * s[0]:
@@ -192,16 +209,16 @@ def solve_factors(
         raise IdentificationError(
             "the motion does not separate these base parameters: "
             + "; ".join(repr(base.names[k]) for k in worst)
-            + ". Log a richer motion in which all joints move at once, or identify fewer terms"
+            + ". Log a more informative motion in which all joints move at once, or identify fewer terms"
         )
     values = vt.T @ (u.T @ y / s) / norms
     residuals = factors.r[:, :, -1] - factors.r[:, :, base.kept] @ values
     squares = (residuals**2).sum(1)
-    spent = free / independence / counts.sum()  # share of the rows that the parameters use up
+    spent = free / independence / counts.sum()  # degrees of freedom of the parameters, as a share of the rows
     if spent >= 1:
         raise IdentificationError(
             f"only {counts.sum() * independence:.0f} of {int(counts.sum())} rows of filtered samples count as independent, too "
-            f"few to determine {b} base parameters: log a longer run"
+            f"few to determine {b} base parameters; log a longer run"
         )
     noise = np.sqrt(squares / np.maximum(counts * (1 - spent), 1))
     variance = (squares * weights**2).sum() / (counts.sum() * (1 - spent)) / independence

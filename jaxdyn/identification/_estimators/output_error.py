@@ -1,4 +1,4 @@
-"""Closed-loop output error: the simulated robot's positions fitted to the measured ones, with exact sensitivities."""
+"""Closed-loop output error: a fit of the simulated to the measured positions, with exact sensitivities."""
 
 import dataclasses
 
@@ -14,27 +14,29 @@ HALVINGS = 6
 
 
 def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 15) -> Estimate:
-    """Closed-loop output error: minimises sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by Gauss-Newton, without measured torques.
+    """Fit base parameters to joint positions alone by simulating the closed loop (closed-loop output error).
 
-    q_s is the motion of the simulated closed loop and d q_s / d base its forward-mode derivative, all directions in one
-    vmap: exact for the discretised loop, whereas finite differences need one simulation per parameter. The step is
-    halved while it worsens the fit or destabilises the loop. s is the noise of joint j's position in run r. The
-    tracking errors determine the result: with gains in N m/rad they carry the scale, with `ComputedTorqueLaw` no
-    information.
+    Minimises sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by the Gauss-Newton method, where q_s is the motion of the
+    simulated closed loop and s_rj the noise of joint j's position in run r. The derivatives d q_s / d base are computed
+    in forward mode, in one vmap over all parameters; they are exact for the discretised loop, and finite differences
+    would need one simulation per parameter. A step is halved while it worsens the fit or destabilises the loop. The
+    tracking errors determine the result: with gains in N m/rad they contain the scale, but with `ComputedTorqueLaw`
+    they contain no information.
 
     Args:
-        tolerance: largest relative step, or relative change of the cost, at which it stops.
+        problem: the problem, with closed loops.
+        tolerance: largest relative step, or relative change of the cost, at convergence.
         iterations: maximum number of steps.
 
     Returns:
-        The estimate; noise and joint_residuals are those of the positions [rad or m]; its history holds the root mean square
+        The estimate; its noise and joint_residuals refer to the positions [rad or m], and its history contains the RMS
         of the weighted residuals.
 
     Raises:
-        IdentificationError: no closed loop is given, it is unstable at the start, it does not cover the run's times, or
-            the positions do not separate the parameters.
+        IdentificationError: the problem has no closed loops, a loop is unstable with the initial values or does not
+            cover the run's times, or the positions do not separate the parameters.
 
-    Cost: one simulation with b sensitivities per step, and one per trial; 8 T n b bytes.
+    Cost: one simulation with b sensitivities per step, and one simulation per trial step; memory: 8 T n b bytes.
     """
     check_loops(problem, "CLOE")
     runs, b = len(problem.samples), problem.base.size
@@ -45,8 +47,8 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
     simulations = runs
     if residuals is None:
         raise IdentificationError(
-            "CLOE: the simulated closed loop is not stable with the values it starts from; check the gains, the reference and "
-            "the start, or give the loop more substeps"
+            "CLOE: the simulated closed loop is unstable with the initial values; check the gains, the reference and "
+            "the start, or use more substeps in the loop"
         )
     history: list[float] = []
     rest = False
@@ -68,7 +70,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
             if after < before:
                 break
             share, found = share / 2, None
-        if found is None:  # no better point along the step: the minimum, to rounding
+        if found is None:  # no better point along the step: this is the minimum, up to rounding
             rest = True
             break
         new = values + share * step.values
@@ -91,7 +93,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
 
 
 def _residuals(problem: EstimationProblem, values: np.ndarray) -> list[np.ndarray] | None:
-    """(N, n) of each run: measured minus simulated positions; None if a loop is unstable."""
+    """Measured minus simulated positions of each run (N, n); None if a loop is unstable."""
     out = []
     for run, samples in enumerate(problem.samples):
         moved = motion(problem, run, values)

@@ -1,4 +1,4 @@
-"""An estimation problem: the robot, the identified columns and the runs, in one object for every estimator."""
+"""Estimation problem: the robot, the identified columns and the runs, in one object for all estimators."""
 
 import dataclasses
 import functools
@@ -29,22 +29,23 @@ from .whole_runs import RunFriction, friction_signals, model_of, reference_sampl
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EstimationProblem:
-    """Input of every estimator, from `estimation_problem`.
+    """Input of all estimators, created by `estimation_problem`.
 
     Attributes:
         chain: the model, in float64; its parameters are the initial values of simulating estimators.
         columns: the identified columns.
         base: the base parameters.
         samples: the runs.
-        weights: (N, n) factors on each run's rows; zero excludes a sample for a joint.
+        weights: (N, n) factors on the rows of each run; zero excludes a sample for a joint.
         independence: share of the samples that count as independent.
         loops: the closed loop of each run, for simulating estimators; empty if unknown.
-        start: (b,) initial base parameters for simulating estimators; the chain's if None.
-        parallel_cutoff: of the low-pass applied to torques and every column of the regressor [Hz]; None if only the
-            torques were filtered, by `preprocess`.
-        filtered: (N, n, b + 1) of each run, [W, tau] after that low-pass; empty without one.
-        friction: a friction model whose k columns, from whole runs, are the last of W; None: no friction model.
-        signals: (N, n, k) of each run, those columns along the measured motion; empty if there are none.
+        start: (b,) initial base parameters for simulating estimators; by default those of the chain.
+        parallel_cutoff: cutoff of the low-pass applied to torques and every column of the regressor [Hz]; None if only
+            the torques were filtered, by `preprocess`.
+        filtered: (N, n, b + 1) [W, tau] of each run after this low-pass; empty if there is none.
+        friction: friction model whose k columns, computed from whole runs, are the last columns of W; None: no friction
+            model.
+        signals: (N, n, k) these columns along the measured motion of each run; empty without a friction model.
     """
 
     chain: Chain
@@ -62,24 +63,24 @@ class EstimationProblem:
 
     @functools.cached_property
     def prior(self) -> np.ndarray:
-        """(p + k,) the chain's own parameters in column order, then zeros for the friction model's."""
+        """The chain's parameters in column order, then zeros for those of the friction model (p + k,)."""
         extra = 0 if self.friction is None else len(model_of(self.friction).names(self.chain.n))
         return np.concatenate([prior_parameters(self.chain, self.columns), np.zeros(extra)])
 
     @functools.cached_property
     def torques(self) -> tuple[np.ndarray, ...]:
-        """(N, n) of each run: measured torques less those of drive terms that are not identified [N m]."""
+        """Measured torques minus those of drive terms that are not identified, for each run (N, n) [N m or N]."""
         if self.filtered:
             return tuple(rows[:, :, -1] for rows in self.filtered)
         return tuple(s.tau - given_torque(self.chain, self.columns, s.q, s.qd, s.qdd) for s in self.samples)
 
     @functools.cached_property
     def blocks(self) -> BlockFactors:
-        """The triangular factors of contiguous blocks of the runs."""
+        """Triangular factors of contiguous blocks of the runs."""
         return self.accumulated(self.weights)
 
     def accumulated(self, weights: Sequence[np.ndarray]) -> BlockFactors:
-        """The problem with new weights on the rows."""
+        """Triangular factors of contiguous blocks of the runs, with the given weights on the rows."""
         if self.filtered:
             blocks = dense_blocks(self.filtered, weights)
             r = np.zeros((*blocks.counts.shape, len(self.prior) + 1, len(self.prior) + 1))
@@ -96,29 +97,29 @@ class EstimationProblem:
 
     @functools.cached_property
     def factors(self) -> QRFactors:
-        """The factors of all runs, concatenated, (runs n, p + 1, p + 1): each joint of a run has its own weight."""
+        """Factors of each joint in each run (runs n, p + 1, p + 1), so that these can be weighted separately."""
         return self.blocks.by_run
 
     @functools.cached_property
     def pooled(self) -> QRFactors:
-        """The factors of each joint, all runs together."""
+        """Factors of each joint, for all runs together."""
         return self.blocks.total
 
     def full(self, values: np.ndarray) -> np.ndarray:
-        """(p,) the full parameters nearest the chain's own that have these base parameters."""
+        """The full parameters nearest the chain's that have these base parameters (p,)."""
         return self.prior + self.completion @ (values - self.base.matrix @ self.prior)
 
     @functools.cached_property
     def completion(self) -> np.ndarray:
-        """(p, b), B^T (B B^T)^-1."""
+        """Pseudo-inverse B^T (B B^T)^-1 of the base parameters' matrix (p, b)."""
         return np.linalg.pinv(self.base.matrix)
 
     @functools.cached_property
     def initial(self) -> np.ndarray:
-        """(b,) initial values of simulating estimators.
+        """Initial values of simulating estimators (b,).
 
         Raises:
-            IdentificationError: the chain has massless links, so it cannot be simulated, and no start is given.
+            IdentificationError: the chain has massless links, so it cannot be simulated, and `start` is None.
         """
         if self.start is not None:
             return np.asarray(self.start, float)
@@ -126,12 +127,12 @@ class EstimationProblem:
         if empty.any():
             raise IdentificationError(
                 f"link {self.chain.link_names[int(np.argmax(empty))]!r} has no inertia, so the model cannot be simulated; "
-                "give start=estimate_wls(problem).values, or a model with inertials"
+                "specify start=estimate_wls(problem).values, or use a model with inertials"
             )
         return self.base.matrix @ self.prior
 
     def predictions(self, values: np.ndarray) -> tuple[np.ndarray, ...]:
-        """(N, n) of each run: torques of the identified terms, W base [N m]."""
+        """Torques of the identified terms, W base, for each run (N, n) [N m or N]."""
         if self.filtered:
             return tuple(rows[:, :, :-1] @ values for rows in self.filtered)
         spread = np.zeros(len(self.prior))
@@ -141,14 +142,14 @@ class EstimationProblem:
             return tuple(predict(self.columns, self.chain, spread, s.q, s.qd, s.qdd, f) for s, f in pairs)
 
     def measured_rows(self) -> list[np.ndarray]:
-        """(N, n, b) of each run: the base regressor of the measured motion."""
+        """Base regressor of the measured motion of each run (N, n, b)."""
         if self.filtered:
             return [rows[:, :, :-1] for rows in self.filtered]
         return [self.rows(s.q, s.qd, s.qdd, f) for s, f in zip(self.samples, self._signals, strict=True)]
 
     @functools.cached_property
     def acting_friction(self) -> tuple[np.ndarray | None, ...]:
-        """(steps, n, k) of each loop: the friction model's columns along its reference, as they act in a simulation."""
+        """Unfiltered columns of the friction model along the reference of each loop (steps, n, k), for the simulation."""
         if self.friction is None:
             return (None,) * len(self.loops)
         return tuple(friction_signals(self.friction, reference_samples(loop), filtered=False) for loop in self.loops)
@@ -156,7 +157,7 @@ class EstimationProblem:
     def rows(
         self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, signals: np.ndarray | None = None
     ) -> Float[np.ndarray, "N n b"]:
-        """The base regressor of every sample, held in memory: 8 N n b bytes; columns of signals are zero if None."""
+        """Base regressor of all samples, which takes 8 N n b bytes; by default the columns of signals are zero."""
         k = len(self.prior) - len(self.columns.names(self.chain.n))
         with jax.enable_x64(True):
             kept = self.base.kept[: self.base.size - k]
@@ -178,44 +179,44 @@ def estimation_problem(
     parallel_cutoff: float | None = None,
     friction: RunFriction | None = None,
 ) -> EstimationProblem:
-    """Create the problem for the estimators.
+    """Create the estimation problem for the estimators.
 
-    The share 2 * 0.9 * torque cutoff / rate of the samples, at most 1, counts as independent (`Samples.independence`);
-    change it by `dataclasses.replace(problem, independence=..)`.
+    The share min(1, 2 * 0.9 * torque cutoff / rate) of the samples counts as independent (`Samples.independence`); to
+    change it, use `dataclasses.replace(problem, independence=...)`.
 
     Args:
         chain: the robot; its parameters are the initial values of simulating estimators.
         samples: the runs.
-        columns: the identified columns; all drive terms if None, or only the rotor inertias with a friction model.
-        base: the base parameters of the columns; computed if None.
-        weights: factors on the rows of each run; zero excludes a row for a joint; all one if None.
-        loops: the closed loop of each run: needed by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
-        start: initial base parameters for simulations; the chain's if None.
-        parallel_cutoff: cutoff of a common low-pass for torques and every column of the regressor, before both are
-            decimated [Hz]: the filter then affects edges of dry friction and products of fast motions equally on both
-            sides of tau = W base. For runs preprocessed at full rate (stride=1) with a much higher cutoff. 8 N n b
-            bytes of memory.
+        columns: the identified columns; by default all drive terms or, with a friction model, only the rotor inertias.
+        base: the base parameters of the columns; by default they are computed.
+        weights: (N, n) factors on the rows of each run; zero excludes a row for a joint; by default all are one.
+        loops: the closed loop of each run, which `estimate_iv`, `estimate_didim` and `estimate_cloe` need.
+        start: initial base parameters for simulations; by default those of the chain.
+        parallel_cutoff: cutoff of a common low-pass for the torques and every column of the regressor, applied before
+            both are decimated [Hz]. The filter then affects edges of dry friction and products of fast motions equally
+            on both sides of tau = W base. Use it for runs preprocessed with stride 1 and a much higher cutoff; it takes
+            8 N n b bytes of memory.
         friction: a friction model, with or without memory, whose linear parameters are estimated together with the
-            others and replace viscous, coulomb and offset; a `FrictionFit` if terms depend on loads. For runs at full
-            rate (stride=1). Samples before its memory is known are excluded. 8 N n k bytes for k columns. Simulating
-            estimators apply friction as computed along the loop's reference, and compare torques with its columns along
-            the simulated motion.
+            others and replace viscous, coulomb and offset; a `FrictionFit` if terms depend on loads. The runs must have
+            the log's rate (stride 1). Samples at which the friction memory is not yet known are excluded. The k columns
+            take 8 N n k bytes. Simulating estimators apply the friction computed along the loop's reference, and
+            compare torques with its columns along the simulated motion.
 
     Raises:
-        IdentificationError: no runs, a wrong number of joints, loops or weights, a cutoff not below half the sampling
-            rate, or a friction model that depends on loads.
+        IdentificationError: there are no runs, the number of joints, loops or weights is wrong, the cutoff is not below
+            half the sample rate, or a friction model depends on loads but is not a `FrictionFit`.
     """
     runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
     closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
     columns = columns or all_columns(chain, DRIVE_TERMS if friction is None else ("armature",))
     if not runs:
-        raise IdentificationError("there are no samples to estimate from")
+        raise IdentificationError("there are no samples to estimate from; pass at least one run")
     for k, s in enumerate(runs):
         if s.n != chain.nv:
             raise IdentificationError(f"run {k + 1} has {s.n} joints, but the model has {chain.nv}")
     for name, given in (("loops", closed), ("weights", weights)):
         if given is not None and len(given) not in ((0, len(runs)) if name == "loops" else (len(runs),)):
-            raise IdentificationError(f"there are {len(given)} {name} for {len(runs)} runs; give one per run")
+            raise IdentificationError(f"there are {len(given)} {name} for {len(runs)} runs; specify one per run")
     masks = [np.ones(s.qd.shape) if weights is None else np.asarray(weights[k], float) for k, s in enumerate(runs)]
     with jax.enable_x64(True):
         model = as_float64(chain)
@@ -239,11 +240,11 @@ def estimation_problem(
 
 
 def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
-    """[W, tau] of a run after a common low-pass, decimated, with the remaining samples and weights."""
+    """Decimated rows [W, tau] of a run after a common low-pass, with their samples and weights."""
     s = problem.samples[run]
     if not 0 < cutoff < s.rate / 2:
         raise IdentificationError(
-            f"run {run + 1}: parallel_cutoff is {cutoff:g} Hz; it lies between 0 and half the samples' rate, {s.rate / 2:g} Hz"
+            f"run {run + 1}: parallel_cutoff is {cutoff:g} Hz; it must be between 0 and half the sample rate, {s.rate / 2:g} Hz"
         )
     stride, margin = max(1, int(s.rate / (10 * cutoff))), round(2 * s.rate / cutoff)
     rows = np.concatenate([problem.measured_rows()[run], problem.torques[run][:, :, None]], axis=2)

@@ -1,4 +1,4 @@
-"""Recursive least squares: one sample at a time, online, by a triangular factor that is never squared."""
+"""Recursive least squares, online and one sample at a time, by updates of a triangular factor."""
 
 from typing import NamedTuple
 
@@ -18,19 +18,19 @@ class RecursiveState(NamedTuple):
     """State of recursive least squares after the samples so far.
 
     Attributes:
-        r: triangular, r^T r = sum of forgetting^age [W, tau]^T [W, tau] / s^2 over the rows seen.
+        r: triangular factor, r^T r = sum over the rows so far of forgetting^age [W, tau]^T [W, tau] / s^2.
     """
 
     r: Float[Array, "c c"]
 
 
 def recursive_start(values: Float[Array, " b"], deviations: Float[Array, " b"] | float = np.inf) -> RecursiveState:
-    """The state before the first sample.
+    """Create the state before the first sample.
 
     Args:
-        values: prior base parameters; the state has their type.
-        deviations: their standard deviations; infinite without prior knowledge: `recursive_values` then needs at
-            least as many rows as parameters.
+        values: prior base parameters; the state has the same floating-point type.
+        deviations: standard deviations of the prior; infinite means no prior knowledge, in which case
+            `recursive_values` needs at least as many rows as parameters.
     """
     values = jnp.asarray(values)
     weight = 1 / jnp.broadcast_to(jnp.asarray(deviations, values.dtype), values.shape)
@@ -45,17 +45,20 @@ def recursive_step(
     noise: Float[Array, " n"],
     forgetting: float | Float[Array, ""] = 1.0,
 ) -> RecursiveState:
-    """The state after one more sample: the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
+    """Update the state with one more sample: the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
 
-    The square-root information form (Bierman 1977, ch. IV): with forgetting 1 it equals the batch weighted least
-    squares of all samples, to rounding; with less, a sample of age k is weighted by forgetting^k, a memory of 1 / (1 -
-    forgetting) samples. Unexcited parameters are forgotten as well: give a start with finite deviations, or forgetting
-    1. A pure function for `jax.jit`, `jax.vmap` and control loops, in float32 and float64; O(b^2 (b + n)) per sample.
+    This is the square-root information form (Bierman 1977, ch. IV). With forgetting = 1 it equals, up to rounding,
+    batch weighted least squares of all samples. With less, a sample of age k has the weight forgetting^k, which
+    corresponds to a memory of 1 / (1 - forgetting) samples. Knowledge of unexcited parameters also decays, so start
+    with finite standard deviations, or use forgetting = 1. The function is pure, for `jax.jit`, `jax.vmap` and control
+    loops, in float32 and float64. Cost: O(b^2 (b + n)) per sample.
 
     Args:
+        state: the state so far.
         rows: base regressor, `columns.matrix(chain, q, qd, qdd)[:, base.kept]`.
         tau: measured torques [N m or N].
-        noise: standard deviation of each joint's torque; infinite excludes a joint [N m or N].
+        noise: standard deviation of each joint's torque [N m or N]; infinity excludes a joint.
+        forgetting: factor on the weight of previous samples, from 0 to 1.
     """
     new = jnp.concatenate([rows, tau[:, None]], axis=1) / noise[:, None]
     root = jnp.sqrt(jnp.asarray(forgetting, state.r.dtype))
@@ -63,7 +66,11 @@ def recursive_step(
 
 
 def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
-    """Estimates and their standard deviations after the samples so far; not finite until there are enough samples."""
+    """Base parameters and their standard deviations, in SI units; not finite before there are enough samples.
+
+    Args:
+        state: the state after the samples so far.
+    """
     r = state.r[:-1, :-1]
     inverse = jax.scipy.linalg.solve_triangular(r, jnp.eye(len(r), dtype=r.dtype))
     return inverse @ state.r[:-1, -1], jnp.sqrt((inverse**2).sum(1))
@@ -85,18 +92,22 @@ def recursive_path(
     noise: Float[np.ndarray, " n"] | None = None,
     start: RecursiveState | None = None,
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k b"], Float[np.ndarray, "k b"], RecursiveState]:
-    """Online estimates through all runs: times, values and standard deviations after each `every` samples, and the last state.
+    """Compute online estimates along all runs.
 
     Args:
-        every: samples between two rows of the result.
-        forgetting: factor on the weight of a sample per later sample.
-        noise: standard deviation of each joint's torque; that of `estimate_wls` if None.
-        start: state to continue from; no prior knowledge if None.
+        problem: the problem.
+        every: number of samples between two rows of the result.
+        forgetting: factor on the weight of previous samples, per sample, as in `recursive_step`.
+        noise: standard deviation of each joint's torque [N m or N]; by default that of `estimate_wls`.
+        start: state to continue from; by default there is no prior knowledge.
+
+    Returns:
+        times [s], values and standard deviations after every `every` samples, and the last state.
 
     Raises:
         IdentificationError: forgetting is not between 0 and 1.
 
-    Cost: the base regressor of a run in memory, 8 N n b bytes.
+    Memory: the base regressors of all runs, 8 N n b bytes.
     """
     if not 0 < forgetting <= 1:
         raise IdentificationError(f"forgetting is {forgetting:g}; it must be more than 0 and at most 1")
@@ -120,13 +131,18 @@ def recursive_path(
 
 
 def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> Estimate:
-    """Recursive least squares after the last sample: weighted least squares if forgetting is 1.
+    """Recursive least squares after the last sample; equal to weighted least squares if forgetting = 1.
 
-    Joints are weighted by the noise of `estimate_wls`. With forgetting, covariances are those of the remembered
-    samples. Standard deviations exceed those of independent residuals by the same factors as in `estimate_wls`.
+    Joints are weighted by the noise of `estimate_wls`. With forgetting < 1, covariances correspond to the effective
+    number of samples. Standard deviations exceed those for independent residuals by the same factors as in
+    `estimate_wls`.
+
+    Args:
+        problem: the problem.
+        forgetting: factor on the weight of previous samples, per sample.
 
     Raises:
-        IdentificationError: forgetting is not between 0 and 1, or as `estimate_wls`.
+        IdentificationError: forgetting is not between 0 and 1; or as for `estimate_wls`.
     """
     batch = estimate_wls(problem)
     *_, state = recursive_path(problem, 1000, forgetting, batch.noise)

@@ -1,4 +1,4 @@
-"""Iteratively re-weighted least squares, which reduces the weight of outliers."""
+"""Iteratively reweighted least squares, which reduces the weight of outliers."""
 
 import dataclasses
 
@@ -14,18 +14,23 @@ from .problem import EstimationProblem
 def estimate_irls(
     problem: EstimationProblem, threshold: float = 1.345, tolerance: float = 1e-4, iterations: int = 30
 ) -> Estimate:
-    """Huber's M-estimate: argmin sum rho((tau - W base) / s_rj), rho quadratic up to the threshold and linear beyond.
+    """Huber's M-estimate by iteratively reweighted least squares, robust against outliers.
 
-    Each round multiplies rows by sqrt(min(1, threshold / |u|)), u = (tau - W base) / s, with the noise s of joint j in run r
-    from the median of |tau - W base|, and re-accumulates the regressor (Huber 1964; Holland & Welsch 1977). Outliers,
-    collisions and friction at rest pull the estimate only as far as the threshold.
+    Minimises sum rho((tau - W base) / s_rj), where rho is quadratic up to the threshold and linear beyond. Each
+    iteration multiplies the rows by sqrt(min(1, threshold / |u|)), u = (tau - W base) / s, with the noise s of joint j
+    in run r from the median of |tau - W base|, and accumulates the regressor again (Huber 1964; Holland & Welsch 1977).
+    The influence of outliers, collisions and friction at rest is thus bounded.
 
     Args:
-        threshold: in standard deviations; 1.345 costs 5 % of efficiency for normal noise.
+        problem: the problem.
+        threshold: threshold, in standard deviations; 1.345 costs 5 % of efficiency for normal noise.
         tolerance: largest relative step of the values at convergence.
-        iterations: maximum number of rounds.
+        iterations: maximum number of iterations.
 
-    Cost: one pass over the samples per round.
+    Raises:
+        IdentificationError: as for `estimate_wls`.
+
+    Cost: one pass over the samples per iteration.
     """
     estimate = estimate_wls(problem)
     history: list[float] = []
@@ -68,7 +73,7 @@ def estimate_irls(
 
 
 def _residuals(problem: EstimationProblem, values: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """(runs, n) robust standard deviations, and the residuals of each run [N m]."""
+    """Robust standard deviations (runs, n), and the residuals of each run [N m or N]."""
     residuals = [tau - p for tau, p in zip(problem.torques, problem.predictions(values), strict=True)]
     used = [np.where(m > 0, np.abs(e), np.nan) for e, m in zip(residuals, problem.weights, strict=True)]
     return np.stack([np.nan_to_num(np.nanmedian(u, axis=0)) for u in used]) / 0.6745, residuals
@@ -77,9 +82,10 @@ def _residuals(problem: EstimationProblem, values: np.ndarray) -> tuple[np.ndarr
 def _independent(
     problem: EstimationProblem, scale: np.ndarray, residuals: list[np.ndarray], threshold: float, curved: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1, the covariance of an M-estimate of independent rows (Huber 1981, sec. 7.6).
+    """Covariance of an M-estimate for independent rows, E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1 (Huber 1981, sec. 7.6).
 
-    Also E[psi^2] / E[psi'] (V^T V)^-1 with the rows V within the threshold, which is equal for evenly distributed outliers.
+    Also returns E[psi^2] / E[psi'] (V^T V)^-1 with the rows V within the threshold, which is equal if outliers are
+    evenly distributed.
     """
     u = np.concatenate(
         [(e / np.maximum(s, 1e-300))[m > 0] for e, s, m in zip(residuals, scale, problem.weights, strict=True)]
@@ -98,7 +104,7 @@ def _outliers(problem: EstimationProblem, scale: np.ndarray, residuals: list[np.
     total = np.sum(counts, axis=0)
     worst = int(np.argmax(total))
     return (
-        [f"{total[worst]} samples of {problem.chain.joint_names[worst]} deviate by more than 4 standard deviations"]
+        [f"{total[worst]} samples of {problem.chain.joint_names[worst]} are off by more than 4 standard deviations"]
         if total[worst]
         else []
     )

@@ -1,4 +1,4 @@
-"""Common part of simulating estimators: motions of the closed loop, filtered like the logs."""
+"""Functions shared by simulating estimators: motions of the closed loop, filtered like the logs."""
 
 import functools
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ HALVINGS = 8
 
 
 class Motion(NamedTuple):
-    """A `ClosedLoopMotion` in NumPy."""
+    """A `ClosedLoopMotion` as NumPy arrays."""
 
     q: np.ndarray
     qd: np.ndarray
@@ -38,7 +38,7 @@ def _motion(columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | 
 def _simulated(
     columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | None, parameters: Array
 ) -> ClosedLoopMotion:
-    """The loop's motion; friction (steps, n, k) holds the columns of the last k parameters."""
+    """The loop's motion; `friction` (steps, n, k) contains the columns of the last k parameters."""
     if friction is None:
         return simulate_closed_loop(loop, chain, columns, parameters)
     p = parameters.shape[0] - friction.shape[2]
@@ -47,7 +47,7 @@ def _simulated(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _sensitivity(columns: Columns, chain: Chain, loop: ClosedLoop, friction, parameters: Array, directions: Array):
-    """(N, n) positions and their (N, n, b) derivatives along the directions (p, b): forward mode, one vmap over them."""
+    """Positions (N, n) and their derivatives (N, n, b) along the directions (p, b), in forward mode."""
 
     def positions(values):
         q = _simulated(columns, chain, loop, friction, parameters + directions @ values).q
@@ -58,20 +58,20 @@ def _sensitivity(columns: Columns, chain: Chain, loop: ClosedLoop, friction, par
 
 
 def check_loops(problem: EstimationProblem, method: str) -> None:
-    """Refuse problems without a closed loop for each run.
+    """Raise an error if a problem has no closed loops.
 
     Raises:
-        IdentificationError: a closed loop is missing.
+        IdentificationError: there are no closed loops.
     """
     if not problem.loops:
         raise IdentificationError(
-            f"{method} simulates the robot under its controller, and no closed loop is given: pass loops=[...] "
-            "(`ClosedLoop.following` a known reference, or `ClosedLoop.tracking` the measured motion)"
+            f"{method} simulates the robot with its controller and needs closed loops: pass loops=[...] "
+            "(`ClosedLoop.following` for a known reference, `ClosedLoop.tracking` for the measured motion)"
         )
 
 
 def motion(problem: EstimationProblem, run: int, values: np.ndarray) -> Motion | None:
-    """The simulated motion of a run, in NumPy; None if the loop is unstable with these values."""
+    """The simulated motion of a run, as NumPy arrays; None if the loop is unstable with these values."""
     with jax.enable_x64(True):
         loop, acting = problem.loops[run], problem.acting_friction[run]
         found = _motion(problem.columns, problem.chain, loop, acting, jnp.asarray(problem.full(values)))
@@ -80,7 +80,7 @@ def motion(problem: EstimationProblem, run: int, values: np.ndarray) -> Motion |
 
 
 def sensitivities(problem: EstimationProblem, run: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N, n) positions at the run's samples and their (N, n, b) derivatives with respect to the base parameters,
+    """Positions at the run's samples (N, n) and their derivatives with respect to the base parameters (N, n, b), both
     filtered like the run."""
     with jax.enable_x64(True):
         full, directions = jnp.asarray(problem.full(values)), jnp.asarray(problem.completion)
@@ -94,7 +94,7 @@ def sensitivities(problem: EstimationProblem, run: int, values: np.ndarray) -> t
 def at_samples(
     problem: EstimationProblem, run: int, x: Float[np.ndarray, "T ..."], cutoff: float
 ) -> Float[np.ndarray, "N ..."]:
-    """The loop's samples, low-passed, at the times of the run's."""
+    """Low-pass filtered samples of the loop, at the times of the run's samples."""
     loop, samples = problem.loops[run], problem.samples[run]
     if cutoff < 0.45 * loop.rate:
         x = low_pass(x, loop.rate, cutoff)
@@ -102,7 +102,7 @@ def at_samples(
 
 
 def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.ndarray] | None:
-    """(N, n, b) of each run: the base regressor along the simulated motion, each column filtered like the torques.
+    """Base regressor along the simulated motion of each run (N, n, b), with each column filtered like the torques.
     None if a loop is unstable with these values.
     """
     out = []
@@ -124,10 +124,10 @@ def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.nd
 def shortened(
     problem: EstimationProblem, old: np.ndarray, new: np.ndarray, method: str
 ) -> tuple[np.ndarray, list[np.ndarray], int]:
-    """The values nearest `new` on the segment from `old` with stable loops, their rows, and the number of simulations.
+    """The values nearest `new` on the line from `old` with stable loops, their rows, and the number of simulations.
 
     Raises:
-        IdentificationError: even a small step cannot be simulated.
+        IdentificationError: the loops are unstable even for a small step.
     """
     share = 1.0
     for tried in range(1, HALVINGS + 1):
@@ -137,13 +137,13 @@ def shortened(
             return values, rows, tried * len(problem.samples)
         share /= 2
     raise IdentificationError(
-        f"{method}: the simulated closed loop is unstable, even near its initial values; check the gains, the "
-        "reference and the start, or give the loop more substeps"
+        f"{method}: the simulated closed loop is unstable even near its initial values; check the gains, the "
+        "reference and the start, or use more substeps in the loop"
     )
 
 
 def with_right_sides(
     rows: Sequence[np.ndarray], right: Sequence[np.ndarray], weights: Sequence[np.ndarray]
 ) -> BlockFactors:
-    """Blocks of rows held in memory, with the right-hand side last."""
+    """Factors of blocks of rows in memory, with the right-hand side as last column."""
     return dense_blocks([np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(rows, right, strict=True)], weights)

@@ -1,4 +1,4 @@
-"""Split-half test: agreement of estimates from two halves of the data within their standard deviations."""
+"""Split-half test: agreement between estimates from two halves of the data, in standard deviations."""
 
 import dataclasses
 
@@ -16,11 +16,11 @@ AGREEING = 2.0  # standard deviations of the difference
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SplitHalf:
-    """Agreement of two estimates from disjoint data.
+    """Agreement between two estimates from disjoint data.
 
     Attributes:
-        names: of the base parameters.
-        differences: (b,) first minus second, in standard deviations of the difference.
+        names: names of the base parameters.
+        differences: (b,) first minus second estimate, in standard deviations of the difference.
     """
 
     names: tuple[str, ...]
@@ -33,7 +33,7 @@ class SplitHalf:
 
     @property
     def rms(self) -> float:
-        """Root mean square of the differences; 1 is expected."""
+        """RMS of the differences, in standard deviations; 1 is expected."""
         return float(np.sqrt(np.mean(self.differences**2)))
 
     @property
@@ -48,21 +48,26 @@ class SplitHalf:
         if not self.apart:
             return text
         listed = ", ".join(self.apart[:3]) + (" and others" if len(self.apart) > 3 else "")
-        return f"{text}; not on {listed}"
+        return f"{text}, but not on {listed}"
 
 
 def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> SplitHalf:
-    """Agreement of two estimates from disjoint data: d_k = (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
+    """Agreement between two estimates from disjoint data, d_k = (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
     deviations = np.hypot(first.standard_deviations, second.standard_deviations)
     off = first.values - second.values
     return SplitHalf(names, np.divide(off, deviations, out=np.zeros_like(off), where=deviations > 0))
 
 
 def split_half(blocks: BlockFactors, base: BaseParameters, independence: float = 1.0) -> SplitHalf | None:
-    """Compare weighted least-squares fits to the first and the second half of the data (with several runs, the earlier
-    and the later ones).
+    """Compare weighted least-squares fits to the first and the second half of the data.
 
-    None if a half alone does not determine the base parameters.
+    With several runs, the first half contains the earlier runs. Returns None if one half alone does not determine the
+    base parameters.
+
+    Args:
+        blocks: factors of the data, in blocks.
+        base: the base parameters.
+        independence: share of the samples that count as independent.
     """
     if len(blocks.runs) < 2:
         return None

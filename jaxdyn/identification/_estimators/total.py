@@ -1,4 +1,4 @@
-"""Total least squares: the regressor has errors with known covariance."""
+"""Total least squares, for regressors with errors of known covariance."""
 
 import dataclasses
 
@@ -13,23 +13,26 @@ from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise
 from .problem import EstimationProblem
 
-MOST_NOISE = 0.5  # share of the weakest combination of columns
+MOST_NOISE = 0.5  # largest share of noise in any combination of columns
 
 
 def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] | None = None) -> Estimate:
-    """Generalised total least squares: argmin_x |[W tau] x|^2 / x^T C x with x = (base, -1), C the covariance of the errors.
+    """Generalised total least squares, for errors in the regressor and the torques.
 
-    Least squares shrinks parameters whose columns are noisy; if C is the covariance of the errors of [W tau], total
-    least squares does not (Van Huffel & Vandewalle 1991, ch. 10). Rows are weighted as in `estimate_wls`. Errors must
-    be known up to a factor: `row_errors` derives them from the noise of positions and torques. By default all but
-    constant columns have equal relative errors, as in textbooks, which rarely holds for robots: that is refused where it
-    would take some combination of columns for noise by more than half.
+    Minimises |[W tau] x|^2 / x^T C x with x = (base, -1) and the covariance C of the errors of [W tau]. In contrast to
+    least squares, it does not shrink parameters whose columns are noisy (Van Huffel & Vandewalle 1991, ch. 10). Rows
+    are weighted as in `estimate_wls`. Errors must be known up to a factor; `row_errors` derives them from the noise of
+    positions and torques. By default all columns except constant ones have equal relative errors, as in textbooks, but
+    this is rarely true for robots. It raises an error if more than half of some combination of columns would then be
+    noise.
 
     Args:
-        errors: covariance of the errors of a row [W_j, tau_j] of the base regressor, joint by joint, c = b + 1.
+        problem: the problem.
+        errors: covariance of the errors of a row [W_j, tau_j] of the base regressor for each joint, with c = b + 1.
 
     Raises:
-        IdentificationError: covariances of wrong shape, or errors that exceed the regressor; errors that are needed.
+        IdentificationError: the covariances have a wrong shape, the errors exceed the regressor, or `errors` is None
+            but must be known.
     """
     start = estimate_wls(problem)
     kept, b = problem.base.kept, problem.base.size
@@ -51,13 +54,13 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
         share = (counts * (weights.reshape(runs, n) ** 2)).sum(0)
         c = np.einsum("j,jkl->kl", share, np.asarray(errors, float))
     scaled = r / norms
-    if abs(scaled[-1, -1]) < 1e-9:  # no errors at all: the columns are exactly dependent
+    if abs(scaled[-1, -1]) < 1e-9:  # no errors at all: the columns are exactly linearly dependent
         return dataclasses.replace(start, method="TLS")
     inverse = np.linalg.inv(scaled)
     sizes, vectors = np.linalg.eigh(inverse.T @ (c / norms[:, None] / norms[None]) @ inverse)
     x = inverse @ vectors[:, -1] / norms
     if abs(x[-1]) < 1e-12 * np.abs(x * norms).max() / norms[-1] or sizes[-1] <= 0:
-        raise IdentificationError("the given errors exceed the regressor; are they too large?")
+        raise IdentificationError("the given errors exceed the regressor; specify smaller errors")
     values = -x[:-1] / x[-1]
     inexact = 1 / sizes[-1]  # of C, in the rows
     if errors is None:
@@ -87,16 +90,16 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
 
 
 def _check_share(problem: EstimationProblem, r: Float[np.ndarray, "c c"], noise: Float[np.ndarray, "c c"]) -> None:
-    """Refuse errors that exceed half of the regressor, in squares, along some combination of the columns."""
+    """Raise an error if the noise exceeds half of the regressor, in squares, for some combination of the columns."""
     inverse = np.linalg.inv(r[:-1, :-1])
     shares, directions = np.linalg.eigh(inverse.T @ noise[:-1, :-1] @ inverse)
     if shares[-1] > MOST_NOISE:
         direction = np.abs(inverse @ directions[:, -1]) * np.linalg.norm(r[:, :-1], axis=0)
         names = " and ".join(problem.base.names[k].split(" ")[0] for k in np.argsort(-direction)[:2])
         raise IdentificationError(
-            "total least squares takes all columns as equally noisy where no errors are given, and then "
+            "without errors, total least squares assumes that all columns are equally noisy; then "
             f"{100 * shares[-1]:.0f} % of the difference between {names} would be noise",
-            "give {errors}, from the noise of positions and torques, or use estimate_wls",
+            "pass {errors}, from the noise of positions and torques, or use estimate_wls",
             errors="row_errors(problem, position, torque)",
         )
 
@@ -107,17 +110,18 @@ def row_errors(
     torque: float | Float[np.ndarray, " n"],
     seed: int = 0,
 ) -> Float[np.ndarray, "n c c"]:
-    """Covariance of the errors of a row [W_j, tau_j], from one perturbation of the runs' positions by noise of their band.
+    """Estimate the covariance of the errors of a row [W_j, tau_j] by perturbing the positions of the runs with noise.
 
-    White noise at the sampling rate is low-passed like the samples, scaled, differentiated twice, and added in the
-    regressor; the change of W, joint by joint, gives the covariance of the columns.
+    White noise at the sample rate is low-pass filtered like the samples, scaled, differentiated twice, and added to the
+    motion. The resulting change of W gives the covariance of its columns, for each joint.
 
     Args:
+        problem: the problem.
         position: standard deviation of the noise of the filtered positions [rad or m].
-        torque: standard deviation of the noise of the filtered torques [N m].
+        torque: standard deviation of the noise of the filtered torques [N m or N].
         seed: seed of the noise.
 
-    Cost: two dense regressors of all samples, 16 N n b bytes.
+    Memory: two regressors of all samples, 16 N n b bytes.
     """
     rng = np.random.default_rng(seed)
     n, b = problem.chain.nv, problem.base.size

@@ -20,22 +20,22 @@ def model_of(friction: RunFriction) -> FrictionModel:
     """The friction model of a fit, or the model itself.
 
     Raises:
-        IdentificationError: a model with load-dependent terms, whose loads only a fit provides.
+        IdentificationError: `friction` is a model with load-dependent terms, whose loads only a fit provides.
     """
     if isinstance(friction, FrictionFit):
         return friction.model
     if friction.needs_load:
         raise IdentificationError(
-            "a friction term depends on the load: give friction=fit_friction(...), which has the rigid-body torques"
+            "a friction term depends on the load: pass friction=fit_friction(...), which provides the rigid-body torques"
         )
     return friction
 
 
 def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = True) -> Float[np.ndarray, "N n k"]:
-    """The friction's columns along samples at full rate.
+    """Columns of the friction along samples at the log's rate.
 
     Args:
-        filtered: apply the model's low-pass, as for measured torques; else unfiltered, as they act.
+        filtered: True to apply the model's low-pass, as for measured torques; False for the friction that acts.
     """
     model = model_of(friction)
     if not filtered:
@@ -54,7 +54,7 @@ def without_friction(chain: Chain) -> Chain:
 def samples_of(
     t_0: float, rate: float, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, tau: np.ndarray | None = None
 ) -> Samples:
-    """An unfiltered motion in one piece."""
+    """Samples of an unfiltered motion in one piece."""
     t = t_0 + np.arange(len(q)) / rate
     tau = np.zeros_like(q) if tau is None else tau
     return Samples(t, q, qd, qdd, tau, rate, ((0, len(q)),), rate / 2, rate / 2)

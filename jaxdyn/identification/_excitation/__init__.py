@@ -1,1 +1,1 @@
-"""Excitation trajectories: families, limits, quality, design."""
+"""Excitation trajectories: families of motions, limits, quality, and design."""

@@ -1,4 +1,4 @@
-"""Families of motions linear in their coefficients, restricted to start and end at rest."""
+"""Families of motions that are linear in their coefficients, with the restriction that they start and end at rest."""
 
 import dataclasses
 
@@ -14,26 +14,29 @@ Matrices = Float[np.ndarray, "4 N k"]  # q, qd, qdd and qddd of every basis func
 
 @dataclasses.dataclass(frozen=True)
 class FourierSeries:
-    """Finite Fourier series of one period (Swevers et al. 1997): periodic, and band-limited to harmonics / duration.
+    """Finite Fourier series (Swevers et al. 1997): periodic motions, band-limited to harmonics / duration.
 
     Attributes:
         duration: the period [s].
         harmonics: number of harmonics; the highest frequency is harmonics / duration [Hz].
+
+    Raises:
+        IdentificationError: the duration is not positive, or there are fewer than three harmonics.
     """
 
     duration: float = 10.0
     harmonics: int = 10
 
     def __post_init__(self) -> None:
-        _check(self.duration, self.harmonics, 3, "harmonics", "a Fourier motion that starts at rest")
+        _check(self.duration, self.harmonics, 3, "harmonics", "a Fourier series that starts at rest")
 
     @property
     def waves(self) -> float:
-        """Periods of the fastest part of the motion."""
+        """Number of periods of the fastest component during the motion."""
         return float(self.harmonics)
 
     def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
-        """1, then sin(k w t) / (k w) for k = 1..K, then -cos(k w t) / (k w), as in `FourierTrajectory`, and derivatives."""
+        """Basis functions at times t [s]: 1, sin(k w t) / (k w) for k = 1..K, -cos(k w t) / (k w), and their derivatives."""
         k = np.arange(1, self.harmonics + 1) * 2 * np.pi / self.duration
         phase = t[:, None] * k
         sin, cos = np.sin(phase), np.cos(phase)
@@ -48,7 +51,7 @@ class FourierSeries:
 
     @property
     def constant(self) -> Float[np.ndarray, " k"]:
-        """Coefficients of q = 1."""
+        """Coefficients of the constant q = 1."""
         return np.eye(1, 2 * self.harmonics + 1)[0]
 
     def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> FourierTrajectory:
@@ -59,12 +62,16 @@ class FourierSeries:
 
 @dataclasses.dataclass(frozen=True)
 class BSplines:
-    """B-splines with uniform knots; start and end positions may differ.
+    """B-splines with uniform knots, whose start and end positions may differ.
 
     Attributes:
         duration: duration [s].
-        intervals: number of intervals between knots; more allow faster motions.
-        degree: polynomial degree, at least 4, for continuous jerk.
+        intervals: number of intervals between knots; more intervals allow faster motions.
+        degree: polynomial degree; at least 4, for continuous jerk.
+
+    Raises:
+        IdentificationError: the duration is not positive, the degree is below 4, or there are fewer than four
+            intervals.
     """
 
     duration: float = 10.0
@@ -73,23 +80,23 @@ class BSplines:
 
     def __post_init__(self) -> None:
         if self.degree < 4:
-            raise IdentificationError(f"splines of degree {self.degree} have discontinuous jerk; use degree 4 or more")
-        _check(self.duration, self.intervals, 4, "intervals", "a spline motion that starts and ends at rest")
+            raise IdentificationError(f"splines of degree {self.degree} have discontinuous jerk; use at least degree 4")
+        _check(self.duration, self.intervals, 4, "intervals", "a spline that starts and ends at rest")
 
     @property
     def waves(self) -> float:
-        """Periods of the fastest part of the motion: a wave takes two intervals at least."""
+        """Number of periods of the fastest component during the motion; one period takes at least two intervals."""
         return self.intervals / 2
 
     def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
-        """Every B-spline and its derivatives."""
+        """All B-splines and their derivatives at times t [s]."""
         knots = spline_knots(self.duration, self.intervals, self.degree)
         spline = interpolate.BSpline(knots, np.eye(len(knots) - self.degree - 1), self.degree)
         return np.stack([spline.derivative(d)(t) if d else spline(t) for d in range(4)])
 
     @property
     def constant(self) -> Float[np.ndarray, " k"]:
-        """Coefficients of q = 1."""
+        """Coefficients of the constant q = 1."""
         return np.ones(self.intervals + self.degree)
 
     def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> SplineTrajectory:
@@ -99,13 +106,13 @@ class BSplines:
 
 def _check(duration: float, count: int, least: int, name: str, what: str) -> None:
     if not (duration > 0 and np.isfinite(duration)):
-        raise IdentificationError(f"the duration of a motion is {duration:g} s; it must be positive")
+        raise IdentificationError(f"the duration of the motion is {duration:g} s; it must be positive and finite")
     if count < least:
         raise IdentificationError(f"{what} needs at least {least} {name}, not {count}")
 
 
 def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
-    """The coefficients with which qd and qdd vanish at both ends: an orthonormal basis."""
+    """Orthonormal basis of the coefficients with which qd and qdd vanish at both ends."""
     ends = family.matrices(np.array([0.0, family.duration]))
     rows = np.concatenate([ends[1], ends[2]])
     return linalg.null_space(rows / np.linalg.norm(rows, axis=1, keepdims=True))
@@ -114,10 +121,10 @@ def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
 def balanced(
     matrices: Matrices, rest: Float[np.ndarray, "k m"], sizes: Float[np.ndarray, "3 n"]
 ) -> Float[np.ndarray, "n k m"]:
-    """For each joint coefficients = P z, with P chosen so that |z| measures the use of the limits.
+    """Matrices P of each joint in coefficients = P z, such that |z| measures the use of the limits.
 
-    |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2, so that
-    steps of equal size are equivalent in every direction.
+    |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2, which makes
+    steps of equal size equivalent in all directions.
     """
     at_rest = matrices[:3] @ rest
     out = []

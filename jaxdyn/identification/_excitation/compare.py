@@ -1,4 +1,4 @@
-"""Comparison of a design with random motions and with a recorded one."""
+"""Comparison of an excitation design with random motions and with a recorded motion."""
 
 from collections.abc import Sequence
 
@@ -22,18 +22,22 @@ def compare_with_log(
     torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
     cutoff: float | None = None,
 ) -> tuple[ExcitationQuality, ExcitationQuality]:
-    """Quality of the design and of a recorded motion, with the same filter, base parameters and number of samples.
+    """Compare the quality of a design with that of a recorded motion.
 
-    The design is sampled at the log's rate, and both are preprocessed with the settings chosen for the log. If they
-    differ in length, N samples are taken evenly from each.
+    Both are rated with the same filter, base parameters and number of samples. The design is sampled at the log's rate,
+    and both are preprocessed with the settings chosen for the log. If their lengths differ, the same number of evenly
+    spaced samples is used from each.
 
     Args:
         chain: the robot; only its kinematics matter.
         design: the design.
         log: the recorded motion.
-        columns: those the design was made for.
-        torque_noise: (n,) standard deviations of the joint torques; all equal if None.
+        columns: the columns for which the design was made.
+        torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are equal.
         cutoff: cutoff of the filter [Hz]; by default that of `preprocess` for the log.
+
+    Returns:
+        the quality of the design, and that of the recorded motion.
     """
     recorded = preprocess(log, Filters(position_cutoff=cutoff, stride=1))
     samples = sample_trajectory(chain, design.trajectory, 1 / float(np.median(np.diff(log.t))))
@@ -52,8 +56,10 @@ def summary(
     joint_names: tuple[str, ...],
     compared: tuple[ExcitationQuality, ExcitationQuality] | None = None,
 ) -> str:
-    """Quality of a design compared with random motions and a recorded one, and its use of each limit."""
-    lines = [f"{'':28}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, to the design's"]
+    """Text that compares the quality of a design with random motions and a recorded motion, and shows its use of each limit."""
+    lines = [
+        f"{'':28}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, relative to the design"
+    ]
 
     def line(name: str, quality: ExcitationQuality, reference: ExcitationQuality) -> str:
         ratio = variance_ratio(reference, quality)
@@ -68,9 +74,9 @@ def summary(
             lines.append(line(f"best of {len(ranked)} random motions", ranked[-1], quality))
         lines.append(line("median random motion", ranked[(len(ranked) - 1) // 2], quality))
     if compared is not None:
-        lines.append(line("design, filtered as the log", compared[0], compared[0]))
+        lines.append(line("design, filtered like the log", compared[0], compared[0]))
         lines.append(line("log", compared[1], compared[0]))
-    lines.append("largest share of each limit, on a grid ten times finer than the design's:")
+    lines.append("largest share of each limit, on a grid ten times finer than that of the design:")
     for name, share in design.usage.items():
         limit = getattr(design.limits, "upper" if name == "position" else name)
         if np.isfinite(limit).any():
@@ -79,5 +85,5 @@ def summary(
         else:
             lines.append(f"  {name.replace('_', ' '):14}  no limit set")
     if np.isfinite(design.clearance):
-        lines.append(f"  least clearance {design.clearance:.3g}")
+        lines.append(f"  smallest clearance {design.clearance:.3g}")
     return "\n".join([*lines, *design.notes])

@@ -1,4 +1,4 @@
-"""Excitation design: the most informative motion within a robot's limits."""
+"""Design of excitation trajectories: the most informative motion within a robot's limits."""
 
 import dataclasses
 import time
@@ -34,15 +34,13 @@ from .trajectories import JointTrajectory
 Progress = Callable[[str, int, int], None]
 STAGE = "designing the excitation"
 
-SAMPLES_A_WAVE = 8  # of the information, a spectrum up to the fourth harmonic of the fastest part
-FINER = 4  # grid of the limits that are linear in the coefficients
-VERIFIED = 10  # grid of the final check of all limits
-STEPS = 20  # of a round
-EVERY = 4  # rounds between motions kept
-SLOWEST_SIGN = (
-    0.05  # fraction of the velocity limit: lower bound on the smooth sign's width during design, for smooth gradients
-)
-RATE, LAST_RATE = 0.03, 0.02  # Adam's step, as a share of the limits, falling along half a cosine to this share of it
+SAMPLES_A_WAVE = 8  # for the information, whose spectrum extends to the fourth harmonic of the fastest component
+FINER = 4  # refinement of the grid for limits that are linear in the coefficients
+VERIFIED = 10  # refinement of the grid for the final check of all limits
+STEPS = 20  # per round
+EVERY = 4  # rounds between motions that are checked and stored
+SLOWEST_SIGN = 0.05  # smallest width of the smooth sign during design, relative to the velocity limit
+RATE, LAST_RATE = 0.03, 0.02  # Adam's first step relative to the limits; the last step relative to the first
 MOST_TIGHTER = 1.1
 PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
 
@@ -52,14 +50,14 @@ class ExcitationDesign:
     """An excitation trajectory, its quality, and its use of the limits.
 
     Attributes:
-        trajectory: t -> q, qd, qdd; starts and ends at rest, with qdd = 0.
-        quality: its log det and condition number.
-        random: the same for the initial random motions, each scaled to the limits.
+        trajectory: the motion t -> q, qd, qdd, which starts and ends at rest, with qdd = 0.
+        quality: log det and condition number of the motion.
+        random: quality of the random initial motions, each scaled to satisfy the limits.
         limits: the limits.
-        usage: by limit, the largest share used by each joint (n,), on the finer grid.
-        clearance: least value of the user's function on the finer grid; infinite without one.
-        base: the excited base parameters.
-        rounds: rounds of the solver.
+        usage: for each limit, the largest share of it that each joint uses (n,), on the finer grid.
+        clearance: smallest value of the user's clearance function on the finer grid; infinite if there is none.
+        base: the base parameters to excite.
+        rounds: number of rounds of the solver.
         notes: further remarks.
     """
 
@@ -76,13 +74,13 @@ class ExcitationDesign:
 
 @dataclasses.dataclass(frozen=True)
 class ExcitationSearch:
-    """Effort of the search for a design.
+    """Settings of the search for a design.
 
     Attributes:
         starts: number of random initial motions.
         rounds: number of rounds of twenty steps.
-        time_limit: stop after this many seconds with the best motion so far.
-        seed: seed of the random starts.
+        time_limit: time after which the search stops and returns the best motion so far [s]; None: no limit.
+        seed: seed of the random initial motions.
     """
 
     starts: int = 4
@@ -106,47 +104,48 @@ def optimal_excitation(
 ) -> ExcitationDesign:
     """Find the motion of a family that maximises log det(W^T Sigma^-1 W) of the base regressor within all limits.
 
-    D-optimality (Swevers et al. 1997) with a share of the condition number, by exact gradients through the regressor;
-    all starts are optimised in parallel by an augmented Lagrangian, and every few rounds each is scaled down until it
-    satisfies every limit on a grid ten times finer than that of the optimisation. The best of those is returned, also
-    if the search is interrupted (Ctrl-C) or reaches its time limit. Runs in float64 regardless of JAX's configuration.
-
-    Torques are those of the chain's own inertias and friction; without these, torque limits have little meaning.
+    The criterion is D-optimality (Swevers et al. 1997) combined with the condition number; gradients are exact. All
+    initial motions are optimised in parallel by an augmented Lagrangian. Every few rounds, each motion is scaled down
+    until it satisfies all limits on a grid ten times finer than that of the optimisation. The best of these motions is
+    returned, even if the search is interrupted (Ctrl-C) or reaches its time limit. Everything runs in float64
+    regardless of JAX's configuration. Torques are computed from the chain's inertias and friction; without these,
+    torque limits have little meaning.
 
     Args:
         chain: the robot.
         family: family of motions, with its duration; by default ten harmonics in 10 s.
-        limits: from `motion_limits`; by default the chain's own. A joint without position limits gets one turn, or one
-            metre.
-        usage: largest share of every limit, and of the position range about its middle.
-        clearance: q (n,) -> distances, () or (m,), that must stay non-negative, such as those between links;
-            traceable by JAX. Scaled to about ten units over its range, and positive in the middle of the position
-            ranges, so that random starts can be scaled to satisfy it.
+        limits: limits from `motion_limits`; by default those of the chain. A joint without position limits gets a range
+            of one revolution or 1 m.
+        usage: largest allowed share of each limit, and of the position range about its middle.
+        clearance: function q (n,) -> distances, () or (m,), that must not be negative, for example those between links;
+            traceable by JAX. It should vary by about ten units over its range, and must be positive in the middle of
+            the position ranges, so that random initial motions can be scaled to satisfy it.
         columns: columns to identify; by default all drive terms, motors and springs of the chain.
-        torque_noise: (n,) standard deviations of the joint torques, only ratios matter; all equal if None.
-        condition_weight: w in log det / b - w log cond, for b base parameters; 0 for pure D-optimality. The condition number
-            depends on the units of the parameters; log det's maximum does not.
-        search: number of initial motions, and effort.
+        torque_noise: (n,) standard deviations of the joint torques [N m or N], of which only ratios matter; by default
+            all are equal.
+        condition_weight: w in log det / b - w log cond, for b base parameters; 0 for pure D-optimality. The condition
+            number depends on the units of the parameters, but the maximum of log det does not.
+        search: number of initial motions, and limits of the search.
         progress: called with (stage, done, total).
 
     Raises:
-        IdentificationError: values out of range; an unsupported robot; no motion within the
-            limits was found, for example because gravity alone exceeds the torque limits.
+        IdentificationError: a value is out of range, the robot is not supported, or no motion within the limits was
+            found, for example because gravity alone exceeds the torque limits.
 
-    Cost: starts * samples * steps regressors with gradients, about 0.1 ms each for 7 joints on one core, and 20 s to compile;
-    two runs of the default took 13 and 24 s of processor time for 7 joints.
+    Cost: starts * samples * steps regressors with gradients, about 0.1 ms each for 7 joints on one core, and 20 s to
+    compile. With default settings, two runs took 13 and 24 s of processor time for 7 joints.
     """
     check_identifiable(chain)
     family = family or FourierSeries()
     columns = columns or all_columns(chain)
     limits = limits or motion_limits(chain)
     if not 0 < usage <= 1:
-        raise IdentificationError(f"the usage of the limits is {usage:g}; it must be above 0 and at most 1")
+        raise IdentificationError(f"usage is {usage:g}; it must be above 0 and at most 1")
     asked = search or ExcitationSearch()
     if asked.starts < 1 or asked.rounds < 1 or condition_weight < 0:
         raise IdentificationError(
-            f"starts is {asked.starts}, rounds {asked.rounds} and condition_weight {condition_weight:g}; the least are 1, 1 "
-            "and 0"
+            f"starts is {asked.starts}, rounds {asked.rounds} and condition_weight {condition_weight:g}; they must be at least "
+            "1, 1 and 0, respectively"
         )
     noise = checked_noise(torque_noise, chain.nv)
     report = progress or (lambda stage, done, total: None)
@@ -167,12 +166,14 @@ def optimal_excitation(
         random = tuple(rated(z) for z in found.random)
         used, least = limit_usage(chain, trajectory, limits, found.times(VERIFIED), clearance)
         if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():
-            notes.append("the model has no inertials: torques contain friction only, and their limits are meaningless")
+            notes.append(
+                "the model has no inertials, so torques contain only friction, and torque limits are meaningless"
+            )
         return ExcitationDesign(trajectory, rated(found.best), random, limits, used, least, base, done, tuple(notes))
 
 
 class _Search:
-    """One search: its matrices and limits, its starts, and the best motion so far within all limits."""
+    """A search: matrices and limits, initial motions, and the best motion within all limits so far."""
 
     def __init__(self, chain, family, limits, usage, clearance, columns, base, noise, condition_weight):
         n = chain.nv
@@ -183,7 +184,7 @@ class _Search:
         self.limits = scaled
         self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.waves)), 2 * base.size // n + 1, 32)
         fastest = 2 * np.pi * family.waves / family.duration
-        # by default that of the full range at the highest frequency
+        # if unlimited, that of the full range at the highest frequency
         velocity = np.minimum(scaled.velocity, half * fastest)
         sizes = np.stack([half, velocity, np.minimum(scaled.acceleration, velocity * fastest)])
         grids = [family.matrices(self.times(finer)) for finer in (1, FINER, VERIFIED)]
@@ -219,13 +220,15 @@ class _Search:
         return self.family.duration * np.arange(count + 1) / count
 
     def run(self, asked: ExcitationSearch, report: Progress) -> tuple[int, list[str]]:
-        """Search; returns the number of rounds, and the reason if it stopped early."""
+        """Search; return the number of rounds, and the reason if the search stopped early."""
         began, done, notes, rounds = time.monotonic(), 0, [], asked.rounds
         self.begin(asked.starts, asked.seed)
         try:
             while done < rounds:
                 if asked.time_limit is not None and time.monotonic() - began > asked.time_limit:
-                    notes.append(f"stopped by the time limit after {done} of {rounds} rounds; a longer search may gain")
+                    notes.append(
+                        f"stopped at the time limit after {done} of {rounds} rounds; a longer search may find a better motion"
+                    )
                     break
                 self.go_on(done, rounds)
                 done += 1
@@ -233,14 +236,14 @@ class _Search:
         except KeyboardInterrupt:
             if self.best is None:
                 raise
-            notes.append(f"interrupted after {done} of {rounds} rounds; this is the best motion until then")
+            notes.append(f"interrupted after {done} of {rounds} rounds; this is the best motion so far")
         if notes:  # stopped between two checks
             self.take()
         report(STAGE, rounds, rounds)
         return done, notes
 
     def begin(self, count: int, seed: int) -> None:
-        """Draw random starts and scale each into the limits."""
+        """Draw random initial motions and scale each to satisfy the limits."""
         shape = (count, self.chain.nv, self.to_coefficients.shape[2])
         z, feasible = self._repaired(np.random.default_rng(seed).normal(size=shape))
         self.random = list(z[feasible])
@@ -252,7 +255,7 @@ class _Search:
         self.state = begin(self.setting, self.problem, jnp.asarray(z))
 
     def go_on(self, done: int, rounds: int) -> None:
-        """One round; every few, and after the last, `take`."""
+        """Perform one round; every few rounds, and after the last one, call `take`."""
         share = (done * STEPS + np.arange(STEPS)) / (rounds * STEPS)
         rates = RATE * (LAST_RATE + (1 - LAST_RATE) * (1 + np.cos(np.pi * share)) / 2)
         penalty = min(PENALTY * PENALTY_GROWTH**done, LARGEST_PENALTY)
@@ -264,7 +267,7 @@ class _Search:
                 self._tighten(np.asarray(self.state.z)[best])
 
     def take(self) -> int:
-        """Scale the motions into the limits, and keep the best if it is the best so far; returns its start."""
+        """Scale the motions to satisfy the limits, and store the best one if it is the best so far; return its index."""
         return self._keep(*self._repaired(np.asarray(self.state.z)))
 
     def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
@@ -282,15 +285,15 @@ class _Search:
         text = "no motion was found within all limits"
         if most[kind, joint] > 1:
             return (
-                f"{text}: at rest in the middle of the position ranges {coordinate_names(self.chain)[joint]} takes "
+                f"{text}: at rest in the middle of the position ranges, {coordinate_names(self.chain)[joint]} needs "
                 f"{most[kind, joint]:.3g} times its {LIMIT_NAMES[kind]} limit; check the limits and the model's masses"
             )
         if least < 0:
             return (
-                f"{text}: in the middle of the position ranges the clearance is {least:.3g}; narrow the position limits to "
-                "where there is room"
+                f"{text}: in the middle of the position ranges, the clearance is {least:.3g}; restrict the position limits to "
+                "configurations with clearance"
             )
-        return f"{text}; try more rounds or starts, another seed, or narrower position limits"
+        return f"{text}; try more rounds or initial motions, another seed, or narrower position limits"
 
     def _shares(self, z: np.ndarray) -> tuple[np.ndarray, float]:
         return largest_shares(self.chain, self.limits, self.motion(self.verified, z), self.clearance)
@@ -301,7 +304,7 @@ class _Search:
         return z * np.stack(factors)[:, :, None], np.array(feasible)
 
     def _keep(self, z: np.ndarray, feasible: np.ndarray) -> int:
-        """Keep the best of these motions if it is the best so far; returns its start."""
+        """Store the best of these motions if it is the best so far; return its index."""
         values = np.asarray(criteria(self.setting, self.problem, jnp.asarray(z))[0])
         values = np.where(feasible & np.isfinite(values), values, np.inf)
         best = int(np.argmin(values))
@@ -310,7 +313,7 @@ class _Search:
         return best
 
     def _tighten(self, z: np.ndarray) -> None:
-        """Tighten limits on the coarse grid by the excess found on the finer one."""
+        """Tighten limits on the coarse grid by the excess found on the finer grid."""
         most, least = self._shares(z)
         excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
         limits = self.problem.limits

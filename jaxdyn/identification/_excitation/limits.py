@@ -1,4 +1,4 @@
-"""Limits of a motion, their use by a trajectory, and scaling of motions into the limits."""
+"""Limits of a motion, their use by a trajectory, and scaling of motions to satisfy limits."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -23,21 +23,21 @@ Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
 
 RATE_NAMES = ("velocity", "acceleration", "jerk", "torque", "torque_rate")
 LIMIT_NAMES = ("position", *RATE_NAMES)
-HALVINGS = 8  # of the scale of a motion that exceeds its limits
+HALVINGS = 8  # bisections of the scale of a motion that exceeds its limits
 ROUNDING = 1e-9
 
 
 class MotionLimits(NamedTuple):
-    """Limits of a motion for each joint; infinite if there is none.
+    """Limits of a motion for each joint; infinite if there is no limit.
 
     Attributes:
-        lower: least positions [rad or m].
-        upper: largest positions [rad or m].
-        velocity: largest |qd| [rad/s or m/s].
-        acceleration: largest |qdd| [rad/s^2 or m/s^2].
-        jerk: largest |d qdd / dt| [rad/s^3 or m/s^3].
-        torque: largest |tau| [N m or N].
-        torque_rate: largest |d tau / dt| [N m/s or N/s].
+        lower: lower position limits [rad or m].
+        upper: upper position limits [rad or m].
+        velocity: limits of |qd| [rad/s or m/s].
+        acceleration: limits of |qdd| [rad/s^2 or m/s^2].
+        jerk: limits of |d qdd / dt| [rad/s^3 or m/s^3].
+        torque: limits of |tau| [N m or N].
+        torque_rate: limits of |d tau / dt| [N m/s or N/s].
     """
 
     lower: Numbers
@@ -60,22 +60,25 @@ def motion_limits(
     torque: Bound = None,
     torque_rate: Bound = None,
 ) -> MotionLimits:
-    """The limits of a chain, or the given ones instead.
+    """Create motion limits from those of a chain, some of which may be replaced.
 
-    Positions, velocities and torques (`limits.effort`) come from the chain; accelerations, jerks and torque rates,
-    which robot descriptions do not hold, are unlimited unless given.
+    By default, limits of positions, velocities and torques (`limits.effort`) are those of the chain, and accelerations,
+    jerks and torque rates, for which robot descriptions have no limits, are unlimited. Each limit is one number for all
+    joints or one per joint.
 
     Args:
-        lower: least position [rad or m]; like the others one number for all joints or one per joint, by default the chain's.
-        upper: largest position [rad or m].
-        velocity: largest |qd| [rad/s or m/s].
-        acceleration: largest |qdd| [rad/s^2 or m/s^2].
-        jerk: largest derivative of qdd [rad/s^3 or m/s^3].
-        torque: largest |tau| [N m or N].
-        torque_rate: largest derivative of tau [N m/s or N/s].
+        chain: the robot.
+        lower: lower position limit [rad or m].
+        upper: upper position limit [rad or m].
+        velocity: limit of |qd| [rad/s or m/s].
+        acceleration: limit of |qdd| [rad/s^2 or m/s^2].
+        jerk: limit of |d qdd / dt| [rad/s^3 or m/s^3].
+        torque: limit of |tau| [N m or N].
+        torque_rate: limit of |d tau / dt| [N m/s or N/s].
 
     Raises:
-        IdentificationError: a wrong shape, NaN, an upper limit not above the lower one, or a non-positive limit.
+        IdentificationError: a limit has a wrong shape, is NaN or is not positive, or an upper position limit does not
+            exceed the lower limit.
     """
     own = coordinate_limits(chain)
     given = {"lower": lower, "upper": upper, "velocity": velocity, "acceleration": acceleration}
@@ -85,30 +88,30 @@ def motion_limits(
         value = np.asarray(own.get(name, np.inf) if value is None else value, float)
         if value.shape not in ((), (1,), (chain.nv,)):
             raise IdentificationError(
-                f"the {name} limit has shape {value.shape}; give one number, or one for each of the {chain.nv} joints"
+                f"the {name} limit has shape {value.shape}; specify one number, or one for each of the {chain.nv} joints"
             )
         if np.isnan(value).any():
-            raise IdentificationError(f"the {name} limit holds NaN; omit it, or give inf for no limit")
+            raise IdentificationError(f"the {name} limit contains NaN; omit it, or specify inf for no limit")
         values[name] = np.broadcast_to(value, chain.nv).copy()
     limits = MotionLimits(**values)
     for j, name in enumerate(coordinate_names(chain)):
         if not limits.lower[j] < limits.upper[j]:
             raise IdentificationError(
-                f"{name}: the lower position limit {limits.lower[j]:g} is not below the upper one {limits.upper[j]:g}"
+                f"{name}: the lower position limit {limits.lower[j]:g} is not below the upper limit {limits.upper[j]:g}"
             )
         for kind in RATE_NAMES:
             if not getattr(limits, kind)[j] > 0:
                 raise IdentificationError(
-                    f"{name}: the {kind} limit is {getattr(limits, kind)[j]:g}; give a positive one, or inf for none"
+                    f"{name}: the {kind} limit is {getattr(limits, kind)[j]:g}; specify a positive number, or inf for no limit"
                 )
     return limits
 
 
 def coordinate_limits(chain: Chain) -> dict[str, Numbers]:
-    """The chain's limits, by coordinate if joints are coupled: the intersection of the joints' limits.
+    """The limits of a chain's coordinates; for coupled joints, the intersection of the joints' limits.
 
-    A coordinate's torque limit is that of the joint it moves most. Limits of a joint that depends on several
-    coordinates are ignored; give them to `jaxdyn.identification.optimal_excitation` as its clearance.
+    The torque limit of a coordinate is that of the joint it moves most. Limits of a joint that depends on several
+    coordinates are ignored; include them in the `clearance` of `jaxdyn.identification.optimal_excitation`.
     """
     lower, upper = np.asarray(chain.limits.position, float).T
     velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
@@ -128,7 +131,7 @@ def coordinate_limits(chain: Chain) -> dict[str, Numbers]:
 
 
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
-    """The limits with a range for every joint: one turn or metre about zero, or from the single given end."""
+    """The limits with a finite range for every joint: one revolution or 1 m about zero, or from its only limit."""
     size = np.where(turning_joints(chain)[leading_joints(chain)], 2 * np.pi, 1.0)
     free = np.isinf(limits.lower) & np.isinf(limits.upper)
     lower, upper = np.where(free, -size / 2, limits.lower), np.where(free, size / 2, limits.upper)
@@ -139,7 +142,7 @@ def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
 def torque_and_rate(
     chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"], qddd: Float[Array, " n"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Torques of a motion, including friction, and their time derivatives [N m, N m/s]."""
+    """Torques of a motion, including friction, and their time derivatives [N m and N m/s, or N and N/s]."""
 
     def torque(q, qd, qdd):
         return inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd)
@@ -152,7 +155,7 @@ def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | N
     def one(q, qd, qdd, qddd):
         if rates:
             tau, rate = torque_and_rate(chain, q, qd, qdd, qddd)
-        else:  # halves compile time
+        else:  # this halves compile time
             tau, rate = inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd), jnp.zeros_like(q)
         middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
         bounds = (half, *(getattr(limits, name) for name in RATE_NAMES))
@@ -167,10 +170,11 @@ def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | N
 def largest_shares(
     chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: Clearance | None
 ) -> tuple[Float[np.ndarray, "6 n"], float]:
-    """The largest share of every limit used by samples of q, qd, qdd, qddd, and their least clearance.
+    """The largest share of each limit that samples of q, qd, qdd, qddd use, and their smallest clearance.
 
-    A share is |x| / limit; for positions it is the distance from the middle of the range over half the range. A motion
-    within its limits has no share above 1 and no negative clearance (infinite without a function).
+    A share is |x| / limit; for positions it is the distance from the middle of the range divided by half the range. For
+    a motion within its limits, all shares are at most 1 and the clearance is not negative (infinite without a
+    function).
     """
     rates = bool(np.isfinite(limits.torque_rate).any())
     on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
@@ -185,21 +189,21 @@ def limit_usage(
     times: Float[np.ndarray, " N"],
     clearance: Clearance | None = None,
 ) -> tuple[dict[str, Float[np.ndarray, " n"]], float]:
-    """The largest share of every limit used by a trajectory at given times, for each joint, and its least clearance.
+    """Compute the largest share of each limit that a trajectory uses at given times, by joint, and its smallest clearance.
 
-    Torques are inverse dynamics with friction, jerks and torque rates exact derivatives of the trajectory; torque rates
-    are computed only if one is limited.
+    Torques are inverse dynamics with friction, and jerks and torque rates are exact derivatives of the trajectory.
+    Torque rates are computed only if they are limited.
 
     Args:
-        chain: the robot, with the inertias its torques are computed from.
-        trajectory: t -> q, qd, qdd.
-        limits: from `motion_limits`.
+        chain: the robot, whose inertias and friction determine torques.
+        trajectory: the motion t -> q, qd, qdd.
+        limits: limits from `motion_limits`.
         times: times to check [s].
-        clearance: q (n,) -> distances that must not be negative.
+        clearance: function q (n,) -> distances that must not be negative.
 
     Returns:
-        By limit, the (n,) largest shares (for positions relative to half the range); and the least clearance, infinite
-        without a function.
+        the largest shares (n,), by name of the limit (for positions, relative to half the range), and the smallest
+        clearance, which is infinite without a function.
     """
     with jax.enable_x64(True):
         t = jnp.asarray(times, jnp.float64)
@@ -212,15 +216,16 @@ def limit_usage(
 def repaired(
     chain: Chain, limits: MotionLimits, offset: Float[np.ndarray, "4 N n"], clearance: Clearance | None
 ) -> tuple[Float[np.ndarray, " n"], bool]:
-    """Factors on the joints' motion about the middle of their ranges that satisfy all limits, and whether they exist.
+    """Factors on the joints' motion about the middle of their ranges with which all limits are satisfied, if there are any.
 
-    Position, velocity, acceleration and jerk are linear in a joint's motion: each joint is scaled by its excess. For
-    torques and the clearance, all joints are then scaled by one factor, found by bisection.
+    Position, velocity, acceleration and jerk are linear in a joint's motion, so each joint is scaled by its excess. For
+    torques and the clearance, all joints are then scaled by a common factor, found by bisection. Also returns whether
+    such factors were found.
 
     Args:
         chain: the robot.
         limits: limits, finite for positions.
-        offset: q minus the middle of the ranges, qd, qdd, qddd at the samples where limits must hold.
+        offset: q minus the middle of the ranges, qd, qdd, qddd at the samples where limits must be satisfied.
         clearance: the user's function.
     """
     middle = np.zeros_like(offset)
@@ -228,7 +233,7 @@ def repaired(
 
     def holds(factors: np.ndarray) -> bool:
         most, least = largest_shares(chain, limits, middle + factors * offset, clearance)
-        return bool(most.max() <= 1 and least >= 0)  # False where NaN
+        return bool(most.max() <= 1 and least >= 0)  # False for NaN
 
     bounds = np.stack([(limits.upper - limits.lower) / 2, limits.velocity, limits.acceleration, limits.jerk])
     linear = (np.abs(offset).max(1) / bounds).max(0)

@@ -1,4 +1,4 @@
-"""Excitation trajectories as tables and pictures."""
+"""Tables and plots of excitation trajectories."""
 
 import io
 import os
@@ -23,10 +23,10 @@ class TrajectorySamples(NamedTuple):
 
     Attributes:
         t: times [s].
-        q: positions.
-        qd: velocities.
-        qdd: accelerations.
-        tau: torques that the motion requires, friction included [N m or N].
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        qdd: accelerations [rad/s^2 or m/s^2].
+        tau: torques that the motion requires, including friction [N m or N].
     """
 
     t: Float[np.ndarray, " N"]
@@ -37,19 +37,19 @@ class TrajectorySamples(NamedTuple):
 
 
 def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1000.0) -> TrajectorySamples:
-    """A trajectory at t = 0, 1 / rate, ... up to its duration, with tau = inverse dynamics + friction; in float64.
+    """Sample a trajectory at t = 0, 1 / rate, ... up to its duration, with tau = inverse dynamics + friction; in float64.
 
     Args:
-        chain: the robot, with the inertias and friction its torques are computed from.
-        trajectory: t -> q, qd, qdd.
-        rate: samples per second [1/s].
+        chain: the robot, whose inertias and friction determine torques.
+        trajectory: the motion t -> q, qd, qdd.
+        rate: sample rate [1/s].
 
     Raises:
         IdentificationError: the rate is not positive, or too low for two samples.
     """
     if not (rate > 0 and np.isfinite(rate) and rate * trajectory.duration >= 1):
         raise IdentificationError(
-            f"{rate:g} samples per second are too few for a motion of {trajectory.duration:g} s; give a higher rate"
+            f"{rate:g} samples per second are too few for a motion of {trajectory.duration:g} s; specify a higher rate"
         )
     t = np.arange(int(trajectory.duration * rate + 1e-6) + 1) / rate
     with jax.enable_x64(True):
@@ -63,10 +63,16 @@ def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1
 
 
 def write_trajectory(path: str | os.PathLike[str], samples: TrajectorySamples) -> None:
-    """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., atomically; `read_log` reads it as a log.
+    """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., which `read_log` reads as a log.
+
+    The numbers are in SI units. The file is written completely or not at all.
+
+    Args:
+        path: the file.
+        samples: the samples.
 
     Raises:
-        ModelError: the file cannot be written; an existing file stays unchanged.
+        ModelError: the file cannot be written; an existing file remains unchanged.
     """
     n = samples.q.shape[1]
     names = ["t", *(f"{name}{j + 1}" for name in ("q", "qd", "qdd", "tau") for j in range(n))]
@@ -79,13 +85,19 @@ def write_trajectory(path: str | os.PathLike[str], samples: TrajectorySamples) -
 def draw_trajectory(
     path: str | os.PathLike[str], chain: Chain, samples: TrajectorySamples, limits: MotionLimits
 ) -> None:
-    """Draw q, qd, qdd and tau of every joint over time, each as a share of its limit; the format is the file name's (png).
+    """Plot q, qd, qdd and tau of every joint over time, each relative to its limit.
 
-    Positions go from -1 to 1 between their limits. Quantities without a limit are drawn as a share of their largest
-    value.
+    Positions are scaled such that their limits are -1 and 1. Quantities without a limit are plotted relative to their
+    largest value.
+
+    Args:
+        path: the file, whose suffix determines the format (by default png).
+        chain: the robot.
+        samples: the samples.
+        limits: limits from `motion_limits`.
 
     Raises:
-        ModelError: the file cannot be written; an existing file stays unchanged.
+        ModelError: the file cannot be written; an existing file remains unchanged.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -106,7 +118,7 @@ def draw_trajectory(
         lines = ax.plot(samples.t, values / np.where(np.isfinite(limit), limit, own), linewidth=1)
         for y in (-1, 1):
             ax.axhline(y, color="black", linewidth=0.8, linestyle="--")
-        free = "" if np.isfinite(limit).any() else " (no limit: of the largest)"
+        free = "" if np.isfinite(limit).any() else " (no limit: relative to the largest)"
         ax.set_ylabel(f"{name} / limit{free}")
         ax.set_ylim(-1.1, 1.1)
         ax.grid(alpha=0.3)

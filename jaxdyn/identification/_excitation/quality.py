@@ -1,4 +1,4 @@
-"""Quality of an excitation trajectory: log det of the information, condition number."""
+"""Quality of an excitation trajectory: log det of the information matrix, and condition number."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from .._regression.robot import as_float64
 
 @dataclasses.dataclass(frozen=True)
 class ExcitationQuality:
-    """Information of samples on the base parameters, by H = W^T Sigma^-1 W / N of their base regressor.
+    """Information on the base parameters contained in samples, H = W^T Sigma^-1 W / N with their base regressor W.
 
     Attributes:
-        log_det: log det H; among motions sampled N times each, larger is better. Differences do not depend on the parameters'
-            units: of two motions whose log det differ by d, the better one has standard deviations smaller by
-            exp(d / (2 parameters)), in the geometric mean over all directions.
+        log_det: log det H; among motions with the same number of samples, larger is better. Differences do not depend
+            on the units of the parameters: if the log det of two motions differ by d, the standard deviations of the
+            better one are smaller by a factor of exp(d / (2 parameters)), in the geometric mean over all directions.
         condition: condition number of Sigma^-1/2 W.
-        scaled_condition: the same with columns of unit norm: near-dependence independent of units.
+        scaled_condition: condition number with columns scaled to unit norm, which is independent of units.
         parameters: number of base parameters.
-        samples: N.
+        samples: number of samples N.
     """
 
     log_det: float
@@ -45,22 +45,22 @@ def excitation_quality(
     base: BaseParameters | None = None,
     torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
 ) -> ExcitationQuality:
-    """Log det of the information and condition number of the base regressor at samples of a motion.
+    """Compute the log det of the information and the condition number of the base regressor for samples of a motion.
 
-    Compare motions by the same columns and base parameters, noise, filter, and number of samples.
+    To compare motions, use the same columns, base parameters, noise, filter and number of samples.
 
     Args:
         chain: the robot; only its kinematics matter.
-        q: positions of the motion's samples.
-        qd: their velocities.
-        qdd: their accelerations.
+        q: positions of the samples [rad or m].
+        qd: velocities of the samples [rad/s or m/s].
+        qdd: accelerations of the samples [rad/s^2 or m/s^2].
         columns: columns to identify; by default all drive terms, motors and springs of the chain.
-        base: its base parameters; computed if None.
-        torque_noise: (n,) standard deviations of the joint torques; all 1 if None.
+        base: the base parameters of the columns; by default they are computed.
+        torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are 1.
 
     Raises:
-        IdentificationError: fewer rows than base parameters, the motion does not excite all of them, or the noise is
-            not one positive number per joint.
+        IdentificationError: there are fewer rows than base parameters, the motion does not excite or separate all of
+            them, or the noise is not one positive number per joint.
 
     Cost: O(N p^2) for p columns, after compiling.
     """
@@ -70,14 +70,14 @@ def excitation_quality(
     q, qd, qdd = (np.asarray(x, float) for x in (q, qd, qdd))
     if q.size < base.size:
         raise IdentificationError(
-            f"{q.size} rows of samples cannot determine {base.size} base parameters; take more samples of the motion"
+            f"{q.size} rows of samples cannot determine {base.size} base parameters; use more samples of the motion"
         )
     with jax.enable_x64(True):
         factors = accumulate(columns, as_float64(chain), q, qd, qdd, np.zeros_like(q))
     w = stacked(factors, 1 / noise)[:, base.kept]
     norms = np.linalg.norm(w, axis=0)
     if np.any(norms == 0):
-        raise IdentificationError(f"the motion does not excite {base.names[int(np.argmin(norms))]!r} at all")
+        raise IdentificationError(f"the motion does not excite {base.names[int(np.argmin(norms))]!r}")
     plain, scaled = (np.linalg.svd(x, compute_uv=False) for x in (w, w / norms))
     if scaled[-1] == 0:
         raise IdentificationError("the motion does not separate the base parameters")
@@ -88,24 +88,31 @@ def excitation_quality(
 
 
 def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float:
-    """exp((log det - other's) / parameters): factor by which `better` reduces variances, in the geometric mean.
+    """Factor by which the variances of the motion `better` are smaller than those of `other`, in the geometric mean.
 
-    The D-efficiency of one design relative to the other, for the same number of samples; also how many times the
-    other motion would have to be repeated for a confidence ellipsoid of the same volume.
+    It is exp((better.log_det - other.log_det) / parameters), the D-efficiency of one design relative to the other for
+    the same number of samples. The other motion would have to be repeated this many times for a confidence ellipsoid of
+    the same volume.
+
+    Args:
+        better: quality of the first motion.
+        other: quality of the second motion.
 
     Raises:
-        IdentificationError: different numbers of base parameters.
+        IdentificationError: the two have different numbers of base parameters.
     """
     if better.parameters != other.parameters:
         raise IdentificationError(
-            f"the motions are rated on {better.parameters} and {other.parameters} base parameters; rate both on the same ones"
+            f"the motions were rated with {better.parameters} and {other.parameters} base parameters; use the same for both"
         )
     return float(np.exp((better.log_det - other.log_det) / better.parameters))
 
 
 def checked_noise(torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None, n: int) -> Float[np.ndarray, " n"]:
-    """Standard deviations of the joint torques; all 1 if None."""
+    """Standard deviations of the joint torques, by default 1, after checking them."""
     noise = np.ones(n) if torque_noise is None else np.asarray(torque_noise, float)
     if noise.shape != (n,) or not np.all((noise > 0) & np.isfinite(noise)):
-        raise IdentificationError(f"the torque noise is {noise}; give one positive number for each of the {n} joints")
+        raise IdentificationError(
+            f"the torque noise is {noise}; specify one positive number for each of the {n} joints"
+        )
     return noise

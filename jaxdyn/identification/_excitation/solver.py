@@ -1,13 +1,13 @@
-"""A batch of excitation problems solved in parallel: D-optimality under limits by an augmented Lagrangian and Adam.
+"""Parallel solver for a batch of excitation problems: D-optimality under limits by an augmented Lagrangian and Adam.
 
-The unknowns are the coefficients z (n, k) of a motion in a linear basis, from all of which
+The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is to
 
     minimise  f(z) = -log det(H(z)) / b + w log cond(Sigma^-1/2 W(z)),    H = W^T Sigma^-1 W / N,
     subject to  |x(z)| / limit <= 1  for x = q - middle, qd, qdd, qddd, tau, dtau/dt at all samples, and  clearance(q) >= 0.
 
-Each round takes some steps of Adam on f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho), the Lagrangian of Powell, Hestenes and
-Rockafellar, then updates the multipliers, mu <- max(0, mu + rho c) (Nocedal & Wright 2006, sec. 17.4). Gradients are exact,
-through the library's regressor.
+Each round takes several steps of Adam on f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho), the Lagrangian of Powell,
+Hestenes and Rockafellar, then updates the multipliers, mu <- max(0, mu + rho c) (Nocedal & Wright 2006, sec. 17.4).
+Gradients are computed exactly, through the library's regressor.
 """
 
 import functools
@@ -22,7 +22,7 @@ from ...model._chain import Chain
 from .._regression.columns import Columns
 from .limits import Clearance, MotionLimits
 
-RIDGE = 1e-10  # on H with columns of about unit size: keeps H of poor initial motions factorable
+RIDGE = 1e-10  # added to H with columns of about unit size, so that H of poor initial motions can be factorised
 
 
 class Setting(NamedTuple):
@@ -30,9 +30,9 @@ class Setting(NamedTuple):
 
     Attributes:
         columns: the identified columns.
-        kept: columns of the base parameters.
+        kept: indices of the base parameters' columns.
         clearance: the user's function.
-        torques, torque_rates: True if limited for any joint.
+        torques, torque_rates: True if these are limited for any joint.
         conditioned: True if the condition number is part of the cost.
 
     """
@@ -46,18 +46,18 @@ class Setting(NamedTuple):
 
 
 class ExcitationProblem(NamedTuple):
-    """Data shared by all starts.
+    """Data shared by all initial motions.
 
     Attributes:
         chain: the robot.
-        coarse: (4, n, N, k) z -> q, qd, qdd, qddd at the samples of the information, the torques and the clearance.
-        fine: (4, n, M, k) the same on a finer grid, for the limits that are linear in z.
-        slopes: (N, N) values at the samples of the information -> time derivatives there, by a quintic spline.
-        limits: finite position limits, and the others.
+        coarse: (4, n, N, k) maps from z to q, qd, qdd, qddd at the samples used for information, torques and clearance.
+        fine: (4, n, M, k) the same maps on a finer grid, for the limits that are linear in z.
+        slopes: (N, N) map from values at the coarse samples to their time derivatives, by a quintic spline.
+        limits: the limits, with finite position limits.
         weights: (n,) 1 / standard deviation of the joint torques.
         scale: (b,) sizes of the regressor's columns.
-        condition_weight: w.
-        margin: clearance to keep on the coarse grid.
+        condition_weight: weight w of the condition number.
+        margin: minimum clearance on the coarse grid.
     """
 
     chain: Chain
@@ -72,7 +72,7 @@ class ExcitationProblem(NamedTuple):
 
 
 class State(NamedTuple):
-    """One start: coefficients, multipliers of the limits on the fine and coarse grid, and Adam's state."""
+    """State of one motion: coefficients, multipliers of the limits on the fine and coarse grid, and Adam's state."""
 
     z: Float[Array, "n k"]
     multipliers: tuple[Array, Array]
@@ -80,13 +80,13 @@ class State(NamedTuple):
 
 
 def motion_at(matrices: Float[Array, "4 n N k"], limits: MotionLimits, z: Float[Array, "n k"]) -> Float[Array, "4 N n"]:
-    """q, qd, qdd and qddd of coefficients z; z = 0 is rest in the middle of the position ranges."""
+    """q, qd, qdd and qddd for coefficients z; z = 0 is a robot at rest in the middle of the position ranges."""
     motion = jnp.einsum("djmk,jk->dmj", matrices, z)
     return motion.at[0].add(((limits.upper + limits.lower) / 2)[None])
 
 
 def regressor_rows(setting: Setting, chain: Chain, motion: Float[Array, "4 N n"]) -> Float[Array, "N n p"]:
-    """The regressor at every sample, all its columns."""
+    """The complete regressor at every sample."""
     return jax.vmap(setting.columns.matrix, in_axes=(None, 0, 0, 0))(chain, *motion[:3])
 
 
@@ -95,8 +95,8 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
     rows = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None] / problem.scale[None, None]
     rows = rows.reshape(-1, rows.shape[2])
     information = rows.T @ rows / count + RIDGE * jnp.eye(rows.shape[1], dtype=rows.dtype)
-    # one decomposition, not two: a batch of LAPACK calls occupies a thread of XLA:CPU's pool while waiting for its
-    # parts in the same pool, and two batches deadlock on two cores (jaxlib 0.10.2)
+    # only one decomposition: a batch of LAPACK calls occupies a thread of XLA:CPU's pool while it waits for its
+    # parts in the same pool, so two batches deadlock on two cores (jaxlib 0.10.2)
     if not setting.conditioned:
         factor = jnp.linalg.cholesky(information)
         return -2 * jnp.log(jnp.diagonal(factor)).sum() / rows.shape[1]
@@ -106,7 +106,7 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
 
 
 def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
-    """c <= 0 for the limits linear in z, and for the others."""
+    """Values of c in the constraints c <= 0, for the limits that are linear in z and for the others."""
     limits = problem.limits
     half = (limits.upper - limits.lower) / 2
     bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])
@@ -116,7 +116,7 @@ def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Arra
         chain = problem.chain
         if chain.coupling is None and chain.transmission is None:
             tau = rows[:, :, : 10 * chain.n] @ chain.inertia.reshape(-1) + chain.armature[None] * motion[2]
-        else:  # joints and motors move with coordinates that they share
+        else:  # joints and motors depend on common coordinates
             tau = jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, *motion[:3])
         tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, motion[1])
         rest.append(jnp.abs(tau) / limits.torque[None] - 1)
@@ -142,7 +142,7 @@ def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penal
 
 
 def _adam():
-    """Adam's direction (Kingma & Ba 2015), with a shorter memory of squares than usual: there are few steps."""
+    """Adam's direction (Kingma & Ba 2015), with a shorter memory of squares than usual, because there are few steps."""
     import optax
 
     return optax.scale_by_adam(0.9, 0.99)
@@ -150,7 +150,7 @@ def _adam():
 
 @functools.partial(jax.jit, static_argnums=0)
 def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]) -> State:
-    """The state of every start, multipliers zero."""
+    """The initial state of all motions, with zero multipliers."""
 
     def one(z):
         shapes = jax.eval_shape(functools.partial(_excess_of, setting, problem), z)
@@ -164,13 +164,13 @@ def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
 def advance(
     setting: Setting, problem: ExcitationProblem, state: State, rates: Float[Array, " steps"], penalty: Array
 ) -> State:
-    """One round for all starts: Adam with the step sizes given, then new multipliers."""
+    """One round for all motions: Adam with the given step sizes, then an update of the multipliers."""
 
     def one(state: State) -> State:
         def step(carry, rate):
             z, adam = carry
             gradient = jax.grad(functools.partial(_lagrangian, setting, problem, state.multipliers, penalty))(z)
-            with jax.numpy_dtype_promotion("standard"):  # optax mixes types of numbers
+            with jax.numpy_dtype_promotion("standard"):  # optax mixes data types
                 direction, adam = _adam().update(gradient, adam)
             return (z - rate * direction, adam), None
 
@@ -186,7 +186,7 @@ def advance(
 def criteria(
     setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
 ) -> tuple[Array, Float[Array, "s b"]]:
-    """f of every start, and the sizes of its base regressor's columns: root mean squares, weighted."""
+    """f of every motion, and the weighted RMS of its base regressor's columns."""
 
     def one(z):
         rows = regressor_rows(setting, problem.chain, motion_at(problem.coarse, problem.limits, z))

@@ -30,13 +30,15 @@ class JointTrajectory(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class FourierTrajectory:
-    """q(t) = centre + sum_k a_k sin(k w t) / (k w) - b_k cos(k w t) / (k w), periodic (Swevers et al. 1997).
+    """Periodic Fourier trajectory, q(t) = centre + sum_k a_k sin(k w t) / (k w) - b_k cos(k w t) / (k w).
+
+    Source: Swevers et al. 1997.
 
     Attributes:
-        centre: (n,) [rad or m].
+        centre: (n,) centre positions [rad or m].
         a: (n, harmonics) velocity amplitudes of the cosines [rad/s or m/s].
-        b: velocity amplitudes of the sines.
-        period: 2 pi / w [s].
+        b: (n, harmonics) velocity amplitudes of the sines [rad/s or m/s].
+        period: period 2 pi / w [s].
     """
 
     centre: np.ndarray
@@ -46,7 +48,7 @@ class FourierTrajectory:
 
     @property
     def duration(self) -> float:
-        """One period [s]."""
+        """Duration of one period [s]."""
         return self.period
 
     def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
@@ -67,13 +69,20 @@ def _fourier(t: Array, centre: Array, a: Array, b: Array, period: Array) -> tupl
 def random_excitation(
     chain: Chain, period: float = 10.0, harmonics: int = 5, seed: int = 0, usage: float = 0.8
 ) -> FourierTrajectory:
-    """A random Fourier motion of all joints within their position and velocity limits.
+    """Create a random Fourier trajectory of all joints within their position and velocity limits.
 
-    Random phases and amplitudes, not optimised; each joint starts at rest and is scaled to the share `usage` of its
-    range (one turn or metre if it has none) and of its velocity limit.
+    Phases and amplitudes are random, not optimised. Each joint starts at rest, and its motion is scaled to the share
+    `usage` of its range (one revolution or 1 m if it is unlimited) and of its velocity limit.
+
+    Args:
+        chain: the robot.
+        period: period of the motion [s].
+        harmonics: number of harmonics.
+        seed: seed of the random numbers.
+        usage: largest share of the limits.
 
     Raises:
-        IdentificationError: fewer than two harmonics, with which the motion cannot start at rest.
+        IdentificationError: there are fewer than two harmonics, so the motion cannot start at rest.
     """
     if harmonics < 2:
         raise IdentificationError("an excitation trajectory needs at least two harmonics to start at rest")
@@ -106,13 +115,14 @@ def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarr
 
 @dataclasses.dataclass(frozen=True)
 class SplineTrajectory:
-    """q(t) = sum_i c_i B_i(t), B-splines with uniform knots from 0 to `duration`; outside, the end polynomials are
-    extrapolated.
+    """B-spline trajectory q(t) = sum_i c_i B_i(t), with uniform knots from 0 to `duration`.
+
+    Outside this interval, the end polynomials are extrapolated.
 
     Attributes:
-        control: (n, m) control points [rad or m]; the first and last are the positions at the ends.
-        duration: [s].
-        degree: polynomial degree; 5 makes the jerk smooth.
+        control: (n, m) control points c_i [rad or m]; the first and last are the positions at the ends.
+        duration: duration [s].
+        degree: polynomial degree; with 5 the jerk is smooth.
     """
 
     control: np.ndarray
@@ -126,7 +136,7 @@ class SplineTrajectory:
         knots = spline_knots(self.duration, intervals, self.degree)
         joints = np.asarray(self.control, float)
         pieces = np.stack([interpolate.PPoly.from_spline((knots, x, self.degree)).c for x in joints], axis=2)
-        # (degree + 1, intervals, n): those between repeated knots are empty
+        # (degree + 1, intervals, n), without the empty intervals between repeated knots
         coefficients = jnp.asarray(pieces[:, self.degree : self.degree + intervals], t.dtype)
         step = self.duration / intervals
         piece = jnp.clip(jnp.floor(t / step).astype(int), 0, intervals - 1)

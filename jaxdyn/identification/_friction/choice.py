@@ -1,4 +1,4 @@
-"""Choice of a friction model for each joint, by the error on held-out runs."""
+"""Selection of a friction model for each joint, by the error on held-out runs."""
 
 import dataclasses
 import itertools
@@ -22,18 +22,18 @@ from .model import FrictionModel
 from .rows import prepare
 from .terms import Coulomb, FrictionTerm, LoadDependent, Offset, PowerViscous, Stribeck, Viscous
 
-STRETCHES = 3  # pieces of a single run
+STRETCHES = 3  # number of pieces of a single run
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FrictionComparison:
-    """Friction models compared by cross-validation.
+    """Comparison of friction models by cross-validation.
 
     Attributes:
-        names: the models.
-        errors: (models, n) RRE of each joint on held-out runs, all samples, percent (root mean square over the folds).
-        moving: (models, n) the same over samples at which the joint moves.
-        best: the selected model of each joint.
+        names: names of the models.
+        errors: (models, n) relative error of each joint on held-out runs, over all samples (RMS over the folds) [%].
+        moving: (models, n) the same over samples at which the joint moves [%].
+        best: name of the model selected for each joint.
         model: the friction model with each joint's selected terms.
     """
 
@@ -44,7 +44,7 @@ class FrictionComparison:
     model: FrictionModel
 
     def to_pandas(self) -> Any:
-        """Held-out errors [%] as a `pandas.DataFrame` with one row per model and columns (all or moving samples, joint from 1).
+        """Held-out errors [%] as a `pandas.DataFrame` with one row per model and columns ("all" or "moving", joint from 1).
 
         Raises:
             ImportError: pandas is not installed.
@@ -54,7 +54,7 @@ class FrictionComparison:
         return data_frame(columns, self.names, "model")
 
     def __str__(self) -> str:
-        title = "held-out RRE [%]"
+        title = "held-out error [%]"
         width = max(len(title), *map(len, self.names))
 
         def line(name: str, row: np.ndarray) -> str:
@@ -66,7 +66,7 @@ class FrictionComparison:
 
 
 def friction_candidates(cutoff: float | None = None) -> dict[str, FrictionModel]:
-    """Friction models from simple to complex, for `choose_friction`.
+    """Candidate friction models for `choose_friction`, from simple to complex.
 
     Args:
         cutoff: low-pass cutoff of the measured torques [Hz].
@@ -100,20 +100,23 @@ def choose_friction(
     base: BaseParameters | None = None,
     columns: Columns | None = None,
 ) -> FrictionComparison:
-    """Choose the friction of each joint by leave-one-run-out cross-validation.
+    """Select a friction model for each joint by leave-one-run-out cross-validation.
 
-    Each model is fitted to all runs but one and predicts that one; a single run is cut into three stretches. Each joint gets
-    the model with the fewest parameters among those whose error (the mean of the errors over all samples and in motion,
-    so that rests count even if short) is within `tolerance` of its lowest.
+    Each model is fitted to all runs but one and predicts the left-out run; a single run is divided into three
+    stretches. For each joint, the model with the fewest parameters is selected among those whose error is within
+    `tolerance` of the lowest. The error is the mean of the relative errors over all samples and over samples in motion.
 
     Args:
-        runs: samples at full rate (`preprocess(..., stride=1)`), rests included if rests are to be predicted.
-        models: by name; `friction_candidates` with the torque's cutoff if None.
-        iterations: Gauss-Newton steps on the nonlinear parameters in each fold; 0 compares the models as given.
-        stride: rows kept, as in `fit_friction`.
-        tolerance: relative loss in error that a simpler model may cost.
+        chain: the robot's kinematics and gravity.
+        runs: samples at the log's rate (`preprocess` with stride 1), including phases at rest if these are to be
+            predicted.
+        models: friction models by name; by default `friction_candidates` with the cutoff of the torques.
+        iterations: Gauss-Newton steps on the nonlinear parameters in each fold; 0 compares the models with their given
+            parameters.
+        stride: decimation of the regressor's rows, as in `fit_friction`.
+        tolerance: relative increase of the error that is accepted for a simpler model.
         base: base parameters of the columns, if already known.
-        columns: columns of the rigid body and rotors; `Columns(("armature",))` if None.
+        columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
 
     Raises:
         IdentificationError: there are no runs or no models, or the models' cutoffs differ.
@@ -121,10 +124,10 @@ def choose_friction(
     Cost: (number of models) x (number of runs) fits.
     """
     if not runs:
-        raise IdentificationError("there is no run to choose friction from")
+        raise IdentificationError("no run was given to select friction from; pass at least one")
     models = friction_candidates(runs[0].torque_cutoff) if models is None else models
     if not models or len({model.cutoff for model in models.values()}) > 1:
-        raise IdentificationError("give at least one friction model, all with the same cutoff")
+        raise IdentificationError("specify at least one friction model, all with the same cutoff")
     columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base
     if len(runs) == 1:
@@ -153,12 +156,12 @@ def choose_friction(
 
 
 def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
-    """One friction model from one per joint: equal terms of several joints become one term of these joints."""
+    """Combine one friction model per joint into one; equal terms of several joints become one term of these joints."""
     found: dict[tuple, tuple[FrictionTerm, list[int]]] = {}
     for j, model in enumerate(models):
         for term in model.terms:
             if term.joints is None or j + 1 in term.joints:
-                # terms are equal if leaves and static fields, except the joints, are
+                # terms are equal if their leaves and static fields other than joints are equal
                 leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(term))
                 key = (type(term), getattr(term, "powers", getattr(term, "harmonics", None)), leaves)
                 found.setdefault(key, (term, []))[1].append(j + 1)

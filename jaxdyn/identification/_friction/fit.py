@@ -1,9 +1,9 @@
-"""Friction estimated together with the rigid body: linear parameters by least squares, the others by Gauss-Newton.
+"""Joint estimation of friction and the rigid body: linear parameters by least squares, the others by Gauss-Newton.
 
-Every parameter but a few widths, velocity scales and exponents is linear (a separable problem: Golub & Pereyra 1973). For
-given nonlinear parameters the linear ones are solved for exactly; columns for changes of the nonlinear ones, D =
-(dF/da) c, are appended to the others in each joint's triangular factor, and the least-squares step of all columns
-together is the variable-projection step. Rows of the regressor are processed in chunks.
+All parameters are linear except a few widths, velocity scales and exponents (a separable problem: Golub & Pereyra
+1973). For given nonlinear parameters a, the linear parameters c are solved for exactly. Columns for changes of the
+nonlinear parameters, D = (dF/da) c, are appended to the others in each joint's triangular factor; the least-squares
+step of all columns together is the variable-projection step. Rows of the regressor are processed in chunks.
 """
 
 import dataclasses
@@ -28,31 +28,30 @@ from .._regression.robot import as_float64
 from .model import FrictionModel, by_joint, nonlinear_values, shifted
 from .rows import Run, factors_with, prepare
 
-SPREAD = (
-    1.0  # a nonlinear parameter is regularised by one observation of its start with this deviation [of its logarithm]
-)
+SPREAD = 1.0  # prior standard deviation of a nonlinear parameter's logarithm about its initial value
 LONGEST_STEP = 1.0  # change of a logarithm in one iteration
-CONVERGED = 0.01  # gain in log-likelihood below which an iteration was the last
-DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # tried in this order until a step gains
+CONVERGED = 0.01  # gain in log-likelihood below which the iterations end
+DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # tried in this order until a step improves the cost
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FrictionFit:
-    """A friction model and a rigid body fitted to runs.
+    """Result of fitting a friction model and the rigid body to runs.
 
     Attributes:
         chain: the robot.
         columns: columns of the rigid body and its rotors.
-        base: its base parameters.
+        base: base parameters of these columns.
         model: the friction model with the fitted nonlinear parameters, one per joint.
-        values: (b + f,) base parameters, then the friction's linear parameters.
-        covariance: (b + f, b + f), given the nonlinear parameters, by a block jackknife (`Estimate.covariance`).
-        noise: (n,) standard deviation of each joint's residual torque [N m].
-        nonlinear: (n, p) nonlinear parameters; columns as in `model.nonlinear_names`.
-        nonlinear_deviations: (n, p) standard deviations of their logarithms; infinite if the data do not determine
-            them.
-        likelihood: concentrated log-likelihood, without the regularisation; comparable on the same data.
-        iterations: Gauss-Newton steps taken.
+        values: (b + f,) base parameters, then the linear parameters of friction, in SI units.
+        covariance: (b + f, b + f) covariance of the values for fixed nonlinear parameters, by a block jackknife
+            (`Estimate.covariance`).
+        noise: (n,) standard deviation of each joint's residual torque [N m or N].
+        nonlinear: (n, p) nonlinear parameters, in the order of `model.nonlinear_names`.
+        nonlinear_deviations: (n, p) standard deviations of the logarithms of the nonlinear parameters; infinite if the
+            data do not determine them.
+        likelihood: concentrated log-likelihood minus the regularisation; comparable between fits to the same data.
+        iterations: number of Gauss-Newton steps.
     """
 
     chain: Chain
@@ -69,32 +68,32 @@ class FrictionFit:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the values."""
+        """Names of `values`."""
         return (*self.base.names, *self.model.names(self.chain.n))
 
     @property
     def coefficients(self) -> Float[np.ndarray, "n k"]:
-        """The linear parameters of every joint's friction, in the order of `FrictionModel.blocks`; zero if it has none."""
+        """Linear friction parameters by joint, in the order of `FrictionModel.blocks`; zero for absent terms."""
         return by_joint(self.values[self.base.size :], self.model.chosen(self.chain.n))
 
     def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
-        """Rigid-body torques along samples, without friction [N m]."""
+        """Rigid-body torques along samples, without friction [N m or N]."""
         parameters = np.zeros(self.base.matrix.shape[1])
         parameters[self.base.kept] = self.values[: self.base.size]
         with jax.enable_x64(True):
             return predict(self.columns, as_float64(self.chain), parameters, samples.q, samples.qd, samples.qdd)
 
     def signals(self, samples: Samples) -> Float[np.ndarray, "N n f"]:
-        """The friction's columns along samples at full rate, for `accumulate` and `predict`."""
+        """Columns of the friction model along samples at the log's rate, for `accumulate` and `predict`."""
         return self.model.signals(samples, self.load(samples))
 
     def predict(self, samples: Samples) -> Float[np.ndarray, "N n"]:
-        """Torques along samples at full rate, friction included [N m]."""
+        """Torques along samples at the log's rate, including friction [N m or N]."""
         load = self.load(samples)
         return load + self.model.signals(samples, load) @ self.values[self.base.size :]
 
     def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
-        """Names, values, standard deviations and units of the friction's parameters; the nonlinear ones last."""
+        """Names, values, standard deviations and units of the friction parameters, of which the nonlinear ones are last."""
         n, size = self.chain.n, self.base.size
         turns = turning_joints(self.chain).tolist()
         names, units = list(self.model.names(n)), list(self.model.units(turns))
@@ -109,7 +108,7 @@ class FrictionFit:
         return names, values, deviations, units
 
     def to_pandas(self) -> Any:
-        """The friction's parameters as a `pandas.DataFrame` with one row per parameter: value, standard deviation, unit.
+        """Friction parameters as a `pandas.DataFrame` with one row per parameter and columns value, deviation (standard), unit.
 
         Raises:
             ImportError: pandas is not installed.
@@ -128,26 +127,29 @@ def fit_friction(
     base: BaseParameters | None = None,
     columns: Columns | None = None,
 ) -> FrictionFit:
-    """Fit the rigid body, rotor inertias and a friction model to runs, nonlinear parameters included.
+    """Fit the rigid body, rotor inertias and a friction model, including its nonlinear parameters, to runs.
 
-    Minimises sum_j N_j log |tau_j - W_j x - F_j(a) c|, which weights each joint by its noise. Loads of load-dependent
-    terms are those of the previous rigid-body fit. Samples before the memory's state is known (`FrictionModel.known`)
-    are excluded.
+    Minimises sum_j N_j log |tau_j - W_j x - F_j(a) c|, which weights each joint by its noise; x are the base
+    parameters, c and a the linear and nonlinear parameters of friction, and N_j the number of rows of joint j.
+    Load-dependent terms use the loads of the previous rigid-body fit. Samples at which the friction memory is not yet
+    known (`FrictionModel.known`) are excluded.
 
     Args:
-        runs: samples at full rate (`preprocess(..., stride=1)`).
-        model: the friction, with initial values.
+        chain: the robot's kinematics and gravity.
+        runs: samples at the log's rate (`preprocess` with stride 1).
+        model: the friction model, with initial nonlinear parameters.
         iterations: maximum number of Gauss-Newton steps; 0 keeps the initial nonlinear parameters.
-        stride: keep every stride-th row of the stacked regressor, after the friction's columns are computed at full rate.
+        stride: decimation of the rows of the stacked regressor; friction columns are computed at the log's rate first.
         base: base parameters of the columns, if already known.
-        columns: columns of the rigid body and rotors; `Columns(("armature",))` if None.
+        columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
 
     Raises:
-        IdentificationError: there are no runs, or fewer samples than parameters.
+        IdentificationError: there are no runs, or not enough samples to determine the parameters.
 
-    Cost: about 0.5 s per iteration for 10 000 rows of 6 joints. Memory: the rigid-body regressor is processed in chunks
-    (`friction_rows`); friction columns need whole runs, 8 N n k (p + 1) bytes for k columns and p nonlinear parameters
-    per joint, 0.6 GiB for a million samples of 6 joints with two slips. For longer logs, pass pieces or fewer runs.
+    Cost: about 0.5 s per iteration for 10 000 rows of 6 joints. Memory: the rigid-body regressor is processed in
+    chunks, but the friction columns of whole runs are stored, which takes 8 N n k (p + 1) bytes for k columns and p
+    nonlinear parameters per joint (0.6 GiB for a million samples of 6 joints with two slips). For longer logs, pass
+    shorter or fewer runs.
     """
     columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base
@@ -159,7 +161,7 @@ def fit_friction(
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Solution:
     model: FrictionModel
-    values: np.ndarray  # base, then the friction's linear parameters
+    values: np.ndarray  # base parameters, then linear parameters of friction
     covariance: np.ndarray
     noise: np.ndarray
     cost: float
@@ -170,9 +172,9 @@ class _Solution:
 def fit_prepared(
     chain: Chain, columns: Columns, base: BaseParameters, runs: Sequence[Run], model: FrictionModel, iterations: int
 ) -> FrictionFit:
-    """`fit_friction` for runs from `prepare`, so that several fits share the regressors."""
+    """`fit_friction` for runs from `prepare`, so that several fits can share the regressors."""
     if not runs:
-        raise IdentificationError("there is no run to fit friction to")
+        raise IdentificationError("no run was given to fit friction to; pass at least one")
     n = chain.n
     start = model.for_joints(n)
     known = [start.known(run.samples)[run.kept] for run in runs]
@@ -233,7 +235,7 @@ def fit_prepared(
 
 
 def _first_guess(runs: Sequence[Run]) -> np.ndarray:
-    """Rigid-body parameters with the simplest friction, for the initial loads."""
+    """Rigid-body parameters of a fit with the simplest friction, for the initial loads."""
     speeds = [run.samples.qd[run.kept] for run in runs]
     plain = [np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2) for qd in speeds]
     factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, runs[0].base.size
@@ -249,7 +251,7 @@ def _left_out(now: _Solution, size: int, chosen: np.ndarray) -> np.ndarray:
 
 
 def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndarray) -> list[np.ndarray]:
-    """The friction's columns of each run, and the derivatives of torques by its nonlinear parameters."""
+    """Friction columns of each run, and derivatives of the torques with respect to the nonlinear parameters."""
     coefficients = by_joint(now.values[size:], chosen)
     beside = []
     for run, block in zip(runs, now.blocks, strict=True):
@@ -261,7 +263,7 @@ def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndar
 def _stack(
     factors: Float[np.ndarray, "n c c"], size: int, groups: Sequence[np.ndarray], noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[slice]]:
-    """The joints' factors, weighted, as one system: common columns, then each joint's own of each group."""
+    """The weighted factors of all joints as one system: common columns, then each group's columns, joint by joint."""
     total = size + sum(int(group.sum()) for group in groups)
     matrix, right, rows = [], [], []
     at = 0
@@ -282,7 +284,7 @@ def _stack(
 
 
 def _least_squares(a: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Solution and (A^T A)^-1, in columns of unit norm; directions without excitation stay at zero."""
+    """Least-squares solution and (A^T A)^-1, computed with columns of unit norm; unexcited directions stay at zero."""
     norms = np.linalg.norm(a, axis=0)
     norms = np.where(norms > 0, norms, 1.0)
     u, s, vt = np.linalg.svd(a / norms, full_matrices=False)
@@ -304,7 +306,7 @@ def _solve(factors, counts, share, size, chosen, rounds=4):
 
 
 def _step(factors, noise, share, size, chosen, shift, damping):
-    """Gauss-Newton step of the logarithms, and their standard deviations without damping or regularisation."""
+    """Gauss-Newton step of the nonlinear logarithms, and their standard deviations without damping or regularisation."""
     moving = np.array(
         [[np.linalg.norm(r[:, size + chosen.shape[1] + p]) > 0 for p in range(shift.shape[1])] for r in factors]
     )
@@ -324,12 +326,13 @@ def _step(factors, noise, share, size, chosen, shift, damping):
 
 
 def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
-    """Base parameters of columns with signals appended, each independent of all others.
+    """Append signals to base parameters; each signal is linearly independent of all other columns.
 
-    For estimators on factors from `accumulate(..., signals=...)`.
+    The result is for estimators that use factors from `accumulate(..., signals=...)`.
 
     Args:
-        names: one per signal, as from `FrictionModel.names`.
+        base: base parameters of the columns.
+        names: one name per signal, for example from `FrictionModel.names`.
     """
     b, p = base.matrix.shape
     k = len(names)

@@ -1,9 +1,9 @@
-"""Friction with memory: the holding torque of a joint at rest depends on its history.
+"""Friction with memory, for which the holding torque of a joint at rest depends on its history.
 
-Before a dry contact slips, it yields like a spring, over 1e-5 to 1e-2 rad. The state of that spring is driven by the
-joint's displacement alone (Maxwell slip, Dahl), or by its travel and speed (LuGre). Each column is such a state
+Before a dry contact slips, it yields like a spring over 1e-5 to 1e-2 rad. The state of that spring depends on the
+joint's displacement only (Maxwell slip, Dahl) or on displacement and velocity (LuGre). Each column is such a state
 divided by its value at steady slip, so that its coefficient is its share of the Coulomb torque. Each step between
-samples is solved exactly, hence stable at any sampling rate.
+samples is solved exactly and is therefore stable at any sample rate.
 """
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .terms import FrictionTerm, like
 
-FORGOTTEN = 5.0  # widths of travel that leave exp(-5) of an unknown state
+FORGOTTEN = 5.0  # travel, in widths, after which an unknown initial state has decayed to exp(-5)
 
 
 def _slip(z: Array, travel: Array, width: Array) -> Array:
@@ -21,14 +21,16 @@ def _slip(z: Array, travel: Array, width: Array) -> Array:
 
 
 class MaxwellSlip(FrictionTerm):
-    """fz z with z <- clip(z + dq / width, -1, 1): a spring that slips at its own force.
+    """Maxwell-slip element: a spring that slips at a limit torque, fz z with z <- clip(z + dq / width, -1, 1).
 
-    Several of these terms, of different widths, in parallel make the Maxwell-slip (Iwan) model: rate-independent hysteresis
-    with non-local memory (Al-Bender, Lampaert & Swevers 2005, whose slip also depends on speed; here add `Stribeck` and
-    `Coulomb`). It is linear in the slip torques fz, given the widths; fz / width is the stiffness.
+    Several of these terms with different widths in parallel form the Maxwell-slip (Iwan) model, a rate-independent
+    hysteresis with non-local memory (Al-Bender, Lampaert & Swevers 2005; for slip that depends on speed, as there, add
+    `Stribeck` and `Coulomb`). For given widths, the model is linear in the slip torques fz [N m or N]; fz / width is
+    the stiffness.
 
     Attributes:
         width: travel from rest to slip [rad or m].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -52,11 +54,15 @@ class MaxwellSlip(FrictionTerm):
 
 
 class LoadedSlip(FrictionTerm):
-    """sum_k fzl_k |load|^k z with the z of `MaxwellSlip`: friction that grows with the load, at rest as in motion.
+    """Presliding and sliding friction that grows with the load: sum_k fzl_k |load|^k z, with z as in `MaxwellSlip`.
+
+    The load is the rigid-body torque of the joint [N m or N], without friction; the unit of fzl_k is (N m)^(1 - k) or
+    N^(1 - k).
 
     Attributes:
         width: travel from rest to slip [rad or m].
         powers: the powers k.
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -83,12 +89,13 @@ class LoadedSlip(FrictionTerm):
 
 
 class Dahl(FrictionTerm):
-    """fd z with dz/dq = (1 - z sign(qd)) / width: a spring that softens and never fully slips (Dahl 1968).
+    """Dahl friction: a spring that softens and never fully slips, fd z with dz/dq = (1 - z sign(qd)) / width (Dahl 1968).
 
-    Over a step z <- s + (z - s) exp(-|dq| / width), s = sign(dq), which solves it exactly.
+    A step is solved exactly by z <- s + (z - s) exp(-|dq| / width), s = sign(dq). fd is the Coulomb torque [N m or N].
 
     Attributes:
         width: travel over which z covers 63 % of its range [rad or m].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -113,18 +120,20 @@ class Dahl(FrictionTerm):
 
 
 class LuGre(FrictionTerm):
-    """fg z with dz/dq = (1 - |z| / g(qd)) / width if driven outwards: Dahl's spring under a Stribeck curve.
+    """LuGre friction: the spring of the Dahl model with a Stribeck curve, fg z + fgd (width / velocity) dz/dt.
 
         dz/dt = (qd - |qd| z / g(qd)) / width,   g(qd) = 1 + excess exp(-(qd / velocity)^2)
 
-    z goes to g(qd) sign(qd) at steady slip: fg is the Coulomb friction, fg excess the static friction beyond it. The second
-    column, fgd width dz/dt / velocity, damps the spring (sigma_1 of the literature is fgd width / velocity in these units).
-    A step with g held constant is solved exactly. Source: Canudas de Wit, Olsson, Astrom & Lischinsky (1995).
+    At steady slip, z tends to g(qd) sign(qd): fg is the Coulomb friction [N m or N], and fg excess is the amount by
+    which static friction exceeds it. The second column, with fgd [N m or N], damps the spring (sigma_1 in the
+    literature is fgd width / velocity in these units). Each step is solved exactly for constant g. Source: Canudas de
+    Wit, Olsson, Astrom & Lischinsky (1995).
 
     Attributes:
         width: travel over which z covers 63 % of its range at high speed [rad or m].
         excess: ratio of static to Coulomb friction, minus one.
         velocity: Stribeck velocity [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)

@@ -1,4 +1,4 @@
-"""Friction of all joints: regressor columns of a model's terms along a run."""
+"""Friction of all joints: regressor columns of the terms of a friction model along a run."""
 
 import dataclasses
 from collections import Counter
@@ -17,19 +17,19 @@ from .temperature import TemperatureDependent
 from .terms import FrictionTerm
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-LENGTHS = 1024  # runs are padded to multiples of this, so that few programs are compiled
+LENGTHS = 1024  # runs are padded to multiples of this length, so that few programs are compiled
 
 
 class FrictionModel(eqx.Module):
-    """Friction of all joints: the sum of its terms.
+    """Friction of all joints as the sum of several terms.
 
-    `FrictionModel((Viscous(), Coulomb(), Offset()))` is the usual model. Its columns, as signals of a run (`signals`),
-    are combined with those of `Columns(("armature",))` and replace their friction terms.
+    `FrictionModel((Viscous(), Coulomb(), Offset()))` is the usual model. Its columns along a run (`signals`) are
+    combined with those of `Columns(("armature",))`, whose friction terms they replace.
 
     Attributes:
         terms: the terms.
-        cutoff: low-pass cutoff of the measured torque [Hz], also applied to the columns, so that both sides of tau = W
-            x are filtered alike at friction reversals; None: no filter.
+        cutoff: low-pass cutoff of the measured torque [Hz], which is also applied to the columns so that both sides of
+            tau = W x are filtered equally at friction reversals; None: no filter.
     """
 
     terms: tuple[FrictionTerm, ...]
@@ -46,25 +46,27 @@ class FrictionModel(eqx.Module):
         return any(isinstance(term, TemperatureDependent) for term in self.terms)
 
     def for_joints(self, n: int) -> "FrictionModel":
-        """The model with every nonlinear parameter as an array over n joints.
+        """The model with every nonlinear parameter as an array of length n, the number of joints.
 
         Raises:
-            IdentificationError: a nonlinear parameter is not positive, or is neither one number nor one per joint; a
-                term has an unknown joint.
+            IdentificationError: a nonlinear parameter is not positive, or is neither one number nor one per joint; or a
+                term names an unknown joint.
         """
         for term in self.terms:
             if any(not 1 <= j <= n for j in term.joints or ()):
-                raise IdentificationError(f"{type(term).__name__} names joints {term.joints}; there are 1 to {n}")
+                raise IdentificationError(
+                    f"{type(term).__name__} names joints {term.joints}; joints must be from 1 to {n}"
+                )
 
         def spread(x):
             values = np.asarray(x, float)
             if values.shape not in ((), (n,)):
                 raise IdentificationError(
-                    f"a friction parameter has shape {values.shape}; for {n} joints it is () or ({n},)"
+                    f"a friction parameter has shape {values.shape}; for {n} joints it must be () or ({n},)"
                 )
             if not np.all(np.isfinite(values) & (values > 0)):
                 raise IdentificationError(
-                    f"friction's widths, velocity scales and exponents are positive; one is {values}"
+                    f"widths, velocity scales and exponents of friction must be positive; one is {values}"
                 )
             return jnp.asarray(values if values.ndim else np.full(n, values))
 
@@ -72,7 +74,7 @@ class FrictionModel(eqx.Module):
             return jax.tree.map(spread, self)
 
     def chosen(self, n: int) -> Bool[np.ndarray, "n k"]:
-        """Mask of the columns (of all terms, in order) of each joint."""
+        """Mask of the columns of each joint, out of the columns of all terms in order."""
         rows = [
             [term.joints is None or j + 1 in term.joints for term in self.terms for _ in term.labels] for j in range(n)
         ]
@@ -97,31 +99,33 @@ class FrictionModel(eqx.Module):
         return tuple(f"{stems[k]}{j + 1}" for j, k in np.argwhere(self.chosen(n)).tolist())
 
     def units(self, turns: Sequence[bool]) -> tuple[str, ...]:
-        """Units of the linear parameters; `turns`: which joints are revolute."""
+        """Units of the linear parameters, in the order of `names`; `turns` is True for revolute joints."""
         each = [[unit for term in self.terms for unit in term.units(bool(turn))] for turn in turns]
         return tuple(each[j][k] for j, k in np.argwhere(self.chosen(len(turns))).tolist())
 
     def blocks(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
-        """The columns of every joint's parameters along samples at full rate (stride 1).
+        """Columns of all linear parameters along samples at the log's rate (stride 1), by joint.
 
-        Every piece of the samples begins with relaxed memory. Zero for joints without the term.
+        Each piece of the samples starts with relaxed memory. Columns are zero for joints without the term.
 
         Args:
-            load: rigid-body torques [N m]; required if a term depends on them.
+            samples: the samples.
+            load: rigid-body torques [N m or N]; required if a term depends on them.
 
         Raises:
-            IdentificationError: a term needs the load and none is given, or temperatures that the samples do not have.
+            IdentificationError: a term needs the load and `load` is None, or needs temperatures that the samples do not
+                have.
         """
         return self._run(_blocks, samples, load)
 
     def slopes(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k p"]:
-        """Derivatives of `blocks` with respect to the logarithms of each joint's p nonlinear parameters."""
+        """Derivatives of `blocks` with respect to the logarithms of the p nonlinear parameters of each joint."""
         return self._run(_slopes, samples, load)
 
     def _run(self, function, samples, load):
         if load is None:
             if self.needs_load:
-                raise IdentificationError("a friction term depends on the load: give the rigid-body torques")
+                raise IdentificationError("a friction term depends on the load; pass the rigid-body torques as load")
             load = np.zeros_like(samples.qd)
         heat = self.temperature(samples)
         model, out = self.for_joints(samples.n), []
@@ -137,28 +141,28 @@ class FrictionModel(eqx.Module):
         return np.concatenate(out)
 
     def signals(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
-        """`blocks` as columns of the stacked regressor, in the order of `names`: for `accumulate` and `predict`."""
+        """`blocks` as columns of the stacked regressor, in the order of `names`, for `accumulate` and `predict`."""
         return spread_blocks(self.blocks(samples, load), self.chosen(samples.n))
 
     def temperature(self, samples: Samples) -> tuple[Float[np.ndarray, "N n"], ...]:
-        """The temperatures of samples if a term depends on them, else none.
+        """The temperatures of samples [°C], in a tuple that is empty if no term depends on them.
 
         Raises:
-            IdentificationError: the samples have none.
+            IdentificationError: the samples do not contain temperatures.
         """
         if not self.needs_temperature:
             return ()
         if samples.temperature is None:
             raise IdentificationError(
-                f"{samples.source}: friction depends on temperature, and there is none of every joint; log columns "
-                "temperature1 .. (or one column temperature for all joints), or leave the term out"
+                f"{samples.source}: friction depends on temperature, but not every joint has a logged temperature; log columns "
+                "temperature1, ... (or one column temperature for all joints), or remove the term"
             )
         return (samples.temperature,)
 
     def at_temperature(
         self, memory: Float[Array, "*N n m"], temperature: Float[Array, "*N n"]
     ) -> Float[Array, "*N n m"]:
-        """The memory of joints at these temperatures [°C]; unchanged without such a term."""
+        """The memory for joints at these temperatures [°C]; unchanged if no term depends on them."""
         remembering = [term for term in self.terms if term.remembers]
         states = [
             term.warmth(temperature) if isinstance(term, TemperatureDependent) else memory[..., k]
@@ -168,11 +172,11 @@ class FrictionModel(eqx.Module):
 
     @property
     def memory_size(self) -> int:
-        """Size of each joint's memory: the position at the last sample, and one state per term with memory."""
+        """Number of memory entries per joint: the position at the last sample, and one state per term with memory."""
         return 1 + sum(term.remembers for term in self.terms)
 
     def step(self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """The memory one sample later, of a model with one nonlinear parameter per joint (`for_joints`)."""
+        """The memory one sample later; the model must have nonlinear parameters per joint (`for_joints`)."""
         travel, states = q - memory[:, 0], iter(memory[:, 1:].T)
         moved = [term.step(next(states), travel, qd) for term in self.terms if term.remembers]
         return jnp.stack([q, *moved], axis=1)
@@ -184,7 +188,7 @@ class FrictionModel(eqx.Module):
         qd: Float[Array, " n"],
         load: Float[Array, " n"],
     ) -> Float[Array, "n k"]:
-        """The columns of one sample with its memory (`step`); of all terms, including those a joint does not have."""
+        """The columns of one sample, given its memory (`step`), for all terms, including those that a joint does not have."""
         states = iter(memory[:, 1:].T)
         none = jnp.zeros_like(q)
         parts = [term.columns_at(next(states) if term.remembers else none, q, qd, load) for term in self.terms]
@@ -197,11 +201,11 @@ class FrictionModel(eqx.Module):
         load: Float[Array, "N n"],
         temperature: Float[Array, "N n"] | None = None,
     ) -> Float[Array, "N n k"]:
-        """The columns along an evenly sampled run, from relaxed memory; not low-passed, of all terms, traceable by JAX."""
+        """Unfiltered columns of all terms along an evenly sampled run, from relaxed memory; traceable by JAX."""
         return jnp.concatenate([term.columns(q, qd, load, temperature) for term in self.terms], axis=2)
 
     def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
-        """Mask of samples with known memory: the joint has travelled further since the piece began than memory reaches."""
+        """Mask of samples with known memory: the joint's range since the start of the piece exceeds the memory's reach."""
         reach = max(term.reach for term in self.terms)
         out = np.ones((len(samples), samples.n), bool)
         for start, stop in samples.segments if reach > 0 else ():
@@ -210,7 +214,7 @@ class FrictionModel(eqx.Module):
         return out
 
     def nonlinear_names(self) -> tuple[str, ...]:
-        """Names of each joint's nonlinear parameters, in the order of `slopes`: width(fc), velocity(fs), ..."""
+        """Names of the nonlinear parameters of a joint, in the order of `slopes`: width(fc), velocity(fs), ..."""
         names = []
         for term, stems in zip(self.terms, self.stems(), strict=True):
             for path, _ in jax.tree_util.tree_flatten_with_path(term)[0]:
@@ -219,7 +223,7 @@ class FrictionModel(eqx.Module):
 
 
 def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-    """Linear parameters in the order of `FrictionModel.names` as one row per joint; zero for joints without the term."""
+    """Linear parameters in the order of `FrictionModel.names`, as one row per joint; zero for joints without the term."""
     out = np.zeros(chosen.shape)
     out[chosen] = values
     return out
@@ -228,7 +232,7 @@ def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"
 def spread_blocks(
     blocks: Float[np.ndarray, "N n k"], chosen: Bool[np.ndarray, "n k"]
 ) -> Float[np.ndarray, "N n total"]:
-    """Each joint's columns side by side, zero in the rows of the other joints."""
+    """The columns of all joints side by side, each zero in the rows of the other joints."""
     where = np.argwhere(chosen)
     out = np.zeros((*blocks.shape[:2], len(where)))
     for column, (j, k) in enumerate(where.tolist()):
@@ -253,12 +257,12 @@ def _slopes(model: FrictionModel, q: Array, qd: Array, load: Array, *temperature
         moving = shifted(model, jnp.broadcast_to(shift, (qd.shape[1], shift.size)))
         return moving.columns(q, qd, load, *temperature)
 
-    # the columns of a joint depend on its own parameters only, so one common shift of all joints gives all derivatives
+    # the columns of a joint depend only on its own parameters, so one shift common to all joints yields all derivatives
     return jax.jacfwd(moved)(jnp.zeros(len(jax.tree.leaves(model)), qd.dtype))
 
 
 def shifted(model: FrictionModel, shift: Float[ArrayLike, "n p"]) -> FrictionModel:
-    """The model (as of `for_joints`) with its nonlinear parameters multiplied by exp(shift)."""
+    """A model from `for_joints`, with its nonlinear parameters multiplied by exp(shift)."""
     leaves, tree = jax.tree.flatten(model)
     factor = jnp.exp(jnp.asarray(shift))
     return jax.tree.unflatten(tree, [leaf * factor[:, p] for p, leaf in enumerate(leaves)])

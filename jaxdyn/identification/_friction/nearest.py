@@ -1,4 +1,4 @@
-"""The nearest dissipative friction of a chain, for files and simulators without further terms."""
+"""Approximation of friction by dissipative friction of a chain, for files and simulators without further terms."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,24 +16,25 @@ from .._regression.robot import as_float64
 from .fit import FrictionFit
 from .terms import Coulomb
 
-WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # widths of the smooth sign to choose from [rad/s or m/s]
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # candidate widths of the smooth sign [rad/s or m/s]
 _LAW = ("friction.viscous", "friction.coulomb", "friction.offset", "friction.stribeck")
 
 
 def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float | None = None) -> Chain:
-    """The chain with the viscous, Coulomb and constant friction nearest the fitted model's, over the samples of runs.
+    """The chain with the viscous, Coulomb and constant friction that best approximates a fitted friction model over runs.
 
-    A chain cannot hold memory or load dependence: f = fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0 is
-    fitted to the torques of the friction model by least squares for each joint, for simulation and files.
+    The friction of a chain cannot have memory or depend on the load. For simulation and files, f = fv qd + fc tanh(qd /
+    width) + off with fv >= 0 and fc >= 0 is therefore fitted to the torques of the friction model by least squares, for
+    each joint.
 
     Args:
-        runs: samples at full rate.
-        width: of the smooth sign [rad/s or m/s]; if None, for each joint the best of the Coulomb term's, the chain's own
-            and 0.005 to 0.1 (with extra columns the chain's own, which they may use).
+        fit: the fitted friction model.
+        runs: samples at the log's rate.
+        width: width of the smooth sign [rad/s or m/s]; by default, for each joint, the best of the width of the Coulomb
+            term or of the chain, and 0.005 to 0.1. With extra columns, which may use the chain's width, only that one
+            is used.
     """
-    fit = dataclasses.replace(
-        fit, model=dataclasses.replace(fit.model, cutoff=None)
-    )  # the law, not its filtered torques
+    fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))  # without filtering the torques
     friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])
     chain, tried = fit.chain, () if fit.columns.extra else WIDTHS
     dry = [term for term in fit.model.terms if type(term) is Coulomb and term.joints is None]
@@ -50,11 +51,11 @@ def with_nearest_friction(
     widths: Sequence[float] = (),
     width: float | None = None,
 ) -> Chain:
-    """The chain with the dissipative friction nearest the torques of samples, as in `chain_with_friction`.
+    """The chain with the dissipative friction that best fits the friction torques of samples, as in `chain_with_friction`.
 
     Args:
-        widths: of the smooth sign, besides the chain's own.
-        width: the only candidate.
+        widths: candidate widths of the smooth sign in addition to the chain's.
+        width: if not None, the only candidate.
     """
     found = []
     for j, own in enumerate(np.asarray(chain.friction.coulomb_velocity, float).tolist()):
@@ -78,7 +79,7 @@ def with_nearest_friction(
 
 
 def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " N"]) -> Float[np.ndarray, "3"]:
-    """Least squares of a viscous, a Coulomb and a constant column, with the first two coefficients non-negative."""
+    """Least-squares coefficients of a viscous, a Coulomb and a constant column, of which the first two are non-negative."""
     found = np.linalg.lstsq(columns, torque, rcond=None)[0]
     if found[:2].min() >= 0:
         return found
@@ -86,10 +87,11 @@ def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " 
 
 
 def dissipative_chain(chain: Chain, runs: Sequence[Samples]) -> tuple[Chain, tuple[str, ...]]:
-    """The chain without negative viscous or Coulomb friction or armature, and the modified joints.
+    """The chain without negative viscous friction, Coulomb friction or armature, and the names of the modified joints.
 
-    The friction of such a joint is the law fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0 nearest its own over the
-    velocities of the runs, by least squares; a negative armature becomes zero. All other numbers are unchanged.
+    The friction of a modified joint is fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0, fitted to its
+    original friction over the velocities of the runs by least squares; a negative armature becomes zero. All other
+    numbers are unchanged.
     """
     law = chain.friction
     viscous, coulomb, armature = (np.asarray(x, float) for x in (law.viscous, law.coulomb, chain.armature))

@@ -1,6 +1,6 @@
 """Torques of single joints that depend on their position: counterbalances and cables.
 
-Gravity torque is a sum of sines and cosines of the positions: only components that are not such a sum can be separated from it.
+Gravity torque is a sum of sines and cosines of the positions; only components of other form can be separated from it.
 """
 
 import equinox as eqx
@@ -13,20 +13,25 @@ from .terms import FrictionTerm, like
 
 
 class Counterbalance(FrictionTerm):
-    """cb h(q) ((s + r) / (s + r - x))^e: a gas spring or hydropneumatic cylinder between a fixed pivot and a crank on the link.
+    """Gas spring or hydropneumatic cylinder between a fixed pivot and a crank on the link.
 
-    The cylinder's length is L = sqrt(D^2 + k^2 - 2 D k cos(q + angle)), its lever h = dL/dq = D k sin(q + angle) / L, its
-    stroke x = L - (D - k), at most s = 2 k; at full stroke, r metres of the gas column remain. cb is the force at x = 0 [N],
-    of either sign. For large r the force is constant. It equals the derivative of the gas's energy with respect to q.
-    Source: Siciliano et al. 2009 (virtual work); the gas law p V^e = const.
+    Its torque is cb h(q) ((s + r) / (s + r - x))^e. The cylinder has the length L = sqrt(D^2 + k^2 - 2 D k cos(q +
+    angle)), the lever arm h = dL/dq = D k sin(q + angle) / L and the stroke x = L - (D - k), which is at most s = 2 k;
+    at full stroke, r metres of the gas column remain. cb is the force at x = 0 [N], of either sign. For large r the
+    force is constant. The torque is the derivative of the gas's energy with respect to q. Source: Siciliano et al. 2009
+    (virtual work); the gas law p V^e = const.
 
     Attributes:
-        pivot: D, from the joint's axis to the fixed pivot [m].
-        crank: k < D, from the axis to the crank's pin [m].
-        angle: angle between crank and fixed pivot at q = 0, positive (add 2 pi to a negative one) [rad].
-        reserve: r, the gas column left at full stroke [m].
-        exponent: e of the gas: 1 isothermal, 1.4 adiabatic.
-        fitted: parameters fitted by `fit_friction`; the others are fixed.
+        pivot: D, the distance from the joint's axis to the fixed pivot [m].
+        crank: k < D, the distance from the joint's axis to the crank's pin [m].
+        angle: angle between crank and fixed pivot at q = 0 [rad]; it must be positive (add 2 pi to a negative angle).
+        reserve: r, the length of the gas column that remains at full stroke [m].
+        exponent: polytropic exponent e of the gas: 1 if isothermal, 1.4 if adiabatic.
+        fitted: names of the parameters that `fit_friction` fits; the others are fixed.
+        joints: joints with the term, counted from 1; by default all.
+
+    Raises:
+        IdentificationError: `fitted` contains an unknown name.
     """
 
     pivot: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
@@ -40,7 +45,9 @@ class Counterbalance(FrictionTerm):
     def __check_init__(self) -> None:
         names = ("pivot", "crank", "angle", "reserve", "exponent")
         if unknown := [name for name in self.fitted if name not in names]:
-            raise IdentificationError(f"a counterbalance has no {unknown[0]!r} to fit; there are {', '.join(names)}")
+            raise IdentificationError(
+                f"a counterbalance has no parameter {unknown[0]!r} to fit; its parameters are {', '.join(names)}"
+            )
 
     def _columns(self, q, qd, load, z):
         held = lambda name: like(getattr(self, name), q)
@@ -61,10 +68,13 @@ class Counterbalance(FrictionTerm):
 
 
 class Cable(FrictionTerm):
-    """sum_k ca_k q^k: the torque of cables and hoses, and of springs, as a polynomial in the joint's position.
+    """Torque of cables, hoses and springs as a polynomial in the joint's position, sum_k ca_k q^k.
+
+    ca_k has the unit N m/rad^k or N/m^k.
 
     Attributes:
-        powers: the powers k; (1,) is a spring.
+        powers: the powers k; (1,) is a linear spring.
+        joints: joints with the term, counted from 1; by default all.
     """
 
     powers: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3))

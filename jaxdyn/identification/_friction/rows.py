@@ -1,7 +1,7 @@
 """The rigid-body regressor for friction fits, in chunks, and its triangular factors with friction columns.
 
-Regressors that fit into `HELD` bytes are kept between evaluations, those of longer runs are recomputed: beyond that,
-memory grows only by the friction columns, which need whole runs.
+Regressors of up to `HELD` bytes are stored between evaluations; those of longer runs are recomputed, so that beyond
+this size memory grows only by the friction columns of whole runs.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ HELD = 1 << 28  # bytes of a run's cached regressor: 130 000 rows of 6 joints an
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run prepared for fitting: some samples are rows of the regressor; friction uses all.
+    """A run prepared for fitting: only some samples are rows of the regressor, but friction uses all.
 
     Attributes:
         chain: the robot, in float64.
         columns, base: columns and base parameters of the rigid body.
-        samples: samples at full rate.
-        kept: samples with rows in the fit.
+        samples: samples at the log's rate.
+        kept: indices of the samples with rows in the fit.
         held: chunks of the regressor, if cached.
     """
 
@@ -48,7 +48,7 @@ class Run:
         return self.samples.tau[self.kept]
 
     def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
-        """Torques of the rigid body at all samples, from base parameters [N m]."""
+        """Rigid-body torques at all samples, from base parameters [N m or N]."""
         parameters = np.zeros(self.base.matrix.shape[1])
         parameters[self.base.kept] = values
         s = self.samples
@@ -56,7 +56,7 @@ class Run:
             return predict(self.columns, self.chain, parameters, s.q, s.qd, s.qdd)
 
     def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
-        """Row indices and the base regressor, in chunks."""
+        """Slices of row indices and the base regressor of these rows, in chunks."""
         for k, at in enumerate(range(0, len(self.kept), SHORT)):
             part = slice(at, min(at + SHORT, len(self.kept)))
             yield part, self.held[k] if self.held else self._regressor(self.kept[part])
@@ -68,7 +68,7 @@ class Run:
 
 
 def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
-    """A run with every stride-th row of each piece. Memory: 8 M n b bytes for M rows, `HELD` at most."""
+    """Prepare a run with every stride-th row of each piece. Memory: 8 M n b bytes for M rows, but not more than `HELD`."""
     with jax.enable_x64(True):
         model = as_float64(chain)
     kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
@@ -79,11 +79,11 @@ def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Sampl
 
 
 def factors_with(runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Sequence[np.ndarray]) -> BlockFactors:
-    """The factors of [W_j, F_j, tau_j] over all runs, block by block.
+    """Factors of [W_j, F_j, tau_j] over all runs, by block.
 
     Args:
-        known: (M, n) of each run: the rows in use.
-        blocks: (M, n, k) of each run: the friction's columns, each joint's own.
+        known: for each run, the mask of the rows in use (M, n).
+        blocks: for each run, the friction columns of each joint (M, n, k).
     """
     n, size = runs[0].samples.n, runs[0].base.size + blocks[0].shape[2] + 1
     found = RowBlocks(block_edges([len(run.kept) for run in runs]), n, size)

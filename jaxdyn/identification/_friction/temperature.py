@@ -1,7 +1,7 @@
-"""Friction that changes with the temperature of the joint, which the log holds as a column.
+"""Friction that depends on the temperature of the joint, which is a column of the log.
 
-The term's memory is not driven by the motion: it is the temperature above the reference. Along a run it follows the log;
-step by step and in simulation it stays what it was set to (`TorqueModel.at_temperature`).
+The memory of this term does not depend on the motion: it is the temperature above the reference. Along a run it follows
+the log; step by step and in simulation it remains as set by `TorqueModel.at_temperature`.
 """
 
 import math
@@ -22,19 +22,25 @@ def _degrees(value: Any) -> float:
 
 
 class TemperatureDependent(FrictionTerm):
-    """(T - reference) (fvt qd + fct tanh(qd / width)): viscous and Coulomb friction linear in the joint's temperature T.
+    """Change of viscous and Coulomb friction with the joint's temperature T: (T - reference) (fvt qd + fct tanh(qd / width)).
 
-    With `Viscous` and `Coulomb` beside it, friction is (fv + fvt (T - reference)) qd + (fc + fct (T - reference)) sign(qd):
-    fvt / fv and fct / fc are the relative changes per kelvin. One common relative change of both, as in (fv qd + fc
-    sign(qd)) (1 + k (T - reference)), has fvt = k fv and fct = k fc. Grease thins as a joint warms up, so fvt is mostly
-    negative. Linear over the temperatures that occurred: do not extrapolate.
+    Together with `Viscous` and `Coulomb`, friction is (fv + fvt (T - reference)) qd + (fc + fct (T - reference))
+    sign(qd), so fvt / fv and fct / fc are the relative changes per kelvin; the units are fvt [N m s/(rad K) or N s/(m
+    K)] and fct [N m/K or N/K]. A common relative change of both, as in (fv qd + fc sign(qd)) (1 + k (T - reference)),
+    corresponds to fvt = k fv and fct = k fc. Grease becomes thinner as a joint warms up, so fvt is usually negative.
+    The linear relation holds only for temperatures that occurred in the log; do not extrapolate.
 
-    Needs a log with temperatures (`Log.temperature`) that change while the joint moves: at one temperature the columns are
-    multiples of viscous and Coulomb friction. Source: Bittencourt, Wernholt, Sander-Tavallaey & Brogardh (2010).
+    The log must contain temperatures (`Log.temperature`) that change while the joint moves; at a constant temperature,
+    the columns are multiples of viscous and Coulomb friction. Source: Bittencourt, Wernholt, Sander-Tavallaey &
+    Brogardh (2010).
 
     Attributes:
         reference: temperature at which the term vanishes [°C].
-        width: of the smooth sign [rad/s or m/s].
+        width: width of the smooth sign [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
+
+    Raises:
+        IdentificationError: the reference is not a finite number.
     """
 
     reference: float = eqx.field(static=True, converter=_degrees, default=25.0)
@@ -43,7 +49,7 @@ class TemperatureDependent(FrictionTerm):
     _remembers = True
 
     def warmth(self, temperature: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """The memory of joints at this temperature: the difference from the reference [K]."""
+        """The memory for joints at this temperature [°C], which is the difference from the reference [K]."""
         return temperature - self.reference
 
     def _states(self, q, qd, temperature):

@@ -1,11 +1,11 @@
 """Friction terms for identification, each linear in its parameters.
 
-A term has a few columns per joint. Its linear parameters (viscous, Coulomb, ...) are estimated together with the inertial
-ones; the few nonlinear ones (widths, velocity scales, exponents) are leaves of the term, estimated by `fit_friction`. Terms
-with memory, whose columns depend on the past motion, are in `memory.py`.
+A term has a few columns per joint. Its linear parameters (viscous, Coulomb, ...) are estimated together with the
+inertial parameters. The few nonlinear parameters (widths, velocity scales, exponents) are leaves of the term and are
+estimated by `fit_friction`. Terms with memory, whose columns depend on the past motion, are in `memory.py`.
 
-A new term is one class: its columns, names, units and, with memory, the step of its state. The fit, `TorqueModel` along
-a run and step by step, and model files support it automatically.
+A new term is a class that defines its columns, names, units and, if it has memory, the step of its state. The fit,
+`TorqueModel` and model files support it automatically.
 """
 
 import abc
@@ -18,10 +18,12 @@ from jaxtyping import Array, Float
 
 
 class FrictionTerm(eqx.Module):
-    """One term of a joint's friction: columns whose coefficients are estimated linearly.
+    """Base class of friction terms: columns of a joint's torque whose coefficients are linear parameters.
 
-    Array fields are its nonlinear parameters, all positive: one number for all joints, or one per joint. `joints`
-    (counted from 1) are the joints with the term; all if None.
+    Array fields are the nonlinear parameters, all positive, with one number for all joints or one per joint.
+
+    Attributes:
+        joints: joints with the term, counted from 1; by default all.
     """
 
     joints: eqx.AbstractVar[tuple[int, ...] | None]
@@ -33,23 +35,23 @@ class FrictionTerm(eqx.Module):
         load: Float[Array, "N n"],
         temperature: Float[Array, "N n"] | None = None,
     ) -> Float[Array, "N n k"]:
-        """The columns of every joint along an evenly sampled run, from relaxed memory.
+        """Columns of all joints along an evenly sampled run that starts with relaxed memory.
 
         Args:
             q: positions [rad or m].
             qd: velocities [rad/s or m/s].
             load: rigid-body torque of each joint [N m or N].
-            temperature: of each joint, for terms that need it; the term's reference if None [°C].
+            temperature: temperature of each joint, for terms that need it [°C]; by default the term's reference.
         """
         held = self._states(q, qd, temperature) if self._remembers else jnp.zeros_like(q)
         return self._columns(q, qd, load, held)
 
     def step(self, z: Float[Array, " n"], travel: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The memory of every joint one sample later; terms without memory leave it unchanged.
+        """Memory of all joints one sample later; terms without memory leave it unchanged.
 
         Args:
             z: memory at the last sample; zero if the joint is relaxed.
-            travel: displacement since then [rad or m].
+            travel: displacement since the last sample [rad or m].
             qd: velocities [rad/s or m/s].
         """
         return self._advance(z, travel, qd) if self._remembers else z
@@ -57,16 +59,16 @@ class FrictionTerm(eqx.Module):
     def columns_at(
         self, z: Float[Array, " n"], q: Float[Array, " n"], qd: Float[Array, " n"], load: Float[Array, " n"]
     ) -> Float[Array, "n k"]:
-        """The columns of every joint in one sample, with its memory (`step`): a row of `columns`."""
+        """Columns of all joints for one sample, given its memory (`step`): a row of `columns`."""
         return self._columns(q, qd, load, z)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Stems of the columns' parameter names; the joint's number is appended."""
+        """Stems of the parameter names of the columns, to which the joint's number is appended."""
         return self._labels()
 
     def units(self, turns: bool) -> tuple[str, ...]:
-        """Units of the columns' parameters, for a revolute (`turns`) or a prismatic joint."""
+        """Units of the parameters of the columns, for a revolute (`turns`) or a prismatic joint."""
         return self._units("N m", "rad") if turns else self._units("N", "m")
 
     @property
@@ -81,14 +83,14 @@ class FrictionTerm(eqx.Module):
 
     @property
     def remembers(self) -> bool:
-        """True if the columns depend on more than the sample itself: on the past motion, or on a temperature."""
+        """True if the columns depend on memory, which is the past motion or a temperature."""
         return self._remembers
 
     _loaded: ClassVar[bool] = False
     _remembers: ClassVar[bool] = False
 
     def _states(self, q: Array, qd: Array, temperature: Array | None) -> Array:
-        """(N, n) memory along a run."""
+        """Memory along a run (N, n)."""
 
         def body(z, now):
             z = self._advance(z, *now)
@@ -99,11 +101,11 @@ class FrictionTerm(eqx.Module):
 
     @abc.abstractmethod
     def _columns(self, q: Array, qd: Array, load: Array, z: Array) -> Array:
-        """Columns (..., n, k) of samples (..., n), elementwise."""
+        """Columns (..., n, k) for samples (..., n), computed elementwise."""
         raise NotImplementedError
 
     def _advance(self, z: Array, travel: Array, qd: Array) -> Array:
-        """(n,) memory after a step; only of terms with memory."""
+        """Memory after a step (n,); only terms with memory define it."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -124,7 +126,7 @@ def like(parameter: Array, x: Array) -> Array:
 
 
 class Viscous(FrictionTerm):
-    """fv qd."""
+    """Viscous friction, fv qd, with fv [N m s/rad or N s/m]."""
 
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
@@ -139,10 +141,11 @@ class Viscous(FrictionTerm):
 
 
 class Coulomb(FrictionTerm):
-    """fc tanh(qd / width): a sign that is smooth at rest.
+    """Coulomb friction with a smooth sign, fc tanh(qd / width), with fc [N m or N].
 
     Attributes:
-        width: speed at which tanh reaches 0.76 [rad/s or m/s].
+        width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -159,7 +162,7 @@ class Coulomb(FrictionTerm):
 
 
 class Offset(FrictionTerm):
-    """A constant torque: an offset of the current sensor, or friction that differs between the directions."""
+    """Constant torque off [N m or N]: an offset of the current sensor, or friction that differs between directions."""
 
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
@@ -174,10 +177,12 @@ class Offset(FrictionTerm):
 
 
 class PowerViscous(FrictionTerm):
-    """fp sign(qd) |qd|^exponent: drag that grows more slowly than the speed (gear grease, exponent < 1) or faster.
+    """Nonlinear viscous friction, fp sign(qd) |qd|^exponent, with fp [N m (s/rad)^exponent or N (s/m)^exponent].
 
     Attributes:
-        exponent: exponent; 1 equals `Viscous`.
+        exponent: exponent; below 1, friction grows more slowly than the speed (gear grease), above 1 faster; 1 equals
+            `Viscous`.
+        joints: joints with the term, counted from 1; by default all.
     """
 
     exponent: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1.5)
@@ -197,12 +202,14 @@ class PowerViscous(FrictionTerm):
 
 
 class Asymmetry(FrictionTerm):
-    """Difference between the directions: fva |qd| + fca tanh(qd / width)^2.
+    """Difference of friction between the directions of motion, fva |qd| + fca tanh(qd / width)^2.
 
-    Viscous friction is then fv + fva forwards and fv - fva backwards, Coulomb friction fc + fca and fc - fca.
+    Together with `Viscous` and `Coulomb`, viscous friction is fv + fva forwards and fv - fva backwards [N m s/rad or N
+    s/m], Coulomb friction fc + fca and fc - fca [N m or N].
 
     Attributes:
-        width: speed at which tanh reaches 0.76 [rad/s or m/s].
+        width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -219,13 +226,15 @@ class Asymmetry(FrictionTerm):
 
 
 class Stribeck(FrictionTerm):
-    """fs exp(-(qd / velocity)^2) tanh(qd / width): friction beyond (or, negative, short of) Coulomb's at low speed.
+    """Stribeck friction, fs exp(-(qd / velocity)^2) tanh(qd / width): additional friction at low speed.
 
-    Source: Armstrong-Helouvry, Dupont & Canudas de Wit (1994).
+    fs [N m or N] adds to Coulomb friction; it may be negative. Source: Armstrong-Helouvry, Dupont & Canudas de Wit
+    (1994).
 
     Attributes:
-        velocity: speed over which it decays [rad/s or m/s].
-        width: of the smooth sign [rad/s or m/s].
+        velocity: Stribeck velocity, over which the term decays [rad/s or m/s].
+        width: width of the smooth sign [rad/s or m/s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     velocity: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.2)
@@ -244,13 +253,15 @@ class Stribeck(FrictionTerm):
 
 
 class LoadDependent(FrictionTerm):
-    """sum_k fl_k |load|^k tanh(qd / width): gear friction increases with load.
+    """Friction that increases with the load, as in gears: sum_k fl_k |load|^k tanh(qd / width).
 
-    The load is the rigid-body torque of the joint (gravity, inertia), without friction.
+    The load is the rigid-body torque of the joint (gravity and inertia) [N m or N], without friction; the unit of fl_k
+    is (N m)^(1 - k) or N^(1 - k).
 
     Attributes:
-        width: of the smooth sign [rad/s or m/s].
+        width: width of the smooth sign [rad/s or m/s].
         powers: the powers k.
+        joints: joints with the term, counted from 1; by default all.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -270,15 +281,16 @@ class LoadDependent(FrictionTerm):
 
 
 class GearRipple(FrictionTerm):
-    """sum_k rc_k cos(h_k x) + rs_k sin(h_k x), x = q - delay qd: torque periodic in the rotation of the motor or a gear.
+    """Torque ripple, periodic in the rotation of the motor or a gear: sum_k rc_k cos(h_k x) + rs_k sin(h_k x).
 
-    A strain-wave gear of ratio N gives h = 2 N, twice a turn of its wave generator. At such harmonics a delay of a few
-    milliseconds between the position and the torque of a log shifts the phase by radians, so it must be part of the
-    model.
+    Here x = q - delay qd, and rc_k, rs_k are amplitudes [N m or N]. A strain-wave gear with gear ratio N causes ripple
+    with h = 2 N, two periods per revolution of its wave generator. At such harmonics, a delay of a few milliseconds
+    between the logged position and torque shifts the phase by radians, so it must be part of the model.
 
     Attributes:
-        harmonics: periods per turn of the joint; by default those of a ratio of 101.
+        harmonics: h_k, the number of periods per revolution of the joint; by default that of a gear ratio of 101.
         delay: delay of the logged torque relative to the position [s].
+        joints: joints with the term, counted from 1; by default all.
     """
 
     harmonics: tuple[float, ...] = eqx.field(static=True, default=(202.0,))

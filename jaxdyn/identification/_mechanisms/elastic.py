@@ -1,4 +1,4 @@
-"""Stiffness, damping and rotors of elastic joints, from encoders on both sides of the gear."""
+"""Identification of stiffness, damping and rotors of elastic joints, from encoders on both sides of the gear."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from .._preprocessing.samples import Filters, left_out_deviations, preprocess
 from .._regression.blocks import equal_blocks
 
 BLOCKS = 16  # jackknife blocks, for standard deviations
-LARGEST_CONDITION = 1e6  # of columns of unit norm
+LARGEST_CONDITION = 1e6  # of the columns, scaled to unit norm
 NAMES = ("stiffness", "damping", "rotor_inertia", "viscous", "coulomb", "offset")
 
 
@@ -20,12 +20,13 @@ class ElasticIdentification:
     """Result of `identify_elastic_joints`.
 
     Attributes:
-        values: (n, 6) by joint: K [N m/rad], D [N m s/rad], reflected rotor inertia J [kg m^2], viscous friction B
-            [N m s/rad], Coulomb friction [N m] and offset [N m] of the motor's equation; the columns are `NAMES`.
-        standard_deviations: (n, 6) of the values, from a jackknife over sixteen blocks.
-        residual: (n,) root mean square of the motor equation's error [N m].
-        links: the log of the links, for `identify` with a chain without the rotors' armature and friction: positions,
-            and spring torques K (theta - q) + D (thetad - qd), both low-passed [rad, N m].
+        values: (n, 6) identified values of each joint: stiffness K [N m/rad], damping D [N m s/rad], reflected rotor
+            inertia J [kg m^2], viscous friction B [N m s/rad], Coulomb friction F [N m] and offset [N m] of the motor's
+            equation.
+        standard_deviations: (n, 6) standard deviations of the values, from a jackknife over sixteen blocks.
+        residual: (n,) RMS error of the motor's equation [N m].
+        links: a log of the links, for `identify` with a chain without armature and friction of the rotors. It contains
+            low-pass filtered positions [rad] and spring torques K (theta - q) + D (thetad - qd) [N m].
     """
 
     values: Float[np.ndarray, "n 6"]
@@ -35,17 +36,17 @@ class ElasticIdentification:
 
     @property
     def stiffness(self) -> Float[np.ndarray, " n"]:
-        """K of each joint [N m/rad], for `jaxdyn.mechanisms.elastic_joints`."""
+        """Stiffness K of each joint [N m/rad], for `jaxdyn.mechanisms.elastic_joints`."""
         return self.values[:, 0]
 
     @property
     def damping(self) -> Float[np.ndarray, " n"]:
-        """D of each joint [N m s/rad]."""
+        """Damping D of each joint [N m s/rad]."""
         return self.values[:, 1]
 
     @property
     def rotor_inertia(self) -> Float[np.ndarray, " n"]:
-        """J of each joint, at the joint: gear_ratio^2 times the rotor's own [kg m^2]."""
+        """Reflected rotor inertia J of each joint, gear_ratio^2 times that of the rotor [kg m^2]."""
         return self.values[:, 2]
 
 
@@ -54,32 +55,38 @@ def identify_elastic_joints(
 ) -> ElasticIdentification:
     """Identify stiffness, damping and rotor inertia of elastic joints from encoders of the links and of the motors.
 
-    The motor's equation of Spong's model (see `jaxdyn.mechanisms.ElasticJoints`), for each joint linear in the unknowns,
+    The motor's equation of Spong's model (see `jaxdyn.mechanisms.ElasticJoints`), which is linear in the unknowns of
+    each joint,
 
         gear_ratio tau_m = J thetadd + B thetad + F tanh(thetad / v) + offset + K (theta - q) + D (thetad - qd),
 
     is fitted by least squares, without a model of the links. The rest angle of the spring and the offsets of encoders
-    and motor are one constant. The spring torque is the link torque, for the identification of the links.
+    and motor are combined in one constant. The spring torque is the link torque, from which the links can be
+    identified.
 
-    Encoder noise acts on theta - q, about a thousandth of a radian, and biases K towards zero by the ratio of the
-    variance of the low-passed noise to that of theta - q. Fine encoders on both sides, large accelerations and loads
-    keep the bias small.
+    Encoder noise affects theta - q, which is about a thousandth of a radian, and biases K towards zero by the ratio of
+    the variance of the low-pass filtered noise to that of theta - q. High-resolution encoders on both sides, large
+    accelerations and large loads keep the bias small.
 
     Args:
-        log: time, link positions q and, as torques, the motor torques at the joints, gear_ratio * tau_m [N m].
-        theta: motor positions at the joints, rotor angle / gear_ratio, at the log's times [rad].
+        log: time [s], link positions q [rad] and, as torques, motor torques referred to the joints, gear_ratio * tau_m
+            [N m].
+        theta: motor positions referred to the joints, rotor angle / gear_ratio, at the log's times [rad].
         filters: cutoffs and stride, as for `preprocess`.
         coulomb_velocity: v, the width of the smooth sign of Coulomb friction [rad/s].
 
     Raises:
-        LogError: theta has a wrong shape or is not finite; as `preprocess`.
-        IdentificationError: a joint's motion does not separate its parameters: it is at rest, or its spring does not deflect.
+        LogError: theta has a wrong shape or is not finite; or as for `preprocess`.
+        IdentificationError: the motion of a joint does not separate its parameters, because it is at rest or its spring
+            does not deflect.
 
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """
     theta, n = np.asarray(theta, float), log.n
     if theta.shape != log.q.shape or not np.isfinite(theta).all():
-        raise LogError(f"{log.source}: motor positions have shape {theta.shape}, or are not finite; q is {log.q.shape}")
+        raise LogError(
+            f"{log.source}: motor positions must be finite and of shape {log.q.shape}; their shape is {theta.shape}"
+        )
     both = dataclasses.replace(
         log, q=np.hstack([log.q, theta]), qd=None, tau=np.hstack([log.tau, np.zeros_like(theta)])
     )
@@ -102,8 +109,8 @@ def _fitted(
     scale = np.linalg.norm(rows, axis=0)
     if not (scale > 0).all() or np.linalg.cond(rows / scale) > LARGEST_CONDITION:
         raise IdentificationError(
-            f"{where}: stiffness, rotor and friction cannot be separated: the joint hardly moves, or its spring "
-            "does not deflect; log a motion with varied speed and load"
+            f"{where}: stiffness, rotor inertia and friction cannot be separated: the joint hardly moves, or its spring "
+            "does not deflect; log a motion with varying speed and load"
         )
     solved = lambda keep: np.linalg.lstsq(rows[keep] / scale, tau[keep], rcond=None)[0] / scale
     everything = np.arange(len(rows))

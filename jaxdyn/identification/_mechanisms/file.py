@@ -1,4 +1,4 @@
-"""Logs of floating-base robots in files: columns named after joints and frames."""
+"""Log files of floating-base robots, with columns named after joints and frames."""
 
 import io
 import os
@@ -31,32 +31,36 @@ def read_mechanism_log(
     *,
     rows: tuple[int, int] | None = None,
 ) -> MechanismLog:
-    """Read a log of a robot with one free base from a .csv (.tsv, .txt), .npz or .parquet file.
+    """Read a log of a robot with one floating base from a .csv (.tsv, .txt), .npz or .parquet file.
 
-    Columns, in any order; others are ignored:
+    The file has the following columns, in any order; others are ignored:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
-    - joints [rad or m]: `q_NAME` or `NAME`, for all of them; torques [N m or N]: `tau_NAME`, for measured ones;
-    - base pose: position `base_px`, `base_py`, `base_pz` [m] and orientation `base_qw`, `base_qx`, `base_qy`, `base_qz`
-      in the world; and/or, in the axes and at the origin of the base link, angular velocity `imu_wx`, `imu_wy`, `imu_wz`
-      [rad/s] and specific force `imu_ax`, `imu_ay`, `imu_az` [m/s^2], +9.81 upwards at rest; then the pose is not used;
-    - contact wrench at a frame or link, by the world on the robot, in the frame's axes about its origin: `FRAME_fx`,
-      `FRAME_fy`, `FRAME_fz` [N] and `FRAME_mx`, `FRAME_my`, `FRAME_mz` [N m]; without moments, a point contact.
+    - positions of all joints [rad or m]: `q_NAME` or `NAME`; torques of joints with measured torque [N m or N]:
+      `tau_NAME`;
+    - pose of the base in the world: position `base_px`, `base_py`, `base_pz` [m] and unit quaternion `base_qw`,
+      `base_qx`, `base_qy`, `base_qz`; or the base's IMU, in the axes and at the origin of the base link: angular
+      velocity `imu_wx`, `imu_wy`, `imu_wz` [rad/s] and specific force `imu_ax`, `imu_ay`, `imu_az` [m/s^2], +9.81
+      upwards at rest; if the file has both, the pose is not used;
+    - contact wrench of the world on the robot at a frame or link, in the frame's axes about its origin: `FRAME_fx`,
+      `FRAME_fy`, `FRAME_fz` [N] and `FRAME_mx`, `FRAME_my`, `FRAME_mz` [N m]; without moments it is a point contact.
 
     Args:
-        chain: the robot, with its free joint (`load(.., floating_base=True)`).
-        held: frames held in place by unmeasured forces, as in `MechanismLog`.
-        rows: first and last data row to read, counted from 1, both included.
+        path: the file.
+        chain: the robot, with its floating base (`load(..., floating_base=True)`).
+        held: frames fixed in place by unmeasured forces, as in `MechanismLog`.
+        rows: first and last data row to read, counted from 1, both included; by default all.
 
     Raises:
-        LogError: the file cannot be read; the robot has no free base, or several; missing columns (which are named); a
-            malformed number, or time that does not increase; a wrench with missing components.
-        ModelError: an unknown held frame.
+        LogError: the file cannot be read; the robot does not have exactly one floating base, or has spherical joints;
+            columns are missing (the message names them); a number is malformed, or time does not increase; or a wrench
+            has missing components.
+        ModelError: a frame in `held` is unknown.
     """
     path = pathlib.Path(path)
     free = [joint for joint in layout(chain).quaternions if joint.size == 6]
     if len(free) != 1 or len(layout(chain).quaternions) != 1 or free[0].start:
-        raise LogError(f"{path}: only robots with one free base and no other quaternions are supported")
+        raise LogError(f"{path}: only robots with one floating base and no spherical joints are supported")
     table = open_table(path)
     there = set(table.names)
     joints = [coordinate_names(chain)[k] for k in layout(chain).columns]
@@ -93,13 +97,19 @@ def read_mechanism_log(
 
 
 def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: MechanismLog) -> None:
-    """Write a log of a robot with one free base as a table for `read_mechanism_log`, atomically.
+    """Write a log of a robot with one floating base as a table for `read_mechanism_log`.
 
-    Coordinates that are all NaN (not measured) have no column. Held frames and constraints are not written.
+    Coordinates that are all NaN (not measured) have no column. Fixed frames and constraints are not written. The file
+    is written completely or not at all.
+
+    Args:
+        path: the file.
+        chain: the robot.
+        log: the log.
 
     Raises:
         LogError: the log does not match the chain.
-        OutputError: the file cannot be written; an existing file is left unchanged.
+        OutputError: the file cannot be written; an existing file remains unchanged.
     """
     check_mechanism_log(chain, log)
     where, names = layout(chain), coordinate_names(chain)
@@ -117,7 +127,7 @@ def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: Mechani
 
 
 def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
-    """Columns of the wrench at each frame that has any: forces, preceded by moments if present."""
+    """Names of the wrench columns, for each frame with a wrench: forces, preceded by moments if present."""
     found = {}
     for frame in dict.fromkeys((*chain.topology.frame_names, *chain.link_names)):
         moment, force = (tuple(f"{frame}_{x}" for x in kind) for kind in (MOMENT, FORCE))
@@ -129,11 +139,11 @@ def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
 def _numbers(
     path: pathlib.Path, table: Table, clock: str, columns: list[str], positions: int, rows: tuple[int, int] | None
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N m"]]:
-    """Time and the columns' numbers, all valid."""
+    """Time and the numbers of the columns, after checking them."""
     arrays, cells = table.read([clock, *columns])
     wrong = [name for name, x in arrays.items() if x.shape != (len(arrays[clock]),)]
     if wrong:
-        raise LogError(f"{path}: {wrong[0]!r} has shape {arrays[wrong[0]].shape}; one number per sample is expected")
+        raise LogError(f"{path}: {wrong[0]!r} has shape {arrays[wrong[0]].shape}; it must have one number per sample")
     first, last = row_range(path, rows, len(arrays[clock]))
     t, values = arrays[clock][first:last], np.column_stack([arrays[name] for name in columns])[first:last]
     found = find_bad_rows(t, values, columns, positions, clock)

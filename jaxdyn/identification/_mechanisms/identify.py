@@ -1,4 +1,4 @@
-"""`identify_mechanism`: from logs of a robot with a free base, contacts or closed loops to identified parameters."""
+"""`identify_mechanism`: identification of robots with a floating base, contacts or closed loops."""
 
 import dataclasses
 import functools
@@ -27,8 +27,8 @@ from .._stretches import full_run
 from .log import MechanismLog, MechanismSamples, mechanism_samples, narrow_cutoff
 from .rows import left_over, projected_blocks, remaining_parameters, unknown_forces
 
-ROUNDS = 3  # of weights from residuals, where unknown forces are eliminated
-LEAST_NOISE = 1e-4  # of a row's root mean square
+ROUNDS = 3  # iterations of the weights if unknown forces are eliminated
+LEAST_NOISE = 1e-4  # relative to the RMS of a row
 
 
 def identify_mechanism(
@@ -42,39 +42,44 @@ def identify_mechanism(
     knowledge: Knowledge | None = None,
     progress: Progress | None = None,
 ) -> Identification:
-    """Identify a humanoid, a quadruped or a linkage: any robot with a free base, contacts, spherical joints or closed loops.
+    """Identify a robot with a floating base, contacts, spherical joints or closed loops: a humanoid, a quadruped or a linkage.
 
-    The equations of motion W pi = S^T tau + sum_i J_i^T F_i have six rows without drive torque for a free base. The
-    measurements determine the fitted rows: all rows if joint torques and contact wrenches were measured; the base's six
-    rows if no joint torque was measured (tau is NaN), which determine all link parameters but no drive parameters
-    (Ayusawa, Venture & Nakamura 2014; Mistry, Schaal & Yamane 2009); and with unmeasured forces at held frames or
-    closed loops, the projection orthogonal to the range of their transposed Jacobians, weighted by the noise of the
-    rows, which is equivalent to estimating parameters and forces together. The rest is as in `identify`: base
-    parameters, ordinary and weighted least squares, physically consistent links, jackknife standard deviations, and
-    held-out validation.
+    The equations of motion W pi = S^T tau + sum_i J_i^T F_i have six rows without drive torque for a floating base. The
+    measurements determine which rows are fitted:
+
+    - If joint torques and contact wrenches were measured, all rows.
+    - If no joint torque was measured (tau is NaN), the six rows of the base, which determine all identifiable link
+      parameters but no drive parameters (Ayusawa, Venture & Nakamura 2014; Mistry, Schaal & Yamane 2009).
+    - If there are unmeasured forces at fixed frames or in closed loops, the projection of the rows orthogonal to the
+      range of the transposed Jacobians, weighted by the noise of the rows. This is equivalent to estimating parameters
+      and forces together.
+
+    Everything else is as in `identify`: base parameters, ordinary and weighted least squares, physically consistent
+    links, jackknife standard deviations, and validation on held-out data.
 
     Args:
-        chain: the robot, with its free joint (`load(.., floating_base=True)`); its inertias are the prior.
+        chain: the robot, with its floating base (`load(..., floating_base=True)`); its inertias are the prior.
         logs: the runs to fit.
-        validate: runs to validate on, or the last share of each run that is held out, as in `identify`.
-        columns: columns identified besides the links; by default drive terms, motors and springs if a joint torque was
-            measured, else none.
-        filters: cutoffs and stride, as for `preprocess`, the same for all runs; the default cutoff is 0.4 times its
-            default, at least 8 Hz, because noise of the base's acceleration enters every column and biases all
+        validate: validation runs, or the share of each run to hold out at its end, as in `identify`.
+        columns: columns identified in addition to the links; by default drive terms, motors and springs if a joint
+            torque was measured, and none otherwise.
+        filters: cutoffs and stride, as for `preprocess`, the same for all runs. The default cutoff is 0.4 times that of
+            `preprocess`, but at least 8 Hz, because noise of the base's acceleration affects all columns and biases all
             parameters.
-        consistent: prior knowledge of the links; None for plain least squares.
-        knowledge: as in `identify`; for example, that left and right limbs mirror each other.
+        consistent: constraints of physical consistency and prior knowledge of the links; None for plain least squares.
+        knowledge: as in `identify`, for example that left and right limbs mirror each other.
         progress: called with (stage, done, total).
 
     Raises:
-        LogError: a log that does not match the chain, or lacks a measurement, which is named.
-        IdentificationError: the motion does not excite the parameters, or unknown forces leave no equation.
+        LogError: a log does not match the chain, or lacks a measurement, which the message names.
+        IdentificationError: there is no log, the motion does not excite the parameters, or there are as many unknown
+            forces as equations.
     """
     listed = lambda some: [some] if isinstance(some, MechanismLog) else list(some)
     share = float(validate) if isinstance(validate, int | float) else None
     fitted, unseen = listed(logs), [] if share is not None else listed(validate)  # type: ignore[arg-type]
     if not fitted:
-        raise IdentificationError("there is no log to identify from")
+        raise IdentificationError("no log was given; pass at least one run to fit")
     report = progress or (lambda stage, done, total: None)
     runs = _prepared(chain, [*fitted, *unseen], filters, report)
     first = runs[: len(fitted)]
@@ -109,13 +114,13 @@ def _undetermined(result: Identification, runs: Sequence[MechanismSamples]) -> s
     frames = ", ".join(dict.fromkeys(frame for run in runs for frame in run.held))
     carried = f", because unmeasured forces at {frames} carry it" if frames else ""
     return (
-        f"the total mass is {result.total_mass}{carried}: measure the contact wrenches, weigh the robot and give its mass "
-        "(Consistency(mass=..), --mass), or use the predicted torques alone"
+        f"the total mass is {result.total_mass}{carried}: measure the contact wrenches, weigh the robot and specify its mass "
+        "(Consistency(mass=...), --mass), or use only the predicted torques"
     )
 
 
 def _driven(chain: Chain) -> np.ndarray:
-    """(nv,) coordinates that can have a drive."""
+    """Mask of the coordinates that can have a drive (nv,)."""
     driven = np.ones(chain.nv, bool)
     for link, size in chain.topology.quaternion_joints:
         driven[link : link + size] = size != 6
@@ -145,13 +150,13 @@ def _split(run: MechanismSamples, share: float) -> tuple[MechanismSamples, Mecha
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Fit:
-    """The fit of `identify`, with different rows."""
+    """The fit of `identify` with other rows; `projected` means that unmeasured forces are eliminated."""
 
     fitting: Fitting
     projected: bool
 
     def solved(self, runs: Sequence[MechanismSamples], report: Progress) -> Solution:
-        """Estimates from runs."""
+        """The estimates from runs."""
         fitting = self.fitting
         given = [_given(fitting, run) for run in runs]
         total = sum(len(run) for run in runs)
@@ -178,7 +183,7 @@ class _Fit:
     def _noise(
         self, runs: Sequence[MechanismSamples], parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
     ) -> Float[np.ndarray, " nv"]:
-        """Standard deviation of each row's errors, corrected for the share absorbed by unknown forces."""
+        """Standard deviation of the errors in each row, corrected for the share that unknown forces absorb."""
         squares, left = np.zeros_like(noise), np.zeros_like(noise)
         for run in runs:
             squares += ((run.samples.tau - self.predicted(run, parameters, noise)) ** 2).sum(axis=0)
@@ -188,7 +193,7 @@ class _Fit:
     def predicted(
         self, run: MechanismSamples, parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
     ) -> Float[np.ndarray, "N nv"]:
-        """Generalised forces of parameters, including unmeasured ones."""
+        """Generalised forces that parameters predict, including unmeasured ones."""
         fitting, s = self.fitting, run.samples
         torque = predict(fitting.columns, fitting.model, parameters, s.q, s.qd, s.qdd) + _given(fitting, run)
         return self._with_forces(run, noise, torque) if self.projected else torque
@@ -196,13 +201,13 @@ class _Fit:
     def _with_forces(
         self, run: MechanismSamples, noise: Float[np.ndarray, " nv"], torque: Float[np.ndarray, "N nv"]
     ) -> Float[np.ndarray, "N nv"]:
-        """Predicted torques, minus the best-fitting unmeasured forces."""
+        """Predicted torques plus the effect of the best-fitting unmeasured forces."""
         s, through = run.samples, left_over(unknown_forces(self.fitting.chain, run), noise)
         error = np.einsum("tmj,tj->tm", through, s.tau - torque)
         return s.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
 
     def evaluated(self, title: str, run: MechanismSamples, solution: Solution) -> Evaluation:
-        """Prediction of the measured rows by a solution; NaN for the others."""
+        """Evaluation of a solution on the measured rows; the others are NaN."""
         s, noise = run.samples, solution.wls.noise
         noise = noise if self.projected else np.ones(self.fitting.chain.nv)
         found, nearest = (self.predicted(run, x, noise) for x in (solution.parameters, solution.nearest))
@@ -229,7 +234,7 @@ def _begin(
     report: Progress,
     knowledge: Knowledge | None,
 ) -> _Fit:
-    """The regression with its base parameters and its prior found."""
+    """The regression, with its base parameters and its prior."""
     projected = any(run.is_held for run in runs)
     rows = np.any([run.measured for run in runs], axis=0).astype(float)
 

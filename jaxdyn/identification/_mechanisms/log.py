@@ -1,4 +1,4 @@
-"""Logs of robots other than arms, with orientations, contact wrenches and closed loops."""
+"""Logs of robots with orientations, contact wrenches or closed loops."""
 
 import dataclasses
 import functools
@@ -26,24 +26,26 @@ NARROW = 0.4
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MechanismLog:
-    """A logged run of a robot with a free base, contacts, spherical joints or closed loops: N samples, SI units.
+    """Logged run of a robot with a floating base, contacts, spherical joints or closed loops, with N samples in SI units.
 
-    The base's motion is its pose within `q` or, without external measurement, `imu`: dynamics depend only on angular
-    velocity and specific force. All contacts must be in `wrenches` or `held`.
+    The motion of the base is its pose in `q` or, without an external measurement, `imu`, since the dynamics depend only
+    on angular velocity and specific force. All contacts must be in `wrenches` or `held`.
 
     Attributes:
         t: time stamps, strictly increasing [s].
-        q: positions in the chain's layout: (px, py, pz, w, x, y, z) for a free joint; with an IMU the base's seven are
-            ignored and may be NaN.
-        tau: measured generalised forces; NaN for unmeasured drives. A free joint has no drive: its six entries count as
-            zero [N m or N].
-        wrenches: by frame, (N, 6) (moment, force) by the world on the robot, in the frame's axes about its origin
-            [N m, N]; zero while it touches nothing.
-        held: by frame, "pose" or "point": what unmeasured forces keep fixed throughout, its pose or its origin.
-        imu: angular velocity and specific force (acceleration less gravity) in the axes and at the origin of the free joint's
-            link [rad/s, m/s^2].
-        constraints: constraints that close the robot's loops, with unmeasured forces. A passive joint has zero torque,
-            not NaN; if passive joints were not measured, `project_configuration` computes them from the others.
+        q: positions in the chain's layout [rad or m], with (px, py, pz, w, x, y, z) for a floating base; with an IMU,
+            these seven entries are ignored and may be NaN.
+        tau: measured generalised forces [N m or N]; NaN for drives without measurement. A floating base has no drive:
+            its six entries count as zero.
+        wrenches: by frame name, (N, 6) wrenches (moment, force) of the world on the robot, in the frame's axes about
+            its origin [N m, N]; zero while there is no contact.
+        held: by frame name, "pose" or "point": whether unmeasured forces fix the pose or only the origin of the frame
+            during the whole run.
+        imu: angular velocity [rad/s] and specific force (acceleration minus gravity) [m/s^2], in the axes and at the
+            origin of the base link.
+        constraints: constraints that close the robot's loops, with unmeasured forces. The torque of a passive joint is
+            zero, not NaN; if the positions of passive joints were not measured, compute them by
+            `project_configuration`.
         source: origin of the log.
     """
 
@@ -62,11 +64,11 @@ class MechanismLog:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MechanismSamples:
-    """Samples of a `MechanismLog`, evenly spaced and filtered.
+    """Evenly spaced, filtered samples of a `MechanismLog`.
 
     Attributes:
-        samples: the motion and the measured generalised forces, including those of the wrenches.
-        measured: (nv,) rows of the equations of motion with a measured right-hand side.
+        samples: the motion, and the measured generalised forces including those of the wrenches.
+        measured: (nv,) mask of the rows of the equations of motion with a measured right-hand side.
         held, constraints: as in the log.
     """
 
@@ -89,11 +91,12 @@ class MechanismSamples:
 
 
 def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
-    """Refuse logs that do not match the chain, or lack a measurement, which is named.
+    """Raise an error if a log does not match the chain or lacks a measurement.
 
     Raises:
-        LogError: wrong shapes, non-finite numbers; an unmeasured base.
-        ModelError: a wrench at, or held, unknown frame.
+        LogError: an array has a wrong shape or contains non-finite numbers, or the motion of the base was not measured.
+        ModelError: a frame is unknown, is both in `wrenches` and `held`, or is held by something other than "pose" or
+            "point".
     """
     shapes = {"q": (log.q, chain.nq), "tau": (log.tau, chain.nv)}
     shapes |= {f"the wrench at {frame!r}": (x, 6) for frame, x in log.wrenches.items()}
@@ -101,18 +104,20 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
     for name, (x, width) in shapes.items():
         if np.shape(x) != (len(log.t), width):
             raise LogError(
-                f"{log.source}: {name} has shape {np.shape(x)}; it is ({len(log.t)}, {width}) for this robot"
+                f"{log.source}: {name} has shape {np.shape(x)}; for this robot it must be ({len(log.t)}, {width})"
             )
     free = [joint for joint in layout(chain).quaternions if joint.size == 6]
     for frame in (*log.wrenches, *log.held):
         frame_index(chain, frame)
         if frame in log.wrenches and frame in log.held:
-            raise ModelError(f"frame {frame!r} is held by unmeasured forces, and has a measured wrench: choose one")
+            raise ModelError(
+                f"frame {frame!r} has a measured wrench and is also held by unmeasured forces; choose one of the two"
+            )
     for frame, hold in log.held.items():
         if hold not in ("pose", "point"):
-            raise ModelError(f'frame {frame!r} is held by its "pose" or its "point", not by {hold!r}')
+            raise ModelError(f'frame {frame!r}: held must be "pose" or "point", not {hold!r}')
     if log.imu is not None and len(free) != 1:
-        raise LogError(f"{log.source}: an IMU replaces the pose of one free base; this robot has {len(free)}")
+        raise LogError(f"{log.source}: an IMU replaces the pose of one floating base, but this robot has {len(free)}")
     for name, (x, _) in shapes.items():
         looked_at = np.asarray(x, float)
         if name == "q" and log.imu is not None:
@@ -120,21 +125,27 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
         if name == "tau":
             looked_at = looked_at[:, ~np.isnan(looked_at).all(axis=0)]
         if not np.isfinite(looked_at).all():
-            what = "give the base's pose, or its IMU" if name == "q" and free else "remove such samples"
-            raise LogError(f"{log.source}: {name} holds numbers that are not finite: {what}")
+            what = "provide the base's pose or its IMU" if name == "q" and free else "remove such samples"
+            raise LogError(f"{log.source}: {name} contains numbers that are not finite; {what}")
 
 
 def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None = None) -> MechanismSamples:
-    """Filter and differentiate a log of a free base, like `preprocess` for joints.
+    """Filter and differentiate a log of a floating base, as `preprocess` does for joints.
 
-    Quaternions are made continuous, filtered entry by entry and normalised, n = r / |r|; with r's derivatives the body's
-    angular velocity is w = 2 Im(n* dn/dt), its derivative 2 Im(n* d2n/dt2), the twist's linear part R^T dp/dt, and its
-    derivative R^T d2p/dt2 - w x v. With an IMU the pose is the identity and the linear velocity zero; w and dw/dt are
-    from its rates, and the linear acceleration is specific force plus gravity. Measured wrenches become generalised
-    forces sum_i J_i^T F_i on the right-hand side.
+    Quaternions are made continuous, filtered entry by entry and normalised, n = r / |r|. From the derivatives of r
+    follow the body's angular velocity w = 2 Im(n* dn/dt) and its derivative 2 Im(n* d2n/dt2), the linear part of the
+    twist v = R^T dp/dt, and its derivative R^T d2p/dt2 - w x v. With an IMU, the pose is the identity and the linear
+    velocity zero; w and dw/dt are those of the gyroscope, and the linear acceleration is specific force plus gravity.
+    Measured wrenches are converted to generalised forces sum_i J_i^T F_i on the right-hand side.
+
+    Args:
+        chain: the robot.
+        log: the log.
+        filters: cutoffs, stride and further settings, as for `preprocess`.
 
     Raises:
-        LogError, ModelError: as for `check_mechanism_log` and `preprocess`.
+        LogError: the log does not match the chain, lacks a measurement, or is too short to be filtered.
+        ModelError: a frame is unknown, or is both measured and held.
     """
     check_mechanism_log(chain, log)
     where = layout(chain)
@@ -169,7 +180,7 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
 
 
 def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
-    """0.4 times the cutoff of `preprocess`, at least its minimum [Hz]."""
+    """Default cutoff for robots with a floating base: 0.4 times that of `preprocess`, but at least its minimum [Hz]."""
     check_mechanism_log(chain, log)
     free = [joint.start + k for joint in layout(chain).quaternions for k in range(joint.size + 1)]
     q = np.delete(np.asarray(log.q, float), free, axis=1)
@@ -181,7 +192,7 @@ def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
 
 
 def held_rows(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N k nv"]:
-    """Jacobians J, J qd = 0, of all constraints with unmeasured forces, along samples."""
+    """Jacobians J in J qd = 0 of all constraints with unmeasured forces, along samples."""
     q = run.samples.q
     rows = [np.zeros((len(q), 0, chain.nv))]
     for frame, hold in run.held.items():
@@ -195,7 +206,7 @@ def held_rows(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N k nv"
 
 
 def held_bias(chain: Chain, run: MechanismSamples, qd: Float[np.ndarray, "N nv"]) -> Float[np.ndarray, "N k"]:
-    """dJ/dt qd of `held_rows`."""
+    """Bias dJ/dt qd of the constraints in `held_rows`."""
     q = run.samples.q
     rows = [np.zeros((len(q), 0))]
     for frame, hold in run.held.items():
@@ -219,7 +230,7 @@ def _constraint_biases(chain: Chain, constraints: tuple[Constraint, ...], q: Arr
 
 
 def jacobians(chain: Chain, frame: str, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "N 6 nv"]:
-    """Body Jacobians of a frame along samples."""
+    """Body Jacobians of a frame, along samples."""
     with jax.enable_x64(True):
         model = as_float64(chain)
         return by_chunks(lambda x: _jacobians(model, jnp.asarray(x), frame), q)
@@ -228,7 +239,7 @@ def jacobians(chain: Chain, frame: str, q: Float[np.ndarray, "N nq"]) -> Float[n
 def jacobian_rates(
     chain: Chain, frame: str, q: Float[np.ndarray, "N nq"], qd: Float[np.ndarray, "N nv"]
 ) -> Float[np.ndarray, "N 6"]:
-    """dJ/dt qd of a frame's body Jacobian along samples."""
+    """dJ/dt qd for the body Jacobian of a frame, along samples."""
     with jax.enable_x64(True):
         model = as_float64(chain)
         return by_chunks(lambda x, xd: _jacobian_rates(model, jnp.asarray(x), jnp.asarray(xd), frame), q, qd)
@@ -245,14 +256,14 @@ def _jacobians(chain: Chain, q: Array, frame: str) -> Array:
 
 
 def _continuous(x: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 4"]:
-    """Unit quaternions with signs continuous from sample to sample."""
+    """Unit quaternions with signs that make them continuous from sample to sample."""
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     flips = np.concatenate([[1.0], np.where((x[1:] * x[:-1]).sum(axis=1) < 0, -1.0, 1.0)])
     return x * np.cumprod(flips)[:, None]
 
 
 def _in_coordinates(chain: Chain, r, rd, rdd):
-    """q, v and dv/dt from filtered entries of q and their derivatives."""
+    """q, v and dv/dt, from filtered entries of q and their derivatives."""
     where = layout(chain)
     q, v, a = r[:, : chain.nq].copy(), np.zeros((len(r), chain.nv)), np.zeros((len(r), chain.nv))
     v[:, where.columns], a[:, where.columns] = rd[:, where.entries], rdd[:, where.entries]
@@ -272,7 +283,7 @@ def _in_coordinates(chain: Chain, r, rd, rdd):
 
 
 def _normalised(r, rd, rdd):
-    """r / |r| and its two derivatives."""
+    """r / |r| and its first two derivatives."""
     size = np.linalg.norm(r, axis=1, keepdims=True)
     n = r / size
     size_d = (n * rd).sum(axis=1, keepdims=True)
@@ -282,7 +293,7 @@ def _normalised(r, rd, rdd):
 
 
 def _conjugate_product(n: Float[np.ndarray, "N 4"], x: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 3"]:
-    """Im(n* x)."""
+    """Vector part of the quaternion product n* x."""
     return n[:, :1] * x[:, 1:] - x[:, :1] * n[:, 1:] - np.cross(n[:, 1:], x[:, 1:])
 
 
@@ -294,7 +305,7 @@ def _rotations(n: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 3 3"]:
 
 
 def _of_imu(chain: Chain, raw: Samples, imu: Float[np.ndarray, "N 6"]):
-    """Velocity and acceleration of a base at the identity with these rates and specific force."""
+    """Velocity and acceleration of a base at the identity pose, from the IMU's angular velocity and specific force."""
     rates = imu[:, :3]
     turning = np.concatenate([differentiate(rates[a:b], raw.rate) for a, b in raw.segments])
     gravity = np.asarray(chain.gravity, float)

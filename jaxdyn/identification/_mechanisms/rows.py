@@ -1,8 +1,8 @@
 """Rows of the equations of motion that are free of unmeasured forces.
 
-With unknown forces x, W pi = tau + A x, where A holds the transposed Jacobians of held frames and a unit column for
-every unmeasured drive. Rows are divided by their noise, S; the projection of S^-1 (W pi - tau) orthogonal to the range
-of S^-1 A is free of x, and its least squares are equivalent to those over pi and all x together.
+With unknown forces x, W pi = tau + A x, where A contains the transposed Jacobians of fixed frames and a unit column for
+every unmeasured drive. Rows are divided by their noise S. The projection of S^-1 (W pi - tau) orthogonal to the range
+of S^-1 A does not depend on x, and its least-squares solution is equivalent to a fit of pi and all x together.
 """
 
 import dataclasses
@@ -23,20 +23,20 @@ from .._regression.rows import SHORT, chunk_rows, filled
 from .log import MechanismSamples, held_bias, held_rows
 
 LEAST_STATES = 256
-ROUNDED = 1e-7  # relative rank tolerance of columns at logged postures, which keep constraints to their noise only
+ROUNDED = 1e-7  # relative rank tolerance of columns at logged postures, which satisfy constraints only up to noise
 
 
 def unknown_forces(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N nv k"]:
-    """A of every sample, which maps unmeasured forces to the coordinates."""
+    """Matrix A of every sample, which maps unmeasured forces to generalised forces."""
     missing = np.eye(chain.nv)[:, ~run.measured]
     missing = np.broadcast_to(missing, (len(run), *missing.shape))
     return np.concatenate([np.swapaxes(held_rows(chain, run), 1, 2), missing], axis=2)
 
 
 def left_over(a: Float[np.ndarray, "N nv k"], noise: Float[np.ndarray, " nv"]) -> Float[np.ndarray, "N m nv"]:
-    """P^T S^-1 with P orthonormal to the range of S^-1 A: m = nv - k rows per sample.
+    """P^T S^-1, where P is an orthonormal basis of the complement of the range of S^-1 A; m = nv - k rows per sample.
 
-    If A loses rank (a straight knee), m of the free rows are taken.
+    If A loses rank (a straight knee), m of the remaining rows are used.
     """
     scaled = a / noise[None, :, None]
     u = np.linalg.svd(scaled, full_matrices=True)[0]
@@ -52,10 +52,10 @@ def projected_blocks(
     count: int = BLOCKS,
     progress: Callable[[int], None] | None = None,
 ) -> BlockFactors:
-    """Factors of the remaining rows, in units of their noise, by block; all treated as one joint's.
+    """Factors of the remaining rows, in units of their noise, by block; all rows are treated as those of one joint.
 
     Args:
-        given: known torques, to subtract.
+        given: known torques, which are subtracted [N m or N].
         noise: standard deviation of every row [N m or N].
         progress: called with the number of samples done.
     """
@@ -64,7 +64,7 @@ def projected_blocks(
     if min(kept) < 1:
         raise IdentificationError(
             f"{runs[int(np.argmin(kept))].samples.source}: there are as many unmeasured forces as equations of motion, "
-            "so nothing is left to fit; measure the contacts or the joint torques, or hold fewer frames"
+            "so no equations are left to fit; measure the contacts or the joint torques, or hold fewer frames"
         )
     edges = block_edges([len(run) for run in runs], count)
     scaled = [[(a * m, b * m) for a, b in part] for part, m in zip(edges, kept, strict=True)]
@@ -91,9 +91,9 @@ def remaining_parameters(
     known: Known | None = None,
     seed: int = 0,
 ) -> BaseParameters:
-    """The base parameters of the remaining rows, for postures of the runs and any motion compatible with held frames.
+    """The base parameters of the remaining rows, for the postures of the runs and any motion compatible with the constraints.
 
-    Velocities and accelerations are random with J v = 0 and J a + dJ/dt v = 0; postures are from the log.
+    Velocities and accelerations are random, with J v = 0 and J a + dJ/dt v = 0; postures are those of the log.
 
     Args:
         base: base parameters of all rows, whose columns are the candidates.
@@ -116,7 +116,7 @@ def remaining_parameters(
 
 
 def _held_motion(chain: Chain, run: MechanismSamples, rng: np.random.Generator):
-    """Velocities and accelerations that keep held frames in place."""
+    """Random velocities and accelerations that satisfy the constraints."""
     v, a = rng.normal(size=(2, len(run), chain.nv)) * 2
     if not run.is_held:
         return v, a

@@ -1,7 +1,7 @@
-"""`save_torque_model`, `load_torque_model`: the complete fitted model in one file, including terms beyond a chain.
+"""Files of complete fitted models, including terms that a chain cannot contain: `save_torque_model`, `load_torque_model`.
 
-The file format is that of `save_model`; the first line also lists further terms by kind and static fields, and their
-numbers follow the chain's. Terms are found by class name, so new ones are supported automatically.
+The file format is that of `save_model`; the first line also lists further terms with their class and static fields, and
+their numbers follow the chain's. Terms are found by class name, so new ones are supported automatically.
 """
 
 import dataclasses
@@ -23,21 +23,23 @@ from .torque_model import TorqueModel
 
 
 def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
-    """Write a complete model to one file (`model.eqx`), bit for bit, for `load_torque_model`.
+    """Save a complete model to one file (`model.eqx`), bit for bit, to be read by `load_torque_model`.
 
-    `load_model` returns the chain of such a file, with a warning if it holds more. For a model that is only a chain,
+    `load_model` reads the chain of such a file, and warns if the file contains more. For a model that is only a chain,
     the file equals that of `save_model`.
 
     Args:
+        model: the model.
+        path: the file.
         about: notes, stored as text in the first line.
 
     Raises:
-        ModelError: user-defined columns (`ExtraColumns`), which are functions and cannot be saved: use
-            `dataclasses.replace(model, extra=(), extra_values=None)`; or as `save_model`.
+        ModelError: the model has user-defined columns (`ExtraColumns`), which are functions and cannot be saved; remove
+            them by `dataclasses.replace(model, extra=(), extra_values=None)`. Also raised as by `save_model`.
     """
     if own := [name for e in model.extra if e.recipe is None for name in e.names]:
         raise ModelError(
-            f"the columns {', '.join(own)} are user-defined functions, which a file cannot hold",
+            f"the columns {', '.join(own)} are user-defined functions, which cannot be saved to a file",
             "save the model without them: dataclasses.replace(model, extra=(), extra_values=None)",
         )
     beyond: dict[str, Any] = {}
@@ -59,13 +61,15 @@ def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: M
 
 
 def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> TorqueModel:
-    """Read a model written by `save_torque_model`, or a chain written by `save_model`, of any version.
+    """Read a model saved by `save_torque_model`, or a chain saved by `save_model`, in any version of the library.
 
     Args:
+        path: the file.
         dtype: floating-point type of the leaves; by default that of the file.
 
     Raises:
-        ModelError: as for `load_model`; a friction term of an unknown class (import your subclass of `FrictionTerm` first).
+        ModelError: as for `load_model`; or a friction term has an unknown class (import your subclass of `FrictionTerm`
+            first).
     """
     chain, beyond, arrays = read_model(path, dtype)
     try:
@@ -79,7 +83,7 @@ def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None =
     except ModelError as error:
         raise ModelError(error.fault, error.remedy, place=path) from None
     except Exception:  # any exception caused by JSON of another form
-        raise ModelError("the first line does not describe a model: it was edited by hand", place=path) from None
+        raise ModelError("the first line does not describe a model; was the file edited by hand?", place=path) from None
 
 
 def _friction(held: Mapping[str, Any], arrays: Mapping[str, Array]) -> FrictionModel:
@@ -88,7 +92,7 @@ def _friction(held: Mapping[str, Any], arrays: Mapping[str, Array]) -> FrictionM
         static = {name: tuple(x) if isinstance(x, list) else x for name, x in said["static"].items()}
         if (kind := kinds.get(said["kind"])) is None:
             raise ModelError(
-                f"the friction term {said['kind']} is of an unknown class",
+                f"the class of the friction term {said['kind']} is unknown",
                 "import the module that defines it first",
             )
         start = f"terms.{k}."

@@ -1,4 +1,4 @@
-"""`write_predictor`: a fitted model as source code for the controller."""
+"""`write_predictor`: a fitted model as source code for a controller."""
 
 import os
 from pathlib import Path
@@ -12,28 +12,31 @@ from .torque_model import TorqueModel, in_float64
 
 
 def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[str, Path]:
-    """Write a model as C (path.c, path.h) and Python (path.py), for a control loop without JAX or this library.
+    """Write a model as C (path.c, path.h) and Python (path.py) code for a control loop without JAX or this library.
 
-    The files define three functions, prefixed with the file name in C (for properties of the code see `write_source`):
+    The files define three functions, whose names have the file name as prefix in C (see `write_source` for properties
+    of the code):
 
-        start(q, memory): memory of a robot at rest at q, with relaxed friction;
-        torque(memory, q, qd, qdd, tau, next): torques of one cycle, all terms included, and the memory for the next one;
-        gravity(q, tau): torques that hold the robot still, without friction: inverse dynamics, springs and further columns.
+    - `start(q, memory)`: friction memory of a robot at rest at q, with relaxed friction;
+    - `torque(memory, q, qd, qdd, tau, next)`: torques of one cycle with all terms, and the memory for the next cycle;
+    - `gravity(q, tau)`: torques that hold the robot still, without friction: inverse dynamics, springs and further
+      columns.
 
-    A model with `TemperatureDependent` friction has a fourth: at_temperature(memory, temperature, next).
+    A model with `TemperatureDependent` friction has a fourth function, `at_temperature(memory, temperature, next)`.
 
-    In C `next` may be `memory` itself. In Python results are returned: tau, memory = torque(memory, q, qd, qdd). Positions,
-    velocities, accelerations and torques are in SI units, in the order of the joints at the top of the files. The torques are
-    those of `TorqueModel.torque` to rounding; nothing is filtered or delayed.
+    In C, `next` may be the same array as `memory`. In Python, results are returned: tau, memory = torque(memory, q, qd,
+    qdd). Positions, velocities, accelerations and torques are in SI units, in the order of the joints listed at the top
+    of the files. The torques equal those of `TorqueModel.torque` up to rounding; nothing is filtered or delayed.
 
     Args:
+        model: the fitted model.
         path: path of the files, without suffix.
 
     Raises:
-        DeploymentError: user-defined terms with non-arithmetic operations (`write_source`).
+        DeploymentError: a user-defined term uses non-arithmetic operations (`write_source`).
         OutputError: a file cannot be written.
 
-    Cost: a second or two. A call of the code for seven joints: a microsecond in C, 10 to 20 in Python.
+    Cost: one to two seconds. For seven joints, a call of the written code takes 1 us in C, and 10 to 20 us in Python.
     """
     with jax.enable_x64(True):
         double = in_float64(model)
@@ -44,7 +47,7 @@ def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[st
     functions = []
     if model.friction is not None and model.friction.needs_temperature:
         inputs = {"memory": memory, "temperature": qd}
-        about = "The memory of joints at these temperatures [°C], which they keep until set again."
+        about = "The memory for joints at these temperatures [°C], which stay in effect until set again."
         functions = [SourceFunction("at_temperature", double.at_temperature, inputs, ("next",), about)]
     functions += [
         SourceFunction("start", double.start, {"q": q}, ("memory",), "Memory of a robot at rest at q."),
@@ -53,7 +56,7 @@ def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[st
             double.torque,
             {"memory": memory, "q": q, "qd": qd, "qdd": qd},
             ("tau", "next"),
-            "Torques of one cycle, and the memory for the next, which may be the same array.",
+            "Torques of one cycle, and the memory for the next one, which may be the same array.",
         ),
         SourceFunction("gravity", still, {"q": q}, ("tau",), "Torques that hold the robot still, without friction."),
     ]

@@ -1,4 +1,4 @@
-"""One simulation step of a complete model with implicit friction, stable for any stiffness at rest."""
+"""One simulation step of a complete model with implicit friction, stable for any friction stiffness at rest."""
 
 from typing import NamedTuple
 
@@ -12,13 +12,13 @@ _ITERATIONS = 6
 
 
 class Deviation(NamedTuple):
-    """Deviation of a simulated robot from a given motion.
+    """Deviation e of a simulated robot from a given motion.
 
     Attributes:
         position: e [rad or m].
-        travelled: e for the friction memory: the sum of dt e' [rad or m].
+        travelled: e as seen by the friction memory, the sum of dt e' [rad or m].
         rate: e' [rad/s or m/s].
-        memory: memory of friction.
+        memory: friction memory.
     """
 
     position: Float[Array, " n"]
@@ -36,14 +36,14 @@ def advanced(
     tau: Float[Array, " n"],
     dt: Float[Array, ""],
 ) -> Deviation:
-    """The deviation from the given motion (q, qd, qdd) at the end of a step, under the torques tau at that time.
+    """The deviation from the given motion (q, qd, qdd) at the end of a step, with the torques tau at that time.
 
     Solves load(q + e, qd + e', qdd + x) + f(e'+ dt x) = tau for x = e'', with the friction f at the velocity and travel
-    after the step; then e' += dt x, and e by the trapezoidal rule. The load is affine in x: M x + b, with b from the
-    previous state. Newton's method uses the slope of friction, or the secant over the last iteration if it is steeper:
-    the slope alone would oscillate across a sign change of the velocity.
+    after the step; then e' += dt x, and e follows by the trapezoidal rule. The load is affine in x: M x + b, with b
+    from the previous state. Newton's method uses the slope of friction, or the secant of the last iteration if it is
+    steeper, because with the slope alone it would oscillate across a sign change of the velocity.
 
-    Cost: n + 1 inverse dynamics, six linear systems of n equations.
+    Cost: n + 1 inverse dynamics and six linear systems of n equations.
     """
     position, rate = state.position + dt * state.rate, state.rate
     load = lambda x: model.load(q + position, qd + rate, qdd + x)

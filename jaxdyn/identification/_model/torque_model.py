@@ -1,4 +1,4 @@
-"""`TorqueModel`: the complete fitted torque model, along runs, sample by sample, and solved for accelerations."""
+"""`TorqueModel`: the complete fitted torque model, evaluated along runs or sample by sample, and solved for accelerations."""
 
 import dataclasses
 import functools
@@ -25,24 +25,26 @@ _STEPS = 6  # Newton steps for accelerations with load-dependent friction
 
 
 class TorqueModel(eqx.Module, Summary):
-    """The identified torques of a robot with all terms, including those that a `Chain` cannot hold.
+    """Identified torque model of a robot with all terms, including those that a `Chain` cannot contain.
 
         tau = inverse_dynamics(q, qd, qdd) + spring_force(q) + E(q, qd, qdd) e + f
 
-    The friction f is that of the chain (`friction_force`) or, with a friction model, sum_k c_jk F_jk with its columns F
-    (including memory and load) and linear coefficients c. Obtain one from `identify` (`Identification.model`), from a
-    file (`save_torque_model`, `load_torque_model`), or from any chain (`TorqueModel(chain)`).
+    The friction f is that of the chain (`friction_force`) or, with a friction model, sum_k c_jk F_jk, where F are the
+    columns of the friction model (which may depend on memory and load) and c its linear coefficients. Obtain a model
+    from `identify` (`Identification.model`), from a file (`load_torque_model`), or from any chain
+    (`TorqueModel(chain)`).
 
-    A pytree: it and its methods `torques`, `torque` and `acceleration` work under `jax.jit`, `jax.vmap` and `jax.grad`,
-    in single and double precision. `predict` computes filtered torques of a log's samples.
+    A model is a pytree; its methods `torques`, `torque` and `acceleration` work under `jax.jit`, `jax.vmap` and
+    `jax.grad`, in single and double precision. `predict` computes filtered torques for the samples of a log.
 
     Attributes:
-        chain: the robot. With a friction model, the chain's friction is only its viscous, Coulomb and constant
-            approximation, for simulators and files, and not used here.
-        friction: the friction model that replaces the chain's, with nonlinear parameters per joint.
-        coefficients: its linear parameters, one row per joint, in the order of `FrictionModel.blocks`.
-        extra: further columns E, without a leaf in the chain.
-        extra_values: their parameters e.
+        chain: the robot. With a friction model, the chain's friction is only the viscous, Coulomb and constant
+            approximation for simulators and files, and is not used here.
+        friction: the friction model that replaces the chain's, with its nonlinear parameters per joint.
+        coefficients: linear parameters of the friction model, one row per joint, in the order of
+            `FrictionModel.blocks`.
+        extra: further columns E, whose parameters the chain cannot contain.
+        extra_values: parameters e of the further columns.
         delay: delay of the logged torques that was removed [s]; not applied here.
     """
 
@@ -56,7 +58,9 @@ class TorqueModel(eqx.Module, Summary):
     def __check_init__(self) -> None:
         topology = self.chain.topology
         if (self.friction or self.extra) and (topology.quaternion_joints or self.chain.coupling is not None):
-            raise IdentificationError("friction models and extra columns need a robot with uncoupled joints")
+            raise IdentificationError(
+                "friction models and extra columns need uncoupled joints, none of them spherical, and a fixed base"
+            )
 
     def __repr__(self) -> str:
         friction = "of the chain" if self.friction is None else ", ".join(self.terms)
@@ -68,25 +72,25 @@ class TorqueModel(eqx.Module, Summary):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Kinds of the friction model's terms; empty if friction is the chain's."""
+        """Class names of the friction model's terms; empty if friction is the chain's."""
         return (
             () if self.friction is None else tuple(dict.fromkeys(type(term).__name__ for term in self.friction.terms))
         )
 
     @property
     def is_chain(self) -> bool:
-        """True if the chain alone gives the same torques."""
+        """True if the chain alone has the same torques."""
         return self.friction is None and not self.extra
 
     @property
     def needs_full_rate(self) -> bool:
-        """True if `predict` needs samples at the log's rate (stride 1), for friction that has memory or was low-passed."""
+        """True if `predict` needs samples at the log's rate (stride 1): friction has memory or was low-pass filtered."""
         f = self.friction
         return f is not None and (f.cutoff is not None or any(term.remembers for term in f.terms))
 
     @property
     def unfiltered(self) -> "TorqueModel":
-        """The model with friction that `predict` does not low-pass, for comparison with raw torques."""
+        """The model without the low-pass of friction in `predict`, for comparison with raw torques."""
         if self.friction is None or self.friction.cutoff is None:
             return self
         return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=None))
@@ -102,28 +106,29 @@ class TorqueModel(eqx.Module, Summary):
         return tau
 
     def start(self, q: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """Memory of joints at rest at q with relaxed friction, for `torque` and `acceleration`.
+        """Friction memory of joints at rest at q, with relaxed friction, for `torque` and `acceleration`.
 
-        One row per joint: its position at the last sample, and the state of every term with memory.
+        Each row belongs to one joint: its position at the last sample [rad or m], and the states of all terms with
+        memory.
         """
         if self.friction is None:
             return q[:, None]
         return jnp.zeros((len(q), self.friction.memory_size), q.dtype).at[:, 0].set(q)
 
     def at_temperature(self, memory: Float[Array, "n m"], temperature: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """The memory of joints at these temperatures [°C], which they keep until set again.
+        """The memory for joints at these temperatures [°C], which stay in effect until set again.
 
-        Only for models with `TemperatureDependent` friction (others return the memory unchanged): `start` assumes its
-        reference temperature.
+        Needed only for models with `TemperatureDependent` friction, for which `start` assumes the reference
+        temperature; other models return the memory unchanged.
         """
         return memory if self.friction is None else self.friction.at_temperature(memory, temperature)
 
     def torque(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
-        """Torques of one sample [N m or N], and the memory for the next; call it once per control cycle.
+        """Torques of one sample [N m or N], and the memory for the next one; to be called once per control cycle.
 
-        Valid for steps of any length: memory depends on the travel since the last call.
+        Time steps may have any length, because the memory depends on the travel since the last call.
         """
         memory = self.advanced(memory, q, qd)
         return self._torque_at(memory, q, qd, qdd), memory
@@ -135,11 +140,11 @@ class TorqueModel(eqx.Module, Summary):
         qdd: Float[Array, "N nv"],
         temperature: Float[Array, "N nv"] | None = None,
     ) -> Float[Array, "N nv"]:
-        """Torques along an evenly sampled run, from relaxed memory [N m or N].
+        """Torques along an evenly sampled run that starts with relaxed memory [N m or N].
 
         Args:
-            temperature: temperatures of the joints [°C], of which `TemperatureDependent` friction depends; its reference if
-                None.
+            temperature: temperatures of the joints [°C], on which `TemperatureDependent` friction depends; by default
+                its reference temperature.
         """
         load = jax.vmap(self.load)(q, qd, qdd)
         if self.friction is None:
@@ -149,12 +154,13 @@ class TorqueModel(eqx.Module, Summary):
     def acceleration(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
-        """The accelerations qdd with torque(memory, q, qd, qdd) = tau, and the memory for the next sample.
+        """Accelerations qdd that solve torque(memory, q, qd, qdd) = tau [rad/s^2 or m/s^2], and the memory for the next sample.
 
-        By Newton's method on `torque`, with all terms: one step, since torques are linear in qdd, or six if friction
+        Solved by Newton's method, with all terms: in one step, since torques are linear in qdd, or in six if friction
         depends on the load.
 
-        Cost: n + 1 inverse dynamics and a linear system of n equations per step; `forward_dynamics` of the chain is faster.
+        Cost: n + 1 inverse dynamics and a linear system of n equations per step; `forward_dynamics` of the chain alone
+        is faster.
         """
         memory = self.advanced(memory, q, qd)
         torque = lambda qdd: self._torque_at(memory, q, qd, qdd)
@@ -163,13 +169,14 @@ class TorqueModel(eqx.Module, Summary):
         return jax.lax.fori_loop(0, steps, improved, jnp.zeros_like(qd)), memory
 
     def predict(self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, "M n"]:
-        """Predicted torques at the samples [N m or N], in double precision; each piece starts with relaxed memory.
+        """Torques predicted for the samples [N m or N], in double precision; each piece starts with relaxed memory.
 
-        Friction is low-pass filtered like the samples' torques if the fit did so (`FrictionModel.cutoff`).
+        Friction is low-pass filtered like the torques of the samples if it was in the fit (`FrictionModel.cutoff`).
 
         Args:
-            samples: samples, at the log's rate (`preprocess` with stride 1) if `needs_full_rate`.
-            rows: samples to predict, by default all; memory and the low-pass filter always use all samples.
+            samples: the samples; at the log's rate (`preprocess` with stride 1) if `needs_full_rate`.
+            rows: indices of the samples to predict, by default all; memory and the low-pass filter always use all
+                samples.
 
         Cost: one inverse dynamics per row, or per sample if friction depends on the load.
         """
@@ -181,11 +188,10 @@ class TorqueModel(eqx.Module, Summary):
             model = in_float64(self)
             if self.friction is None or self.coefficients is None:
                 return by_chunks(functools.partial(_torques, model), s.q[rows], s.qd[rows], s.qdd[rows])
-            rigid = TorqueModel(
-                model.chain, extra=model.extra, extra_values=model.extra_values
-            )  # one program for all friction
+            # without friction, so that models with any friction share a program
+            rigid = TorqueModel(model.chain, extra=model.extra, extra_values=model.extra_values)
             loads, friction = functools.partial(_loads, rigid), self.friction
-            if friction.cutoff is not None:  # the cutoff of the torques to compare with
+            if friction.cutoff is not None:  # cutoff of the measured torques
                 friction = dataclasses.replace(friction, cutoff=s.torque_cutoff)
             if not friction.needs_load:
                 load = by_chunks(loads, s.q[rows], s.qd[rows], s.qdd[rows])
@@ -196,7 +202,7 @@ class TorqueModel(eqx.Module, Summary):
         return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float))
 
     def memory(self, samples: Samples) -> Float[np.ndarray, "N n m"]:
-        """Memory at every sample, from relaxed memory at the start of each piece."""
+        """Friction memory at every sample, relaxed at the start of each piece."""
         pieces = samples.segments or ((0, len(samples)),)
         if self.friction is None:
             return samples.q[:, :, None]
@@ -211,11 +217,11 @@ class TorqueModel(eqx.Module, Summary):
     def advanced(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]
     ) -> Float[Array, "n m"]:
-        """The memory at the next sample, which `torque` also returns."""
+        """Friction memory at the next sample, which `torque` also returns."""
         return q[:, None] if self.friction is None else self.friction.step(memory, q, qd)
 
     def friction_at(self, memory: Array, q: Array, qd: Array, load: Array) -> Array:
-        """Friction of one sample, with its memory (`advanced`) and the joint loads [N m or N]."""
+        """Friction of one sample, given its memory (`advanced`) and the joint loads [N m or N]."""
         if self.friction is None or self.coefficients is None:
             return friction_force(self.chain, qd)
         return (self.friction.columns_at(memory, q, qd, load) * self.coefficients).sum(axis=1)
@@ -226,7 +232,7 @@ class TorqueModel(eqx.Module, Summary):
 
 
 def in_float64(model: TorqueModel) -> TorqueModel:
-    """The model in double precision, its chain as of `as_float64`; under `jax.enable_x64(True)`."""
+    """The model in double precision, with the chain of `as_float64`; for use under `jax.enable_x64(True)`."""
     double = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), model)
     return dataclasses.replace(double, chain=as_float64(model.chain))
 
@@ -257,11 +263,11 @@ def torque_model(
     friction: FrictionFit | None = None,
     delay: Float[np.ndarray, " n"] | None = None,
 ) -> TorqueModel:
-    """The model of a fit, in the chain's precision.
+    """The complete model of a fit, in the chain's precision.
 
     Args:
-        chain: chain with the identified parameters in its leaves.
-        columns, parameters: identified columns and parameters; those without a leaf are used.
+        chain: the chain with the identified parameters in its leaves.
+        columns, parameters: the identified columns and parameters, of which those without a leaf in the chain are used.
         friction: the fitted friction.
         delay: delay removed from the logs [s].
     """

@@ -1,4 +1,4 @@
-"""Drive gains from a payload whose mass is known: the scale of the currents, undetermined by motion alone."""
+"""Drive gains from a payload of known mass, which determines the scale of the currents; motion alone does not."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,23 +14,24 @@ from .._preprocessing.samples import Filters
 from .loaded_runs import FRICTION_TERMS, FrictionTerm, fit_runs, jackknife, model_of
 from .loads import Runs, carrier, given_body, prepare_runs
 
-LARGEST_DEVIATION = 0.1  # relative standard deviation up to which a joint gets its own gain
+LARGEST_DEVIATION = 0.1  # largest relative standard deviation with which a joint gets its own gain
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DriveGains:
-    """Gains of the drives, tau_j = gain_j i_j, calibrated with a known payload.
+    """Drive gains in tau_j = gain_j i_j, calibrated with a known payload.
 
     Attributes:
-        factors: factors for the torques of the logs, one per joint.
+        factors: factors by which the logged torques must be multiplied, one per joint.
         covariance: covariance of the logarithms of the factors.
-        gains: factors times the gains the logs were read with [N m/A]; the factors if none were given.
-        told: joints whose gain the runs determine; the others have the factor `common`.
-        common: one factor for all joints.
-        common_deviation: its standard deviation.
-        payload: (10,) the payload with the known mass, about its link's frame [kg, kg m, kg m^2].
-        payload_torque: root mean square of the payload's torque on each joint [N m].
-        noise: standard deviation of each joint's residual torque [N m].
+        gains: calibrated gains, the factors times the gains with which the logs were read [N m/A or N/A]; the factors
+            if none were given.
+        told: True for joints whose gain the runs determine; the factor of the others is the geometric mean of theirs.
+        common: the factor of a fit with one factor for all joints.
+        common_deviation: standard deviation of `common`.
+        payload: (10,) parameters of the payload, with the known mass, in its link's frame [kg, kg m, kg m^2].
+        payload_torque: RMS torque of the payload on each joint [N m or N].
+        noise: standard deviation of each joint's residual torque [N m or N].
         notes: remarks for the user.
     """
 
@@ -47,7 +48,7 @@ class DriveGains:
 
     @property
     def standard_deviations(self) -> Float[np.ndarray, " n"]:
-        """Standard deviations of the gains, in their units."""
+        """Standard deviations of the gains, in the units of `gains`."""
         return self.gains * np.sqrt(np.diag(self.covariance))
 
 
@@ -64,35 +65,36 @@ def calibrate_gains(
     own_friction: Sequence[FrictionTerm] = (),
     filters: Filters | None = None,
 ) -> DriveGains:
-    """Calibrate the gains of all drives from runs without and with a payload of known mass.
+    """Calibrate the gains of all drives from runs with and without a payload of known mass.
 
-    The arm's parameters, its friction, the rest of the payload's parameters and one gain per joint are fitted together,
+    The arm's parameters, its friction, the payload's other parameters and one gain k_j per joint are fitted together:
 
         i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass,
 
-    by weighted least squares with the noise assigned to the currents: the maximum-likelihood form of total least squares
-    on k_j i_j = Y_j pi + ... . Motion alone determines ratios of gains, since joints share the arm's parameters; only
-    the known payload determines their scale. A joint whose gain is not determined to within 10 % keeps its nominal
-    ratio: it gets the factor common to the others.
+    with s = 1 in loaded runs and 0 in the others. The noise is assigned to the currents; weighted least squares is then
+    the maximum-likelihood form of total least squares on k_j i_j = Y_j pi + ... . Motion alone determines the ratios of
+    gains, since joints share the arm's parameters, but only the known payload determines their scale. A joint whose
+    gain is not determined to within 10 % keeps its nominal ratio to the others: its factor is the geometric mean of
+    theirs.
 
-    Standard deviations come from a jackknife over twenty blocks. They do not include a wrong mass, a different friction
-    law, or parts of the payload that were not weighed, such as a flange and its screws.
+    Standard deviations come from a jackknife over twenty blocks. They do not include the effects of a wrong mass, a
+    different friction law, or parts of the payload that were not weighed, such as a flange and its screws.
 
     Args:
         chain: the arm's kinematics and gravity; its inertias are not used.
-        unloaded: one or several runs without the payload: torque = gain x current with the current gains, or currents.
-        loaded: one or several runs with it; the motion need not be the same.
+        unloaded: one or several runs without the payload, whose torques are currents times nominal gains, or currents.
+        loaded: one or several runs with the payload; the motion need not be the same.
         mass: mass of the payload [kg].
-        com: its centre of mass in `frame`, if known [m].
-        frame: link or frame that carries the payload; the tip if None.
-        gains: those the logs were read with [N m/A].
-        friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted.
+        com: the payload's centre of mass in `frame`, if known [m].
+        frame: link or frame that carries the payload; by default the tip.
+        gains: gains with which the logs were read, one per joint [N m/A or N/A].
+        friction: terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted torque.
         own_friction: terms fitted separately for each run, for example after a change of temperature.
-        filters: as in `preprocess`; by default chosen from the first run for all.
+        filters: as in `preprocess`; by default chosen from the first run and used for all.
 
     Raises:
-        IdentificationError: the logs do not match the chain, the mass is not positive, or the payload's torque is too
-            small for any gain.
+        IdentificationError: the logs do not match the chain, the mass is not positive, there is not one gain per joint,
+            or the payload's torque is too small to determine any gain.
 
     Cost: two runs of 5000 samples of 6 joints in about 3 s after compilation.
     """
@@ -101,7 +103,7 @@ def calibrate_gains(
     n = chain.n
     listed = np.ones(n) if gains is None else np.asarray(gains, float)
     if listed.shape != (n,):
-        raise IdentificationError(f"{listed.size} gains for {n} joints; give one per joint")
+        raise IdentificationError(f"there are {listed.size} gains for {n} joints; specify one per joint")
     with jax.enable_x64(True):
         link, pose = carrier(chain, frame)
         runs, notes = prepare_runs(chain, unloaded, loaded, filters)
@@ -112,7 +114,7 @@ def calibrate_gains(
         shared = np.sqrt(jackknife(factors, one, known, free, together)[10, 10])
         if not one.determined[10] or not shared < 0.5:
             raise IdentificationError(
-                "the payload's torque is too small for the noise to determine any gain: the factor common to all has a "
+                "the payload's torque is too small, relative to the noise, to determine any gain: the common factor has a "
                 f"relative standard deviation of {100 * shared:.3g} %. Use a heavier payload, or vary its lever arm"
             )
         told = np.ones(n, bool)
@@ -152,12 +154,18 @@ def calibrate_gains(
 def with_gains(log: Log, gains: DriveGains) -> Log:
     """The log with its torques multiplied by the calibrated factors.
 
+    Args:
+        log: the log.
+        gains: result of `calibrate_gains`.
+
     Raises:
-        IdentificationError: the log has another number of joints.
+        IdentificationError: the log and the gains have different numbers of joints.
     """
     if log.n != len(gains.factors):
-        raise IdentificationError(f"{log.source}: {log.n} joints, but gains of {len(gains.factors)}")
+        raise IdentificationError(f"{log.source}: the log has {log.n} joints, but there are {len(gains.factors)} gains")
     listed = ", ".join(f"{x:.4g}" for x in gains.factors)
     return dataclasses.replace(
-        log, tau=log.tau * gains.factors, notes=(*log.notes, f"torques multiplied by calibrated factors {listed}")
+        log,
+        tau=log.tau * gains.factors,
+        notes=(*log.notes, f"torques were multiplied by the calibrated factors {listed}"),
     )

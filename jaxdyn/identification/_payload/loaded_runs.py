@@ -1,13 +1,13 @@
-"""Runs with and without a payload, fitted together: one arm, one friction, ten more columns with the payload.
+"""Joint fit of runs with and without a payload: one arm, one set of friction parameters, ten further columns for the payload.
 
-Measured torque of joint j, in units that the gain c_j converts to newton metres:
+The measured torque of joint j, in units that the gain c_j converts to newton metres, is
 
     tau_j = (Y_j pi + s Y_P,j p) / c_j + friction_j,      s = 1 in loaded runs, 0 in the others,
 
-with the arm's base parameters pi, the payload's ten parameters p, whose columns Y_P are those of the link that carries it,
-and friction fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is in tau, so weighted least squares
-in this form is the maximum-likelihood estimate, including gains, equivalent to total least squares on "c tau = Y pi +
-...".
+where pi are the arm's base parameters and p the payload's ten parameters, whose columns Y_P are those of the link that
+carries it. Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is in tau, so weighted
+least squares in this form is the maximum-likelihood estimate, including gains; it is equivalent to total least squares
+on "c tau = Y pi + ...".
 """
 
 import dataclasses
@@ -33,9 +33,9 @@ FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
 FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
 BLOCKS = 20  # jackknife blocks of the runs
 RIGID = Columns(("armature",))
-PASSES = 8  # maximum number of passes: load-dependent friction uses the load of the previous pass
+PASSES = 8  # maximum number of passes; load-dependent friction uses the load of the previous pass
 GAIN_SPREAD = 0.7  # prior standard deviation of a log gain: gains are known to a factor of two
-TOLERANCE = 1e-10  # relative singular value below which parameters are not separated
+TOLERANCE = 1e-10  # relative singular value below which parameters are not determined separately
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,9 @@ class Model:
     Attributes:
         chain: the arm, in double precision.
         link: index of the link.
-        arm: (p, a) map from the fitted to the arm's parameters: base parameters, or one factor on the chain's own.
-        known_arm: True if the arm is known, with the chain's parameters.
+        arm: (p, a) map from the fitted parameters to the arm's: base parameters, or one factor on the chain's
+            parameters.
+        known_arm: True if the arm's parameters are known to be those of the chain.
         friction: friction terms fitted for every joint.
         own: terms fitted separately for each run.
     """
@@ -59,7 +60,7 @@ class Model:
     own: tuple[FrictionTerm, ...]
 
     def load(self, samples: Samples, loaded: bool, solution: "Solution | None") -> np.ndarray:
-        """(N, n) torque transmitted by the gears, |Y pi + s Y_P p|, for a solution; without one, that of a known arm."""
+        """Magnitude of the transmitted torque, |Y pi + s Y_P p| (N, n); without a solution, that of a known arm."""
         if solution is None and not self.known_arm:
             return np.zeros_like(samples.q)
         held = self.arm @ (np.ones(1) if solution is None else solution.arm)
@@ -75,8 +76,8 @@ class Factors:
     Attributes:
         r: (blocks, n, w, w).
         counts: rows in each joint's factors.
-        arm: number of arm columns, followed by ten of the payload and those of friction.
-        known_arm: True if the single arm column is its torque.
+        arm: number of columns of the arm; ten of the payload and those of friction follow.
+        known_arm: True if the only column of the arm is the torque of the known arm.
         loaded: number of samples with the payload.
     """
 
@@ -87,26 +88,26 @@ class Factors:
     loaded: int
 
     def total(self, without: int | None = None) -> np.ndarray:
-        """(n, w, w) factors of all blocks, or of all but one."""
+        """Factors of all blocks, or of all but one (n, w, w)."""
         return triangles_of(below(self.r if without is None else np.delete(self.r, without, axis=0)))
 
     def payload_torques(self, payload: np.ndarray) -> np.ndarray:
-        """(n,) root mean square of a payload's torque over the loaded runs [N m]."""
+        """RMS torque of a payload over the loaded runs (n,) [N m or N]."""
         torque = self.total()[:, :, self.arm : self.arm + 10] @ payload
         return np.sqrt((torque**2).sum(1) / max(self.loaded, 1))
 
 
 @dataclasses.dataclass(frozen=True)
 class Solution:
-    """A fit.
+    """Result of a fit.
 
     Attributes:
         arm: (a,) the arm's base parameters.
-        payload: (10,) about the link's frame.
+        payload: (10,) the payload's parameters in the link's frame.
         gains: (n,) logarithms of the gain factors c.
-        noise: (n,) standard deviation of the residual, in units of the given torques.
-        covariance: (10 + n, 10 + n) of payload and log gains, for independent residuals.
-        determined: (10 + n,) parameters that the runs determine.
+        noise: (n,) standard deviation of the residual, in the units of the given torques.
+        covariance: (10 + n, 10 + n) covariance of payload and log gains, for independent residuals.
+        determined: (10 + n,) True for payload parameters and gains that the runs determine.
     """
 
     arm: np.ndarray
@@ -120,17 +121,17 @@ class Solution:
 def model_of(
     chain: Chain, link: int, friction: Sequence[FrictionTerm], own: Sequence[FrictionTerm], known_arm: bool
 ) -> Model:
-    """The model to fit; under `jax.enable_x64(True)`.
+    """The model to fit, for use under `jax.enable_x64(True)`.
 
     Raises:
-        IdentificationError: an unknown friction term, or one listed for separate fits only.
+        IdentificationError: a friction term is unknown, or is in `own` but not in `friction`.
     """
     for term in (*friction, *own):
         if term not in FRICTION_TERMS:
-            raise IdentificationError(f"friction term {term!r} is unknown; there are {', '.join(FRICTION_TERMS)}")
+            raise IdentificationError(f"friction term {term!r} is unknown; the terms are {', '.join(FRICTION_TERMS)}")
     if lost := [term for term in own if term not in friction]:
         raise IdentificationError(
-            f"friction term {lost[0]!r} is to be fitted separately per run, but is not fitted; add it to friction"
+            f"friction term {lost[0]!r} is listed in own_friction but is not fitted; add it to friction"
         )
     ordered: tuple[FrictionTerm, ...] = tuple(term for term in FRICTION_TERMS if term in friction)
     whole = as_float64(chain)
@@ -140,7 +141,7 @@ def model_of(
 
 
 def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray, load: np.ndarray) -> np.ndarray:
-    """(N, n, f): one column per term, for transmitted torques."""
+    """Columns of the friction terms (N, n, f), given the transmitted torques."""
     sign = np.tanh(qd / np.asarray(chain.friction.coulomb_velocity)[leading_joints(chain)])
     values = {"viscous": qd, "coulomb": sign, "load": load * sign, "offset": np.ones_like(qd)}
     return np.stack([values[term] for term in terms], axis=2) if terms else np.zeros((*qd.shape, 0))
@@ -149,7 +150,7 @@ def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray
 def accumulate_runs(
     model: Model, runs: Sequence[tuple[Samples, bool]], previous: Solution | None, blocks: int = BLOCKS
 ) -> Factors:
-    """Accumulate all runs, each cut into the same number of blocks; friction uses the previous solution's load.
+    """Accumulate all runs, each divided into the same number of blocks; friction uses the load of the previous solution.
 
     Args:
         runs: pairs of samples and whether they carry the payload.
@@ -187,27 +188,28 @@ def solve(
     scale: np.ndarray | None = None,
     spread: float = GAIN_SPREAD,
 ) -> Solution:
-    """Weighted least squares by Gauss-Newton, each joint weighted by its noise; linear if no gain is free.
+    """Weighted least squares by the Gauss-Newton method, each joint weighted by its noise; linear if no gain is free.
 
     Args:
         factors: factors of the runs.
-        known: (10,) payload p = known + free @ z.
-        free: (10, z).
-        ties: (n, k) log gains = ties @ k unknowns; (n, 0) for given gains.
+        known: (10,) known part of the payload's parameters, p = known + free @ z.
+        free: (10, z) directions of the unknown part, with unknowns z.
+        ties: (n, k) map from k unknowns to the log gains; (n, 0) for known gains.
         start: initial solution.
-        without: a block to exclude.
+        rounds: maximum number of iterations.
+        without: index of a block to exclude.
         scale: (n,) factors on the torques.
         spread: prior standard deviation of a log gain.
 
     Raises:
-        IdentificationError: fewer rows than parameters.
+        IdentificationError: there are not more rows than parameters.
     """
     system = _System(factors, known, free, ties, without, scale)
     body = system.fixed if start is None else np.concatenate([start.arm, start.payload])
     gains, noise = (np.zeros(system.n), np.ones(system.n)) if start is None else (start.gains, start.noise)
     turn = 0
     while True:
-        moving = turn > 0 or start is not None  # the first step has no rigid torque yet to scale
+        moving = turn > 0 or start is not None  # in the first step there is no rigid-body torque yet for gains to scale
         u, s, vt, norms, b = system.decomposed(body if moving else None, gains, noise, spread)
         alive = s > TOLERANCE * s[0]
         step = vt[alive].T @ ((u[:, alive].T @ b) / s[alive]) / norms
@@ -233,7 +235,7 @@ def solve(
 
 
 class _System:
-    """The joints' factors as one least-squares problem; unknowns are [arm, payload, each joint's friction, gains]."""
+    """The factors of all joints as one least-squares problem, with the unknowns [arm, payload, friction by joint, gains]."""
 
     def __init__(self, factors: Factors, known, free, ties, without: int | None, scale: np.ndarray | None):
         self.r, self.arm, self.ties = factors.total(without), factors.arm, ties
@@ -253,7 +255,7 @@ class _System:
                 f"{int(self.counts.sum())} rows of samples cannot determine {self.size} parameters; log a longer run or "
                 "decimate less"
             )
-        self.reach = np.zeros((self.arm + 10, self.bodies))  # (arm, payload) of the unknowns
+        self.reach = np.zeros((self.arm + 10, self.bodies))  # map from the unknowns to (arm, payload)
         self.reach[: self.arm, :unknown] = np.eye(self.arm)[:, :unknown]
         self.reach[self.arm :, unknown:] = free
         self.fixed = np.concatenate([np.full(self.arm, float(factors.known_arm)), known])
@@ -263,14 +265,14 @@ class _System:
         return slice(self.bodies + j * self.own, self.bodies + (j + 1) * self.own)
 
     def rigid(self, j: int, gains: np.ndarray) -> np.ndarray:
-        """Joint j's columns of arm and payload, in its own units."""
+        """Columns of arm and payload in the rows of joint j, in the units of its torque."""
         return np.exp(-gains[j]) * self.r[j, :, : self.arm + 10]
 
     def decomposed(self, body: np.ndarray | None, gains: np.ndarray, noise: np.ndarray, spread: float):
-        """Singular value decomposition of the rows about a solution, in columns of unit norm, those norms, and right sides.
+        """SVD of the rows linearised about a solution, with columns of unit norm; also these norms and the right-hand side.
 
         Args:
-            body: arm and payload, which the gains scale; None if not yet known.
+            body: arm and payload parameters, whose torque the gains scale; None if not yet known.
         """
         weights = 1 / np.maximum(noise, 1e-12 * noise.max() or 1.0)
         a = np.zeros((self.n, self.width, self.size))
@@ -283,7 +285,7 @@ class _System:
                 a[j, :, self.gains] = -(rigid @ body)[:, None] * self.ties[j]
             b[j] -= rigid @ self.fixed
         a, b = (a * weights[:, None, None]).reshape(-1, self.size), (b * weights[:, None]).reshape(-1)
-        if body is not None:  # an undetermined gain keeps its given value
+        if body is not None:  # an undetermined gain stays at its given value
             hold = np.zeros((self.n, self.size))
             hold[:, self.gains] = self.ties / spread
             a, b = np.concatenate([a, hold]), np.concatenate([b, -gains / spread])
@@ -292,7 +294,7 @@ class _System:
         return *np.linalg.svd(a / norms, full_matrices=False), norms, b
 
     def noise(self, step: np.ndarray, body: np.ndarray, gains: np.ndarray) -> np.ndarray:
-        """(n,) standard deviation of the residual torques of a solution."""
+        """Standard deviation of the residual torques of a solution (n,)."""
         residual = np.empty((self.n, self.width))
         for j in range(self.n):
             friction = self.r[j, :, self.arm + 10 : -1] @ step[self.friction(j)]
@@ -307,7 +309,7 @@ def fit_runs(
     free: np.ndarray,
     ties: np.ndarray,
 ) -> tuple[Solution, Factors]:
-    """Fit all runs together, in passes over the data until the load on friction has converged."""
+    """Fit all runs together, in passes over the data until the load that friction depends on has converged."""
     solution = None
     size = max(float(np.abs(samples.tau).max()) for samples, _ in runs)
     for turn in range(PASSES):
@@ -334,13 +336,13 @@ def jackknife(
     ties: np.ndarray,
     spread: float = GAIN_SPREAD,
 ) -> np.ndarray:
-    """(10 + n, 10 + n) covariance of payload and log gains, by a jackknife that leaves out one block of every run in turn.
+    """Covariance of payload and log gains (10 + n, 10 + n), by a jackknife that leaves out one block of every run in turn.
 
-    It accounts for correlated residuals due to filters and model errors. Its correlations are those of independent
-    residuals, because few blocks determine few of them.
+    The variances account for residuals that are correlated due to filters and model errors. The correlation
+    coefficients are those for independent residuals, because a few blocks cannot determine so many.
     """
     values = []
-    rounds = 4 if ties.size else 1  # with the weights of the full fit, linear except for gains
+    rounds = 4 if ties.size else 1  # linear except for gains, since weights are those of the full fit
     for block in range(len(factors.r)):
         part = solve(factors, known, free, ties, solution, rounds, without=block, spread=spread)
         values.append(np.concatenate([part.payload, part.gains]))

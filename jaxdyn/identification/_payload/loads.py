@@ -1,4 +1,4 @@
-"""Preparation of payload fits: the carrying link, known parameters, and preprocessing of runs."""
+"""Preparation of payload fits: the link that carries the payload, known parameters, and preprocessing of runs."""
 
 from collections.abc import Sequence
 
@@ -19,10 +19,11 @@ Runs = Log | Samples | Sequence[Log | Samples]
 
 
 def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
-    """The link that carries a payload, and the pose in it of the payload's frame.
+    """The link that carries a payload, and the pose of the payload's frame in this link.
 
     Raises:
-        IdentificationError: an unknown frame, one on the base, or coupled joints.
+        IdentificationError: the frame is unknown or fixed to the base, or the robot has a floating base or spherical
+            joints.
     """
     check_identifiable(chain)
     try:
@@ -31,7 +32,7 @@ def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
         raise IdentificationError(f"the payload's frame: {error}") from None
     if link < 0:
         raise IdentificationError(
-            f"the payload's frame {frame!r} is fixed to the base, where no joint carries it; name a moving link"
+            f"the payload's frame {frame!r} is fixed to the base, so no joint carries the payload; name a moving link"
         )
     return link, np.eye(4) if index is None else np.asarray(chain.frame_poses[index], float)
 
@@ -39,14 +40,14 @@ def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
 def given_body(
     mass: float, com: Sequence[float] | np.ndarray | None, pose: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ten parameters p = known + free @ z of a body of known mass and, if given, centre of mass (in `pose`)."""
+    """Terms of p = known + free @ z, the parameters of a body of known mass and, if given, centre of mass (in `pose`)."""
     known = np.zeros(10)
     known[0] = mass
     if com is None:
         return known, np.eye(10)[:, 1:]
     centre = np.asarray(com, float)
     if centre.shape != (3,) or not np.all(np.isfinite(centre)):
-        raise IdentificationError(f"the payload's centre of mass is {com}; give three coordinates in metres")
+        raise IdentificationError(f"the payload's centre of mass is {com}; specify three coordinates in metres")
     known[1:4] = mass * (pose[:3, :3] @ centre + pose[:3, 3])
     return known, np.eye(10)[:, 4:]
 
@@ -54,10 +55,10 @@ def given_body(
 def prepare_runs(
     chain: Chain, unloaded: Runs, loaded: Runs, filters: Filters | None
 ) -> tuple[list[tuple[Samples, bool]], list[str]]:
-    """All runs with the same filters, each with a flag for the payload, and notes.
+    """All runs, preprocessed with the same filters and each with a flag for the payload, and notes.
 
     Raises:
-        IdentificationError: a wrong number of joints, or no loaded run.
+        IdentificationError: a run has a wrong number of joints, or there is no loaded run.
     """
     groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
     given = [(run, on) for on, group in enumerate(groups) for run in group]
@@ -65,10 +66,10 @@ def prepare_runs(
         if run.n != chain.nv:
             name = run.source if isinstance(run, Log) else f"{'loaded' if on else 'unloaded'} run"
             raise IdentificationError(
-                f"{name}: it has {run.n} joints, but the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
+                f"{name}: the run has {run.n} joints, but the model has {chain.nv}: {', '.join(coordinate_names(chain))}"
             )
     if not groups[1]:
-        raise IdentificationError("there is no run with the payload")
+        raise IdentificationError("there is no run with the payload; pass at least one")
     runs, notes = [], []
     for (run, on), samples in zip(given, preprocess_alike([run for run, _ in given], filters), strict=True):
         runs.append((samples, bool(on)))
@@ -78,7 +79,7 @@ def prepare_runs(
 
 
 def transform_matrix(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10 10"]:
-    """T with p_a = T p_b: ten parameters about frame a from those about frame b, which has this pose in a; under float64."""
+    """T in p_a = T p_b, the ten parameters in frames a and b, where b has this pose in a; for use under float64."""
     return np.asarray(_transformed(jnp.asarray(pose), jnp.eye(10)))
 
 

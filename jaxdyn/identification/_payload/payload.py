@@ -1,4 +1,4 @@
-"""Payload at a link: its ten parameters from runs without and with it, or from runs of a known arm."""
+"""Payload of a link: its ten parameters from runs with and without it, or from loaded runs of a known arm."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,26 +29,27 @@ from .loaded_runs import (
 )
 from .loads import Runs, carrier, prepare_runs, transform_matrix
 
-THINNEST = 1e-4  # [m] least radius of gyration of the nearest consistent body
+THINNEST = 1e-4  # [m] smallest radius of gyration of the nearest consistent body
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Payload(Summary):
-    """A payload, in the named frame.
+    """An identified payload, in the named frame.
 
     Attributes:
-        frame: link or frame of the numbers.
+        frame: link or frame in which all quantities are expressed.
         parameters: m, m c, Ixx Ixy Iyy Ixz Iyz Izz about the frame's origin, as estimated [kg, kg m, kg m^2].
-        covariance: their covariance, including the uncertainty of gains given as `DriveGains`.
-        determined: parameters that the runs determine; the others are NaN, in `parameters` and derived quantities.
+        covariance: covariance of the parameters, including the uncertainty of gains passed as `DriveGains`.
+        determined: True for parameters that the runs determine; the others are NaN, in `parameters` and derived
+            quantities.
         body: the nearest physically consistent parameters in the metric of the covariance, with undetermined ones as
-            small as possible. Equal to `parameters` if those are consistent.
+            small as possible; equal to `parameters` if those are consistent.
         possible: True if `parameters` are physically consistent.
-        payload_torque: root mean square of the payload's torque on each joint [N m].
-        noise: standard deviation of each joint's residual torque [N m].
+        payload_torque: RMS torque of the payload on each joint [N m or N].
+        noise: standard deviation of each joint's residual torque [N m or N].
         notes: remarks for the user.
-        calibrated: True if gains from `calibrate_gains` were given. Without them the torque scale counts as exact,
-            and the deviations do not include its error: 1 % of scale is 1 % of mass.
+        calibrated: True if gains from `calibrate_gains` were used. Without them the torque scale is assumed to be
+            exact, and standard deviations do not include its error: 1 % of error in the scale shifts the mass by 1 %.
     """
 
     frame: str
@@ -67,48 +68,48 @@ class Payload(Summary):
         return lines(
             f"Payload: {self.mass:.4g} +- {self.standard_deviations[0]:.2g} kg{self.scale_caveat} in the frame {self.frame}",
             f"centre of mass ({', '.join(centre)}) m",
-            "" if self.possible else "the parameters are not physically consistent: `body` is the nearest that is",
+            ""
+            if self.possible
+            else "the parameters are not physically consistent; `body` is the nearest consistent set",
             *self.notes,
         )
 
     @property
     def scale_caveat(self) -> str:
-        """Caveat on the mass's interval if the gains were not calibrated, else empty."""
+        """Caveat about the interval of the mass if the gains were not calibrated, else empty."""
         if self.calibrated:
             return ""
-        return (
-            f" for exact gains (not calibrated: each 1 % of error in them shifts it by {0.01 * abs(self.mass):.2g} kg)"
-        )
+        return f" for exact gains (they were not calibrated: 1 % of error shifts the mass by {0.01 * abs(self.mass):.2g} kg)"
 
     @property
     def standard_deviations(self) -> Float[np.ndarray, "10"]:
-        """Of the ten parameters."""
+        """Standard deviations of the ten parameters [kg, kg m, kg m^2]."""
         return np.sqrt(np.diag(self.covariance))
 
     @property
     def mass(self) -> float:
-        """[kg]"""
+        """Mass [kg]."""
         return float(self.parameters[0])
 
     @property
     def com(self) -> Float[np.ndarray, "3"]:
-        """Centre of mass [m]."""
+        """Centre of mass in the frame [m]."""
         return self.parameters[1:4] / self.mass
 
     @property
     def com_deviations(self) -> Float[np.ndarray, "3"]:
-        """Standard deviations of the centre of mass [m], to first order."""
+        """Standard deviations of the centre of mass, to first order [m]."""
         c, v = self.covariance, self.com
         return np.sqrt(np.diag(c)[1:4] - 2 * v * c[0, 1:4] + v**2 * c[0, 0]) / self.mass
 
     @property
     def inertia(self) -> Float[np.ndarray, "3 3"]:
-        """About the centre of mass [kg m^2]."""
+        """Rotational inertia about the centre of mass, along the axes of the frame [kg m^2]."""
         return _about_com(self.parameters)
 
     @property
     def inertia_deviations(self) -> Float[np.ndarray, "3 3"]:
-        """Standard deviations of the inertia about the centre of mass [kg m^2], to first order."""
+        """Standard deviations of the inertia about the centre of mass, to first order [kg m^2]."""
         p, covariance = self.parameters, np.where(np.isfinite(self.covariance), self.covariance, 0.0)
         ends = [[_about_com(p + sign * d) for sign in (1, -1)] for d in np.diag(np.full(10, 1e-6))]
         slope = np.array([(a - b) / 2e-6 for a, b in ends])  # (10, 3, 3)
@@ -129,24 +130,25 @@ def identify_payload(
     own_friction: Sequence[FrictionTerm] = (),
     filters: Filters | None = None,
 ) -> Payload:
-    """Identify the ten parameters of a payload from runs without and with it, by one fit of all runs.
+    """Identify the ten parameters of a payload from runs with and without it, by one fit to all runs.
 
         tau_j = Y_j pi + s Y_P,j p + friction_j,    s = 1 in loaded runs, 0 in the others.
 
-    All runs share the arm's base parameters pi; the payload's columns Y_P are those of the link that carries it (Khalil,
-    Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps: nothing is subtracted sample by
-    sample. The usual difference of two fits would add the noise of both to the payload.
+    All runs share the arm's base parameters pi; the payload's columns Y_P are those of the link that carries it
+    (Khalil, Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps, because nothing is
+    subtracted sample by sample. With the usual difference of two separate fits, the noise of both would affect the
+    payload.
 
     Args:
         chain: the arm's kinematics and gravity; its inertias are not used.
         unloaded: one or several runs without the payload.
-        loaded: one or several runs with it.
-        frame: link or frame that carries it, and in which the result is given; the tip if None.
-        gains: from `calibrate_gains`; logged torques are multiplied by their factors.
-        friction: terms fitted for every joint; "load" is Coulomb friction in proportion to the torque transmitted,
+        loaded: one or several runs with the payload.
+        frame: link or frame that carries the payload and in which the result is expressed; by default the tip.
+        gains: result of `calibrate_gains`, by whose factors logged torques are multiplied.
+        friction: terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted torque,
             without which payloads of geared arms are wrong by several percent.
         own_friction: terms fitted separately for each run, for example after a change of temperature.
-        filters: as in `preprocess`; by default chosen from the first run for all.
+        filters: as in `preprocess`; by default chosen from the first run and used for all.
 
     Raises:
         IdentificationError: the logs do not match the chain, or are too short.
@@ -172,15 +174,15 @@ def identify_payload_on(
     own_friction: Sequence[FrictionTerm] = (),
     filters: Filters | None = None,
 ) -> Payload:
-    """Identify the ten parameters of a payload from loaded runs only, on an arm with known parameters.
+    """Identify the ten parameters of a payload from loaded runs only, for an arm with known parameters.
 
         tau_j - inverse_dynamics(chain)_j = Y_P,j p + friction_j
 
-    The named friction terms are refitted, as friction changes from day to day; the others are the chain's. Errors of
-    the chain's inertias are attributed to the payload, and not included in standard deviations.
+    The friction terms in `friction` are refitted, because friction changes from day to day; the others are those of the
+    chain. Errors in the chain's inertias are attributed to the payload and not included in standard deviations.
 
     Args:
-        chain: the arm, identified.
+        chain: the identified arm.
         loaded: as in `identify_payload`.
         frame: as in `identify_payload`.
         gains: as in `identify_payload`.
@@ -193,8 +195,8 @@ def identify_payload_on(
     """
     if not np.any(np.asarray(chain.inertia)):
         raise IdentificationError(
-            "the model has no inertials, so all torque would be attributed to the payload; identify the arm first, or give a "
-            "run without the payload"
+            "the model has no inertials, so all torque would be attributed to the payload; identify the arm first, or use "
+            "identify_payload with a run without the payload"
         )
     with jax.enable_x64(True):
         runs, notes = prepare_runs(chain, (), loaded, filters)
@@ -215,7 +217,7 @@ def _identify(
     n = chain.n
     if gains is not None:
         if len(gains.factors) != n:
-            raise IdentificationError(f"the gains are those of {len(gains.factors)} joints, the model has {n}")
+            raise IdentificationError(f"there are gains for {len(gains.factors)} joints, but the model has {n}")
         runs = [(dataclasses.replace(s, tau=s.tau * gains.factors), on) for s, on in runs]
     model = model_of(chain, link, friction, own, known_arm)
     known, free, fixed = np.zeros(10), np.eye(10), np.zeros((n, 0))
@@ -223,18 +225,18 @@ def _identify(
     covariance = jackknife(factors, solution, known, free, fixed)[:10, :10]
     if gains is not None:
         covariance = covariance + _from_gains(factors, solution, gains.covariance)
-    # parameters are about the link; the user's frame has this pose in it
+    # parameters refer to the link; the user's frame has this pose in it
     back = np.linalg.inv(transform_matrix(pose))
     determined = ~((np.abs(back) > 1e-12) @ ~solution.determined[:10])
     estimate, covariance = back @ solution.payload, back @ covariance @ back.T
     if not determined.all():
         lost = ", ".join(name for name, there in zip(INERTIAL_NAMES, determined, strict=True) if not there)
-        notes.append(f"the runs do not determine the payload's {lost} (except in combination)")
+        notes.append(f"the runs do not determine the payload's {lost} (except in combinations)")
     possible, body = nearest_body(estimate, covariance, determined)
     estimate[~determined] = np.nan
     covariance[~determined] = covariance[:, ~determined] = np.nan
     if not possible:
-        notes.append("the estimated parameters are not physically consistent; `body` is the nearest that is")
+        notes.append("the estimated parameters are not physically consistent; `body` is the nearest consistent set")
     return Payload(
         frame=frame if frame is not None else str(chain.topology.tip_name),
         parameters=estimate,
@@ -250,7 +252,7 @@ def _identify(
 
 
 def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) -> np.ndarray:
-    """Covariance of the payload due to the gains: J C J^T with the derivatives J with respect to log gains."""
+    """Covariance of the payload due to the gains, J C J^T, with the derivatives J with respect to log gains."""
     n, step = len(covariance), 1e-3
     slopes = []
     for j in range(n):
@@ -274,10 +276,11 @@ def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) ->
 def nearest_body(
     parameters: Float[np.ndarray, "10"], covariance: Float[np.ndarray, "10 10"], determined: Bool[np.ndarray, "10"]
 ) -> tuple[bool, Float[np.ndarray, "10"]]:
-    """Check of physical consistency of ten parameters, and the nearest consistent ones.
+    """Check of the physical consistency of ten parameters, and the nearest consistent parameters.
 
-    A body has a positive semidefinite pseudo-inertia (Wensing, Kim & Slotine 2017), P = L L^T + a thin rest; the
-    nearest one minimises (p(L) - parameters)^T C^-1 (p(L) - parameters) over the determined parameters.
+    The pseudo-inertia of a body is positive semidefinite (Wensing, Kim & Slotine 2017), P = L L^T plus a small
+    isotropic second moment; the nearest body minimises (p(L) - parameters)^T C^-1 (p(L) - parameters) over the
+    determined parameters.
     """
     pseudo = np.asarray(pseudo_inertia(jnp.asarray(parameters)))
     lowest, largest = np.linalg.eigvalsh(pseudo)[[0, -1]]
@@ -301,7 +304,7 @@ def nearest_body(
 
     def error(entries: np.ndarray) -> np.ndarray:
         p = at(entries)
-        small = np.where(determined, 0.0, 1e-3) * p / mass  # undetermined ones as small as the others allow
+        small = np.where(determined, 0.0, 1e-3) * p / mass  # undetermined parameters as small as the others allow
         return np.concatenate([whiten @ (p - parameters)[use], small])
 
     found = optimize.least_squares(error, np.linalg.cholesky(clipped)[lower], method="trf", xtol=1e-14, ftol=1e-14)
@@ -310,7 +313,7 @@ def nearest_body(
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:
-    """3x3 inertia about the centre of mass, entry by entry, so that an undetermined entry does not affect the others."""
+    """Inertia about the centre of mass (3, 3), entry by entry, so that an undetermined entry does not affect the others."""
     x, y, z = p[1:4]
     xx, xy, yy = p[4] - (y * y + z * z) / p[0], p[5] + x * y / p[0], p[6] - (x * x + z * z) / p[0]
     xz, yz, zz = p[7] + x * z / p[0], p[8] + y * z / p[0], p[9] - (x * x + y * y) / p[0]

@@ -6,23 +6,24 @@ from scipy import signal
 
 from ...errors import LogError
 
-_TAIL = 3.0  # the motion's band ends at most here, in multiples of the frequency below which 90 % of its power lies
-_STEEP = 64.0  # fall of a spectrum's amplitude within an octave that only a filter brings about
-_RESTS = 8.0  # a joint with less than 90 % of its velocity's power below this frequency does not move [Hz]
+_TAIL = 3.0  # largest bandwidth of a motion, in multiples of the frequency below which 90 % of its power lies
+_STEEP = 64.0  # decrease of a spectrum's amplitude within an octave that only a filter causes
+_RESTS = 8.0  # a joint with less than 90 % of its velocity's power below this frequency counts as at rest [Hz]
 
 
 def low_pass(
     values: Float[np.ndarray, "N ..."], rate: float, cutoff: float, order: int = 4
 ) -> Float[np.ndarray, "N ..."]:
-    """Zero-phase Butterworth low-pass along the first axis: the filter runs forwards, then backwards, so nothing lags.
+    """Zero-phase Butterworth low-pass along the first axis: the filter runs forwards, then backwards, without phase lag.
 
-    Its gain is |H(f)|^2 = 1 / (1 + (tan(pi f / rate) / tan(pi cutoff / rate))^(2 order)): one half at the cutoff, 0.996
-    at half of it for order 4. The ends are extended by point reflection over three periods of the cutoff. The second
-    derivative is discontinuous there, and the effect on the output decays, for order 4, by a factor of ten per period.
+    Its gain is |H(f)|^2 = 1 / (1 + (tan(pi f / rate) / tan(pi cutoff / rate))^(2 order)): one half at the cutoff and,
+    for order 4, 0.996 at half the cutoff. The ends are extended by point reflection over three periods of the cutoff.
+    The second derivative is discontinuous there; for order 4, the effect on the output decays by a factor of ten per
+    period.
 
     Args:
         values: evenly spaced samples.
-        rate: samples a second [1/s].
+        rate: sample rate [1/s].
         cutoff: frequency with a gain of one half [Hz].
         order: order of the Butterworth filter; the two passes together roll off like twice the order.
 
@@ -39,15 +40,15 @@ def low_pass(
 
 
 def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.ndarray, "N ..."]:
-    """First derivative along the first axis by central differences of sixth order.
+    """First derivative along the first axis, by sixth-order central differences.
 
     x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. A sine of f Hz is underestimated by the
-    relative error (2 pi f / rate)^6 / 140: 2e-6 at 4 Hz and 100 samples per second. Second order in the three samples
-    at either end.
+    relative error (2 pi f / rate)^6 / 140: 2e-6 at 4 Hz and 100 samples per second. The three samples at either end are
+    of second order.
 
     Args:
         values: at least three evenly spaced samples.
-        rate: samples a second [1/s].
+        rate: sample rate [1/s].
     """
     x = values
     out = np.gradient(x, 1 / rate, axis=0, edge_order=2)
@@ -59,14 +60,15 @@ def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.n
 def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
     """Frequency below which 99 % of the velocity's power lies, for the fastest joint [Hz]; 0 if nothing moves.
 
-    From Welch's spectrum of q times (2 pi f)^2, in stretches of 4 s. To exclude vibration and the noise of
+    Computed from Welch's spectrum of q times (2 pi f)^2, in stretches of 4 s. To exclude vibration and the noise of
     differentiated positions:
 
-    - frequencies above 25 Hz are ignored, where robots do not move intentionally;
+    - frequencies above 25 Hz, at which robots do not move intentionally, are ignored;
     - for each joint, only power above twice the median of its spectrum (the noise floor) counts;
     - the result is at most three times the frequency below which 90 % lies: with continuous acceleration, the spectrum
       falls as f^-4 or faster, and the two differ by a factor of 2.2;
-    - joints with 90 % of their power above 8 Hz (noise at rest), or at most a tenth as fast as the fastest, are ignored.
+    - joints with more than 10 % of their power above 8 Hz (noise at rest), or at most a tenth as fast as the fastest,
+      are ignored.
     """
     frequency, power = signal.welch(
         q - q.mean(axis=0), rate, nperseg=min(len(q), int(4 * rate)), axis=0, detrend="linear"
@@ -85,11 +87,11 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
 
 
 def low_pass_before(tau: Float[np.ndarray, "N n"], rate: float) -> float | None:
-    """Cutoff of a low-pass that torques seem to have gone through before they were logged [Hz]; None without a sign of one.
+    """Cutoff of a low-pass that torques seem to have passed through before they were logged [Hz]; None if undetected.
 
-    The jumps of dry friction make a spectrum fall like 1/f, and a sensor's noise makes it level off: amplitudes that fall by
-    more than 64 from f to 2 f (the median of the joints) have been filtered. With a cutoff of f / 0.78 the gain of `low_pass`
-    falls by 32; the other factor of two is friction's own.
+    Jumps of dry friction make the amplitude spectrum decrease like 1/f, and sensor noise makes it level off. Amplitudes
+    that decrease by more than a factor of 64 from f to 2 f (median of the joints) therefore indicate a filter: with a
+    cutoff of f / 0.78, the gain of `low_pass` decreases by a factor of 32; the other factor of two is that of friction.
     """
     frequency, power = signal.welch(
         tau - tau.mean(axis=0), rate, "blackmanharris", min(len(tau), int(8 * rate)), axis=0, detrend="linear"

@@ -1,4 +1,4 @@
-"""Corrections of logs before sampling: motor sides converted to joint sides, torque delays removed."""
+"""Corrections of logs before preprocessing: conversion from motor side to joint side, removal of torque delays."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -21,12 +21,12 @@ def motor_to_joint(
     """Convert a motor-side log to the joint side, for drives with gears and couplings.
 
     q = P q_m + q_0,  qd = P qd_m,  tau = T tau_m. Without losses, tau_m . qd_m = tau . qd for every motion, so T = P^-T
-    = R^T with R = P^-1, the matrix in q_m = R (q - q_0), which is the default. Plain gears have R = diag(ratios).
+    (the default) = R^T with R = P^-1, the matrix in q_m = R (q - q_0). For plain gears, R = diag(gear ratios).
 
     Args:
-        log: the log, with q, qd and tau of the motors.
-        position_matrix: P, joint turns per motor turn.
-        torque_matrix: T; by default P^-T.
+        log: the log, with q, qd and tau of the motors [rad, rad/s, N m].
+        position_matrix: P, joint displacement per motor displacement [1 or m/rad].
+        torque_matrix: T [1 or rad/m]; by default P^-T.
         position_offset: q_0, the joint positions at motor position zero [rad or m].
 
     Raises:
@@ -35,11 +35,11 @@ def motor_to_joint(
     position = np.asarray(position_matrix, dtype=np.float64)
     for name, matrix in (("position_matrix", position), ("torque_matrix", torque_matrix)):
         if matrix is not None and np.shape(matrix) != (log.n, log.n):
-            raise LogError(f"{name} has shape {np.shape(matrix)}; for {log.n} joints it is ({log.n}, {log.n})")
+            raise LogError(f"{name} has shape {np.shape(matrix)}; for {log.n} joints it must be ({log.n}, {log.n})")
         if matrix is not None and np.linalg.matrix_rank(matrix) < log.n:
             raise LogError(f"{name} is singular; check its rows")
     torque = np.linalg.inv(position).T if torque_matrix is None else np.asarray(torque_matrix, dtype=np.float64)
-    note = "motor side converted to joint side"
+    note = "converted from motor side to joint side"
     if torque_matrix is not None and not np.allclose(torque, np.linalg.inv(position).T, rtol=1e-6, atol=1e-9):
         note += "; torque_matrix is not the transposed inverse of position_matrix: power is not conserved"
     return dataclasses.replace(
@@ -52,21 +52,25 @@ def motor_to_joint(
 
 
 def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
-    """The log with torque delays removed, so that each torque belongs to the positions in its row.
+    """The log with torque delays removed, so that the torques and positions of a row belong to the same time.
 
-    tau_j(t + d_j) is interpolated by a cubic spline in each gap-free piece; rows whose torque lies outside their piece
-    are dropped.
+    tau_j(t + d_j) is interpolated by a cubic spline in each gap-free piece; rows whose shifted time lies outside their
+    piece are discarded.
 
     Args:
         log: the log.
-        seconds: delays of the torques, for example from `estimate_delay`; negative if positions are delayed [s].
+        seconds: delays d of the torques, one or one per joint, for example from `estimate_delay` [s]; negative if
+            positions are delayed.
 
     Raises:
-        LogError: not one delay per joint, a delay that is not finite, or one longer than the log's pieces.
+        LogError: the number of delays is neither one nor that of the joints, a delay is not finite, or no piece of the
+            log is longer than the delays.
     """
     delays = np.broadcast_to(np.asarray(seconds, float), (log.n,)) if np.size(seconds) in (1, log.n) else None
     if delays is None or not np.all(np.isfinite(delays)):
-        raise LogError(f"{log.source}: the delays are {seconds}; give a finite number of seconds, one or one per joint")
+        raise LogError(
+            f"{log.source}: the delays are {seconds}; specify one finite number of seconds, or one per joint"
+        )
     kept, tau = shifted_torques(log.t, log.tau, segments(log.t), delays[:, None])
     if not len(kept):
         raise LogError(f"{log.source}: no piece of the log is longer than the delays, {np.abs(delays).max():.3g} s")
@@ -78,7 +82,7 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
         qd=None if log.qd is None else log.qd[kept],
         tau=tau[:, :, 0],
         temperature=None if log.temperature is None else log.temperature[kept],
-        notes=(*log.notes, f"torque delays removed, by joint: {listed} ms"),
+        notes=(*log.notes, f"torque delays were removed, by joint: {listed} ms"),
     )
 
 
@@ -88,7 +92,7 @@ def shifted_torques(
     pieces: Iterable[tuple[int, int]],
     shifts: Float[np.ndarray, "n k"],
 ) -> tuple[Int[np.ndarray, " M"], Float[np.ndarray, "M n k"]]:
-    """The rows whose shifted times stay within their piece, and tau_j(t + shifts_jk) there, by a cubic spline per piece."""
+    """The rows whose shifted times stay within their piece, and their tau_j(t + shifts_jk), by a cubic spline per piece."""
     least, most = min(shifts.min(), 0.0), max(shifts.max(), 0.0)
     rows, found = [np.zeros(0, int)], [np.zeros((0, *shifts.shape))]
     for start, stop in pieces:

@@ -1,4 +1,4 @@
-"""From a log to samples for identification: uniform, filtered with zero phase, with all derivatives."""
+"""Samples for identification from a log: uniform, filtered with zero phase, with derivatives."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,7 @@ from .filters import bandwidth, differentiate, low_pass
 from .logs import without_delay
 
 LOWEST_CUTOFF = 8.0  # [Hz]
-LEAST_SAMPLES = 10  # shorter pieces are dropped
+LEAST_SAMPLES = 10  # shorter pieces are discarded
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,12 +31,12 @@ class Samples:
         qdd: their second derivative [rad/s^2 or m/s^2].
         tau: joint torques, low-passed [N m or N].
         rate: samples per second within a piece [1/s].
-        segments: (start, stop) of each piece, with stop excluded.
+        segments: (start, stop) indices of each piece, with stop excluded.
         position_cutoff: cutoff of the low-pass on q [Hz].
-        torque_cutoff: cutoff of the low-pass on tau, here or before it was logged [Hz].
-        notes: remarks of the reader and the preprocessing.
-        source: the log they come from.
-        temperature: temperatures of the joints, interpolated linearly, if logged [°C].
+        torque_cutoff: cutoff of the low-pass on tau, applied here or before it was logged [Hz].
+        notes: remarks from reading and preprocessing.
+        source: the log that the samples come from.
+        temperature: joint temperatures, interpolated linearly [°C]; None if not logged.
     """
 
     t: Float[np.ndarray, " N"]
@@ -54,13 +54,13 @@ class Samples:
 
     @property
     def n(self) -> int:
-        """Number of joints (of velocities, if positions hold quaternions)."""
+        """Number of joints (of velocities, if positions contain quaternions)."""
         return self.qd.shape[1]
 
     def rows(
         self, chosen: slice | Int[np.ndarray, " M"], segments: Iterable[tuple[int, int]], **changes: Any
     ) -> "Samples":
-        """A subset of the samples, with these pieces."""
+        """A subset of the samples, with the given pieces."""
         held = {name: getattr(self, name) for name in ("t", "q", "qd", "qdd", "tau", "temperature")}
         cut = {name: value[chosen] for name, value in held.items() if value is not None}
         return dataclasses.replace(self, **cut, segments=tuple(segments), **changes)
@@ -72,9 +72,10 @@ class Samples:
 
     @property
     def independence(self) -> float:
-        """Share of independent samples: filtered noise is correlated at rates above twice its bandwidth.
+        """Share of independent samples; filtered noise sampled faster than twice its bandwidth is correlated.
 
-        The bandwidth of white noise after the forward and backward filter of fourth order is 0.9 times the cutoff.
+        The bandwidth of white noise after filtering forwards and backwards with the fourth-order filter is 0.9 times
+        the cutoff.
         """
         return float(min(1.0, 2 * 0.9 * self.torque_cutoff / self.rate))
 
@@ -90,24 +91,25 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """Settings of `preprocess`; None: chosen from the log, or the first of several.
+    """Settings of `preprocess`; those that are None are chosen from the log, or from the first of several.
 
     Attributes:
-        position_cutoff: frequency at which the amplitude of q is halved [Hz]; by default that of tau, if given, else 8
-            Hz or, if higher, ten times the motion's band (the frequency below which 99 % of the velocity's power above
-            its noise floor lies), in whole Hz; at most a fifth of the log's rate. A note states the choice and why.
-        torque_cutoff: the same for tau; by default that of q.
-        stride: decimation; by default at least ten samples per period of the higher cutoff remain.
-        delay: delay of the logged torques after the positions [s], one number or one per joint, removed first
-            (`without_delay`); if None, `identify` estimates it.
+        position_cutoff: cutoff frequency for q, at which the amplitude is halved [Hz]; by default that of tau, if
+            given. Otherwise it is ten times the motion's bandwidth (the frequency below which 99 % of the velocity's
+            power above its noise floor lies), rounded to whole Hz, but at least 8 Hz and at most a fifth of the log's
+            sample rate. A note states the choice and the reason.
+        torque_cutoff: cutoff frequency for tau [Hz]; by default that of q.
+        stride: decimation factor; by default at least ten samples per period of the higher cutoff remain.
+        delay: delay of the logged torques relative to the positions [s], one number or one per joint, which is removed
+            first (`without_delay`); if None, `identify` estimates it.
         order: order of the Butterworth filter, run forwards and backwards.
-        margin: time dropped at each end of each piece [s]; by default two periods of the lower cutoff, which reduce the
-            end effects on qdd to 1 %.
+        margin: time discarded at both ends of each piece [s]; by default two periods of the lower cutoff, after which
+            end effects on qdd have decayed to 1 %.
         gap: longest time step within a piece [s]; by default 5 median steps or, if longer, a tenth of a period of the
-            higher cutoff, which a cubic bridges without loss.
-        logged_cutoff: cutoff of a zero-phase low-pass that the torques passed through before they were logged [Hz], of
-            this order: they are used as logged, instead of filtered by `torque_cutoff`, and a model's friction is filtered
-            the same way. If None, `identify` looks for one.
+            higher cutoff, over which cubic interpolation loses nothing.
+        logged_cutoff: cutoff of a zero-phase low-pass of this order that the torques passed through before they were
+            logged [Hz]. Such torques are used as logged, not filtered with `torque_cutoff`, and a model's friction is
+            filtered in the same way. If None, `identify` tests whether there was such a filter.
     """
 
     position_cutoff: float | None = None
@@ -124,14 +126,14 @@ class Filters:
         return dataclasses.replace(self, **changes)
 
     def setting(self, log: Log, rate: float | None = None) -> "Setting":
-        """All settings in numbers, for one log.
+        """The settings as numbers, for one log.
 
         Args:
             log: the log.
-            rate: samples per second of the uniform grid [1/s]; by default the log's mean.
+            rate: sample rate of the uniform grid [1/s]; by default the log's mean.
 
         Raises:
-            LogError: a cutoff is not between 0 and half the rate; stride or margin are too small.
+            LogError: a cutoff is not between 0 and half the rate, or the stride or the margin is too small.
         """
         steps = np.diff(log.t)
         step = float(np.median(steps))
@@ -155,7 +157,7 @@ class Filters:
         margin = 2 / lower if self.margin is None else self.margin
         if stride < 1 or margin < 0:
             raise LogError(
-                f"{log.source}: stride is {stride} samples and margin {margin:g} s; they must be at least 1 and 0"
+                f"{log.source}: stride is {stride} samples and margin {margin:g} s; they must be at least 1 and 0, respectively"
             )
         return Setting(
             rate, step, gap, position, torque, self.order, round(margin * rate), stride, why, before is not None
@@ -165,26 +167,28 @@ class Filters:
 def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     """Resample, filter, differentiate and decimate each gap-free piece of a log.
 
-    1. Given torque delays are removed, and the log is cut where a time step exceeds `gap`.
-    2. Stale rows (equal to the previous row, for less than a gap) and rows within a quarter of the median step after
-       the previous one are dropped.
-    3. If steps are uneven, q and tau are resampled by cubic splines on a uniform grid at the log's mean rate.
-    4. q and tau go through `low_pass`, a zero-phase Butterworth filter.
-    5. qd and qdd are the first and second derivative of the filtered q (`differentiate`), hence consistent.
-    6. `margin` is dropped at both ends of each piece, where the filter extrapolates.
-    7. Every `stride`-th sample is kept.
+    1. Torque delays are removed if specified, and the log is cut where a time step exceeds `gap`.
+    2. Stale rows (equal to the previous row, for less than a gap) and rows that follow the previous one within a
+       quarter of the median step are discarded.
+    3. If time steps are uneven, q and tau are resampled by cubic splines on a uniform grid at the log's mean rate.
+    4. q and tau are filtered by `low_pass`, a zero-phase Butterworth filter.
+    5. qd and qdd are computed as the first and second derivatives of the filtered q (`differentiate`), hence
+       consistent.
+    6. `margin` is discarded at both ends of each piece, where the filter extrapolates.
+    7. The samples are decimated by `stride`.
 
-    Logged velocities are not used, since their filter and delay in the controller are unknown; a note states how far
-    they differ. With equal cutoffs for q and tau (the default), both sides of tau = Y pi are filtered alike as far as Y
-    is linear in the motion. To filter them exactly alike, use stride 1, and apply `low_pass` to tau and every column of
+    Logged velocities are not used, since the controller's filter and delay are unknown; a note states how much they
+    differ. With equal cutoffs for q and tau (the default), both sides of tau = Y pi are filtered equally as far as Y is
+    linear in the motion. To filter them exactly equally, use stride 1, and apply `low_pass` to tau and every column of
     Y with one cutoff, below that of q, before decimating both.
 
     Args:
         log: the log, checked.
-        filters: cutoffs, stride and the like.
+        filters: cutoffs, stride and further settings.
 
     Raises:
-        LogError: a cutoff outside 0 to half the log's rate; pieces that are all too short; a delay that is not numeric.
+        LogError: a cutoff is not between 0 and half the log's rate, all pieces are too short, or a delay is not a
+            number.
 
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """
@@ -199,7 +203,7 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
         raise LogError(
             f"{log.source}: no piece of the log is long enough: each needs {span:.3g} s "
             f"without a gap of over {setting.gap:.3g} s. "
-            "Log a longer run, or give a larger gap, higher cutoffs or a smaller margin"
+            "Log a longer run, or specify a larger gap, higher cutoffs or a smaller margin"
         )
     t, q, qd, qdd, tau, logged = (np.concatenate([piece.columns[k] for piece in pieces]) for k in range(6))
     ends = np.cumsum([0, *(len(piece.columns[0]) for piece in pieces)]).tolist()
@@ -218,7 +222,7 @@ def preprocess_alike(
 ) -> Iterator[Samples]:
     """Preprocess one or several runs with the settings chosen for the first, so that errors are comparable.
 
-    Samples are returned unchanged, and their settings apply to the logs that follow.
+    Runs that are already `Samples` are returned unchanged, and their cutoffs apply to the logs that follow.
     """
     filters = filters or Filters()
     for run in [runs] if isinstance(runs, Log | Samples) else runs:
@@ -229,7 +233,7 @@ def preprocess_alike(
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Settings to cut, filter and thin a log: rates in Hz, steps and gaps in seconds, the rest in samples."""
+    """Settings for cutting, filtering and decimating a log: rates in Hz, steps and gaps in seconds, the rest in samples."""
 
     rate: float
     step: float
@@ -239,7 +243,7 @@ class Setting:
     order: int
     margin: int
     stride: int
-    why: str = ""  # these cutoffs, if chosen
+    why: str = ""  # reason for the cutoffs, if chosen
     torque_as_logged: bool = False  # the torques passed through their low-pass before they were logged
 
 
@@ -253,7 +257,7 @@ class _Piece:
 
 
 def left_out_deviations(values: Float[np.ndarray, "k ..."]) -> Float[np.ndarray, "..."]:
-    """Jackknife standard deviations from k estimates, each without one of k blocks."""
+    """Jackknife standard deviations from k estimates, each of which leaves out one of k blocks."""
     return np.sqrt((1 - 1 / len(values)) * ((values - values.mean(axis=0)) ** 2).sum(axis=0))
 
 
@@ -267,14 +271,14 @@ def default_cutoff(log: Log, rate: float) -> tuple[float, str]:
     start, stop = max(segments(log.t), key=lambda part: part[1] - part[0])
     t, highest = log.t[start:stop], rate / 5
     if len(t) < LEAST_SAMPLES:
-        return min(LOWEST_CUTOFF, highest), "the log is too short to determine the motion's band"
+        return min(LOWEST_CUTOFF, highest), "the log is too short to determine the motion's bandwidth"
     grid = np.arange(t[0], t[-1], 1 / rate)
     q = np.stack([np.interp(grid, t, log.q[start:stop, j]) for j in range(log.n)], axis=1)
     band = bandwidth(q, rate)
     wanted = max(LOWEST_CUTOFF, float(round(10 * band)))
-    why = f"the motion's band reaches {band:.3g} Hz, and ten times that is "
-    why += f"less than the {LOWEST_CUTOFF:g} Hz taken at least" if wanted == LOWEST_CUTOFF else "taken"
-    return (wanted, why) if wanted <= highest else (highest, f"{why}, but no more than a fifth of the rate")
+    why = f"the motion's bandwidth is {band:.3g} Hz, and ten times that is "
+    why += f"below the minimum of {LOWEST_CUTOFF:g} Hz" if wanted == LOWEST_CUTOFF else "used"
+    return (wanted, why) if wanted <= highest else (highest, f"{why}, limited to a fifth of the sample rate")
 
 
 def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
@@ -290,7 +294,7 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Rows (q, tau, logged qd) of a piece, stale rows dropped, on a uniform grid, filtered and differentiated.
+    """Rows (q, tau, logged qd) of a piece without stale rows, on a uniform grid, filtered and differentiated.
 
     Args:
         n: number of joints.
@@ -319,7 +323,7 @@ def even_samples(
 
 
 def stale_rows(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], gap: float) -> Bool[np.ndarray, " N"]:
-    """Rows equal to the previous one, in runs shorter than a gap: the controller had no new data."""
+    """Rows equal to the previous one for less than a gap, because the controller had no new data."""
     same = np.concatenate([[False], (np.diff(values, axis=0) == 0).all(axis=1)])
     edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(int)))
     for first, after in edges.reshape(-1, 2).tolist():
@@ -333,19 +337,21 @@ def _notes(parts: tuple[tuple[int, int], ...], pieces: list[_Piece], setting: Se
     stale, close = sum(piece.stale for piece in pieces), sum(piece.close for piece in pieces)
     if len(parts) > 1:
         notes.append(
-            f"{len(parts)} pieces separated by gaps of over {setting.gap:.3g} s; {len(parts) - len(pieces)} of them, "
-            f"shorter than {span:.3g} s, dropped"
+            f"{len(parts)} pieces separated by gaps of over {setting.gap:.3g} s; discarded {len(parts) - len(pieces)} of them, "
+            f"shorter than {span:.3g} s"
         )
     if stale:
-        notes.append(f"{stale} stale rows, equal to the previous row, dropped")
+        notes.append(f"{stale} stale rows, equal to the previous row, were discarded")
     if close:
-        notes.append(f"{close} rows within a quarter of the median step after the previous one dropped")
+        notes.append(f"{close} rows within a quarter of the median step after the previous one were discarded")
     if any(piece.resampled for piece in pieces):
-        notes.append(f"uneven time steps: resampled at {setting.rate:.6g} Hz")
+        notes.append(f"time steps are uneven: resampled at {setting.rate:.6g} Hz")
     left = setting.rate / setting.stride
     higher = max(setting.position_cutoff, setting.torque_cutoff)
     if setting.stride > 1 and left < 2 * higher:
-        notes.append(f"stride {setting.stride} leaves {left:.4g} Hz, too few for a cutoff of {higher:g} Hz: it aliases")
+        notes.append(
+            f"stride {setting.stride} leaves {left:.4g} Hz, too low for a cutoff of {higher:g} Hz: aliasing occurs"
+        )
     return notes
 
 
@@ -355,23 +361,23 @@ def _compare(qd: Float[np.ndarray, "N n"], logged: Float[np.ndarray, "N n"]) -> 
     off = np.sqrt(((logged - qd) ** 2).mean(axis=0)) / np.where(size > 0, size, 1.0)
     worst = int(np.argmax(off))
     return (
-        "logged velocities not used: with equal filters they differ from the derivative of the positions "
-        f"by {100 * off[worst]:.2g} % RMS at most (joint {worst + 1})"
+        "logged velocities were not used: with equal filters they differ from the derivative of the positions "
+        f"by up to {100 * off[worst]:.2g} % RMS (joint {worst + 1})"
     )
 
 
 def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -> tuple[Samples, Samples]:
-    """Split a run into a first part to identify from and the rest to validate on, never interleaved.
+    """Split a run into a first part for identification and the rest for validation, never interleaved.
 
-    The filter correlates neighbouring samples, so `guard` seconds on either side of the cut are dropped.
+    The filter correlates neighbouring samples, so `guard` seconds on either side of the cut are discarded.
 
     Args:
         samples: the samples.
         fraction: share of the samples before the cut.
-        guard: time dropped on either side of the cut [s]; by default one period of the lower cutoff.
+        guard: time discarded on either side of the cut [s]; by default one period of the lower cutoff.
 
     Raises:
-        LogError: one of the two parts would be shorter than ten samples.
+        LogError: one of the two parts would have fewer than ten samples.
     """
     if guard is None:
         guard = 1 / min(samples.position_cutoff, samples.torque_cutoff)
@@ -381,7 +387,7 @@ def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -
     second = int(np.searchsorted(samples.t, edge + guard)) if guard > 0 else cut
     if first < LEAST_SAMPLES or len(samples) - second < LEAST_SAMPLES:
         raise LogError(
-            f"{samples.source}: cut at {fraction:g} of {len(samples)} samples leaves {first} and {len(samples) - second}; "
+            f"{samples.source}: splitting {len(samples)} samples at {fraction:g} leaves {first} and {len(samples) - second}; "
             f"each part needs {LEAST_SAMPLES}"
         )
     return samples.part(0, first), samples.part(second, len(samples))

@@ -1,4 +1,4 @@
-"""`preprocess` for logs that come in chunks: windows that overlap by the memory of the filter."""
+"""`preprocess` for logs read in chunks, by windows that overlap by the length of the filter's transients."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -9,31 +9,32 @@ from ...errors import LogError
 from ...io._logs.log import Log
 from .samples import LEAST_SAMPLES, Filters, Samples, Setting, even_samples
 
-MEMORY = 38.0  # e-folds after which a filter's transient vanishes in float64
-SPLINE = 40  # samples over which a cubic spline forgets its ends
+MEMORY = 38.0  # e-folds after which a filter's transient is below rounding in float64
+SPLINE = 40  # samples beyond which the ends of a cubic spline have no effect
 
 
 def preprocess_stream(
     chunks: Iterable[Log], filters: Filters | None = None, *, rate: float | None = None
 ) -> Iterator[Samples]:
-    """Resample, filter, differentiate and decimate a log that comes in chunks, like `preprocess` in memory.
+    """Resample, filter, differentiate and decimate a log read in chunks, as `preprocess` does in memory.
 
     The chunks are consecutive windows of one log; a step longer than `gap` separates two pieces. Filtered windows
-    overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff (16 for order 4) on either side, where transients
-    are below rounding, so the samples equal those of `preprocess` with the same cutoffs, rate and gap, to rounding.
-    Memory: a chunk and the overlap.
+    overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff (16 for order 4) on either side, after which
+    transients are below rounding. Up to rounding, the samples therefore equal those of `preprocess` with the same
+    cutoffs, rate and gap. Memory: one chunk and the overlap.
 
     Args:
         chunks: parts of a log in order, as from `read_log_chunks`.
         filters: as for `preprocess`, without a delay; by default chosen from the first chunk.
-        rate: samples per second of the uniform grid [1/s]; by default the first chunk's mean. Set it if steps jitter,
-            to use the rate of the whole log.
+        rate: sample rate of the uniform grid [1/s]; by default the mean of the first chunk. If time steps jitter, set
+            it to the rate of the whole log.
 
     Yields:
-        Gap-free samples, one piece each.
+        Gap-free samples, in a single piece each.
 
     Raises:
-        LogError: as for `preprocess`; time that does not increase between chunks; a different number of joints.
+        LogError: as for `preprocess`; or `filters` contains a delay, time does not increase between chunks, or chunks
+            have different numbers of joints.
     """
     filters = filters or Filters()
     if filters.delay is not None:
@@ -47,7 +48,7 @@ def preprocess_stream(
             window = _Window(setting, log.n)
         assert window is not None
         if log.n != window.n:
-            raise LogError(f"{log.source}: a chunk has {log.n} joints, those before it had {window.n}")
+            raise LogError(f"{log.source}: a chunk has {log.n} joints, but earlier ones had {window.n}")
         rows = np.column_stack([log.t, log.q, log.tau])
         if len(window.rows) and rows[0, 0] <= window.rows[-1, 0]:
             raise LogError(
@@ -65,7 +66,7 @@ def preprocess_stream(
         yield from (made := window.finished())
         found |= bool(made)
     if not found:
-        raise LogError("no piece of the log is long enough for the filter: log a longer run, or give higher cutoffs")
+        raise LogError("no piece of the log is long enough for the filter: log a longer run, or specify higher cutoffs")
 
 
 def _overlap(s: Setting) -> int:
@@ -75,16 +76,16 @@ def _overlap(s: Setting) -> int:
 
 
 class _Window:
-    """The stored part of one piece: rows (t, q, tau) from the overlap before the next sample."""
+    """The rows (t, q, tau) of one piece that are still needed, from the overlap before the next sample on."""
 
     def __init__(self, setting: Setting, n: int):
         self.setting, self.n, self.overlap = setting, n, _overlap(setting)
         self.rows = np.zeros((0, 1 + 2 * n))
-        self.start: float | None = None  # of the piece's grid
-        self.next = 0  # place in the grid of the next sample
+        self.start: float | None = None  # start of the piece's grid
+        self.next = 0  # index of the next sample in the grid
 
     def advanced(self) -> list[Samples]:
-        """The samples with complete surroundings."""
+        """The samples beyond the reach of the filter's transients."""
         if not len(self.rows):
             return []
         keep = self._length() - self.overlap - self.setting.margin
@@ -93,7 +94,7 @@ class _Window:
         return self._emitted(keep)
 
     def finished(self) -> list[Samples]:
-        """The rest of the piece."""
+        """The remaining samples of the piece."""
         s = self.setting
         if not len(self.rows) or (self._length() < 2 * s.margin + LEAST_SAMPLES * s.stride and self.next == 0):
             return []

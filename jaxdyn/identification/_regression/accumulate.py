@@ -1,7 +1,8 @@
-"""Square-root accumulation of a stacked regressor in one triangular factor per joint, independent of the length of the log.
+"""Square-root accumulation of a stacked regressor: one triangular factor per joint, whatever the length of the log.
 
-For joint j with rows [W_j, tau_j] over all samples, the factor R_j of the QR decomposition keeps every norm and inner product
-of the columns: R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the condition number. O(p^2) memory per joint.
+For joint j with rows [W_j, tau_j] over all samples, the factor R_j of the QR decomposition preserves all norms and
+inner products of the columns, R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the condition number. Memory:
+O(p^2) per joint.
 """
 
 import concurrent.futures
@@ -22,7 +23,7 @@ from .factors import QRFactors, combined
 from .robot import as_float64
 from .triangular import PARTS, Triangle, on_cpu
 
-WARM = 1 << 14  # samples processed by QR before products, which compile longer, take over
+WARM = 1 << 14  # samples processed by QR before products are used, which take longer to compile
 
 
 def accumulate(
@@ -41,8 +42,8 @@ def accumulate(
 
     Args:
         q, qd, qdd, tau: (N, n) samples; if coordinates are not the joints, (N, nq) for q and (N, nv) for the others.
-        weights: (N, n) factors on the rows; zero excludes a sample for a joint. All one if None.
-        start: factors to continue from, for example of an earlier log.
+        weights: (N, n) factors on the rows; zero excludes a sample for a joint. By default all are one.
+        start: factors to continue from, for example those of an earlier log.
         progress: called with the number of samples done.
         signals: (N, n, k) further columns, computed from the whole run (friction with memory); placed after those of
             `columns` and before the torque.
@@ -58,17 +59,17 @@ def accumulate_blocks(
     count: int = BLOCKS,
     edges: Sequence[Sequence[tuple[int, int]]] | None = None,
 ) -> BlockFactors:
-    """The factors of contiguous blocks of runs, in one pass, for fits, covariances, and fits to parts of the runs.
+    """Accumulate the factors of contiguous blocks of runs in one pass, for fits, covariances, and fits to parts of the runs.
 
     Memory: 8 n (p + 1)^2 bytes per block.
 
     Args:
         columns: the identified columns.
         chain: the robot.
-        runs: each (q, qd, qdd, tau), (..., weights) or (..., weights, signals), as for `accumulate`.
+        runs: arrays (q, qd, qdd, tau[, weights[, signals]]) of each run, as for `accumulate`; in SI units.
         progress: called with the number of samples done.
-        count: number of blocks of all runs together, of about equal length; at least one per run.
-        edges: the blocks of each run as (first sample, stop), if not these.
+        count: total number of blocks, of about equal length; each run has at least one.
+        edges: the blocks of each run as (first sample, stop), instead of `count` blocks of equal length.
 
     Raises:
         IdentificationError: as for `accumulate_stream`.
@@ -83,7 +84,7 @@ def accumulate_blocks(
             if progress is not None:
                 progress(done)
     if not found:
-        raise IdentificationError("there are no samples to accumulate")
+        raise IdentificationError("there are no samples to accumulate; pass at least one run")
     return block_factors(found, labels)
 
 
@@ -96,34 +97,36 @@ def accumulate_stream(
     progress: Callable[[int], None] | None = None,
     mesh: Mesh | None = None,
 ) -> QRFactors:
-    """The triangular factors of a stacked regressor from samples that come chunk by chunk, in bounded memory.
+    """Accumulate the triangular factors of a stacked regressor from samples that arrive in chunks, in bounded memory.
 
-    For every joint j, R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j]: sufficient for least squares on a
-    log of any length. Memory: a few thousand samples, and 8 n (p + 1)^2 bytes of factors. Samples are distributed over
-    this process's devices and, on a CPU, over threads, one per core. The result does not depend on chunks and devices,
-    except for rounding. With several processes, each accumulates its own samples, and `merge_over_processes` combines
-    the factors. Runs in float64 regardless of JAX's configuration.
+    For every joint j, R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j], which is sufficient for least
+    squares on a log of any length. Memory: a few thousand samples, and 8 n (p + 1)^2 bytes for the factors. Samples are
+    distributed over this process's devices and, on a CPU, over one thread per core. Up to rounding, the result does not
+    depend on chunks and devices. With several processes, each accumulates its own samples, and `merge_over_processes`
+    combines the factors. Runs in float64 regardless of JAX's configuration.
 
     Args:
         columns: the identified columns.
         chain: the robot; its inertias are not used.
         chunks: `Samples`, for example from `preprocess_stream`, or tuples (q, qd, qdd, tau[, weights[, signals]]) of
-            (N, n) arrays of any length; weights multiply the rows, zero excludes a sample for a joint; signals are (N,
-            n, k) further columns.
-        start: factors to continue from, of an earlier log or an interrupted run (`save_factors`).
+            (N, n) arrays of any length, in SI units. Weights multiply the rows, and zero excludes a sample for a joint;
+            signals are (N, n, k) further columns.
+        start: factors to continue from, of an earlier log or an interrupted accumulation (`save_factors`).
         progress: called with the number of samples done.
-        mesh: devices of this process; all of them by default.
+        mesh: devices of this process; by default all of them.
 
     Raises:
-        IdentificationError: no samples; inconsistent arrays; non-finite numbers; `start` with different columns.
+        IdentificationError: there are no samples, arrays have inconsistent shapes or contain non-finite numbers, or
+            `start` has different columns.
 
-    Cost: about 4 us per sample and core for a 7-joint arm with 91 columns; O(n^2 + sum_j c_j^2) with c_j columns for joint j.
+    Cost: about 4 us per sample and core for a 7-joint arm with 91 columns; O(n^2 + sum_j c_j^2) per sample, with c_j
+    columns for joint j.
     """
     mesh = local_mesh() if mesh is None else mesh
     source = _Blocks(chain, iter(chunks))
     if not source.there:
         if start is None:
-            raise IdentificationError("there are no samples to accumulate")
+            raise IdentificationError("there are no samples to accumulate; the chunks are empty")
         return start
     width = len(columns.names(chain.n)) + source.signals + 1
     if start is not None and start.r.shape != (chain.nv, width, width):
@@ -141,11 +144,11 @@ def accumulate_stream(
 
 
 def _drive(triangles: Sequence[Triangle], source: "_Blocks", progress: Callable[[int], None] | None) -> int:
-    """Distribute blocks over the triangles, each in its own thread; returns the number of triangles used."""
+    """Distribute blocks over the triangles, each in a separate thread, and return the number of triangles used."""
     short, long, workers = triangles[0].short, triangles[0].long, len(triangles)
 
     def absorb(triangle: Triangle, block: list[np.ndarray], at: int) -> int:
-        with jax.enable_x64(True):  # threads start with the default
+        with jax.enable_x64(True):  # threads start with the default precision
             triangle.absorb(block, at)
         return len(block[0])
 
@@ -165,14 +168,14 @@ def _drive(triangles: Sequence[Triangle], source: "_Blocks", progress: Callable[
             size = long if at >= WARM and source.ready(long) >= long // 4 else short
             pending.append(pool.submit(absorb, triangles[number % workers], source.take(size), at))
             number += 1
-            wait(workers - 1 if size in compiled else 0)  # so that no program is compiled by two threads
+            wait(workers - 1 if size in compiled else 0)  # so that no two threads compile the same program
             compiled.add(size)
         wait(0)
     return min(workers, number)
 
 
 class _Blocks:
-    """Blocks of any size from chunks of other sizes, checked on arrival."""
+    """Blocks of any size from chunks of other sizes, which are checked on arrival."""
 
     def __init__(self, chain: Chain, chunks: Iterator[Samples | Sequence[Any]]):
         self.positions, self.n = chain.nq, chain.nv
@@ -232,10 +235,10 @@ class _Blocks:
             if x.shape != expected or (name == "signals" and x.ndim != 3):
                 axes = f"({total}, {width}{', k' if name == 'signals' else ''})"
                 raise IdentificationError(
-                    f"{name} have shape {x.shape}; for {total} samples of {self.n} joints it is {axes}"
+                    f"{name} have shape {x.shape}; for {total} samples of {self.n} joints it must be {axes}"
                 )
         if self.signals not in (-1, parts[5].shape[2]):
-            raise IdentificationError(f"a chunk has {parts[5].shape[2]} signals, earlier ones had {self.signals}")
+            raise IdentificationError(f"a chunk has {parts[5].shape[2]} signals, but earlier ones had {self.signals}")
         self.signals = parts[5].shape[2]
         return parts
 
@@ -246,7 +249,7 @@ def local_mesh() -> Mesh:
 
 
 def workers_of(mesh: Mesh) -> int:
-    """Number of threads: one per core on a CPU, since XLA uses one core per device for such programs; else one."""
+    """Number of threads: on a CPU one per core, since XLA uses one core per device for such programs; otherwise one."""
     if not on_cpu(mesh):
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

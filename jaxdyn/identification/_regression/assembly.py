@@ -1,8 +1,8 @@
-"""The rows of the regressor, by joint, without the columns that are always zero for a joint.
+"""Rows of the regressor by joint, without the columns that are always zero for a joint.
 
-Joint j depends on the links it carries and its own drive, so the last joint of a serial arm has few of the p columns.
-Samples are along the last axis, which avoids transpositions between the recursion that computes the columns and the
-products that use them, and keeps a block of samples in cache.
+The torque of joint j depends only on the links it carries and its own drive, so the last joint of a serial arm has few
+of the p columns. Samples are along the last axis, which avoids transpositions between the recursion that computes the
+columns and the products that use them, and keeps a block of samples in cache.
 """
 
 import math
@@ -23,18 +23,19 @@ from ...model._layout import is_ordinary
 from ...model._tree import ancestor_mask
 from .columns import Columns, of_bodies, only
 
-BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples in parallel without a kernel: CPU, GPU
+BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples processed in parallel without a kernel, on a CPU and on a GPU
 ALIGNMENT = 64  # bytes
 
 
 class Layout(NamedTuple):
-    """Columns of the joints.
+    """Layout of the columns, by joint.
 
     Attributes:
-        of_joint: the columns of each joint (or coordinate) that can be nonzero, in order; signals and the torque are last.
+        of_joint: for each joint (or coordinate), the columns that can be nonzero, in order; signals and the torque are
+            last.
         width: number of all columns, including the torque.
-        block: samples in parallel.
-        kernel: True if they are few enough for a CPU kernel.
+        block: number of samples processed in parallel.
+        kernel: True if these are few enough for a CPU kernel.
     """
 
     of_joint: tuple[tuple[int, ...], ...]
@@ -44,7 +45,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout:
-    """The layout for a chain: all columns for all joints if joints are coupled or have quaternions.
+    """The layout for a chain; all joints have all columns if joints are coupled or have quaternions.
 
     Args:
         signals: number of further columns.
@@ -74,10 +75,10 @@ def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout
 def joint_rows(
     columns: Columns, layout: Layout, chain: Chain, samples: Float[Array, "w lanes"]
 ) -> tuple[Float[Array, "c lanes"], ...]:
-    """[W_j, signals_j, tau_j] w_j of every joint j: columns of its layout by samples.
+    """Rows [W_j, signals_j, tau_j] w_j of every joint j, with the columns of its layout along the first axis.
 
     Args:
-        samples: as from `packed`: rows q, qd, qdd, tau, weights, and every joint's signals.
+        samples: transposed result of `packed`, with rows q, qd, qdd, tau, weights, and the signals of all joints.
     """
     n, p = chain.n, len(columns.names(chain.n))
     q, moving, signals = jnp.split(samples, [chain.nq, chain.nq + 4 * chain.nv])
@@ -117,13 +118,13 @@ def packed(block: Sequence[np.ndarray], size: int) -> Float[np.ndarray, "size w"
     first = -room.ctypes.data % ALIGNMENT // 8
     out = room[first : first + size * width].reshape(size, width)  # JAX uses aligned arrays without copying
     np.concatenate([x.reshape(count, -1) for x in block], axis=1, out=out[:count], casting="same_kind")
-    out[count:] = out[:1]  # a valid state: zeros are not quaternions
+    out[count:] = out[:1]  # a valid state; zeros are not a valid quaternion
     first, after = (sum(x.shape[1] for x in block[:k]) for k in (4, 5))
     out[count:, first:after] = 0
     return out
 
 
 def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
-    """Samples cut into blocks, with those of a block along the last axis; N is a multiple of the block, or less."""
+    """Samples divided into blocks, with those of a block along the last axis; N is a multiple of the block's size, or less."""
     size = min(layout.block, len(samples))
     return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

@@ -1,5 +1,5 @@
-"""Base parameters, the combinations of parameters that determine the torques, computed numerically and named; the null
-space."""
+"""Base parameters, the combinations of parameters that determine the torques, computed numerically and named, and the
+null space."""
 
 import dataclasses
 
@@ -16,25 +16,25 @@ from .factors import QRFactors
 from .knowledge import Knowledge, Known
 from .robot import as_float64
 
-# Relative to the largest column norm. Columns are not scaled to unit norm, which would raise the rank by columns that
-# are zero except for the rounding of cos(pi/2).
+# Relative to the largest column norm. Columns are not scaled to unit norm: columns that are zero except for the rounding
+# of cos(pi/2) would then increase the rank.
 RANK_TOLERANCE = 1e-9
-ROUNDED_TOLERANCE = 1e-6  # if the chain's numbers are in single precision
-COARSER = (1, 10, 100, 1000)  # factors of the tolerance that are tried one after another
+ROUNDED_TOLERANCE = 1e-6  # if the chain is in single precision
+COARSER = (1, 10, 100, 1000)  # factors on the tolerance, tried in this order
 
 
 @dataclasses.dataclass(frozen=True)
 class BaseParameters:
-    """A basis of the identifiable parameter combinations: base = matrix @ parameters, and W parameters = W[:, kept] base.
+    """Basis of the identifiable parameter combinations: base = matrix @ parameters, and W parameters = W[:, kept] base.
 
     Attributes:
-        kept: columns of the leading parameters of the base parameters.
-        matrix: (b, p); row k holds the combination named names[k].
+        kept: (b,) columns of the leading parameters of the base parameters.
+        matrix: (b, p) coefficients; row k contains those of the combination names[k].
         names: the combinations, such as "Izz1 + Ia1 + Iyy2".
         unidentifiable: parameters without effect on any torque.
-        dropped: parameters that act only in combination with others.
+        dropped: parameters that affect torques only in combination with others.
         parameters: names of all parameters, in column order.
-        known: parameters that are taken as the model has them (`Knowledge`).
+        known: parameters whose values in the model are assumed to be exact (`Knowledge`).
     """
 
     kept: np.ndarray
@@ -52,16 +52,16 @@ class BaseParameters:
 
     @property
     def _rest(self) -> np.ndarray:
-        """Columns whose parameter is neither kept nor known."""
+        """Columns whose parameter is neither a leading one nor known."""
         known = np.flatnonzero(np.isin(np.array(self.parameters), self.known)) if self.known else ()
         return np.setdiff1d(np.arange(self.matrix.shape[1]), [*self.kept, *known])
 
     @property
     def null_space(self) -> np.ndarray:
-        """(p - b, p): changes of unknown parameters without effect on torques, matrix @ null_space.T = 0; one per row.
+        """Changes of the unknown parameters that do not affect any torque, one per row (p - b, p): matrix @ null_space.T = 0.
 
-        Row k increases one parameter that is not kept by 1, and subtracts its share in each base parameter from the
-        leading one. Adding a multiple of a row to the parameters does not change any torque.
+        Row k increases one non-leading parameter by 1, and subtracts its coefficient in each base parameter from the
+        leading parameter. Adding a multiple of a row to the parameters does not change any torque.
         """
         rest = self._rest
         out = np.zeros((len(rest), self.matrix.shape[1]))
@@ -71,7 +71,7 @@ class BaseParameters:
 
     @property
     def null_names(self) -> tuple[str, ...]:
-        """The rows of the null space by name: "m2 - 0.7 mx1 - 0.49 Izz1" is +1 of m2, -0.7 of mx1 and -0.49 of Izz1."""
+        """Names of the rows of the null space: "m2 - 0.7 mx1 - 0.49 Izz1" adds 1 to m2, -0.7 to mx1 and -0.49 to Izz1."""
         return tuple(_label(self.parameters, row, int(k)) for row, k in zip(self.null_space, self._rest, strict=True))
 
 
@@ -83,21 +83,26 @@ def base_parameters(
     rows: Float[np.ndarray, " nv"] | None = None,
     knowledge: Knowledge | None = None,
 ) -> BaseParameters:
-    """Find the base parameters of a chain from its regressor at random states, independent of any log.
+    """Find the base parameters of a chain from its regressor at random states, independently of any log.
 
-    Columns are taken link by link, inertia before first moment before mass, and a column that depends on those kept so far is
-    dropped and its parameter added to theirs (the numerical method of Gautier 1991, in an order that reproduces the
-    combinations in the literature). Positions are drawn within the limits, or within a turn or a metre without limits.
+    Columns are considered link by link, in the order inertia, first moment, mass. A column that is linearly dependent
+    on those kept so far is dropped, and its parameter is added to theirs (the numerical method of Gautier 1991, in an
+    order that reproduces the combinations in the literature). Positions are drawn within the limits or, without limits,
+    within half a revolution or 1 m of zero.
 
     Args:
-        columns: columns identified besides the ten parameters per link; by default all drive terms, motors of a
+        chain: the robot; its inertias are not used.
+        columns: columns identified in addition to the ten parameters per link; by default all drive terms, motors of a
             transmission and springs of the chain.
-        states: number of random states; enough for three rows per column if 0.
+        states: number of random states; 0 means at least 256 and three per column.
         seed: seed of the random states.
-        rows: factors on the rows of the regressor, zero for unmeasured ones, for example all joints if only the six
-            rows of a free base are fitted; all one if None.
-        knowledge: parameters known exactly are not part of the base parameters; those known with a standard deviation
-            count as measured.
+        rows: factors on the rows of the regressor, zero for unmeasured rows (for example those of all joints if only
+            the six rows of a floating base are fitted); by default all are one.
+        knowledge: prior knowledge; exactly known parameters are not part of the base parameters, and those known with a
+            standard deviation count as measured.
+
+    Raises:
+        IdentificationError: no parameter affects any torque, or the rank is ambiguous.
     """
     columns = columns or all_columns(chain)
     factors = random_factors(chain, columns, states, seed)
@@ -106,7 +111,7 @@ def base_parameters(
 
 
 def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 0) -> QRFactors:
-    """Factors of the regressor at random states, the torque being zero; `states` as for `base_parameters`."""
+    """Factors of the regressor at random states, with zero torque; `states` as for `base_parameters`."""
     count = states or max(256, 3 * len(columns.names(chain.n)))
     q, qd, qdd = _random_states(chain, count, np.random.default_rng(seed))
     with jax.enable_x64(True):
@@ -114,7 +119,7 @@ def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 
 
 
 def rank_tolerance(chain: Chain) -> float:
-    """Tolerance of ranks, relative to the largest column, by the precision of the chain's numbers."""
+    """Tolerance for ranks, relative to the largest column norm, depending on the chain's precision."""
     return RANK_TOLERANCE if chain.dtype == np.float64 else ROUNDED_TOLERANCE
 
 
@@ -136,13 +141,13 @@ def chosen_parameters(
 
 
 def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions within the limits, any orientation, and rates and accelerations of the order of one."""
+    """Random states: positions within the limits, any orientations, and velocities and accelerations of the order of one."""
     where = layout(chain)
     turn = np.where(turning_joints(chain), np.pi, 1.0)
     if chain.coupling is None:
         lower, upper = np.asarray(chain.limits.position, float).T
         lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
-        beyond = lower >= upper  # limits a turn or more away
+        beyond = lower >= upper  # limits outside this range
         lower, upper = np.where(beyond, -turn, lower), np.where(beyond, turn, upper)
     else:  # limits apply to joints
         reach = np.abs(np.asarray(chain.coupling.matrix, float)) / turn[:, None]
@@ -158,7 +163,7 @@ def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[
 
 
 def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray:
-    """One triangular factor of all joints' rows, weighted by joint."""
+    """One triangular factor for the rows of all joints, weighted by joint."""
     r = factors.r if weights is None else factors.r * np.asarray(weights)[:, None, None]
     rows = r.reshape(-1, r.shape[2])
     filled = rows.any(axis=1)
@@ -166,14 +171,15 @@ def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray
 
 
 def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], tolerance: float) -> BaseParameters:
-    """Choose independent columns of r in the given order, and express the rest by them.
+    """Choose independent columns of r in the given order, and express the others in terms of them.
 
-    Axes that the model's numbers make parallel to seven digits only leave columns that differ from a combination of others
-    by as little. Kept, they are a basis in which rounding is magnified, so that more columns seem independent than the
-    rank; then columns that stand out by more are chosen, which span the same space.
+    If the model's axes are parallel only to seven digits, some columns differ only slightly from combinations of
+    others. A basis that contains such columns magnifies rounding errors, so that the number of independent columns
+    seems to exceed the rank. In this case the threshold for independence is increased until both agree; the columns
+    then span the same space.
 
     Raises:
-        IdentificationError: r is zero, or no choice has as many columns as the rank.
+        IdentificationError: r is zero, or no threshold yields as many columns as the rank.
     """
     norms = np.linalg.norm(r, axis=0)
     if norms.max() == 0:
@@ -189,7 +195,7 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
 
 
 def _independent(r: np.ndarray, order: tuple[int, ...], floor: float) -> tuple[list[int], list[int]]:
-    """Columns that stand out of those before them by more than the floor, and the others."""
+    """Columns whose component orthogonal to the columns before them exceeds the floor, and the others."""
     basis = np.zeros((r.shape[0], 0))
     kept, rest = [], []
     for k in order:
@@ -208,7 +214,7 @@ def _independent(r: np.ndarray, order: tuple[int, ...], floor: float) -> tuple[l
 def _expressed(
     r: np.ndarray, names: tuple[str, ...], kept: list[int], rest: list[int], tolerance: float
 ) -> BaseParameters:
-    """The combinations that lead with the kept columns."""
+    """The base parameters with the kept columns as leading parameters."""
     kept_array = np.array(kept)
     matrix = np.zeros((len(kept), r.shape[1]))
     matrix[np.arange(len(kept)), kept_array] = 1

@@ -1,14 +1,14 @@
 """Factors of a stacked regressor by block, and the jackknife covariance of estimates.
 
-Residual torques of a robot are rarely white: filters correlate noise, friction errors repeat with the motion, a
-controller has a period. Fits that leave out one contiguous stretch at a time vary by all of these, without a model of
-them. With the full fit x, H = sum_k H_k, H_k = W_k^T W_k, and the scores s_k = W_k^T (tau_k - W_k x) of the blocks,
+Residual torques of a robot are rarely white: filters correlate noise, friction errors repeat with the motion, and a
+controller has a period. Fits that leave out one contiguous block at a time capture all of these without a noise model.
+With the full fit x, H = sum_k H_k, H_k = W_k^T W_k, and the scores s_k = W_k^T (tau_k - W_k x) of the blocks,
 
     x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T,
 
 exactly, from one triangular factor per block. With few blocks, each much longer than the correlation of residuals, J
-has few degrees of freedom; it is therefore shrunk towards the covariance of independent residuals, times the
-parameters' mean ratio of the two.
+has few degrees of freedom; it is therefore shrunk towards the covariance for independent residuals, multiplied by the
+mean ratio of the two over all parameters.
 
 Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004
 (variances shrunk towards a common one).
@@ -25,21 +25,21 @@ from jaxtyping import Float, Int
 from ...errors import IdentificationError
 from .factors import QRFactors, triangle_of, triangles_of
 
-BLOCKS = 16  # blocks stored for all runs together: twice as many as jackknife blocks, so that each half has as many
+BLOCKS = 16  # blocks stored for all runs together: as many jackknife blocks in each half of the data
 LEFT_OUT = 8  # jackknife blocks
-PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target; those of the blocks are LEFT_OUT - 1
+PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target; the blocks have LEFT_OUT - 1
 SINGULAR = 1e-10  # relative singular value of columns of unit norm below which a direction is not fitted
 LEAST_LEFT = 0.05  # minimum share of a direction's information attributed to the other blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockFactors:
-    """Triangular factors of contiguous stretches of runs, in order: the stacked regressor and torque, one per block and joint.
+    """Triangular factors of the stacked regressor and torque for contiguous blocks of runs, in order, one per block and joint.
 
     Attributes:
-        r: (k, n, w, w); the last column is the torque.
-        counts: (k, n) samples behind each.
-        runs: (k,) the run of each block; no block spans two.
+        r: (k, n, w, w) factors; the last column is the torque.
+        counts: (k, n) number of samples in each factor.
+        runs: (k,) index of each block's run; no block spans two runs.
     """
 
     r: Float[np.ndarray, "k n w w"]
@@ -55,19 +55,19 @@ class BlockFactors:
 
     @functools.cached_property
     def total(self) -> QRFactors:
-        """The factors of each joint, all blocks together."""
+        """The factors of each joint, for all blocks together."""
         whole = self.merged(np.zeros(len(self.runs), int))
         return QRFactors(whole.r[0], whole.counts[0])
 
     @property
     def by_run(self) -> QRFactors:
-        """The factors of all runs, concatenated, (runs n, w, w)."""
+        """The factors of each run, concatenated along the joints (runs n, w, w)."""
         runs = self.merged(self.runs)
         return QRFactors(runs.r.reshape(-1, *runs.r.shape[2:]), runs.counts.reshape(-1))
 
     @functools.cached_property
     def left_out(self) -> "BlockFactors":
-        """About `LEFT_OUT` stretches of about equal length, none spanning two runs."""
+        """The blocks merged into about `LEFT_OUT` blocks of about equal length, none of which spans two runs."""
         labels, first = np.zeros(len(self.runs), int), 0
         samples = self.counts.max(axis=1)
         for run in np.unique(self.runs):
@@ -79,13 +79,13 @@ class BlockFactors:
 
     @property
     def halves(self) -> tuple["BlockFactors", "BlockFactors"]:
-        """The first half of the blocks, and the second."""
+        """The first and the second half of the blocks."""
         half = len(self.runs) // 2
         take = lambda part: BlockFactors(self.r[part], self.counts[part], self.runs[part])
         return take(slice(half)), take(slice(half, None))
 
     def joined(self, other: "BlockFactors") -> "BlockFactors":
-        """The blocks with further ones of the same or other runs."""
+        """These blocks together with further ones, of the same or other runs."""
         if self.r.shape[1:] != other.r.shape[1:]:
             raise IdentificationError(
                 f"blocks of shapes {self.r.shape} and {other.r.shape} are incompatible: they must come from one robot "
@@ -98,47 +98,48 @@ class BlockFactors:
 
 
 def block_factors(factors: Sequence[QRFactors], runs: Sequence[int] | None = None) -> BlockFactors:
-    """Blocks from the factors of contiguous stretches, in order, as from `accumulate_stream`.
+    """Combine the factors of contiguous stretches of a log, in order, into blocks.
 
-    `weighted_least_squares` of them accounts for correlated residuals in its standard deviations. About sixteen
-    stretches suffice, each much longer than a period of the slowest joint.
+    From blocks, `weighted_least_squares` computes standard deviations that account for correlated residuals. About
+    sixteen stretches suffice, each much longer than a period of the slowest joint.
 
     Args:
-        factors: factors of the stretches.
-        runs: the run of each; by default a single run.
+        factors: factors of the stretches, for example from `accumulate_stream`.
+        runs: run number of each stretch; by default all belong to a single run.
 
     Raises:
-        IdentificationError: no factors, or factors of different columns or robots.
+        IdentificationError: there are no factors, the factors have different columns or robots, or there is not one run
+            number per factor.
     """
     shapes = {f.r.shape for f in factors}
     if len(shapes) != 1 or (runs is not None and len(runs) != len(factors)):
         raise IdentificationError(
-            f"{len(factors)} factors of shapes {' and '.join(map(str, sorted(shapes)))} cannot form blocks: give at least one, "
-            "of one robot and the same columns, and one run number each"
+            f"{len(factors)} factors of shapes {' and '.join(map(str, sorted(shapes)))} cannot form blocks: pass at least "
+            "one, all of one robot and the same columns, with one run number each"
         )
     labels = np.zeros(len(factors), int) if runs is None else np.asarray(runs, int)
     return BlockFactors(np.stack([f.r for f in factors]), np.stack([f.counts for f in factors]), labels)
 
 
 def block_edges(lengths: Sequence[int], count: int = BLOCKS) -> list[list[tuple[int, int]]]:
-    """The blocks (first sample, stop) of each run: `count` for all runs, of about equal length."""
+    """The blocks (first sample, stop) of each run, `count` in total, of about equal length."""
     total = max(sum(lengths), 1)
     many = [min(length, max(1, round(count * length / total))) for length in lengths]
     return [equal_blocks(length, m) for length, m in zip(lengths, many, strict=True)]
 
 
 def equal_blocks(length: int, count: int) -> list[tuple[int, int]]:
-    """(first, stop) of the given number of blocks of about equal length."""
+    """The limits (first, stop) of the given number of blocks of about equal length."""
     return list(itertools.pairwise(np.linspace(0, length, count + 1).astype(int).tolist()))
 
 
 class RowBlocks:
-    """Blocks from rows [W, tau] that arrive in chunks, run by run and by joint.
+    """Blocks accumulated from rows [W, tau] of all joints that arrive in chunks, run by run.
 
     Attributes:
         edges: the blocks of each run.
         r: (k, n, w, w) factors of all blocks so far.
-        counts: (k, n).
+        counts: (k, n) numbers of samples so far.
     """
 
     def __init__(self, edges: Sequence[Sequence[tuple[int, int]]], n: int, width: int):
@@ -179,7 +180,7 @@ def dense_blocks(
 def weighted_blocks(
     blocks: BlockFactors, columns: Int[np.ndarray, " c"], weights: Float[np.ndarray, "runs n"]
 ) -> list[Float[np.ndarray, "_ c"]]:
-    """One triangular factor per jackknife block, of some columns and all joints' rows, weighted by run and joint."""
+    """One triangular factor per jackknife block, for some columns and the rows of all joints, weighted by run and joint."""
     held = blocks.left_out
     scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
     rows = ((r[:, :, columns] * w[:, None, None]).reshape(-1, len(columns)) for r, w in zip(held.r, scale, strict=True))
@@ -193,12 +194,14 @@ def least_squares_covariance(
     curved: Sequence[Float[np.ndarray, "_ b"]] | None = None,
     besides: Float[np.ndarray, "k b"] | None = None,
 ) -> Float[np.ndarray, "b b"]:
-    """The covariance of a given least-squares solution on blocks of rows [W, y], y last.
+    """The jackknife covariance of a least-squares solution from blocks of rows [W, y], with y in the last column.
 
     Args:
-        independent: covariance if all rows' residuals were independent.
-        curved: roots V of the blocks' Hessians V^T V, if weights depend on the residuals; W if None.
-        besides: rows that took part in the fit and are never left out.
+        parts: the rows of each block.
+        values: the solution.
+        independent: covariance for independent residuals.
+        curved: roots V of the blocks' Hessians V^T V, if weights depend on the residuals; by default W.
+        besides: further rows of the fit that are never left out.
     """
     curved = [part[:, :-1] for part in parts] if curved is None else curved
     whole = triangle_of(np.concatenate([*curved, *(() if besides is None else (besides,))]))
@@ -215,13 +218,13 @@ def left_out_covariance(
     back: Float[np.ndarray, "b b"],
     independent: Float[np.ndarray, "b b"],
 ) -> Float[np.ndarray, "b b"]:
-    """The covariance of the solution of sum_k (s_k - H_k dx) = 0, from its solutions without each block.
+    """The jackknife covariance of the solution of sum_k (s_k - H_k dx) = 0, from the solutions without each block.
 
     Args:
-        shares: H_k H^-1, or a similar matrix; their sum is the identity.
+        shares: H_k H^-1, or similar matrices; their sum is the identity.
         scores: s_k in the same coordinates.
         back: map from those coordinates to the values.
-        independent: covariance of the values if all rows' residuals were independent; returned if there is only one block.
+        independent: covariance of the values for independent residuals; returned if there is only one block.
     """
     k = len(scores)
     plain = np.diag(independent)
@@ -235,12 +238,12 @@ def left_out_covariance(
 
 
 def block_degrees(blocks: int) -> float:
-    """Degrees of freedom of that covariance, for Student's t (Smyth 2004); infinite for a single block."""
+    """Degrees of freedom of the jackknife covariance, for Student's t (Smyth 2004); infinite for a single block."""
     return blocks - 1 + PRIOR_DEGREES if blocks > 1 else np.inf
 
 
 def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, " b"]:
-    """(I - share)^-1 score, limited to 1 / `LEAST_LEFT` of the score in directions determined almost by one block alone."""
+    """(I - share)^-1 score, limited to score / `LEAST_LEFT` in directions that almost only one block determines."""
     u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
     return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT))
 

@@ -1,4 +1,4 @@
-"""Columns of the regressor and their parameters."""
+"""Columns of the regressor, and their parameters."""
 
 import dataclasses
 import functools
@@ -23,23 +23,27 @@ DRIVE_TERMS: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"
 
 P = ParamSpec("P")
 
-# Order in which dependent parameters are dropped: a link's inertia is kept before its first moments and its mass.
+# Order in which parameters are kept if independent: a link's inertia, its first moments, its mass.
 _ELIMINATION = (4, 5, 7, 6, 8, 9, 1, 2, 3, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExtraColumns:
-    """User-defined columns, for torques linear in parameters beyond the chain's.
+    """Further columns of the regressor, for torques that are linear in parameters the chain does not have.
 
     Attributes:
-        names: one per column.
-        units: one per column, for the report.
-        matrix: (chain, q, qd, qdd) -> (nv, len(names)) array; must be traceable by JAX.
-        leaf: the leaf of the chain for the parameters, such as "springs.stiffness", if there is one.
+        names: parameter names, one per column.
+        units: parameter units, one per column, for the report.
+        matrix: function (chain, q, qd, qdd) -> (nv, len(names)) array of torques per unit parameter [N m or N]; must be
+            traceable by JAX.
+        leaf: the leaf of the chain that contains the parameters, such as "springs.stiffness", if there is one.
         joints: joints or motors (counted from 1) of the leaf's entries, one per column.
-        recipe: name and arguments of the library function that created them, from which a model file recreates them;
-            None for user-defined columns, which files cannot hold.
+        recipe: name and arguments of the library function that created the columns, from which a model file recreates
+            them; None for user-defined columns, which cannot be saved.
         positive: True if the parameters cannot be negative.
+
+    Raises:
+        IdentificationError: `leaf` is set, but `joints` does not name one joint per column.
     """
 
     names: tuple[str, ...]
@@ -53,18 +57,21 @@ class ExtraColumns:
     def __post_init__(self) -> None:
         if self.leaf is not None and len(self.joints) != len(self.names):
             raise IdentificationError(
-                f"the extra columns {', '.join(self.names)} go into the leaf {self.leaf!r} of {len(self.joints)} joints; name "
-                "one per column"
+                f"the extra columns {', '.join(self.names)} belong to the leaf {self.leaf!r}, but {len(self.joints)} joints "
+                "are named; name one per column"
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """All columns of an identification: ten per link, the drive terms of every joint, and extra ones.
+    """All columns of an identification: ten per link, the drive terms of every joint, and extra columns.
 
     Attributes:
-        drive_terms: which of armature, viscous, coulomb and offset to identify.
+        drive_terms: drive terms to identify, out of armature, viscous, coulomb and offset.
         extra: further columns.
+
+    Raises:
+        IdentificationError: a drive term is unknown.
     """
 
     drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS
@@ -73,38 +80,39 @@ class Columns:
     def __post_init__(self) -> None:
         unknown = [t for t in self.drive_terms if t not in DRIVE_TERMS]
         if unknown:
-            raise IdentificationError(f"drive term {unknown[0]!r} is unknown; there are {', '.join(DRIVE_TERMS)}")
+            raise IdentificationError(f"drive term {unknown[0]!r} is unknown; the terms are {', '.join(DRIVE_TERMS)}")
 
     def matrix(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
     ) -> Float[Array, "nv p"]:
-        """W(q, qd, qdd) with tau = W parameters; columns are zero for links without a body."""
+        """Regressor W(q, qd, qdd) in tau = W parameters [N m or N per unit]; its columns are zero for links without a body."""
         links = only(of_bodies(chain.topology), regressor(chain, q, qd, qdd))
         return jnp.concatenate([links, self.beyond_links(chain, q, qd, qdd)], axis=1)
 
     def beyond_links(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
     ) -> Float[Array, "nv m"]:
-        """The columns of W after the links': those of drives and the extra ones; free joints have no drives."""
+        """The columns of W that follow those of the links: drive terms and extra columns; floating bases have no drives."""
         drives = drive_regressor(chain, qd, qdd, self.drive_terms)
         parts = [only(np.repeat(driven_joints(chain.topology), len(self.drive_terms)), drives)]
         for extra in self.extra:
             block = extra.matrix(chain, q, qd, qdd)
             if block.shape != (chain.nv, len(extra.names)):
                 raise IdentificationError(
-                    f"the extra columns {', '.join(extra.names)} have shape {block.shape}, not {(chain.nv, len(extra.names))}"
+                    f"the extra columns {', '.join(extra.names)} have shape {block.shape}, not "
+                    f"{(chain.nv, len(extra.names))}"
                 )
             parts.append(block)
         return jnp.concatenate(parts, axis=1)
 
     def absent(self, chain: Chain) -> np.ndarray:
-        """(p,) columns that are zero for every robot of this topology: massless links, drives of free joints."""
+        """Mask of columns that are zero for every robot with this topology (p,): massless links, drives of floating bases."""
         drives = np.repeat(driven_joints(chain.topology), len(self.drive_terms))
         extra = np.ones(sum(len(e.names) for e in self.extra), bool)
         return ~np.concatenate([of_bodies(chain.topology), drives, extra])
 
     def of_joint(self, chain: Chain, joint: int) -> np.ndarray:
-        """(p,) which columns are those of a joint's drive: its drive terms, its spring, the motors that move it alone."""
+        """Mask of the columns of a joint's drive (p,): drive terms, spring, and the motors that move only this joint."""
         drives = np.repeat(np.arange(chain.n) == joint, len(self.drive_terms))
         motors = None if chain.transmission is None else np.asarray(chain.transmission.matrix) != 0
         extra = [np.zeros(0, bool)]
@@ -125,7 +133,7 @@ class Columns:
         return (*inertial, *drive, *(name for e in self.extra for name in e.names))
 
     def units(self, chain: Chain) -> tuple[str, ...]:
-        """Units in column order."""
+        """Parameter units in column order."""
         inertial = ["kg", *["kg m"] * 3, *["kg m^2"] * 6] * chain.n
         drive = []
         for w in chain.screw[:, :3]:
@@ -136,7 +144,7 @@ class Columns:
         return (*inertial, *drive, *(u for e in self.extra for u in e.units))
 
     def elimination_order(self, n: int) -> tuple[int, ...]:
-        """Columns in the order in which independent ones are selected, by link, as in the literature."""
+        """Order in which independent columns are selected, link by link, as in the literature."""
         k = len(self.drive_terms)
         order: list[int] = []
         for i in range(n):
@@ -147,17 +155,22 @@ class Columns:
 
 
 def of_bodies(topology: Topology) -> np.ndarray:
-    """(10 n,) inertial columns of links with a body."""
+    """Mask of the inertial columns of links with a body (10 n,)."""
     return np.repeat(with_bodies(topology), 10)
 
 
 def only(mask: np.ndarray, x: Array) -> Array:
-    """The columns of x in the mask, zeros elsewhere."""
+    """The columns of x in the mask, with zeros elsewhere."""
     return x if mask.all() else jnp.where(mask, x, jnp.zeros_like(x))
 
 
 def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
-    """The chain's own parameters in column order; zero for extra columns that have no leaf in it."""
+    """The chain's parameters in column order (p,), in SI units; zero for extra columns without a leaf in the chain.
+
+    Args:
+        chain: the robot.
+        columns: the columns.
+    """
     drive = [np.asarray(attrgetter(DRIVE_LEAVES[t])(chain), float) for t in columns.drive_terms]
     drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
     extra = [
@@ -168,7 +181,7 @@ def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
 
 
 def leaf_entries(extra: ExtraColumns) -> np.ndarray:
-    """Entries of the leaf that holds the parameters of extra columns."""
+    """Indices of the parameters of extra columns in their leaf."""
     return np.array(extra.joints, int) - 1
 
 
@@ -176,9 +189,9 @@ RECIPES: dict[str, Callable[..., ExtraColumns]] = {}
 
 
 def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
-    """A function that creates columns from plain numbers and tuples, which can be saved by name and arguments."""
+    """Make the columns that a function creates from numbers and tuples savable by the function's name and arguments."""
 
-    @functools.lru_cache  # equal columns are one object, so compiled programs are reused
+    @functools.lru_cache  # equal columns are the same object, so compiled programs are reused
     def made(*arguments: Any) -> ExtraColumns:
         return dataclasses.replace(make(*arguments), recipe=(make.__name__, arguments))  # type: ignore[call-arg]
 
@@ -194,19 +207,27 @@ def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
 
 @_with_recipe
 def coupled_drive(first: int, second: int, velocity: float | None = None) -> ExtraColumns:
-    """Columns of a coupled pair of axes: motor `second` also turns when axis `first` moves (a coupled wrist).
+    """Columns of a coupled pair of axes, in which motor `second` also turns when axis `first` moves (a coupled wrist).
 
-    With a, b the joints (counted from 1), the motor's inertia and friction act on the sum of both speeds: Iam couples the
-    accelerations (tau_a += qdd_b, tau_b += qdd_a), fvm the speeds (tau_a += qd_b, tau_b += qd_a), and fsm is its Coulomb
-    friction (both += tanh((qd_a + qd_b) / velocity), by default with v_c of the chain's joint b).
-    The contributions of each joint's own speed are already in Ia and fv.
+    With a, b the joints `first` and `second`, the motor's inertia and friction act on the sum of both velocities: Iam
+    [kg m^2] couples the accelerations (tau_a += Iam qdd_b, tau_b += Iam qdd_a), fvm [N m s/rad] couples the velocities
+    (tau_a += fvm qd_b, tau_b += fvm qd_a), and fsm [N m] is the motor's Coulomb friction (fsm tanh((qd_a + qd_b) /
+    velocity) is added to both). The contributions of each joint's own velocity and acceleration are already in fv and
+    Ia.
+
+    Args:
+        first, second: the joints a and b, counted from 1.
+        velocity: width of the smooth sign [rad/s]; by default that of the chain's joint b.
+
+    Raises:
+        IdentificationError: when the columns are evaluated, if the joints are equal or not among the chain's.
     """
     a, b = first - 1, second - 1
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
         if not (0 <= a < chain.n and 0 <= b < chain.n and a != b):
             raise IdentificationError(
-                f"axes {first} and {second} cannot be coupled: name two different ones of the joints 1 to {chain.n}"
+                f"axes {first} and {second} cannot be coupled; name two different joints from 1 to {chain.n}"
             )
         sign = jnp.tanh((qd[a] + qd[b]) / (chain.friction.coulomb_velocity[b] if velocity is None else velocity))
         zero = jnp.zeros_like(sign)
@@ -219,20 +240,22 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
 
 
 def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraColumns:
-    """Columns of a spring at each of some joints, k (q - q0) with the chain's rest position q0, for cables and balancers.
+    """Columns of joint springs k (q - q0) with the chain's rest positions q0, for cables and balancers.
 
-    The stiffnesses k are the chain's `springs.stiffness`. They may be negative, since they represent all torques linear
-    in the position (a pushing cable, a counterbalance). A torque offset accounts for an unknown rest position.
+    The stiffnesses k [N m/rad or N/m] are the chain's `springs.stiffness`. They may be negative, since they represent
+    all torques linear in the position (a pushing cable, a counterbalance). A torque offset accounts for an unknown rest
+    position.
 
     Args:
-        joints: joints, counted from 1; all if None.
+        chain: the robot.
+        joints: joints with a spring, counted from 1; by default all.
 
     Raises:
-        IdentificationError: an unknown or repeated joint.
+        IdentificationError: a joint is unknown or repeated.
     """
     joints = tuple(range(1, chain.n + 1)) if joints is None else tuple(int(j) for j in joints)
     if any(not 1 <= j <= chain.n for j in joints) or len(set(joints)) < len(joints):
-        raise IdentificationError(f"springs at joints {joints}: name different ones of the joints 1 to {chain.n}")
+        raise IdentificationError(f"springs cannot be at joints {joints}; name different joints from 1 to {chain.n}")
     return _springs(joints, tuple(bool((w != 0).any()) for w in chain.screw[[j - 1 for j in joints], :3]))
 
 
@@ -250,11 +273,17 @@ def _springs(joints: tuple[int, ...], turns: tuple[bool, ...]) -> ExtraColumns:
 def motor_terms(
     chain: Chain, terms: Sequence[MotorTerm] = ("inertia", "viscous", "coulomb")
 ) -> tuple[ExtraColumns, ...]:
-    """Columns of the motors of a transmission: each rotor's inertia J, and each motor's viscous and Coulomb friction.
+    """Columns of the motors of a transmission: rotor inertias and friction.
 
-    Parameters are leaves of the chain's transmission. The columns of a motor that drives a single joint are multiples
-    of that joint's Ia, fv and fc, and the base parameters contain their sums; a motor that drives several joints has
-    separate parameters, so a wrist with coupled drives needs only its transmission. Empty for a chain without one.
+    Each motor has a rotor inertia J [kg m^2], viscous friction B [N m s/rad] and Coulomb friction Fc [N m], which are
+    leaves of the chain's transmission. The columns of a motor that drives a single joint are multiples of that joint's
+    Ia, fv and fc, and the base parameters contain their sums; a motor that drives several joints has separate
+    parameters, so for a wrist with coupled drives it suffices to specify its transmission. Empty for a chain without a
+    transmission.
+
+    Args:
+        chain: the robot.
+        terms: terms of each motor.
     """
     if chain.transmission is None:
         return ()
@@ -275,7 +304,7 @@ def _motors(count: int, term: MotorTerm) -> ExtraColumns:
 
 
 def all_columns(chain: Chain, drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS) -> Columns:
-    """Default columns: the drive terms, the motors of a transmission, and the springs of the chain."""
+    """Default columns: the drive terms, the motors of a transmission, and the chain's springs."""
     sprung = tuple((np.flatnonzero(np.asarray(chain.springs.stiffness)) + 1).tolist())
     extra = motor_terms(chain)
     return Columns(drive_terms, (*extra, joint_springs(chain, sprung)) if sprung else extra)

@@ -1,4 +1,4 @@
-"""From base parameters to a full set: the one nearest to a given model."""
+"""Completion of base parameters to the full parameters nearest a given model, and the chain with identified parameters."""
 
 import functools
 from operator import attrgetter
@@ -25,25 +25,30 @@ from .rows import by_chunks, chunk_rows
 
 
 def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """The full parameters nearest the prior (least |p - prior|) with base.matrix @ p = values.
+    """The full parameters nearest the prior (smallest |p - prior|) with base.matrix @ p = values.
 
-    p = prior + B^T (B B^T)^-1 (values - B prior). Torques equal those of the base parameters; components not determined
-    by the data are the prior's.
+    p = prior + B^T (B B^T)^-1 (values - B prior), with B = base.matrix. Torques equal those of the base parameters;
+    components that the data do not determine are those of the prior.
+
+    Args:
+        base: the base parameters.
+        values: (b,) values of the base parameters, in SI units.
+        prior: (p,) full parameters of the prior, in SI units.
     """
     b = base.matrix
     return prior + b.T @ np.linalg.solve(b @ b.T, values - b @ prior)
 
 
 STAND_IN_MASS, STAND_IN_RADIUS = 2.0, 0.1
-NOTHING = 1e-9  # of that mass, for a virtual link that needs a body
+NOTHING = 1e-9  # fraction of that mass, for a virtual link that needs a body
 
 
 def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     """The chain with a default body in every link without one (a kinematics-only model), and the names of those links.
 
-    The default is a solid sphere of 2 kg and 0.1 m radius at the link's origin: parameters without effect on torques
-    need a prior, and massless links could not be written to files. Virtual links within quaternion joints get 2 ug,
-    which `with_parameters` removes again.
+    The default is a solid sphere of 2 kg and 0.1 m radius at the link's origin, because parameters without effect on
+    torques need a prior, and massless links could not be written to files. Virtual links within quaternion joints get 2
+    ug, which `with_parameters` removes again.
     """
     inertia = np.array(chain.inertia, float)
     bodies = with_bodies(chain.topology)
@@ -55,19 +60,20 @@ def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     return eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(inertia, chain.dtype)), names
 
 
-THINNEST = 0.1  # fraction of a body's size
+THINNEST = 0.1  # smallest thickness, as a fraction of a body's size
 
 
 def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     """The chain with bodies of positive density, and the names of the links that were given thickness.
 
-    Point masses, thin rods and flat plates are on the boundary of physical consistency, inconsistent inertias beyond
-    it. Their principal second moments of mass about the centre of mass, m s^2, are raised to s = 0.1 of the body's
-    size: of its largest s, or of the distance of the centre of mass from the link's origin. This is the nearest such
-    inertia in the Frobenius norm of the second moments; mass and centre of mass are kept.
+    The inertias of point masses, thin rods and flat plates lie on the boundary of physical consistency, and
+    inconsistent inertias beyond it. The principal second moments of mass m s^2 about the centre of mass are raised so
+    that s is at least 0.1 of the body's size, which is the largest s or the distance of the centre of mass from the
+    link's origin. This is the nearest such inertia in the Frobenius norm of the second moments; the mass and the centre
+    of mass do not change.
 
     Raises:
-        IdentificationError: a non-positive mass, or a non-finite parameter.
+        IdentificationError: a mass is not positive, or a parameter is not finite.
     """
     inertia, thin = np.array(chain.inertia, float), []
     for i, name in enumerate(chain.link_names):
@@ -79,7 +85,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
             if not (pi[0] > 0 and np.all(np.isfinite(pi))):
                 raise IdentificationError(
                     str(error),
-                    "Correct it, leave the link's inertial out (a stand-in is its prior then), take the kinematics alone with "
+                    "Correct it, remove the link's inertial (a default body is then its prior), use only the kinematics with "
                     "{ignore_inertials}, or identify with {consistent}",
                     ignore_inertials="True",
                     consistent="None",
@@ -113,9 +119,9 @@ def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 def rigid_torque(
     chain: Chain, q: Float[np.ndarray, "N nq"], qd: Float[np.ndarray, "N nv"], qdd: Float[np.ndarray, "N nv"]
 ) -> Float[np.ndarray, "N nv"]:
-    """inverse_dynamics of samples, without friction and springs [N m]; under `jax.enable_x64(True)`, of a chain in float64.
+    """Inverse dynamics of samples, without friction and springs [N m or N]; for use under `jax.enable_x64(True)`.
 
-    For uncoupled joints it is W pi, by a program shared with the rest of the identification.
+    For uncoupled joints it is computed as W pi, by a program shared with the rest of the identification.
     """
     if not is_ordinary(chain) or chain.transmission is not None:
         return by_chunks(functools.partial(_inverse_dynamics, chain), q, qd, qdd)
@@ -130,10 +136,13 @@ def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 
 
 def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
-    """Torques predicted by a model for the motion of samples: inverse_dynamics + resistive_force, friction and springs
-    included [N m].
+    """Torques that a chain predicts for the motion of samples, including friction and springs [N m or N].
 
-    In float64, in chunks of one size.
+    They are inverse_dynamics + resistive_force, in float64, computed in chunks of equal size.
+
+    Args:
+        chain: the robot.
+        samples: the samples.
     """
     with jax.enable_x64(True):
         model, s = as_float64(chain), samples
@@ -147,7 +156,7 @@ def _resistance(chain: Chain, q, qd):
 
 
 def given_torque(chain: Chain, columns: Columns, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
-    """(N, nv) torques of drives, motors and springs that are not identified, with the chain's parameters."""
+    """Torques of drives, motors and springs that are not identified, with the chain's parameters (N, nv) [N m or N]."""
     if not is_ordinary(chain) or chain.transmission is not None or np.any(np.asarray(chain.springs.stiffness)):
         with jax.enable_x64(True):
             model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
@@ -173,8 +182,8 @@ def _drive_torques(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 
 
 def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Array) -> Chain:
-    """The chain with the parameters of the columns in its leaves, except those without one: extra columns without a
-    leaf, links within quaternion joints, drives of free joints."""
+    """The chain with the given parameters of the columns in its leaves, except those of extra columns without a leaf, of
+    virtual links within quaternion joints, and of drives of floating bases."""
     n = chain.n
     if (absent := columns.absent(chain)).any():
         parameters = jnp.where(absent, prior_parameters(chain, columns), parameters)
@@ -193,7 +202,7 @@ def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Arr
 
 
 def impossible_links(chain: Chain) -> tuple[str, ...]:
-    """Reasons why links are physically inconsistent, one sentence per link."""
+    """Reasons why links of a chain are physically inconsistent, in one sentence per link."""
     faults = []
     for name, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
         try:

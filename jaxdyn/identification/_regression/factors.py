@@ -1,4 +1,4 @@
-"""`QRFactors` of a stacked regressor: merging, exchange between processes, files."""
+"""`QRFactors` of a stacked regressor: merging, exchange between processes, and files."""
 
 import io
 import os
@@ -17,8 +17,8 @@ class QRFactors(NamedTuple):
     """Triangular factors of the stacked regressor and torque, one per joint.
 
     Attributes:
-        r: (n, p + 1, p + 1); the last column is the torque.
-        counts: number of samples in each joint's factor.
+        r: (n, p + 1, p + 1) factors; the last column is the torque.
+        counts: (n,) number of samples in each joint's factor.
     """
 
     r: np.ndarray
@@ -26,15 +26,15 @@ class QRFactors(NamedTuple):
 
 
 def merge_factors(*factors: QRFactors) -> QRFactors:
-    """The factors of all samples from those of parts, by a QR decomposition of the stacked factors.
+    """Merge factors of parts of the samples, by a QR decomposition of the stacked factors.
 
-    R^T R = sum_k R_k^T R_k: independent of the order and place of accumulation, except for rounding.
+    R^T R = sum_k R_k^T R_k, so up to rounding the result is independent of the order and place of accumulation.
 
     Raises:
-        IdentificationError: no factors, or factors of different columns or robots.
+        IdentificationError: there are no factors, or they have different columns or robots.
     """
     if not factors:
-        raise IdentificationError("there are no factors to merge")
+        raise IdentificationError("there are no factors to merge; pass at least one")
     shapes = {f.r.shape for f in factors}
     if len(shapes) > 1:
         raise IdentificationError(
@@ -45,10 +45,13 @@ def merge_factors(*factors: QRFactors) -> QRFactors:
 
 
 def merge_over_processes(factors: QRFactors) -> QRFactors:
-    """The factors of all processes' samples, on every process, after `jax.distributed.initialize`.
+    """Merge the factors of all processes, on every process, after `jax.distributed.initialize`.
 
-    Every process passes the factors of its own samples; with one process nothing changes. One exchange of 8 n (p + 1)^2
-    bytes per process, independent of the number of samples.
+    Each process passes the factors of its own samples; a single process gets its factors back. The processes exchange 8
+    n (p + 1)^2 bytes each, independently of the number of samples.
+
+    Args:
+        factors: factors of this process's samples.
     """
     import jax
 
@@ -61,10 +64,16 @@ def merge_over_processes(factors: QRFactors) -> QRFactors:
 
 
 def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
-    """Save factors to a file atomically: an .npz archive with `r` and `counts`.
+    """Save factors to a file, an .npz archive that contains `r` and `counts`.
+
+    The file is written completely or not at all.
+
+    Args:
+        path: the file.
+        factors: the factors.
 
     Raises:
-        OutputError: the file cannot be written; an existing file stays unchanged.
+        OutputError: the file cannot be written; an existing file remains unchanged.
     """
     held = io.BytesIO()
     np.savez(held, r=factors.r, counts=factors.counts)
@@ -72,10 +81,13 @@ def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
 
 
 def load_factors(path: str | os.PathLike[str]) -> QRFactors:
-    """Factors from a file of `save_factors`, to continue from.
+    """Load factors saved by `save_factors`, for example to continue an accumulation.
+
+    Args:
+        path: the file.
 
     Raises:
-        IdentificationError: a missing file, or one with other contents.
+        IdentificationError: the file is missing, or has other contents.
     """
     name = os.fspath(path)
     try:
@@ -84,7 +96,7 @@ def load_factors(path: str | os.PathLike[str]) -> QRFactors:
     except FileNotFoundError:
         raise IdentificationError(f"{name}: there is no such file; check the path") from None
     except Exception as error:
-        raise IdentificationError(f"{name}: not a file of `save_factors`: {error}") from None
+        raise IdentificationError(f"{name}: not a file written by `save_factors`: {error}") from None
     if r.dtype.kind != "f" or counts.dtype.kind not in "iu" or (counts < 0).any():
         raise IdentificationError(
             f"{name}: invalid factors: r has type {r.dtype} (must be float), counts {counts.dtype} (must be integers >= 0)"
@@ -97,20 +109,20 @@ def load_factors(path: str | os.PathLike[str]) -> QRFactors:
 
 
 def combined(factors: Sequence[Float[np.ndarray, "n w w"]]) -> Float[np.ndarray, "n w w"]:
-    """One factor per joint from several."""
+    """One factor per joint, merged from several."""
     return factors[0] if len(factors) == 1 else triangles_of(np.concatenate(factors, axis=1))
 
 
 def triangle_of(rows: Float[np.ndarray, "*batch m w"]) -> Float[np.ndarray, "*batch k w"]:
-    """R of QR, by Householder's reflections."""
+    """Factor R of the QR decomposition, by Householder reflections."""
     return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 def triangles_of(rows: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
-    """R of each joint's rows, with rows of zeros below.
+    """Factor R of each joint's rows, padded with rows of zeros.
 
-    In a tree, most columns of a joint are zero: those of links that it does not move. They are left out of the
-    decomposition, and so are rows of zeros.
+    In a tree, most columns of a joint are zero: those of links that it does not move. They are excluded from the
+    decomposition, as are rows of zeros.
     """
     r = np.zeros((len(rows), rows.shape[2], rows.shape[2]), rows.dtype)
     for joint, x in enumerate(rows):

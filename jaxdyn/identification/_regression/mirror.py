@@ -1,4 +1,4 @@
-"""Limbs that are mirror images of each other: which links, and the parameters of a mirrored body."""
+"""Limbs that are mirror images of each other: pairs of links, and the parameters of a mirrored body."""
 
 import numpy as np
 from jaxtyping import Float
@@ -8,17 +8,20 @@ from ...model._chain import Chain
 from ...model._layout import with_bodies
 from ...spatial._host import packed, second_moment
 
-MIRROR = np.diag([1.0, -1.0, 1.0])  # in the plane x, z of the base
-NEAR = 2e-3  # of the robot's extent, within which origins of mirrored links coincide
-FAR = 5e-2  # of it: links that far from being mirrored are a mistake
+MIRROR = np.diag([1.0, -1.0, 1.0])  # reflection in the x-z plane of the base
+NEAR = 2e-3  # distance within which origins of mirrored links coincide, relative to the robot's extent
+FAR = 5e-2  # the same beyond which a user's pair of links must be a mistake
 
 
 def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
-    """Pairs of links of the left and the right limb, (left, right), found by the kinematics.
+    """Pairs of links of left and right limbs, (left, right), found from the kinematics.
 
-    With all joints at zero, the frames of the links of a symmetric robot have mirrored origins and joint axes in the plane
-    x, z of the base (x forward, y to the left, z up), and the same holds of their parents. Links in the plane, and such as
-    have no unique counterpart, are left out.
+    Two links form a pair if, with all joints at zero, their origins and joint axes are mirror images in the x-z plane
+    of the base (x forward, y to the left, z up), and their parents are as well. Links in the plane and links without a
+    unique counterpart are omitted.
+
+    Args:
+        chain: the robot.
     """
     turns, points = link_placements(chain)
     axes = np.einsum("nij,nj->ni", turns, _directions(chain))
@@ -40,24 +43,24 @@ def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
 
 
 def mirrored_parameters(chain: Chain, left: str, right: str) -> Float[np.ndarray, "10 10"]:
-    """T such that T pi, in the right link's frame, is the image of a body pi in the left link's frame.
+    """Matrix T such that T pi, in the right link's frame, is the mirror image of a body pi in the left link's frame.
 
-    With all joints at zero, x_r = Q x_l + d with Q = R_r^T F R_l, d = R_r^T (F p_l - p_r) and the reflection F; the
-    pseudo-inertia is J_r = A J_l A^T with A = [Q, d; 0, 1].
+    With all joints at zero, x_r = Q x_l + d with Q = R_r^T F R_l, d = R_r^T (F p_l - p_r) and the reflection F in the
+    x-z plane of the base. The pseudo-inertia is J_r = A J_l A^T with A = [Q, d; 0, 1].
 
     Raises:
         IdentificationError: the chain has no such link, or the links are not mirror images of each other.
     """
     for name in (left, right):
         if name not in chain.link_names:
-            raise IdentificationError(f"there is no link {name!r}; there are {', '.join(chain.link_names)}")
+            raise IdentificationError(f"there is no link {name!r}; the links are {', '.join(chain.link_names)}")
     turns, points = link_placements(chain)
     i, j = chain.link_names.index(left), chain.link_names.index(right)
     apart = float(np.linalg.norm(MIRROR @ points[i] - points[j]))
     if apart > FAR * _extent(points):
         raise IdentificationError(
-            f"links {left!r} and {right!r} do not mirror each other in the plane x, z of the base: with all joints at zero "
-            f"their frames are {apart:.3g} m from that; mirrored_links finds the pairs of a symmetric robot"
+            f"links {left!r} and {right!r} do not mirror each other in the x-z plane of the base: with all joints at zero, the "
+            f"mirrored origins are {apart:.3g} m apart; mirrored_links finds the pairs of a symmetric robot"
         )
     change = np.eye(4)
     change[:3, :3] = turns[j].T @ MIRROR @ turns[i]
@@ -66,7 +69,7 @@ def mirrored_parameters(chain: Chain, left: str, right: str) -> Float[np.ndarray
 
 
 def pseudo_inertia_of(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "4 4"]:
-    """J = [S, h; h^T, m], linear in the ten parameters."""
+    """Pseudo-inertia J = [S, h; h^T, m], linear in the ten parameters."""
     return np.block([[second_moment(pi), pi[1:4, None]], [pi[None, 1:4], np.array([[pi[0]]])]])
 
 
@@ -76,14 +79,14 @@ def _ten(pseudo: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10"]:
 
 
 def link_placements(chain: Chain) -> tuple[Float[np.ndarray, "n 3 3"], Float[np.ndarray, "n 3"]]:
-    """Orientations and origins of all links in the base's frame, with all joints at zero."""
+    """Orientations and origins of all links in the base frame, with all joints at zero."""
     turns, points = np.array(chain.rotation, float), np.array(chain.translation, float)
     for i, parent in enumerate(chain.topology.parents):
         if parent >= 0:
             points[i] = points[parent] + turns[parent] @ points[i]
             turns[i] = turns[parent] @ turns[i]
     for link, size in chain.topology.quaternion_joints:
-        if size == 6 and chain.topology.parents[link] < 0:  # a free base: its own frame
+        if size == 6 and chain.topology.parents[link] < 0:  # a floating base: relative to its own frame
             root, origin = turns[link + 5], points[link + 5]
             turns, points = root.T @ turns, (points - origin) @ root
     return turns, points

@@ -1,4 +1,4 @@
-"""Torques predicted by parameters on samples, and their errors for each joint."""
+"""Torques that parameters predict for samples, and their errors by joint."""
 
 import dataclasses
 
@@ -19,25 +19,28 @@ def predict(
     qdd: np.ndarray,
     signals: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Torques W parameters of (N, n) samples, in chunks.
+    """Predict the torques W parameters of (N, n) samples, in chunks [N m or N].
 
     Args:
-        parameters: parameters in column order, those of the signals last.
+        columns: columns of the regressor W.
+        chain: the robot's kinematics and gravity.
+        parameters: parameters in column order, those of the signals last, in SI units.
+        q, qd, qdd: (N, n) samples [rad, rad/s, rad/s^2, or with m instead of rad].
         signals: (N, n, k) further columns, as for `accumulate`.
 
     Raises:
-        IdentificationError: signals of wrong shape, or different numbers of parameters and columns.
+        IdentificationError: signals have a wrong shape, or the numbers of parameters and columns differ.
     """
     total, n = np.shape(qd)
     signals = np.zeros((total, n, 0)) if signals is None else np.asarray(signals)
     if signals.ndim != 3 or signals.shape[:2] != (total, n):
         raise IdentificationError(
-            f"signals have shape {signals.shape}; for {total} samples of {n} joints it is ({total}, {n}, k)"
+            f"signals have shape {signals.shape}; for {total} samples of {n} joints it must be ({total}, {n}, k)"
         )
     held = np.asarray(parameters)
     width = len(columns.names(chain.n)) + signals.shape[2]
     if held.shape != (width,):
-        raise IdentificationError(f"there are {width} columns, but parameters of shape {held.shape}")
+        raise IdentificationError(f"there are {width} columns, but the parameters have shape {held.shape}")
     rigid, rest = np.split(held, [width - signals.shape[2]])
     return by_chunks(lambda q, qd, qdd: chunk_rows(columns, chain, q, qd, qdd) @ rigid, q, qd, qdd) + signals @ rest
 
@@ -50,10 +53,10 @@ class Fit:
     """Prediction errors on one set of samples.
 
     Attributes:
-        rms: (n,) root mean square of the torque error [N m].
-        relative: (n,) RRE_j = 100 |tau_j - prediction_j| / |tau_j| over all samples, percent.
-        relative_moving: (n,) the same over samples at which joint j moves, |qd_j| > 0.02 rad/s.
-        total_relative: 100 |tau - prediction| / |tau| over all joints, percent.
+        rms: (n,) RMS torque error [N m or N].
+        relative: (n,) relative error 100 |tau_j - prediction_j| / |tau_j| over all samples [%].
+        relative_moving: (n,) relative error over the samples at which joint j moves, |qd_j| > 0.02 rad/s or m/s [%].
+        total_relative: relative error 100 |tau - prediction| / |tau| over all joints [%].
         samples: number of samples.
     """
 
@@ -65,7 +68,16 @@ class Fit:
 
 
 def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
-    """Errors of predicted against measured torques, all (N, n); NaN for a joint that never moves, or was not measured."""
+    """Compute the errors of predicted relative to measured torques.
+
+    `relative_moving` is NaN for a joint that never moves, and all errors are NaN for a joint whose torque was not
+    measured.
+
+    Args:
+        tau: (N, n) measured torques [N m or N].
+        prediction: (N, n) predicted torques [N m or N].
+        qd: (N, n) velocities [rad/s or m/s].
+    """
     error = tau - prediction
     measured = ~np.isnan(tau).any(axis=0)
     size = np.linalg.norm(tau[:, measured])

@@ -1,4 +1,4 @@
-"""The robot for identification from joint logs, in double precision."""
+"""Checks of the robot for identification from joint logs, and its conversion to double precision."""
 
 import dataclasses
 
@@ -11,43 +11,43 @@ from ...model._chain import Chain
 
 
 def check_identifiable(chain: Chain) -> None:
-    """Refuse robots whose configuration a joint log does not contain.
+    """Raise an error for robots whose configuration a joint log does not contain.
 
     Raises:
-        IdentificationError: the robot has a free base or spherical joints.
+        IdentificationError: the robot has a floating base or spherical joints.
     """
     quaternions = chain.topology.quaternion_joints
     if any(size == 6 for _, size in quaternions):
         raise IdentificationError(
-            "this robot's base is free: a log of its joints describes neither the motion of the base nor the contacts. Give "
-            "the base's pose and the contact wrenches (or the held frames) to identify_mechanism"
+            "this robot has a floating base: a log of its joints describes neither the motion of the base nor the contacts. "
+            "Pass the base's pose and the contact wrenches (or the fixed frames) to identify_mechanism"
         )
     if quaternions:
         name = chain.joint_names[quaternions[0][0]]
         raise IdentificationError(
-            f"{name!r} is a spherical joint, and a log of joint positions does not hold its orientation: give samples with "
+            f"{name!r} is a spherical joint, whose orientation a log of joint positions does not contain: pass samples with "
             "quaternions to identify_mechanism"
         )
 
 
 def check_one_by_one(chain: Chain, what: str) -> None:
-    """Refuse robots with coupled coordinates, for features that need uncoupled joints.
+    """Raise an error for robots with coupled coordinates, for features that need uncoupled joints.
 
     Raises:
-        IdentificationError: joints mimic others, or coordinates are not the joints.
+        IdentificationError: joints mimic others, or the coordinates are not the joints.
     """
     if chain.coupling is not None:
         raise IdentificationError(
-            f"{what} needs a robot with uncoupled joints; in this one {chain.n} joints follow {chain.nv} coordinates. "
-            "The drive terms viscous, coulomb and offset of each joint need no such model"
+            f"{what} needs a robot with uncoupled joints; in this one, {chain.n} joints depend on {chain.nv} coordinates. "
+            "The drive terms viscous, coulomb and offset also work with coupled joints"
         )
 
 
 def as_float64(chain: Chain) -> Chain:
-    """The chain in double precision, under `jax.enable_x64(True)`; with single-precision rounding errors removed.
+    """The chain in double precision, without single-precision rounding errors; for use under `jax.enable_x64(True)`.
 
-    Rotations are orthonormalised, axes normalised, and pitches within rounding of zero set to zero; otherwise such
-    errors appear as parameters of small effect.
+    Rotations are orthonormalised, axes normalised, and pitches within rounding of zero set to zero; otherwise rounding
+    errors appear as identifiable parameters of small effect.
     """
     whole = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
     if chain.dtype == np.float64:

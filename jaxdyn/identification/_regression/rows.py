@@ -1,7 +1,8 @@
-"""Rows of the regressor along a run, by programs shared throughout an identification.
+"""Rows of the regressor along a run, computed by programs shared throughout an identification.
 
-For logs of a few minutes, compilation takes most of the time. The links' columns, which take long to compile, are one
-program per robot with chunks of one length, independent of further columns; the rest uses NumPy.
+For logs of a few minutes, compilation takes most of the time. The links' columns, which take long to compile, are
+therefore computed by one program per robot, in chunks of one length and independent of further columns; the rest uses
+NumPy.
 """
 
 import functools
@@ -16,11 +17,11 @@ from ...dynamics import regressor
 from ...model._chain import Chain
 from .columns import Columns
 
-SHORT = 512  # samples of a chunk
+SHORT = 512  # samples per chunk
 
 
 def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarray) -> np.ndarray:
-    """function(chunk of each array) -> (m, ...) for all rows: chunks of one length, so that one program serves every run."""
+    """Results (N, ...) of a function of chunks of the arrays, all of one length, so that every run uses the same program."""
     total, out = len(arrays[0]), None
     for at in range(0, max(total, 1), SHORT):
         found = np.asarray(function(*(filled(x[at : at + SHORT]) for x in arrays)))[: total - at]
@@ -43,7 +44,7 @@ def chunk_rows(
     qd: Float[np.ndarray, "m nv"],
     qdd: Float[np.ndarray, "m nv"],
 ) -> Float[np.ndarray, "m nv p"]:
-    """W of the samples of one chunk, `SHORT` of them (`filled`), in the chain's precision: 8 m nv p bytes."""
+    """W of one chunk of `SHORT` samples (`filled`), in the chain's precision; memory: 8 m nv p bytes."""
     state = [jnp.asarray(x, chain.dtype) for x in (q, qd, qdd)]
     links = np.asarray(_of_links(chain, *state))
     beyond = np.asarray(_beyond_links(columns, chain, *state))

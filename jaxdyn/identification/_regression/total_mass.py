@@ -1,4 +1,4 @@
-"""Total mass of an identified robot, and whether the fitted rows determine it."""
+"""Total mass of an identified robot, if the fitted rows determine it."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from .base_parameters import BaseParameters
 from .columns import INERTIAL_NAMES
 
-CLOSE = 1e-4  # of the masses' norm; postures of a log keep constraints to its noise only
+CLOSE = 1e-4  # relative to the norm of the masses; logged postures satisfy constraints only up to their noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,11 +16,11 @@ class TotalMass:
     """Total mass of the moving links.
 
     Attributes:
-        value: mass of the identified robot [kg].
-        deviation: standard deviation of its weighted estimate, by jackknife [kg]; None if the fitted rows do not determine
-            the total mass, so that the value rests on the given model. Forces of held frames carry what never moves, and a
-            fixed base the whole robot.
-        prior: mass of the given model [kg].
+        value: total mass of the identified robot [kg].
+        deviation: standard deviation of the weighted least-squares estimate, by jackknife [kg]; None if the fitted rows
+            do not determine the total mass, in which case the value depends on the given model. Unmeasured forces on
+            fixed frames hide the mass of everything that never moves, and a fixed base hides that of the whole robot.
+        prior: total mass of the given model [kg].
     """
 
     value: float
@@ -40,11 +40,11 @@ def total_mass_of(
     prior: Float[np.ndarray, " p"],
     bodies: Bool[np.ndarray, " n"],
 ) -> TotalMass:
-    """Sum of the links' masses, with the deviation of the combination of base parameters that equals it, if there is one.
+    """Sum of the links' masses, with the standard deviation of the combination of base parameters that equals it, if any.
 
     Args:
-        covariance: of the base parameters.
-        parameters, prior: the identified and the given full set.
+        covariance: covariance of the base parameters.
+        parameters, prior: the identified and the prior full parameters.
         bodies: links that can have a mass (`with_bodies`).
     """
     masses = np.zeros(base.matrix.shape[1])

@@ -1,10 +1,11 @@
-"""Triangular factors of rows that arrive in blocks: Householder QR at first, then products of preconditioned columns.
+"""Triangular factors of rows that arrive in blocks, by Householder QR at first, then by products of preconditioned columns.
 
-With R the factor of the rows so far, made invertible as P^T P = R^T R + (eps D)^2 (D the columns' norms), the rows W of a block
-become C = W P^-1, whose columns are of order one for any condition of W, and are accumulated in G = sum C^T C: the
-factor of all is that of G times P. In previously excited directions x, |R x| is accurate to rounding, in others to
-rounding of the columns' norms, as after a QR decomposition; but all work is matrix products. A block that excites a new
-direction has large C: it is absorbed by Householder QR, and P recomputed.
+Let R be the factor of the rows so far, and P^T P = R^T R + (eps D)^2 its invertible form, with the columns' norms D.
+The rows W of a block become C = W P^-1, whose columns are of order one for any condition number of W, and are
+accumulated in G = sum C^T C; the factor of all rows is the factor of G times P. In previously excited directions x, |R
+x| is accurate to rounding, and in others to rounding of the columns' norms, as after a QR decomposition, but all
+operations are matrix products. If a block excites a new direction, C is large: the block is then absorbed by
+Householder QR, and P recomputed.
 
 Source: Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015 (Cholesky QR twice) and Fukaya et al. 2020 (shifted), with the
 preconditioner from previous rows; Demmel, Grigori, Hoemmen & Langou 2012 (TSQR) for merging factors.
@@ -26,7 +27,7 @@ from .columns import Columns
 from .factors import triangle_of
 from .rows import SHORT, chunk_rows, filled
 
-LONG, LONG_ELSEWHERE = 4096, 1 << 16  # samples of a block for products, per device: CPU, GPU
+LONG, LONG_ELSEWHERE = 4096, 1 << 16  # samples per block and device for products, on a CPU and on a GPU
 EPSILON = float(np.sqrt(np.finfo(np.float64).eps))
 LIMIT = 1e4  # threshold of the sum of squares of a column of C, above which a block excites a new direction
 PARTS = ("q", "qd", "qdd", "tau", "weights", "signals")
@@ -47,10 +48,10 @@ class Triangle:
         self.gram: list[np.ndarray] = []
 
     def absorb(self, block: Sequence[np.ndarray], at: int) -> None:
-        """Absorb samples (q, qd, qdd, tau, weights, signals), starting at index `at` of all.
+        """Absorb samples (q, qd, qdd, tau, weights, signals), of which the first has index `at` among all samples.
 
         Raises:
-            IdentificationError: non-finite numbers.
+            IdentificationError: samples contain non-finite numbers.
         """
         if len(block[0]) > self.short:
             self._condition()
@@ -70,7 +71,7 @@ class Triangle:
             self._triangularise([x[k : k + self.short] for x in block], at + k)
 
     def result(self) -> Float[np.ndarray, "n w w"]:
-        """The factors so far, over all columns."""
+        """The factors so far, with all columns."""
         self._fold()
         out = np.zeros((len(self.factors), self.layout.width, self.layout.width))
         for r, columns, whole in zip(self.factors, self.layout.of_joint, out, strict=True):
@@ -90,7 +91,7 @@ class Triangle:
         self.factors = [triangle_of(np.concatenate(pair)) for pair in zip(self.factors, parts, strict=True)]
 
     def _condition(self) -> None:
-        """P and its inverse from the factors."""
+        """Compute P and its inverse from the factors."""
         if self.inverse:
             return
         self.conditioner, self.gram, inverses = [], [], []
@@ -106,7 +107,7 @@ class Triangle:
         self.inverse = jax.device_put(tuple(inverses), NamedSharding(self.mesh, PartitionSpec()))
 
     def _fold(self) -> None:
-        """The factors from the products."""
+        """Compute the factors from the products."""
         if not self.inverse:
             return
         for j, (g, p) in enumerate(zip(self.gram, self.conditioner, strict=True)):
@@ -124,13 +125,13 @@ def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh) -
 
 
 def on_cpu(mesh: Mesh) -> bool:
-    """True if the devices are a CPU's."""
+    """True if the devices belong to a CPU."""
     return mesh.devices.flat[0].platform == "cpu"
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _products(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, inverse, samples):
-    """C^T C of every joint, flat, one row per device; `inverse` holds P^-T."""
+    """C^T C of every joint, flattened, one row per device; `inverse` contains P^-T."""
 
     def local(chain, inverse, samples):
         def add(totals, x):
@@ -151,7 +152,7 @@ def _not_finite(block: Sequence[np.ndarray], at: int) -> str:
         bad = ~np.isfinite(x.reshape(len(x), -1)).all(axis=1)
         if bad.any():
             return (
-                f"{name} of sample {at + int(np.argmax(bad))} (counted from 0) is not finite; remove such samples: "
-                "a weight of zero is not enough"
+                f"{name} of sample {at + int(np.argmax(bad))} (counted from 0) is not finite; remove such samples "
+                "(a weight of zero does not suffice)"
             )
-    return f"the regressor is not finite in the samples {at} to {at + len(block[0]) - 1}: check your own columns there"
+    return f"the regressor is not finite in the samples {at} to {at + len(block[0]) - 1}: check the user-defined columns there"

@@ -1,1 +1,1 @@
-"""Selection of model terms from a log: candidates, cross-validated errors, and search."""
+"""Selection of torque terms from a log: candidates, cross-validated errors, and search."""

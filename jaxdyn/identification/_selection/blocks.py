@@ -1,4 +1,4 @@
-"""The cross-validation blocks of runs: rows with the columns of all candidates and the torque at all shifts."""
+"""Cross-validation blocks of runs, with the columns of all candidates and the torque at all shifts."""
 
 import copy
 import dataclasses
@@ -27,23 +27,23 @@ from .candidates import Candidates, friction_of
 from .search import Grams, solve, system
 from .terms import FRICTION, Terms
 
-BEFORE = tuple(1.05**k for k in range(-6, 6))  # times the cutoff that the spectrum of the logged torques suggests
-CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # times the default one
-LONGEST = 0.02  # largest delay, of either sign [s]
-SHIFTS = 10  # to either side of zero
+BEFORE = tuple(1.05**k for k in range(-6, 6))  # factors on the cutoff that the spectrum of the logged torques suggests
+CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # factors on the default cutoff
+LONGEST = 0.02  # largest magnitude of a delay [s]
+SHIFTS = 10  # on either side of zero
 LEAST_BLOCKS = 6
-SECONDS = 1.5  # length of a block, if enough blocks remain
-MARGINS = 6  # minimum length of a block, in margins on either side
+SECONDS = 1.5  # length of a block, if this leaves enough blocks
+MARGINS = 6  # minimum length of a block, as a multiple of the margin on either side
 PIECE = 100_000  # samples at the log's rate per chunk
 
 
 class Reading:
-    """The runs of a selection: candidate filters, shifts, and rigid-body columns.
+    """The runs of a selection, with candidate filters, shifts, and rigid-body columns.
 
     Attributes:
         tried: candidate filters.
         usual: index of the default filter.
-        before: candidate filters of torques that passed through a low-pass before they were logged.
+        before: candidates for a low-pass that the torques passed through before they were logged.
         shifts: shifts of the torque [s].
     """
 
@@ -72,14 +72,14 @@ class Reading:
         self.base = base_parameters(chain, self.columns)
 
     def narrowed(self, tried: Sequence[Filters], usual: int) -> "Reading":
-        """The same with these filters alone."""
+        """A copy with only the given filters."""
         out = copy.copy(self)
         out.tried, out.before, out.usual = list(tried), [], usual
         out.span()
         return out
 
     def span(self) -> None:
-        """Take the lowest and the highest cutoff, and the stride, from the filters."""
+        """Set the lowest and the highest cutoff and the stride from the candidate filters."""
         every = [
             x for f in (*self.tried, *self.before) for x in (f.position_cutoff, f.logged_cutoff or f.torque_cutoff)
         ]
@@ -89,7 +89,7 @@ class Reading:
 
     @property
     def widths(self) -> Float[np.ndarray, " n"]:
-        """Widths of the chain's smooth sign."""
+        """Widths of the chain's smooth sign [rad/s or m/s]."""
         return np.asarray(self.chain.friction.coulomb_velocity, float)
 
     @property
@@ -98,7 +98,7 @@ class Reading:
         return any(extra.leaf == "springs.stiffness" for extra in self.all.extra)
 
     def runs(self, filters: Filters) -> list[FullRun]:
-        """The filtered runs, in pieces; the same samples for all filters."""
+        """The filtered runs, divided into pieces; all filters give the same sample times."""
         out = []
         for log in self.logs:
             run = preprocess(log, filters.but(margin=2 / self.lowest))
@@ -108,7 +108,7 @@ class Reading:
         return out
 
     def given(self, runs: Sequence[FullRun]) -> tuple[FrictionTerm, ...]:
-        """The given further terms, with nonlinear parameters fitted together with the plain model."""
+        """The user's further terms, with nonlinear parameters fitted together with the plain model."""
         further = self.terms.further
         if not further:
             return ()
@@ -123,7 +123,7 @@ class Reading:
         return found.model.terms[-len(further) :]
 
     def load(self, candidates: Candidates, runs: Sequence[FullRun]) -> Float[np.ndarray, " b"]:
-        """Base parameters of the plain fit without drive friction, for the load on friction."""
+        """Base parameters of the plain fit with zero drive friction, for the load that friction depends on."""
         grams = self.grams(dataclasses.replace(candidates, dry=candidates.dry[:1], further=()), runs, None)
         state = candidates.start(self.chain.n)
         state = state.but(more=state.more[:, : grams.own])
@@ -136,8 +136,8 @@ class Reading:
         return np.where(friction, 0.0, found)
 
     def grams(self, candidates: Candidates, runs: Sequence[FullRun], load: Float[np.ndarray, " b"] | None) -> Grams:
-        """Inner products of the blocks of all runs, separated by a period of the lowest cutoff, since the filter
-        correlates neighbours.
+        """Inner products of the blocks of all runs; blocks are one period of the lowest cutoff apart, since the filter
+        correlates neighbouring samples.
 
         Raises:
             LogError: the runs are too short for six blocks.
@@ -146,7 +146,7 @@ class Reading:
         seconds = sum(len(run.thinned) / run.thinned.rate for run in runs)
         count = min(BLOCKS, max(LEAST_BLOCKS, int(seconds / SECONDS)), int(seconds / (MARGINS * margin)))
         if count < LEAST_BLOCKS:
-            raise LogError(f"the runs have {seconds:.3g} s, too few for {LEAST_BLOCKS} cross-validation blocks")
+            raise LogError(f"the runs last {seconds:.3g} s, too short for {LEAST_BLOCKS} cross-validation blocks")
         parts = [self.rows(candidates, run, load) for run in runs]
         edges = block_edges([len(known) for _, known in parts], count)
         found = RowBlocks(edges, self.chain.n, parts[0][0].shape[2])

@@ -13,7 +13,7 @@ from .._friction.terms import Coulomb, FrictionTerm, LoadDependent, Offset, Powe
 from .search import State
 from .terms import Terms
 
-WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # of the smooth sign [rad/s or m/s]
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # widths of the smooth sign [rad/s or m/s]
 SLIPS = (1e-4, 5e-4, 1e-3, 2e-3, 4e-3)  # widths of slipping springs [rad or m]
 FURTHER_KINDS = ("second slip", "speed", "load", "spring")
 
@@ -23,10 +23,10 @@ class Candidates:
     """The candidate columns of each joint, in the order of the factors.
 
     Attributes:
-        dry: candidates for dry friction, one per joint; the first is the chain's own.
-        given: further terms that are always present; one column per label.
-        further: optional terms of a joint, one column each, with their kinds.
-        spring: True if the last column is a spring's.
+        dry: candidates for dry friction, of which each joint has one; the first is that of the chain.
+        given: further terms that are always included, with one column per label.
+        further: optional terms of a joint with their kinds, one column each.
+        spring: True if the last column is that of a spring.
     """
 
     dry: tuple[FrictionTerm, ...]
@@ -41,22 +41,22 @@ class Candidates:
 
     @property
     def first(self) -> int:
-        """Number of the first further column."""
+        """Index of the first further column."""
         return len(self.dry) + sum(len(term.labels) for term in self.given)
 
     @property
     def last(self) -> int:
-        """Number of columns, without the spring's, which follows if present."""
+        """Number of columns without that of the spring, which follows if present."""
         return self.first + len(self.further)
 
     def of_kind(self, kind: str) -> list[int]:
-        """The further columns of a kind."""
+        """Indices of the further columns of a kind."""
         if kind == "spring":
             return [self.last] * self.spring
         return [self.first + k for k, (other, _) in enumerate(self.further) if other == kind]
 
     def name(self, column: int) -> str:
-        """A column in words: its term, with its numbers."""
+        """Description of a column: its term with its parameters."""
         if column == self.last:
             return "spring"
         term = self.dry[column] if column < len(self.dry) else self.further[column - self.first][1]
@@ -64,7 +64,7 @@ class Candidates:
         return f"{type(term).__name__}({', '.join(f'{x:g}' for x in numbers)})"
 
     def start(self, n: int) -> State:
-        """The plain choice: the first dry friction, given terms, no delay."""
+        """The plain selection: the first candidate for dry friction, the user's terms, and no delay."""
         more = np.zeros((n, self.last + self.spring), bool)
         more[:, len(self.dry) : self.first] = FrictionModel(self.given).chosen(n) if self.given else False
         dry = np.zeros(n, int) if self.dry else np.full(n, -1)
@@ -72,7 +72,7 @@ class Candidates:
 
 
 def further_terms() -> tuple[tuple[str, FrictionTerm], ...]:
-    """Optional terms of a joint besides dry friction, one column each, with their kinds."""
+    """Optional terms of a joint in addition to dry friction with their kinds, one column each."""
     return (
         *(("second slip", MaxwellSlip(width=width)) for width in SLIPS),
         *(("speed", PowerViscous(exponent=exponent)) for exponent in (0.5, 1.5)),
@@ -85,11 +85,11 @@ def further_terms() -> tuple[tuple[str, FrictionTerm], ...]:
 def candidates_of(
     terms: Terms, own: Float[np.ndarray, " n"], given: Sequence[FrictionTerm], sprung: bool
 ) -> Candidates:
-    """The candidates for the selection that the terms request.
+    """The candidates for the selection that `terms` requests.
 
     Args:
-        own: width of the chain's smooth sign, by joint.
-        given: the further terms, with parameters fitted so far.
+        own: width of the chain's smooth sign, by joint [rad/s or m/s].
+        given: the user's further terms, with the parameters fitted so far.
         sprung: True if the columns already include springs.
     """
     dry: list[FrictionTerm] = [Coulomb(width=own)] if "coulomb" in terms.drives else []
@@ -102,7 +102,7 @@ def candidates_of(
 
 
 def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: float) -> FrictionModel:
-    """The friction model of a selection, including given terms; equal terms of several joints are merged."""
+    """The friction model of a selection, including the user's terms; equal terms of several joints are merged."""
     n = len(state.dry)
     usual: dict[str, FrictionTerm] = {"viscous": Viscous(), "offset": Offset()}
     found = [term for name, term in usual.items() if name in terms.drives]
@@ -124,7 +124,7 @@ def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: floa
 
 
 def _together(by_joint: dict[int, FrictionTerm], n: int) -> FrictionTerm:
-    """One term from several joints' terms of a class, with one number per joint."""
+    """One term with one number per joint, from terms of the same class of several joints."""
     some = next(iter(by_joint.values()))
     leaves, tree = jax.tree.flatten(some)
     each = []

@@ -1,4 +1,4 @@
-"""`choose_terms`: the torque terms of a log, selected by cross-validation over blocks."""
+"""`choose_terms`: selection of torque terms by cross-validation over blocks of a log."""
 
 import copy
 import dataclasses
@@ -19,7 +19,7 @@ from .outcome import TermChoice, Trial, trial_of, trials_of
 from .search import Gain, Search, gain
 from .terms import Terms
 
-NEIGHBOURS = 2  # on either side of the best low-pass before logging, among which the search decides
+NEIGHBOURS = 2  # on either side of the best low-pass before logging, which the search also tries
 PASSES = 3  # maximum number of passes over dry friction, further terms and delays
 
 
@@ -32,24 +32,25 @@ def choose_terms(
     share: float = 1.0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> TermChoice | None:
-    """Choose the filter and, joint by joint, friction, springs and delays by cross-validation over blocks.
+    """Select the filter and, for each joint, friction, springs and delays by cross-validation over blocks.
 
-    The runs are cut into six to sixteen blocks, each predicted by a weighted least-squares fit to the others. A
-    candidate is adopted if it reduces the RMS error of the joint by at least 1 %, and if the mean gain over the
-    blocks exceeds two standard errors (one, if the joints' gains together exceed two): terms that help in one block
-    and harm in others are rejected. Each joint starts with the drive terms, and gets the best of
+    The runs are divided into six to sixteen blocks, each of which is predicted by a weighted least-squares fit to the
+    others. A candidate is adopted if it reduces the joint's RMS error by at least 1 %, and if the mean gain over the
+    blocks exceeds two standard errors (or one, if the gains of all joints together exceed two). Terms that improve one
+    block but worsen others are therefore rejected. Each joint starts with the drive terms; the candidates are
 
-    - dry friction: a smooth sign of one of six widths, or a slipping spring (`MaxwellSlip`) of one of five, in which
-      friction builds up over a distance after each reversal;
+    - dry friction: a smooth sign of one of six widths, or a slipping spring (`MaxwellSlip`) of one of five widths, in
+      which friction builds up over a distance after each reversal;
     - further terms, one at a time: a second slip, friction nonlinear in speed (`PowerViscous`, `Stribeck`),
       load-dependent friction (`LoadedSlip`, `LoadDependent`), a spring;
     - a torque delay of up to 20 ms, of either sign, from a parabola through the three smallest errors.
 
-    Joints share the rigid body, so all of them are tried at once. Terms that no longer help after later ones were
-    adopted are dropped. The low-pass is selected last, between 0.5 and 1.25 times the default cutoff: predictions are
-    compared with the torque filtered by the widest, so that no filter wins by removing what is hard to predict. If the
-    torques' spectrum shows that they were low-passed before they were logged (`Filters.logged_cutoff`), that filter is
-    selected first instead: all candidates predict the torque as logged, and the plain model confirms one.
+    Joints share the rigid-body parameters, so each candidate is tried at all joints simultaneously. Terms that no
+    longer help after later ones were adopted are dropped. The low-pass cutoff is selected last, between 0.5 and 1.25
+    times the default. All predictions are compared with the torque filtered with the highest cutoff, so that no filter
+    wins by removing content that is hard to predict. If the spectrum of the torques shows that they were low-pass
+    filtered before they were logged (`Filters.logged_cutoff`), that filter is selected first instead: all candidates
+    predict the torque as logged, and one is used if it improves the plain model.
 
     The selection uses triangular factors of the blocks, with the columns of all candidates and the torque at all
     shifts, so samples are read only once. Loads are those of the plain fit.
@@ -58,24 +59,24 @@ def choose_terms(
         chain: the robot.
         runs: one or several runs to fit, without held-out data.
         terms: the fixed terms, and the kinds to select.
-        filters: as in `preprocess`; a given cutoff or delay is kept.
-        share: use only this first share of each run.
+        filters: as in `preprocess`; a specified cutoff or delay is not changed.
+        share: share of each run, from its beginning, to use.
         progress: called with (stage, done, total).
 
     Returns:
         The selection; None if the runs are too short for six blocks, joints are coupled, or nothing is to be selected.
 
     Raises:
-        IdentificationError: the runs do not match the chain.
+        IdentificationError: there is no run, or the runs do not match the chain.
 
-    Cost: some 3 s for 20 000 rows of 7 joints.
+    Cost: about 3 s for 20 000 rows of 7 joints.
     """
     logs, terms, filters = [runs] if isinstance(runs, Log) else list(runs), terms or Terms(), filters or Filters()
     if not logs:
-        raise IdentificationError("there is no run to choose terms from")
+        raise IdentificationError("no run was given to select terms from; pass at least one")
     for log in logs:
         if log.n != chain.nv:
-            raise IdentificationError(f"{log.source}: the log has {log.n} joints, the model has {chain.nv}")
+            raise IdentificationError(f"{log.source}: the log has {log.n} joints, but the model has {chain.nv}")
     if not terms.choose or chain.coupling is not None:
         return None
     with jax.enable_x64(True):
@@ -97,7 +98,7 @@ class _Choosing:
         self.report("choosing terms", min(self.done, self.steps), self.steps)
 
     def choice(self) -> TermChoice | None:
-        """The whole selection; None if the runs are too short."""
+        """The complete selection; None if the runs are too short."""
         trials: list[Trial] = []
         self.report("choosing terms", 0, self.steps)
         reading = self.reading
@@ -115,14 +116,14 @@ class _Choosing:
         search, plain, candidates, load = searched[k]
         if before:
             self.reading = self.reading.narrowed([filters[k]], 0)
-            name = f"torques logged behind {filters[k].logged_cutoff:.3g} Hz"
+            name = f"torques low-passed at {filters[k].logged_cutoff:.3g} Hz before logging"
             trials.append(trial_of(0, "filter", name, before[k][1], True))
         trials += trials_of(search, candidates)
         best = self.filter(search, candidates, load, trials)
         return self.outcome(search, candidates, best, plain, tuple(trials))
 
     def searched(self, filters: Filters) -> tuple[Search, np.ndarray, Candidates, np.ndarray | None]:
-        """The search behind a filter, the plain model's errors, the candidates and the load."""
+        """The search with a filter, the errors of the plain model, the candidates and the load."""
         reading = self.reading
         runs = reading.runs(filters)
         candidates = candidates_of(reading.terms, reading.widths, reading.given(runs), reading.sprung)
@@ -135,10 +136,10 @@ class _Choosing:
         return found, plain.errors, candidates, load
 
     def low_pass_before(self) -> list[tuple[Filters, Gain]]:
-        """Filters of torques that went through a low-pass before they were logged, and the plain model's gain by them.
+        """Filters that the torques may have passed through before they were logged, with the gains of the plain model.
 
-        The best of those tried and its neighbours, among which the search decides; none if the best is not confirmed, or the
-        runs are too short for filters as low as these.
+        These are the best candidate and its neighbours, all of which the search tries; the list is empty if the best is
+        not confirmed. Raises LogError if the runs are too short for such low cutoffs.
         """
         reading, squares, plain = self.reading, [], None
         if not reading.before:
@@ -186,7 +187,7 @@ class _Choosing:
         search.pruned(columns)
 
     def filter(self, search: Search, candidates: Candidates, load: np.ndarray | None, trials: list[Trial]) -> int:
-        """The filter that best predicts the torque filtered by the widest; the default one unless the gain is confirmed."""
+        """Index of the filter that best predicts the torque at the highest cutoff; the default unless a gain is confirmed."""
         reading = self.reading
         if len(reading.tried) == 1:
             return reading.usual
@@ -231,7 +232,7 @@ class _Choosing:
 
 
 def gains_of(squares: Sequence[Float[np.ndarray, "k n"]], usual: int) -> list[Gain]:
-    """Gains of squared errors on blocks left out over the usual ones; of the joints' mean share."""
+    """Gains of squared errors on left-out blocks relative to those of the default filter, averaged over joints."""
     size = np.maximum(squares[usual].sum(0), 1e-300)
     mean = [(x / size).mean(axis=1, keepdims=True) for x in squares]
     return [gain(mean[usual], x) for x in mean]

@@ -1,4 +1,4 @@
-"""Outcome of the selection: trials for each joint, adopted terms, and their gains."""
+"""Outcome of the selection: trials of each joint, adopted terms, and their gains."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -16,15 +16,15 @@ from .search import Gain, Search, State, gain
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One trial for one joint.
+    """Trial of one kind of term at one joint.
 
     Attributes:
         joint: joint, counted from 1; 0 for all joints.
         kind: "dry friction", "second slip", "speed", "load", "spring", "delay" or "filter".
-        name: the best of its kind, in words.
-        gain: reduction of the RMS error on left-out blocks, given all other adopted terms [%].
-        ratio: mean gain of the blocks, in standard errors over them.
-        adopted: True if the model includes it.
+        name: description of the best term of this kind.
+        gain: reduction of the RMS error on left-out blocks, with all other adopted terms included [%].
+        ratio: mean gain over the blocks, in standard errors.
+        adopted: True if the model includes the term.
     """
 
     joint: int
@@ -40,16 +40,16 @@ class TermChoice(Summary):
     """The selected terms, and all trials.
 
     Attributes:
-        further: terms that replace viscous, coulomb and offset; empty if these suffice.
-        springs: joints (counted from 1) with a spring.
-        delay: (n,) delay of each joint's logged torque after the positions [s].
+        further: friction terms that replace viscous, coulomb and offset; empty if these suffice.
+        springs: joints (counted from 1) for which a spring was selected.
+        delay: (n,) delay of each joint's logged torque relative to the positions [s].
         cutoff: low-pass cutoff of positions and torques [Hz]; None if unchanged.
-        logged_cutoff: cutoff of a low-pass that the torques passed through before they were logged [Hz] (`Filters`); None
-            if there is no sign of one.
+        logged_cutoff: cutoff of a low-pass that the torques passed through before they were logged [Hz] (`Filters`);
+            None if there is no sign of one.
         coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].
-        errors: (n,) root mean square of the torque error on left-out blocks [N m or N].
-        errors_before: (n,) the same for the plain model with the default filter.
-        trials: the best trial of each kind for each joint.
+        errors: (n,) RMS torque error on left-out blocks [N m or N].
+        errors_before: (n,) RMS torque error of the plain model with the default filter [N m or N].
+        trials: the best trial of each kind at each joint.
     """
 
     further: tuple[FrictionTerm, ...]
@@ -68,7 +68,7 @@ class TermChoice(Summary):
         return tuple(trial for trial in self.trials if trial.adopted)
 
     def chain(self, chain: Chain) -> Chain:
-        """The chain with the selected widths."""
+        """The chain with the selected widths of the smooth sign."""
         widths = jnp.asarray(self.coulomb_velocity, chain.dtype)
         return with_leaves(chain, {"friction.coulomb_velocity": widths})
 
@@ -92,7 +92,7 @@ class TermChoice(Summary):
 
 
 def trials_of(search: Search, candidates: Candidates) -> Iterator[Trial]:
-    """The best of each kind for each joint, with and without it, given all other adopted terms."""
+    """The best trial of each kind at each joint: the gain of the term, with all other adopted terms included."""
     now, name = search.state, candidates.name
     n, kinds = len(now.dry), len(candidates.dry)
     if kinds > 1:
@@ -130,8 +130,8 @@ def _of_kind(
     names: Sequence[str | Sequence[str]],
     own: Sequence[str],
 ) -> Iterator[Trial]:
-    """Trials of one kind: a joint's adopted term against the initial state; otherwise the best of the others against
-    its current state."""
+    """Trials of one kind: the gain of a joint's adopted term over the initial state; if there is none, that of the best
+    candidate over the current state."""
     squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
     without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]
     for j, there in enumerate(has.tolist()):

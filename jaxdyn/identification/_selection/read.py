@@ -23,7 +23,7 @@ KINDS: dict[str, type[FrictionTerm]] = {
 
 
 def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[FrictionTerm, ...]:
-    """Read further terms for `Terms(further=...)` from a TOML file, one table `[[term]]` each.
+    """Read further terms for `Terms(further=...)` from a TOML file with one table `[[term]]` per term.
 
         [[term]]
         kind = "Counterbalance"
@@ -33,20 +33,21 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
         angle = 1.658
         fitted = ["reserve"]
 
-    `kind` is the class, `joints` lists the joints with the term, by name or number from 1 (default: all), and the
-    others are fields of the class.
+    `kind` is the name of the class, and `joints` lists the joints with the term, by name or by number from 1 (default:
+    all). The other keys are fields of the class, in SI units.
 
     Args:
+        path: the file.
         joints: the robot's joint names.
 
     Raises:
-        IdentificationError: the file cannot be read, is not TOML, or has other contents; an unknown kind, joint or
-            field; an invalid value. The message names the file and the term.
+        IdentificationError: the file cannot be read, is not TOML, or has other contents; or a kind, joint or field is
+            unknown, or a value invalid. The message names the file and the term.
     """
     try:
         held = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise IdentificationError(f"{path}: not a file of terms: {error}") from None
+        raise IdentificationError(f"{path}: not a valid file of terms: {error}") from None
     terms = held.get("term")
     if set(held) != {"term"} or not isinstance(terms, list) or not terms:
         raise IdentificationError(f"{path}: a file of terms must contain only tables [[term]]")
@@ -54,7 +55,7 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
 
 
 def term_of(place: str, said: Mapping[str, Any], joints: Sequence[str]) -> FrictionTerm:
-    """A term from its kind, joints and fields.
+    """Create a term from its kind, joints and fields.
 
     Raises:
         IdentificationError: as for `read_terms`.
@@ -62,7 +63,7 @@ def term_of(place: str, said: Mapping[str, Any], joints: Sequence[str]) -> Frict
     rest = dict(said)
     kind = KINDS.get(rest.pop("kind", ""))
     if kind is None:
-        raise IdentificationError(f"{place}: the kind is {said.get('kind')!r}; there are {', '.join(KINDS)}")
+        raise IdentificationError(f"{place}: the kind is {said.get('kind')!r}; it must be one of {', '.join(KINDS)}")
     named = rest.pop("joints", None)
     if named is not None:
         rest["joints"] = tuple(
@@ -71,7 +72,7 @@ def term_of(place: str, said: Mapping[str, Any], joints: Sequence[str]) -> Frict
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if unknown := [name for name in rest if name not in fields]:
         own = ", ".join(name for name in fields if name != "joints")
-        raise IdentificationError(f"{place}: {kind.__name__} has no {unknown[0]!r}; it has {own}")
+        raise IdentificationError(f"{place}: {kind.__name__} has no field {unknown[0]!r}; its fields are {own}")
     missing = [name for name, f in fields.items() if f.default is dataclasses.MISSING and name not in rest]
     if missing:
         raise IdentificationError(f"{place}: {kind.__name__} needs {', '.join(missing)}")
@@ -95,4 +96,4 @@ def _joint(place: str, joint: Any, joints: Sequence[str]) -> int:
         return list(joints).index(joint) + 1
     if isinstance(joint, int) and not isinstance(joint, bool) and 1 <= joint <= len(joints):
         return joint
-    raise IdentificationError(f"{place}: there is no joint {joint!r}; there are {', '.join(joints)}")
+    raise IdentificationError(f"{place}: there is no joint {joint!r}; the joints are {', '.join(joints)}")

@@ -1,8 +1,8 @@
-"""Cross-validated search for columns, on the factors of blocks from one accumulation.
+"""Cross-validated search for columns, using the factors of blocks from one accumulation.
 
-All joints share the rigid-body columns, and each selects among its own further columns. The factors of the blocks
+All joints share the rigid-body columns, and each joint has further columns to select from. The factors of the blocks
 contain all columns and the torque at several shifts, so a selection can be fitted to all blocks but one and tested on
-that one without rereading the log.
+that block without reading the log again.
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ from jaxtyping import Bool, Float, Int
 from .._delay import least_by_parabola
 from .._regression.blocks import BlockFactors
 
-RIDGE = 1e-11  # of columns of unit norm
+RIDGE = 1e-11  # added to the diagonal for columns of unit norm
 SURE = 2.0  # standard errors by which a gain on left-out blocks must exceed zero
 LEAST = 0.01  # minimum relative reduction of a joint's error
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class State:
-    """One selection per joint.
+    """The selections of all joints.
 
     Attributes:
         dry: index of the dry-friction column.
@@ -38,7 +38,7 @@ class State:
         return dataclasses.replace(self, **changes)
 
     def taken(self, joints: Bool[np.ndarray, " n"], other: "State") -> "State":
-        """A copy with another selection for some joints."""
+        """A copy with the selections of another state for some joints."""
         pick = lambda a, b: np.where(joints.reshape(-1, *[1] * (a.ndim - 1)), b, a)
         return State(*(pick(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)))
 
@@ -49,12 +49,13 @@ class State:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Gain:
-    """Relative reduction of each joint's squared error on left-out blocks.
+    """Reduction of each joint's squared error on left-out blocks.
 
     Attributes:
         share: (n,) reduction of the squared error, relative to the previous one.
-        ratio: (n,) mean reduction over the blocks, each relative to the sum of the block's squared errors before and
-            after, in standard errors of that mean: agreement of the blocks, independent of the size of their errors.
+        ratio: (n,) mean over the blocks of the reduction relative to the sum of the block's squared errors before and
+            after, in standard errors of that mean. It measures how consistent the blocks are, independently of the size
+            of their errors.
     """
 
     share: Float[np.ndarray, " n"]
@@ -62,18 +63,18 @@ class Gain:
 
     @property
     def confirmed(self) -> Bool[np.ndarray, " n"]:
-        """Mask of gains that reduce the RMS error by 1 % and exceed their noise.
+        """Mask of gains that reduce the RMS error by at least 1 % and are significant.
 
-        They must exceed two standard errors; or one, if the sum of the joints' gains, each in standard errors and
-        capped at two, exceeds two of its standard errors, so that joints jointly confirm common properties of their
-        drives.
+        A gain is significant if it exceeds two standard errors. One standard error suffices if the sum of the gains of
+        all joints, each in standard errors and limited to two, exceeds two of its standard errors; joints can thus
+        confirm a common property of their drives together.
         """
         together = np.clip(self.ratio, -SURE, SURE).sum() > SURE * np.sqrt(len(self.ratio))
         return (self.ratio > (1.0 if together else SURE)) & (self.share > 1 - (1 - LEAST) ** 2)
 
 
 def gain(before: Float[np.ndarray, "k n"], after: Float[np.ndarray, "k n"]) -> Gain:
-    """The gain from squared errors by block and joint."""
+    """The gain, from the squared errors of each block and joint."""
     share = (before - after).sum(0) / np.maximum(before.sum(0), 1e-300)
     falls = (before - after) / np.maximum(before + after, 1e-300)
     error = falls.std(axis=0, ddof=1) / np.sqrt(len(falls))
@@ -85,7 +86,7 @@ class Grams:
 
     Attributes:
         size: number of rigid-body columns.
-        shifts: of the torque [s].
+        shifts: time shifts of the torque [s].
     """
 
     def __init__(self, blocks: BlockFactors, size: int, shifts: Float[np.ndarray, " s"]):
@@ -94,7 +95,7 @@ class Grams:
         self.own = self.grams.shape[2] - size - len(shifts)
 
     def parts(self, state: State) -> list["Part"]:
-        """Each joint's own normal equations in each block."""
+        """The normal equations of each joint in each block."""
         b, parts, end = self.size, [], self.size
         for j in range(len(state.dry)):
             own = np.union1d([state.dry[j]], np.flatnonzero(state.more[j])).astype(int)
@@ -113,7 +114,7 @@ class Grams:
     def left_out(
         self, state: State, tested: "Grams | None" = None, noise: np.ndarray | None = None
     ) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, " n"]]:
-        """(k, n) squared errors of each block of `tested`, predicted by a fit to the others; and the joints' noise."""
+        """Squared errors (k, n) of each block of `tested`, predicted by a fit to the others, and the noise of the joints."""
         count = np.maximum(self.counts.sum(0), 1)
         rounds = 4 if noise is None else 2
         sizes = np.ones(len(state.dry)) if noise is None else noise
@@ -132,10 +133,10 @@ class Grams:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
-    """A joint's normal equations in each of k blocks, for its columns.
+    """Normal equations of one joint in each of k blocks.
 
     Attributes:
-        place: indices of its columns among those of all joints.
+        place: indices of the joint's columns among those of all joints.
         a, c, y: inner products of the columns, of the columns with the torque, and of the torque.
     """
 
@@ -150,12 +151,12 @@ class Part:
         return Part(self.place, *(x.sum(0)[None] for x in (self.a, self.c, self.y)))
 
     def left(self, x: Float[np.ndarray, "k m"]) -> Float[np.ndarray, " k"]:
-        """Squared residual torque of solutions, by block."""
+        """Squared residual torque of each block, for one solution per block."""
         return self.y + (x * ((self.a @ x[:, :, None])[:, :, 0] - 2 * self.c)).sum(1)
 
 
 def system(parts: Sequence[Part], noise: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
-    """Normal equations of each block, all joints together, weighted by the joints' noise."""
+    """Normal equations of each block for all joints together, weighted by the noise of the joints."""
     blocks, end = len(parts[0].y), 1 + max(int(part.place.max(initial=-1)) for part in parts)
     h, right = np.zeros((blocks, end, end)), np.zeros((blocks, end))
     for sigma, part in zip(noise, parts, strict=True):
@@ -166,7 +167,7 @@ def system(parts: Sequence[Part], noise: Float[np.ndarray, " n"]) -> tuple[np.nd
 
 
 def solve(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> Float[np.ndarray, "*k m"]:
-    """Normal equations in columns of unit norm; a column that is zero gets zero."""
+    """Solve normal equations, scaled to columns of unit norm; the parameter of a zero column is zero."""
     norms = np.sqrt(np.maximum(np.diagonal(h, axis1=-2, axis2=-1), 0))
     norms = np.where(norms > 0, norms, 1.0)
     scaled = h / norms[..., :, None] / norms[..., None, :] + RIDGE * np.eye(h.shape[-1])
@@ -174,7 +175,7 @@ def solve(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> F
 
 
 def weights_between(shifts: Float[np.ndarray, " s"], d: float) -> Float[np.ndarray, " s"]:
-    """Weights of the shifts for cubic interpolation at d (Lagrange, on the four nearest)."""
+    """Weights of the shifts for cubic Lagrange interpolation at d, from the four nearest shifts."""
     weights = np.zeros(len(shifts))
     if len(shifts) == 1:
         return np.ones(1)
@@ -188,11 +189,11 @@ def weights_between(shifts: Float[np.ndarray, " s"], d: float) -> Float[np.ndarr
 
 
 class Search:
-    """Stepwise improvement of a selection, as confirmed by left-out blocks.
+    """Stepwise improvement of a selection, with steps confirmed on left-out blocks.
 
     Attributes:
         state: the current selection.
-        squares: (k, n) its squared errors on left-out blocks.
+        squares: (k, n) squared errors of the current selection on left-out blocks.
     """
 
     def __init__(self, grams: Grams, start: State):
@@ -201,7 +202,7 @@ class Search:
 
     @property
     def errors(self) -> Float[np.ndarray, " n"]:
-        """Root mean square of each joint's error on left-out blocks [N m or N]."""
+        """RMS error of each joint on left-out blocks [N m or N]."""
         return np.sqrt(self.squares.sum(0) / np.maximum(self.grams.counts.sum(0), 1))
 
     @property
@@ -210,13 +211,14 @@ class Search:
         return float(np.log(np.maximum(self.errors, 1e-300)).sum())
 
     def gain_of(self, state: State) -> Gain:
-        """Reduction of each joint's error if another selection were made for all joints at once."""
+        """Reduction of each joint's error if all joints changed to another selection."""
         return gain(self.squares, self.grams.left_out(state, noise=self.noise)[0])
 
     def better(self, moves: Sequence[State]) -> bool:
-        """Give each joint the best of several selections whose gain is confirmed; True if there was any.
+        """Change each joint to the best of several selections with a confirmed gain; return True if any joint changed.
 
-        Joints share the rigid body, so all are tried at once, and changes no longer confirmed given the others are dropped.
+        Joints share the rigid-body parameters, so all are changed simultaneously; changes that the others make
+        unconfirmed are undone.
         """
         gains = [self.gain_of(move) for move in moves]
         shares = np.array([np.where(g.confirmed, g.share, -np.inf) for g in gains])
@@ -236,26 +238,26 @@ class Search:
         return False
 
     def dry_friction(self, kinds: int) -> bool:
-        """Replace a joint's dry friction by another of the first `kinds` columns."""
+        """Try to replace each joint's dry friction by another of the first `kinds` columns."""
         n = len(self.state.dry)
         return self.better(self._also_on_time([self.state.but(dry=np.full(n, k)) for k in range(kinds)]))
 
     def further(self, columns: Sequence[int]) -> bool:
-        """Add a further column to each joint."""
+        """Try to add one further column to each joint."""
         return self.better(self._also_on_time([self._with(k) for k in columns]))
 
     def _also_on_time(self, states: list[State]) -> list[State]:
-        """The same also without delays, which otherwise substitute for presliding friction."""
+        """The states, and copies without delays, which otherwise substitute for presliding friction."""
         if not self.state.delay.any():
             return states
         return [*states, *(state.but(delay=np.zeros_like(state.delay)) for state in states)]
 
     def delays(self) -> bool:
-        """Select each joint's torque delay."""
+        """Try to change each joint's torque delay."""
         return len(self.grams.shifts) > 1 and self.better([self.with_delays(self.state)])
 
     def dry_friction_and_delays(self, kinds: int) -> bool:
-        """Replace dry friction, each with its best delay, since a wide sign and a delay have similar effects."""
+        """Try to replace dry friction, with the best delay, since a wide sign and a delay have similar effects."""
         if not self.state.delay.any():
             return False
         n = len(self.state.dry)
@@ -275,7 +277,7 @@ class Search:
         return self.state.but(more=more)
 
     def pruned(self, columns: Sequence[int]) -> None:
-        """Drop terms whose gain no longer exceeds its noise given later ones."""
+        """Drop terms whose gain is no longer significant after later ones were adopted."""
         for column in [k for k in columns if self.state.more[:, k].any()]:
             more = self.state.more.copy()
             more[:, column] = False
@@ -284,7 +286,7 @@ class Search:
         self._without(self.state.but(dry=np.minimum(self.state.dry, 0)), self.state.dry > 0)
 
     def _without(self, without: State, joints: Bool[np.ndarray, " n"]) -> None:
-        """Use a simpler selection for those joints whose current one is not confirmed against it."""
+        """Use a simpler selection for those joints whose current selection has no confirmed gain over it."""
         squares, _ = self.grams.left_out(without, noise=self.noise)
         idle = joints & ~gain(squares, self.squares).confirmed
         if idle.any():

@@ -25,7 +25,7 @@ class Setup:
         columns: columns of the regressor.
         friction: terms fitted at the log's rate, replacing viscous, coulomb and offset; None if there are none.
         filters: filters with the selected cutoff and delays.
-        delay: (n,) torque delays [s]; None if neither given nor selected.
+        delay: (n,) torque delays [s]; None if neither specified nor selected.
         terms: the requested terms.
     """
 
@@ -38,12 +38,12 @@ class Setup:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all parameters of the terms without selection, used for constraints."""
+        """Names of all parameters before the selection, to which constraints refer."""
         return self.terms.columns(self.chain).names(self.chain.n)
 
     @property
     def has_given_friction(self) -> bool:
-        """True if friction is viscous, Coulomb and constant, with the chain's own widths of the smooth sign."""
+        """True if friction is viscous, Coulomb and constant, with the chain's widths of the smooth sign."""
         terms = () if self.friction is None else self.friction.terms
         own = np.asarray(self.chain.friction.coulomb_velocity, float)
         return all(type(t) in (Viscous, Coulomb, Offset) for t in terms) and all(
@@ -53,10 +53,10 @@ class Setup:
         )
 
     def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
-        """Prior knowledge of the links, with constraints mapped to parameters of these names.
+        """Prior knowledge of the links, with constraints mapped to the parameters with these names.
 
         Raises:
-            IdentificationError: constraints on a wrong number of parameters, or on one that is not fitted.
+            IdentificationError: constraints refer to a wrong number of parameters, or to one that is not fitted.
         """
         given = consistent.constraints
         if given is not None and given.equal.shape[1] != len(names):
@@ -64,13 +64,13 @@ class Setup:
             where = {name: k for k, name in enumerate(names)}
             if rows.shape[1] != len(self.names):
                 raise IdentificationError(
-                    f"constraints are of {rows.shape[1]} parameters; there are {len(self.names)}: {', '.join(self.names)}"
+                    f"constraints refer to {rows.shape[1]} parameters, but there are {len(self.names)}: {', '.join(self.names)}"
                 )
             gone = [name for k, name in enumerate(self.names) if rows[:, k].any() and name not in where]
             if gone:
                 raise IdentificationError(
-                    f"there are constraints on {', '.join(gone)}, which the selected friction model replaces",
-                    "disable friction selection, with {terms}",
+                    f"constraints refer to {', '.join(gone)}, which the selected friction model replaces",
+                    "disable the selection of friction with {terms}",
                     terms="Terms(choose=())",
                 )
             moved = np.zeros((len(rows), len(names)))
@@ -87,17 +87,17 @@ class Setup:
 
 
 def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | None) -> Setup:
-    """The setup for terms and a selection.
+    """The setup for the requested terms and a selection.
 
     Raises:
-        IdentificationError: the delay is not one finite number, or one per joint.
+        IdentificationError: the delay is neither one finite number nor one per joint.
     """
     delay, columns, further = filters.delay, terms.columns(chain), terms.further
     if delay is not None:
         seconds = np.asarray(delay, float)
         if seconds.shape not in ((), (chain.nv,)) or not np.all(np.isfinite(seconds)):
             raise IdentificationError(
-                f"the delay is {delay}; give a finite number of seconds, one or one per joint ({chain.nv})"
+                f"the delay is {delay}; specify one finite number of seconds, or one per joint ({chain.nv})"
             )
         delay = np.broadcast_to(seconds, (chain.nv,)).copy()
     if choice is not None:
@@ -113,7 +113,7 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
     friction = None
     if choice is not None and choice.further:
         friction = choice.further
-    elif further or choice is not None:  # viscous and Coulomb friction too is filtered like the torques
+    elif further or choice is not None:  # so that viscous and Coulomb friction are also filtered like the torques
         width = np.asarray(chain.friction.coulomb_velocity, float)
         usual: dict[str, FrictionTerm] = {"viscous": Viscous(), "coulomb": Coulomb(width=width), "offset": Offset()}
         friction = (*(term for name, term in usual.items() if name in terms.drives), *further) or None

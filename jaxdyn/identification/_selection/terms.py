@@ -1,4 +1,4 @@
-"""`Terms`: user-specified torque terms besides the links' inertias."""
+"""`Terms`: user-specified torque terms in addition to the links' inertias."""
 
 import dataclasses
 from typing import Literal
@@ -16,19 +16,23 @@ FRICTION = ("viscous", "coulomb", "offset")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Terms(Summary):
-    """Terms of an identification besides ten parameters per link: fixed ones, and kinds to select.
+    """Terms of an identification in addition to the ten parameters per link: fixed terms, and kinds of terms to select.
 
-    `Terms()` has the usual drive terms, and selects others from the log (`choose_terms`); `Terms(choose=())` is the
-    plain model with the drive terms only, linear in its parameters.
+    `Terms()` contains the usual drive terms, and selects others from the log (`choose_terms`). `Terms(choose=())` is
+    the plain model with drive terms only, which is linear in its parameters.
 
     Attributes:
-        drives: the identified ones of armature, viscous, coulomb, offset; the others keep the chain's values.
+        drives: drive terms to identify, out of armature, viscous, coulomb and offset; the others keep the chain's
+            values.
         further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values;
-            nonlinear ones are fitted at the log's rate.
-        extra: columns across joints, and user-defined ones (`coupled_drive`, `ExtraColumns`); by default the motors of
-            the chain's transmission (`motor_terms`) and its springs.
-        choose: kinds to select by cross-validation: the low-pass ("filter") and, by joint, "friction" that replaces
-            viscous, coulomb and offset, "springs", and torque "delays".
+            their nonlinear parameters are fitted at the log's rate.
+        extra: columns that affect several joints or are user-defined (`coupled_drive`, `ExtraColumns`); by default the
+            motors of the chain's transmission (`motor_terms`) and its springs.
+        choose: kinds to select by cross-validation: the low-pass ("filter") and, for each joint, "friction" that
+            replaces viscous, coulomb and offset, "springs", and torque "delays".
+
+    Raises:
+        IdentificationError: a drive term or a kind to select is unknown, or a further term is not a `FrictionTerm`.
     """
 
     drives: tuple[Literal["armature", "viscous", "coulomb", "offset"], ...] = DRIVE_TERMS
@@ -38,12 +42,12 @@ class Terms(Summary):
 
     def __post_init__(self):
         if unknown := [part for part in self.choose if part not in PARTS]:
-            raise IdentificationError(f"{unknown[0]!r} cannot be selected; there are {', '.join(PARTS)}")
-        Columns(self.drives)  # refuses unknown names
+            raise IdentificationError(f"{unknown[0]!r} cannot be selected; choose may contain {', '.join(PARTS)}")
+        Columns(self.drives)  # raises an error for unknown names
         for term in self.further:
             if not isinstance(term, FrictionTerm):
                 raise IdentificationError(
-                    f"a further term is {type(term).__name__}; give terms such as MaxwellSlip(); pass columns as extra"
+                    f"further contains {type(term).__name__}; it must contain terms like MaxwellSlip(). Pass columns as extra"
                 )
 
     def __repr__(self) -> str:

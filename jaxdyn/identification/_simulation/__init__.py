@@ -1,1 +1,1 @@
-"""Simulated motion and logs of a robot under its controller."""
+"""Simulated motion and logs of a controlled robot."""

@@ -1,4 +1,4 @@
-"""A robot under its controller: the closed loop that simulating estimators compare with measurements."""
+"""Closed loop of a robot and its controller, whose motion simulating estimators compare with measurements."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,13 +23,13 @@ Torque = Callable[[Array, Array, Array], Array]
 
 
 class ProportionalDerivativeLaw(eqx.Module):
-    """The law of most industrial drives: tau = kp (q_r - q) + kd (qd_r - qd), plus the torque of a fixed nominal model.
+    """Control law of most industrial drives: tau = kp (q_r - q) + kd (qd_r - qd), plus the torque of a fixed nominal model.
 
     Attributes:
-        kp: stiffness of each joint [N m/rad].
-        kd: damping of each joint [N m s/rad].
-        nominal: model whose torque along the reference is fed forward; None: no feed-forward. It belongs to the
-            controller, and does not change with the identified parameters.
+        kp: stiffness of each joint [N m/rad or N/m].
+        kd: damping of each joint [N m s/rad or N s/m].
+        nominal: model whose torque along the reference is fed forward; None: no feed-forward. The model belongs to the
+            controller and does not change with the identified parameters.
     """
 
     kp: Float[Array, " n"]
@@ -37,7 +37,7 @@ class ProportionalDerivativeLaw(eqx.Module):
     nominal: Chain | None = None
 
     def __call__(self, torque: Torque, reference: tuple[Array, Array, Array], q: Array, qd: Array) -> Array:
-        """The torque at one instant, from the reference (q_r, qd_r, qdd_r) and the state measured [N m]."""
+        """The torque at one instant, from the reference (q_r, qd_r, qdd_r) and the measured state [N m or N]."""
         q_r, qd_r, qdd_r = reference
         tau = self.kp * (q_r - q) + self.kd * (qd_r - qd)
         if self.nominal is None:
@@ -46,42 +46,42 @@ class ProportionalDerivativeLaw(eqx.Module):
 
 
 class ComputedTorqueLaw(eqx.Module):
-    """Feedback linearisation with the simulated model itself: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
+    """Feedback linearisation with the simulated model: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
 
-    The motion then follows the reference for any parameters, like the updated gains of Gautier, Janot & Vandanjon
-    (2013); for logs with an unknown controller, with the measured motion as the reference.
+    The motion then follows the reference for any parameters, as with the updated gains of Gautier, Janot & Vandanjon
+    (2013). Use this law, with the measured motion as the reference, for logs with an unknown controller.
 
     Attributes:
-        frequency: w, bandwidth of the tracking error [rad/s].
-        damping: z, 1 for critical damping.
+        frequency: w, the bandwidth of the tracking error [rad/s].
+        damping: z, the damping ratio; 1 means critical damping.
     """
 
     frequency: Float[Array, ""]
     damping: Float[Array, ""]
 
     def __call__(self, torque: Torque, reference: tuple[Array, Array, Array], q: Array, qd: Array) -> Array:
-        """The torque at one instant, from the reference (q_r, qd_r, qdd_r) and the state measured [N m]."""
+        """The torque at one instant, from the reference (q_r, qd_r, qdd_r) and the measured state [N m or N]."""
         q_r, qd_r, qdd_r = reference
         wanted = qdd_r + 2 * self.damping * self.frequency * (qd_r - qd) + self.frequency**2 * (q_r - q)
         return torque(q, qd, wanted)
 
 
 class ClosedLoop(eqx.Module):
-    """A reference, the law that tracks it, and simulation settings.
+    """A reference, the control law that tracks it, and simulation settings.
 
     Attributes:
-        q: reference at the control instants t_0 + k dt; the torque is held in between.
-        qd: velocities of the reference.
-        qdd: accelerations of the reference.
-        law: (torque, (q_r, qd_r, qdd_r), q, qd) -> tau, a pytree like `ProportionalDerivativeLaw` and `ComputedTorqueLaw`;
-            torque is the simulated model's (q, qd, qdd) -> tau.
-        start: state (q, qd) at the first instant.
+        q: reference positions at the control instants t_0 + k dt [rad or m]; the torque is constant in between.
+        qd: velocities of the reference [rad/s or m/s].
+        qdd: accelerations of the reference [rad/s^2 or m/s^2].
+        law: control law (torque, (q_r, qd_r, qdd_r), q, qd) -> tau, a pytree like `ProportionalDerivativeLaw` and
+            `ComputedTorqueLaw`; its argument torque is the function (q, qd, qdd) -> tau of the simulated model.
+        start: initial state (q, qd).
         dt: period of the controller [s].
         t_0: time of the first instant [s].
         every: number of control periods per compared sample.
         substeps: integration steps per period.
         method: integration scheme, as in `step`; "rk4" needs steps below about 2.8 M v_c / fc for Coulomb friction.
-        feedforward: torques added to the law's at the control instants [N m or N]; None: none.
+        feedforward: torques added to those of the law at the control instants [N m or N]; None: no feed-forward.
     """
 
     q: Float[Array, "steps n"]
@@ -108,7 +108,10 @@ class ClosedLoop(eqx.Module):
         substeps: int = 1,
         method: Method = "rk4",
     ) -> "ClosedLoop":
-        """A loop that tracks a trajectory t -> (q, qd, qdd) from its initial state; arguments as in `ClosedLoop`."""
+        """Closed loop that tracks a trajectory t -> (q, qd, qdd) from its initial state for `duration` seconds.
+
+        The other arguments are those of `ClosedLoop`.
+        """
         with jax.enable_x64(True):
             t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
             q, qd, qdd = (jnp.asarray(x, jnp.float64) for x in trajectory(t))
@@ -117,14 +120,15 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def tracking(cls, samples: Samples, frequency: float = 60.0, period: float = 1e-3) -> "ClosedLoop":
-        """A loop that tracks a measured motion by `ComputedTorqueLaw`, for a log without reference and controller.
+        """Closed loop that tracks a measured motion by `ComputedTorqueLaw`, for an unknown reference and controller.
 
         The reference is a fifth-order spline through the filtered positions. It contains the noise that passed the
         filter, so simulating estimators benefit less than with the robot's actual reference.
 
         Args:
+            samples: the run, in one piece.
             frequency: bandwidth of the simulated controller [rad/s].
-            period: longest period of the simulated controller [s]; one that divides the samples' is taken.
+            period: longest period of the simulated controller [s]; the sample time is a multiple of the one used.
 
         Raises:
             IdentificationError: the samples are in several pieces.
@@ -143,19 +147,19 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def replaying(cls, samples: Samples, law: Any, period: float = 1e-3) -> "ClosedLoop":
-        """A loop driven by the measured torques and kept near the measured motion by a law, for a log without controller.
+        """Closed loop driven by the measured torques and kept near the measured motion by a law, for an unknown controller.
 
-        tau = tau_measured(t) + law(q_measured, q). Model errors move the simulated robot away from the measured one,
-        further with a softer law. Output error can then be fitted without the reference or the gains of the real
-        controller, as a predictor with the law as its correction (Ljung 1999, ch. 4). Torques are needed, and determine
-        the scale.
+        tau = tau_measured(t) + law(q_measured, q). Model errors move the simulated robot away from the measured motion,
+        and the further the softer the law is. The output error can thus be fitted without the reference or the gains of
+        the real controller, by a predictor whose correction is the law (Ljung 1999, ch. 4). The measured torques are
+        needed and determine the scale.
 
         Args:
-            samples: the run, in one piece, its torques aligned with its positions.
-            law: for example `drive_gains(model, 30.0)`, with a bandwidth of a few times the motion's frequencies
-                [rad/s]. With a softer law the simulated arm drifts until sensitivities are meaningless; a stiffer one
-                is unstable at the period.
-            period: longest period of the simulated controller [s]; one that divides the samples' is taken.
+            samples: the run, in one piece, with torques aligned with positions.
+            law: for example `drive_gains(model, 30.0)`, with a bandwidth of a few times the frequencies of the motion
+                [rad/s]. With a softer law the simulated arm drifts until sensitivities are meaningless; a stiffer law
+                is unstable with this period.
+            period: longest period of the simulated controller [s]; the sample time is a multiple of the one used.
 
         Raises:
             IdentificationError: the samples are in several pieces.
@@ -169,35 +173,39 @@ class ClosedLoop(eqx.Module):
 
     @property
     def rate(self) -> float:
-        """Rate of the compared samples [1/s]."""
+        """Sample rate of the compared samples [1/s]."""
         return 1 / (self.dt * self.every)
 
     def rows(self, t: Float[np.ndarray, " N"], source: str = "the run") -> np.ndarray:
         """Indices of the loop's samples at times t.
 
+        Args:
+            t: the times [s].
+            source: name of the run, for error messages.
+
         Raises:
-            IdentificationError: times that are not among the loop's.
+            IdentificationError: a time is not a sample time of the loop.
         """
         exact = (np.asarray(t) - self.t_0) * self.rate
         rows = np.round(exact).astype(int)
         last = (len(self.q) - 1) // self.every
         if np.abs(exact - rows).max() > 0.01 or rows.min() < 0 or rows.max() > last:
             raise IdentificationError(
-                f"{source}: its samples, {t[0]:g} to {t[-1]:g} s, are not among the closed loop's, {self.t_0:g} to "
-                f"{self.t_0 + last / self.rate:g} s at {self.rate:g} Hz; give a reference that covers the run, with a period "
-                "that divides the log's"
+                f"{source}: its samples, {t[0]:g} to {t[-1]:g} s, are not among those of the closed loop, {self.t_0:g} to "
+                f"{self.t_0 + last / self.rate:g} s at {self.rate:g} Hz; use a reference that covers the run, with a "
+                "period that divides the log's sample time"
             )
         return rows
 
 
 class ClosedLoopMotion(NamedTuple):
-    """The motion of a simulated closed loop at its samples.
+    """Motion of a simulated closed loop at its samples.
 
     Attributes:
-        q: positions.
-        qd: velocities.
-        qdd: accelerations under the torque of that instant.
-        tau: torques commanded [N m].
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        qdd: accelerations under the torque at the same instant [rad/s^2 or m/s^2].
+        tau: commanded torques [N m or N].
     """
 
     q: Float[Array, "N n"]
@@ -214,32 +222,35 @@ def simulate_closed_loop(
     noise: tuple[Float[Array, "steps n"], Float[Array, "steps n"]] | None = None,
     resistance: Float[Array, "steps n"] | None = None,
 ) -> ClosedLoopMotion:
-    """Simulate the chain under the loop's law: M qdd + C qd + g + friction (+ extra columns) = tau(q_r, q, qd).
+    """Simulate the chain under the loop's control law: M qdd + C qd + g + friction (+ extra columns) = tau(q_r, q, qd).
 
-    Can be compiled, batched and differentiated with respect to the parameters and the loop. Torques depend on the base
-    parameters only, so any full set with the same base parameters gives the same motion.
+    The function can be compiled, batched and differentiated with respect to the parameters and the loop. Torques depend
+    only on the base parameters, so all full parameters with the same base parameters give the same motion.
 
     Args:
-        columns: columns of the parameters; torques of extra columns are part of the dynamics, affine in qdd.
-        parameters: parameters in column order; by default the chain's own.
-        noise: noise added to q and qd in the law [rad, rad/s].
-        resistance: additional resisting torques at the loop's instants, such as friction with memory along the
+        loop: the closed loop.
+        chain: the robot.
+        columns: columns of the parameters; the torques of extra columns are part of the dynamics and must be affine in
+            qdd.
+        parameters: parameters in column order; by default those of the chain.
+        noise: noise added to q and qd in the law [rad, rad/s or m, m/s].
+        resistance: additional resisting torques at the loop's instants, for example friction with memory along the
             reference [N m or N].
 
     Returns:
         The motion at every `loop.every`-th instant; not finite if the loop is unstable.
 
     Raises:
-        IdentificationError: an integration method that changes the model's armature.
+        IdentificationError: the integration method is "implicit_damping", which changes the model's armature.
 
-    Cost: one forward dynamics per substep, four with "rk4"; forward mode adds one set of Jacobians each, and products
-    with them for each parameter.
+    Cost: one forward dynamics per substep, or four with "rk4"; forward mode adds one set of Jacobians for each, and
+    their products with the tangent of each parameter.
     """
     if loop.method == "implicit_damping":
         raise IdentificationError(
-            "closed loops are simulated explicitly: use 'rk4' or 'semi_implicit_euler' with substeps"
+            "closed loops cannot be simulated with 'implicit_damping'; use 'rk4' or 'semi_implicit_euler' with substeps"
         )
-    columns = columns or Columns()  # the chain's other terms always act
+    columns = columns or Columns()  # terms of the chain that are not columns always act
     known = parameters_of(chain, columns) if parameters is None else parameters
     values = jnp.asarray(known, loop.q.dtype)
     against = jnp.zeros_like(loop.q) if resistance is None else resistance

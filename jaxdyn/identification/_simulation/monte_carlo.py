@@ -1,8 +1,8 @@
-"""A position controller and logs of an arm under it, for Monte-Carlo comparisons of estimators.
+"""Position controllers, and logs of an arm with such a controller, for Monte-Carlo comparisons of estimators.
 
 The protocol is that of BIRDy (Leboutet, Roux, Janot, Guadarrama-Olvera & Cheng, "Inertial Parameter Identification in
-Robotics: A Survey", Applied Sciences 2021): an arm under its own position controller, noise on positions and torques, and
-estimators that start from perturbed, physically consistent parameters.
+Robotics: A Survey", Applied Sciences 2021): a position-controlled arm, noise on positions and torques, and estimators
+that start from perturbed, physically consistent parameters.
 """
 
 from operator import attrgetter
@@ -26,8 +26,8 @@ class NoiseLevel(NamedTuple):
     """Standard deviations of white measurement noise.
 
     Attributes:
-        position: of the encoders [rad].
-        torque: of the torques [N m].
+        position: standard deviation of the positions [rad or m].
+        torque: standard deviation of the torques [N m or N].
     """
 
     position: float
@@ -45,9 +45,15 @@ NOISE_LEVELS = {
 
 
 def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivativeLaw:
-    """A position controller of a bandwidth in rad/s: kp = w^2 J, kd = 2 z w J with J of each joint in a stretched pose.
+    """Position controller with a given bandwidth w: kp = w^2 J, kd = 2 z w J.
 
-    Like a drive's tuning: J is the diagonal of the mass matrix at q = 0 [kg m^2].
+    As in the tuning of a drive, J is a constant inertia per joint: the diagonal of the mass matrix at q = 0 [kg m^2 or
+    kg].
+
+    Args:
+        chain: the robot.
+        frequency: bandwidth w [rad/s].
+        damping: damping ratio z.
     """
     with jax.enable_x64(True):
         model = as_float64(chain)
@@ -64,10 +70,17 @@ def closed_loop_log(
     seed: int = 0,
     source: str = "simulated",
 ) -> Log:
-    """A log of the chain under the loop's controller, which uses the noisy positions, at the loop's sample rate.
+    """Simulate a log of the chain in a closed loop whose controller uses the noisy positions, at the loop's sample rate.
 
-    The controller feeds the noise back into torques and motion, so errors of regressor and torques are correlated, as
-    on a real robot.
+    The controller feeds the noise back into torques and motion, so errors in the regressor and the torques are
+    correlated, as on a real robot.
+
+    Args:
+        chain: the true robot.
+        loop: the closed loop.
+        noise: standard deviations of the measurement noise.
+        seed: seed of the noise.
+        source: name of the log.
 
     Raises:
         ModelError: the loop is unstable with this chain.
@@ -79,7 +92,7 @@ def closed_loop_log(
         motion = _run(loop, as_float64(chain), seen)
         q, tau = np.asarray(motion.q), np.asarray(motion.tau)
     if not np.all(np.isfinite(q)):
-        raise ModelError("the simulated closed loop is not stable: lower its gains, or its period")
+        raise ModelError("the simulated closed loop is unstable; reduce its gains or its period")
     tau = tau + noise.torque * rng.normal(size=tau.shape)
     t = loop.t_0 + np.arange(len(q)) / loop.rate
     return Log(t=t, q=q + q_noise[:: loop.every], qd=None, tau=tau, source=source)
@@ -91,13 +104,19 @@ def _run(loop, chain, seen):
 
 
 def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: int = 0) -> list[Chain]:
-    """Chains whose inertial, friction and rotor parameters are perturbed by a relative deviation, and physically consistent.
+    """Physically consistent chains with randomly perturbed inertial, friction and rotor parameters.
 
-    Starts of a Monte-Carlo comparison: each parameter is multiplied by 1 + deviation N(0, 1), redrawn for each link
-    until it is physically consistent.
+    They are initial models for a Monte-Carlo comparison. Each parameter is multiplied by 1 + deviation N(0, 1); the
+    parameters of a link are drawn again until they are physically consistent.
+
+    Args:
+        chain: the robot to perturb.
+        count: number of chains.
+        deviation: relative standard deviation of the perturbation.
+        seed: seed of the random numbers.
 
     Raises:
-        ModelError: no physically consistent link in a thousand draws.
+        ModelError: a thousand draws contain no physically consistent link.
     """
     rng = np.random.default_rng(seed)
     inertia = np.asarray(chain.inertia, float)
@@ -120,5 +139,6 @@ def _possible(rng: np.random.Generator, name: str, pi: np.ndarray, deviation: fl
             continue
         return drawn
     raise ModelError(
-        f"no physically consistent parameters were found within {100 * deviation:g} % of {name}'s; perturb them less"
+        f"no physically consistent parameters of {name} were found with a perturbation of {100 * deviation:g} %; "
+        "use a smaller one"
     )

@@ -1,7 +1,8 @@
-"""Torques and accelerations as functions of a parameter vector, with all sensitivities at the cost of one state.
+"""Torques and accelerations as functions of a parameter vector, with efficient sensitivities.
 
-Output-error methods need forward mode with hundreds of tangents. Because tau = W(q, qd, qdd) p, no recursion is
-repeated per tangent: the rules below compute the matrices of one state, and tangents are products with them.
+Output-error methods need forward-mode differentiation with hundreds of tangents. Because tau = W(q, qd, qdd) p, no
+recursion has to be repeated per tangent: the rules below compute the matrices of a state once, and multiply them by the
+tangents.
 """
 
 import functools
@@ -27,7 +28,7 @@ from .._regression.completion import with_parameters
 
 
 def parameters_of(chain: Chain, columns: Columns) -> Float[Array, " p"]:
-    """The chain's own parameters in the columns' order, zero where it has no leaf; traceable, unlike `prior_parameters`."""
+    """The chain's parameters in column order, zero for columns without a leaf; traceable, in contrast to `prior_parameters`."""
     drive = [attrgetter(DRIVE_LEAVES[term])(chain) for term in columns.drive_terms]
     rows = [chain.inertia.reshape(-1), *([jnp.stack(drive, axis=1).reshape(-1)] if drive else [])]
     for extra in columns.extra:
@@ -55,9 +56,10 @@ def parametric_torque(
     qd: Float[Array, " n"],
     qdd: Float[Array, " n"],
 ) -> Float[Array, " n"]:
-    """tau = W(q, qd, qdd) p plus the chain's other terms: inverse dynamics, friction, springs and extra columns [N m].
+    """Torque tau = W(q, qd, qdd) p plus the chain's other terms, including friction and springs [N m or N].
 
-    Derivatives with respect to parameters and state; those with respect to the chain's leaves are zero.
+    It can be differentiated with respect to parameters and state; derivatives with respect to the chain's leaves are
+    zero.
     """
     robot = with_parameters(chain, columns, parameters)
     tau = inverse_dynamics(robot, q, qd, qdd) + resistive_force(robot, q, qd)
@@ -73,9 +75,10 @@ def parametric_acceleration(
     qd: Float[Array, " n"],
     tau: Float[Array, " n"],
 ) -> Float[Array, " n"]:
-    """qdd with parametric_torque(columns, chain, p, q, qd, qdd) = tau [rad/s^2 or m/s^2]; extra columns are affine in qdd.
+    """Acceleration qdd that solves parametric_torque(columns, chain, p, q, qd, qdd) = tau [rad/s^2 or m/s^2].
 
-    Derivatives d qdd = M^-1 (d tau - W d p - d ID), as for `parametric_torque`.
+    Extra columns must be affine in qdd. Derivatives are d qdd = M^-1 (d tau - W d p - d ID), as for
+    `parametric_torque`.
     """
     robot = with_parameters(chain, columns, parameters)
     driven = tau - resistive_force(robot, q, qd)

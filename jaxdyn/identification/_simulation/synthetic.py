@@ -1,4 +1,4 @@
-"""Synthetic logs: a known robot moved along a trajectory, with friction and sensor noise, for tests and teaching."""
+"""Synthetic logs of a known robot that moves along a trajectory, with friction and sensor noise, for tests and teaching."""
 
 import dataclasses
 import functools
@@ -27,13 +27,17 @@ def synthetic_log(
     seed: int = 0,
     source: str = "synthetic",
 ) -> Log:
-    """A log of the chain tracking a trajectory: tau = inverse_dynamics + friction_force, plus white noise.
+    """Create a log of the chain on a trajectory: tau = inverse_dynamics + friction_force, plus white noise.
 
     Args:
+        chain: the robot.
+        trajectory: the trajectory, which is followed exactly.
         duration: duration [s]; by default one period of the trajectory.
-        rate: samples per second [Hz].
+        rate: sample rate [1/s].
         position_noise: standard deviation of the encoder noise [rad or m].
-        torque_noise: standard deviation of the torque noise [N m].
+        torque_noise: standard deviation of the torque noise [N m or N].
+        seed: seed of the noise.
+        source: name of the log.
     """
     with jax.enable_x64(True):
         model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
@@ -57,11 +61,12 @@ def _friction(chain: Chain, qd: Array) -> Array:
 
 
 def example(seed: int = 0) -> tuple[Chain, Chain, list[Log], list[Log]]:
-    """A true 7R arm, a typical model of it, a log to fit and a log to validate on.
+    """Example data: a true 7R arm, a typical model of it, logs to fit and logs for validation.
 
-    The truth has friction, reflected rotor inertia and torque offsets; the model has none, and its link masses and
-    moments are off by some 15 %, like those of a CAD model. The logs are 20 s and 10 s of two random Fourier motions at
-    500 Hz, with encoder noise of 1e-5 rad and torque noise of 0.2 N m.
+    The true arm has friction, reflected rotor inertia and torque offsets. The model has none of these, and the inertial
+    parameters of each link are off by a factor with a standard deviation of 15 %, as in a CAD model. The logs, one of
+    20 s to fit and one of 10 s for validation, are simulated along two random Fourier trajectories at 500 Hz, with
+    encoder noise of 1e-5 rad and torque noise of 0.2 N m.
     """
     rng = np.random.default_rng(seed)
     model = panda()

@@ -1,4 +1,4 @@
-"""A planned motion executed by a simulated arm under its position controller: `jaxdyn simulate`."""
+"""Execution of a planned motion by a simulated arm with a position controller, for `jaxdyn simulate`."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from .._payload.loads import carrier, transform_matrix
 from .monte_carlo import NOISE_LEVELS, NoiseLevel
 
 SLOWEST_CONTROLLER = 1000.0  # [1/s]
-SUBSTEPS = 8  # of a controller's period
+SUBSTEPS = 8  # per period of the controller
 
 
 def tracking_log(
@@ -31,21 +31,22 @@ def tracking_log(
     bandwidth: float = 120.0,
     seed: int = 0,
 ) -> Log:
-    """A log of a robot tracking a motion under computed-torque control with feed-forward torques of its own model.
+    """Simulate a log of a robot that tracks a motion, with feed-forward torques of its own model.
 
-    tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)), evaluated at 1 kHz or faster with noisy encoders and held
-    for a period; w is the bandwidth. The reference is a cubic spline through the motion's samples. The robot is the
-    complete model, including friction with memory.
+    The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)) with the bandwidth w. It is evaluated at 1
+    kHz or faster with noisy encoders, and its torque is constant during a period. The reference is a cubic spline
+    through the motion's samples. The robot is the complete model, including friction with memory.
 
     Args:
-        motion: reference; the robot starts at its first position and velocity, with relaxed friction.
-        rate: samples per second of the log [1/s].
+        model: the robot.
+        motion: the reference; the robot starts at its first position and velocity, with relaxed friction.
+        rate: sample rate of the log [1/s].
         noise: standard deviations of encoders and torques.
         bandwidth: bandwidth w of the controller [rad/s].
         seed: seed of the noise.
 
     Raises:
-        ModelError: a joint without inertia; a robot that leaves the motion by more than a tenth of its range.
+        ModelError: a link has no inertia, or the robot deviates from the motion by more than a tenth of its range.
 
     Cost: eight steps of `advanced` per period.
     """
@@ -78,7 +79,7 @@ def reference_of(motion: Motion) -> interpolate.CubicSpline:
 
 
 def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: float) -> None:
-    """Raise ModelError if a joint is off by more than a tenth of its range, or of a tenth of the largest range."""
+    """Raise ModelError if a joint's error exceeds a tenth of its range; small ranges count as a tenth of the largest."""
     spread = np.ptp(q, axis=0)
     allowed = 0.1 * np.maximum(spread, 0.1 * spread.max(initial=0.0) + 1e-2)
     bad = ~(np.abs(error) <= allowed)
@@ -86,9 +87,9 @@ def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: f
         row = int(np.flatnonzero(bad.any(axis=1))[0])
         joint = int(np.flatnonzero(bad[row])[0])
         raise ModelError(
-            f"the simulated robot does not follow the motion: at t = {t[row]:.4g} s, joint {joint + 1} is "
-            f"{abs(error[row, joint]):.3g} rad or m off",
-            f"change the bandwidth of the controller (now {bandwidth:g} rad/s), or slow the motion down",
+            f"the simulated robot does not follow the motion: at t = {t[row]:.4g} s, joint {joint + 1} is off by "
+            f"{abs(error[row, joint]):.3g} rad or m",
+            f"change the bandwidth of the controller (now {bandwidth:g} rad/s), or slow down the motion",
         )
 
 
@@ -99,7 +100,7 @@ def _followed(model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], per
     dt, still = period / SUBSTEPS, jnp.zeros_like(q[0])
 
     def substep(state: Deviation, tau: Array) -> Deviation:
-        q = state.position  # the deviation of a robot at rest there is zero
+        q = state.position  # the deviation is relative to a robot at rest at q
         here = Deviation(still, state.travelled - q, state.rate, state.memory)
         after = advanced(model, here, q, still, still, tau, dt)
         return after._replace(position=q + after.position, travelled=q + after.travelled)
@@ -116,10 +117,10 @@ def _followed(model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], per
 
 
 def with_payload(chain: Chain, mass: float, com: tuple[float, float, float], frame: str | None = None) -> Chain:
-    """The chain with a point mass [kg] at a position [m] in a frame (the tip if None).
+    """The chain with a point mass [kg] at a position [m] in a frame, by default the tip.
 
     Raises:
-        IdentificationError: an unknown frame, or no single tip.
+        IdentificationError: the frame is unknown, or there is no single tip.
     """
     link, pose = carrier(chain, frame)
     c = np.asarray(com)

@@ -1,4 +1,4 @@
-"""Comparison of two models of a robot on the same logs, joint by joint."""
+"""Comparison of two models of a robot on the same logs, by joint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from .resimulation import Resimulation, resimulate
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """One log with the torques predicted by both models.
+    """One log, with the torques that both models predict for it.
 
     Attributes:
         source: origin of the log.
         samples: the filtered samples.
-        predictions: torques of both models, (N, n) each [N m].
-        fits: their errors.
-        simulations: positions simulated by both (`resimulate`); None if the run is shorter than a window.
+        predictions: torques predicted by both models, (N, n) each [N m or N].
+        fits: errors of both predictions.
+        simulations: positions simulated by both models (`resimulate`); None if the run is shorter than a window.
         notes: remarks from reading and preprocessing.
     """
 
@@ -41,7 +41,7 @@ class ComparedRun:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelComparison:
-    """Two models on the same logs.
+    """Comparison of two models on the same logs.
 
     Attributes:
         names: the two names.
@@ -62,7 +62,7 @@ class ModelComparison:
 
     @property
     def ratio(self) -> Float[np.ndarray, " n"]:
-        """Ratio of RMS errors, second model over first, for each joint: above 1, the first is better."""
+        """RMS error of the second model divided by that of the first, for each joint; above 1, the first model is better."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.fits[1].rms / self.fits[0].rms
 
@@ -85,26 +85,28 @@ def compare_models(
     names: tuple[str, str] = ("a", "b"),
     filters: Filters | None = None,
 ) -> ModelComparison:
-    """Predict the torques of logged motion by two complete models, and compare them with the measured ones.
+    """Compare the torques that two complete models predict for logged motion with the measured torques.
 
-    A chain's torques are inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), a complete model's those of
-    `TorqueModel.predict`, on the same filtered samples (`preprocess`), so errors equal those reported by `identify` for
-    the same run and filters. Torque delays of the first model that has any are removed, unless the filters specify
-    their own. Joints are matched by their order. Nothing is fitted. Motion is simulated by the whole models
-    (`resimulate`).
+    Nothing is fitted. A chain predicts inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), a `TorqueModel` the
+    torques of `TorqueModel.predict`. Both are evaluated on the same filtered samples (`preprocess`), so errors equal
+    those reported by `identify` for the same run and filters. Unless the filters specify delays, the torque delays of
+    the first model that has any are removed. Joints are matched by order. Motion is also simulated by both complete
+    models (`resimulate`).
 
     Args:
+        a, b: the two models, of the same robot.
         logs: the runs; filters chosen for the first one apply to all.
-        names: for display.
+        names: names of the two models, for display.
         filters: as for `preprocess`.
 
     Raises:
-        IdentificationError: no log, different numbers of joints, or joints with quaternions.
+        IdentificationError: there is no log, numbers of joints differ, or a model has spherical joints or a floating
+            base.
         LogError: a log is too short to be filtered.
     """
     logs = [logs] if isinstance(logs, Log) else list(logs)
     if not logs:
-        raise IdentificationError("there is no log to compare the models on")
+        raise IdentificationError("no log was given to compare the models on; pass at least one")
     first, second = (m if isinstance(m, TorqueModel) else TorqueModel(m) for m in (a, b))
     models, filters = (first, second), filters or Filters()
     for name, model in zip(names, models, strict=True):
@@ -129,9 +131,11 @@ def compare_models(
 
 
 def _check(name: str, chain: Chain, logs: Sequence[Log]) -> None:
-    """Refuse a model that does not match the logs."""
+    """Raise an error if a model does not match the logs."""
     if chain.topology.quaternion_joints:
-        raise IdentificationError(f"{name}: has spherical joints or a free base, which a joint log does not contain")
+        raise IdentificationError(
+            f"{name}: the model has spherical joints or a floating base, whose motion a joint log does not contain"
+        )
     for log in logs:
         if log.n != chain.nv:
             raise IdentificationError(

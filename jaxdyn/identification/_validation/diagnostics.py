@@ -1,4 +1,4 @@
-"""Diagnostics of runs and identifications: signs, gains, excitation, length, the prior."""
+"""Diagnostics of runs and identifications: signs, gains, excitation, length, and the prior."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,28 +25,29 @@ from .prior_scale import prior_scales
 from .signs import confirmed_signs, weighted_fit
 
 SIGNIFICANT = 4.0  # standard deviations
-GAIN_SPREAD = 0.1  # regularises gains of joints that share little with the others; residuals are far from independent
-TOLD = 0.25  # ratios of gains with a larger relative deviation are ignored
+GAIN_SPREAD = 0.1  # regularises gains of joints that share few parameters with the others
+TOLD = 0.25  # ratios of gains with a larger relative standard deviation are ignored
 PRIOR_RATIO = 1.5  # ratio to the given model's torque, relative to the other joints, beyond which a joint is reported
 RATIO = 1.4  # ratio to the other joints' gains beyond which a gain is reported
 SCALE = 2.0  # ratio to the given model's torques beyond which the scale is reported
-DOUBTFUL = 0.3  # a parameter with a deviation above this share of the largest of its unit is not excited
+DOUBTFUL = 0.3  # standard deviation, relative to the largest parameter with its unit, beyond which one is not excited
 DRIVE_FLOOR = 0.02  # share of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is negligible
 CLEARLY = (
     1.2  # a sign counts as determined by the other joints if the opposite one increases the residual by this factor
 )
-TOGETHER = 1e-6  # relative singular value below which parameters are only determined together
+TOGETHER = 1e-6  # relative singular value below which parameters are determined only in combination
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A suspected fault, or something that cannot be determined.
+    """A suspected fault, or parameters that cannot be determined.
 
     Attributes:
-        kind: "sign": a joint's torque has the wrong sign; "gain": it is off by a factor relative to the other joints;
-            "scale": all torques are off by a factor relative to the model; "unexcited": parameters not excited by the
-            motion; "short": fewer independent samples than parameters; "prior": a link of the given model is physically
-            inconsistent; "result": the identified one has; "friction": an identified friction or armature is negative.
+        kind: "sign": a joint's torque has the wrong sign; "gain": a joint's torque is off by a factor relative to the
+            other joints; "scale": all torques are off by a factor relative to the model; "unexcited": the motion does
+            not excite some parameters; "short": there are fewer independent samples than parameters; "prior": a link of
+            the given model is physically inconsistent; "result": a link of the identified model is physically
+            inconsistent; "friction": an identified friction or armature is negative.
         about: the joints, links or parameters concerned.
         text: the finding in words, with advice.
     """
@@ -64,29 +65,30 @@ def diagnose(
 ) -> tuple[Finding, ...]:
     """Diagnose runs of a robot before identification.
 
-    - *short*: fewer independent samples than base parameters; no other checks are made then.
-    - *unexcited*: base parameters without effect in this motion, known only together with others, or with a standard
-      deviation above 0.3 of the largest of their unit.
-    - *sign*: joints whose friction would generate power instead of dissipating it, or whose reversed torque fits one
-      set of parameters much better, unless the two criteria disagree, or a fit to the first 70 % predicts the last 30 %
-      of the runs worse with the sign reversed.
-    - *gain*: the ratios of gains that fit the arm's shared parameters best; reported if off by a factor of 1.4 and
-      significant. Joints that share little with the others, such as those of a wrist, are not judged by this; if the
-      given model has inertials, they are reported if the scale of their torque relative to the model, without friction
-      and rotor, differs from that of the other joints by a factor of 1.5 and significantly (`prior_scales`). Joints with
-      negligible link torque relative to friction are not judged, and no motion determines a factor common to all gains.
-    - *scale*: the torque of motion and gravity relative to the given model, if it has inertials; reported if off by a
-      factor of 2.
-    - *prior*: physically inconsistent links of the given model.
+    - *short*: there are fewer independent samples than base parameters; then no other checks are made.
+    - *unexcited*: base parameters that have no effect in this motion, are determined only in combination with others,
+      or have a standard deviation above 0.3 times the largest parameter with the same unit.
+    - *sign*: joints whose friction would generate power instead of dissipating it, or whose reversed torque fits the
+      common parameters much better. A joint is not reported if the two criteria disagree, or if, with its sign
+      reversed, a fit to the first 70 % of the runs predicts the last 30 % worse.
+    - *gain*: joints whose gain, in the ratios that best fit the arm's shared parameters, is off by a factor of 1.4 and
+      significantly. Joints that share few parameters with the others, such as those of a wrist, are judged differently:
+      if the given model has inertials, they are reported if the ratio of their torque to the model's, without friction
+      and rotor, differs from that of the other joints by a factor of 1.5 and significantly (`prior_scales`). Joints
+      whose link torque is negligible relative to friction are not judged, and no motion determines a factor common to
+      all gains.
+    - *scale*: the torques of motion and gravity are off by a factor of 2 relative to the given model, if it has
+      inertials.
+    - *prior*: links of the given model are physically inconsistent.
 
     Args:
         chain: the assumed model of the robot.
-        runs: one or several.
+        runs: one or several runs.
         columns: columns of the identification; by default all drive terms, motors and springs of the chain.
         filters: as in `preprocess`.
 
     Raises:
-        IdentificationError: the robot has a free base or spherical joints.
+        IdentificationError: the robot has a floating base or spherical joints.
 
     Cost: about 3 s for 5000 samples of 6 joints, after compilation.
     """
@@ -105,7 +107,7 @@ def diagnose(
 def _findings(
     chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters, factors: QRFactors
 ) -> list[Finding]:
-    """Findings from the factors of the columns and torques along the samples."""
+    """Findings from the samples and the factors of their columns and torques."""
     with jax.enable_x64(True):
         independence = min(s.independence for s in samples)
         findings = _prior(chain)
@@ -126,14 +128,17 @@ def _findings(
 
 
 def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
-    """Diagnose the fitted runs and the result: inertias, friction and armature.
+    """Diagnose the fitted runs and the identified inertias, friction and armature.
 
-    Adds to the findings of `diagnose` on the fitted runs (from the factors of the fit, if friction was among its
-    columns): *result*: physically inconsistent identified links; *friction*: viscous or Coulomb friction, or an
-    armature that is a base parameter on its own, negative by more than four standard deviations.
+    In addition to the findings of `diagnose` on the fitted runs (from the factors of the fit, if friction was among its
+    columns), these are reported:
+
+    - *result*: identified links that are physically inconsistent.
+    - *friction*: viscous friction, Coulomb friction or an armature that is a base parameter on its own and negative by
+      more than four standard deviations.
 
     Args:
-        result: from `identify`.
+        result: result of `identify`.
     """
     samples = [e.samples for e in result.fitted]
     if result.friction is None:
@@ -154,11 +159,11 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
         value, sd = result.wls.values[row], deviations[row]
         if term != "offset" and value < -SIGNIFICANT * sd and joint not in flipped:
             cause = (
-                "if torques are measured on the link side of the gears, rotors do not affect them: remove armature"
+                "if torques are measured on the link side of the gears, rotors do not affect them: remove the armature term"
                 if term == "armature"
-                else "the friction law does not fit, or time stamps of positions and torques differ (estimate_delay)"
+                else "the friction law does not fit, or the torques are delayed relative to the positions (see estimate_delay)"
             )
-            text = f"{joint}: its {term} is negative, {names[k]} = {value:.3g} +- {sd:.2g}; {cause}"
+            text = f"{joint}: the identified {term} is negative, {names[k]} = {value:.3g} +- {sd:.2g}; {cause}"
             findings.append(Finding("friction", (joint,), text))
     return tuple(findings)
 
@@ -180,20 +185,20 @@ def _short(factors: QRFactors, base: BaseParameters, independence: float) -> lis
     if rows > base.size:
         return []
     text = (
-        f"{int(factors.counts.max())} samples of {len(factors.counts)} joints are about {rows:.0f} independent numbers, "
+        f"{int(factors.counts.max())} samples of {len(factors.counts)} joints contain about {rows:.0f} independent values, "
         f"too few for {base.size} base parameters: log a longer run"
     )
     return [Finding("short", (), text)]
 
 
 def _weighted(factors: QRFactors, base: BaseParameters) -> tuple[float, np.ndarray]:
-    """Sum over joints of count log variance of the weighted fit, which need not have full rank; and the noise."""
+    """Sum over joints of count log(variance) for the weighted fit, which need not have full rank, and the noise."""
     noise = weighted_fit(factors, base)[1]
     return float((factors.counts * 2 * np.log(noise)).sum()), noise
 
 
 def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float) -> np.ndarray:
-    """(n,) signs of the torques, +1 or -1, with which one set of parameters fits best and friction dissipates."""
+    """Signs of the torques, +1 or -1, with which the common parameters fit best and friction dissipates power (n,)."""
     n = len(factors.counts)
     signs = np.ones(n)
 
@@ -220,7 +225,7 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
     coupled = gain < 1 / CLEARLY  # the sign is determined by the other joints
     votes = (np.sign(power) * signs)[alone & coupled].sum()
     if votes < 0 or (votes == 0 and (signs[coupled] < 0).sum() > coupled.sum() / 2):
-        signs = np.where(coupled, -signs, signs)  # all of them: the fit is the same, except for friction
+        signs = np.where(coupled, -signs, signs)  # reversing all of them changes only the fit of friction
     by_friction, by_others = np.where(alone, np.sign(power), 0.0), np.where(coupled, signs, 0.0)
     agreed = (by_friction + by_others < 0) & (by_friction <= 0) & (by_others <= 0)
     return np.where(agreed, -1.0, 1.0)
@@ -229,7 +234,7 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
 def _friction_power(
     chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float
 ) -> np.ndarray:
-    """(n,) dissipated friction power in a separate fit of each joint, in standard deviations."""
+    """Power dissipated by friction in a separate fit of each joint, in standard deviations (n,)."""
     n, terms = chain.n, columns.drive_terms
     out = np.zeros(chain.nv)
     for j, joint in enumerate(leading_joints(chain).tolist()):
@@ -256,8 +261,8 @@ def _friction_power(
 
 def _sign(joint: str) -> Finding:
     text = (
-        f"{joint}: the sign of its torque is wrong, or that of its position: with the sign reversed it fits the other "
-        "joints, and its friction dissipates power instead of generating it"
+        f"{joint}: the sign of its torque or of its position is wrong: with the sign reversed, it is consistent with "
+        "the other joints, and its friction dissipates power instead of generating it"
     )
     return Finding("sign", (joint,), text)
 
@@ -287,15 +292,15 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
             joint, factor = names[j], float(np.exp(-middle))
             others = ", ".join(names[i] for i in np.flatnonzero(told[j]))
             text = (
-                f"{joint}: its torque is about {factor:.2g} times what fits the motion of {others}: check its gain, its gear "
-                "ratio and its units"
+                f"{joint}: its torque is about {factor:.2g} times the torque that is consistent with {others}: "
+                "check its gain, gear ratio and units"
             )
             out.append(Finding("gain", (joint,), text))
     return out
 
 
 def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
-    """Joints whose torque differs from the given model's by a factor unlike that of the other joints."""
+    """Joints whose torque, divided by that of the given model, differs from the same ratio at the other joints."""
     if not np.any(np.asarray(chain.inertia)):
         return []
     found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])
@@ -309,9 +314,8 @@ def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named:
         joint, factor = coordinate_names(chain)[j], float(found.factors[j])
         if joint not in named:
             text = (
-                f"{joint}: its torque is {factor:.2g} times that of the given model's links, at the other joints "
-                f"{np.exp(common):.2g} times: check its gain, its gear ratio and its units, and whether the model includes the "
-                "payload"
+                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but {np.exp(common):.2g} times at "
+                "the other joints: check its gain, gear ratio and units, and whether the model includes the payload"
             )
             out.append(Finding("gain", (joint,), text))
     return out
@@ -327,15 +331,15 @@ def _scale(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
     model = r[:, base.kept[rigid]] @ expected[rigid]
     clear = [model, r[:, -1]]
     q = np.linalg.qr(r[:, base.kept[~rigid]])[0] if (~rigid).any() else np.zeros((len(r), 0))
-    model, tau = (x - q @ (q.T @ x) for x in clear)  # without friction and armature
+    model, tau = (x - q @ (q.T @ x) for x in clear)  # with friction and armature projected out
     if model @ model == 0:
         return []
     slope, angle = float(model @ tau / (model @ model)), float(model @ tau / np.sqrt((model @ model) * (tau @ tau)))
     if angle < 0.5 or 1 / SCALE < slope < SCALE:
         return []
     text = (
-        f"torques are about {slope:.3g} times those of the given model's inertials, at all joints together: are they currents "
-        "or motor torques, is a gear ratio or a unit missing, or is the model of another robot?"
+        f"torques of all joints are about {slope:.3g} times those of the given model's inertials: are they currents "
+        "or motor torques, is a gear ratio or a unit missing, or does the model belong to another robot?"
     )
     return [Finding("scale", (), text)]
 
@@ -367,7 +371,7 @@ def _unexcited(
     units = np.array(columns.units(chain))[base.kept[alive]]
     largest = {unit: np.abs(values[units == unit]).max() for unit in set(units.tolist())}
     strongest = DRIVE_FLOOR * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts).max()
-    drives = base.kept[alive] >= 10 * chain.n  # friction that is well determined as negligible counts as determined
+    drives = base.kept[alive] >= 10 * chain.n  # friction known to be negligible counts as determined
     floor = np.where(drives, strongest, 0.0)
     doubtful = [
         (base.names[k], v, d)
@@ -376,6 +380,6 @@ def _unexcited(
     ]
     if doubtful:
         listed = "; ".join(f"{name} = {v:.2g} +- {d:.2g}" for name, v, d in doubtful)
-        text = f"the motion hardly excites: {listed}. Take their values from elsewhere, or log a richer motion"
+        text = f"the motion hardly excites: {listed}. Take their values from another source, or log a more informative motion"
         out.append(Finding("unexcited", tuple(name for name, _, _ in doubtful), text))
     return out

@@ -1,4 +1,4 @@
-"""Scale of a joint's measured torque against the given model's, with friction and rotor removed."""
+"""Ratio of a joint's measured torque to that of the given model, without friction and rotor inertia."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from .._regression.completion import rigid_torque
 from .._regression.robot import as_float64
 
 BLOCKS = 20  # jackknife blocks
-ALIKE = 0.4  # correlation with the model's torque below which a joint's factor is meaningless
-CERTAIN = 0.15  # relative standard deviation above which it is not judged
+ALIKE = 0.4  # correlation with the model's torque below which a joint's factor has no meaning
+CERTAIN = 0.15  # relative standard deviation above which a factor is not judged
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PriorScales:
-    """Factors of measured relative to expected torques, for each joint.
+    """Factor between measured and expected torque, for each joint.
 
     Attributes:
-        factors: (n,) slope of the measured torque on that of the given model's inertias.
-        deviations: (n,) standard deviations of their logarithms, from a jackknife over twenty blocks.
-        alike: (n,) correlation of the two torques after projecting out friction, offset and rotor inertia.
-        judged: (n,) joints whose factor is determined.
+        factors: (n,) slope of the measured torque over the torque of the given model's inertias.
+        deviations: (n,) standard deviations of the factors' logarithms, from a jackknife over twenty blocks.
+        alike: (n,) correlation between the two torques after projecting out friction, offset and rotor inertia.
+        judged: (n,) True for joints whose factor is determined.
     """
 
     factors: Float[np.ndarray, " n"]
@@ -36,11 +36,11 @@ class PriorScales:
 
 
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
-    """Scale of each joint's torque against that of the chain's own inertias.
+    """Factor between each joint's measured torque and the torque of the chain's inertias.
 
-    For each joint j separately: tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off, so friction and
-    rotor inertia, which model files rarely contain, do not affect the scale s_j. It is determined by gravity and the
-    coupling of the links.
+    For each joint j separately, tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted. Friction
+    and rotor inertia, which model files rarely contain, therefore do not affect the factor s_j; gravity and the
+    coupling between links determine it.
 
     Args:
         chain: the robot, with inertias.
@@ -71,7 +71,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
 
 
 def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Slope of the torque on the expected one, and their correlation, with the other columns projected out."""
+    """Slope of the measured over the expected torque, and their correlation, with the other columns projected out."""
     size = np.sqrt(np.maximum(np.diagonal(normal, axis1=1, axis2=2), 1e-300))
     scaled = normal / size[:, :, None] / size[:, None, :]
     left = np.stack([m[4:, 4:] - m[4:, :4] @ np.linalg.lstsq(m[:4, :4], m[:4, 4:], rcond=1e-10)[0] for m in scaled])

@@ -1,4 +1,4 @@
-"""Re-simulation: motion of the identified robot under the logged torques."""
+"""Re-simulation: the motion of the identified robot under the logged torques."""
 
 import dataclasses
 
@@ -27,10 +27,10 @@ class Resimulation:
     Attributes:
         windows: (start, stop) of each window in the samples; the first of its samples is the measured state.
         simulated: (N, n) simulated positions [rad or m]; NaN outside the windows.
-        rms: (n,) root mean square of measured minus simulated positions over all windows [rad or m].
-        growth: (steps + 1, n) the same by time since the window's start, one row per sample.
-        coasting_rms: (n,) as `rms`, of positions extrapolated without any model from the velocity at each window's
-            start.
+        rms: (n,) RMS difference between measured and simulated positions over all windows [rad or m].
+        growth: (steps + 1, n) the same RMS difference by time since the window's start, one row per sample [rad or m].
+        coasting_rms: (n,) as `rms`, for positions extrapolated from the velocity at each window's start, without any
+            model [rad or m].
         seconds: length of a window [s].
     """
 
@@ -42,7 +42,7 @@ class Resimulation:
     seconds: float
 
     def after(self, seconds: float) -> Float[np.ndarray, " n"]:
-        """(n,) RMS error at this time [s] after the windows' starts, at the nearest sample [rad or m]."""
+        """RMS error at the given time [s] after the windows' starts, at the nearest sample [rad or m]."""
         last = len(self.growth) - 1
         return self.growth[min(last, max(0, round(seconds / self.seconds * last)))]
 
@@ -53,25 +53,26 @@ def resimulate(
     window: float = WINDOW,
     memory: Float[np.ndarray, "N n m"] | None = None,
 ) -> Resimulation:
-    """Positions simulated open loop along the measured torques, restarted from the measured state every `window` seconds.
+    """Simulate positions in open loop under the measured torques, restarting from the measured state every `window` seconds.
 
     The complete model is simulated, including springs, further columns and friction with memory and load. The motion is
-    the measured one plus a deviation e, q = q_m + e, so only the model error is integrated: in each step
+    the measured one plus a deviation e, q = q_m + e, so only the model error is integrated. In each step,
 
         load(q, q', q_m'' + e'') + friction(q, q', ..) = tau,    e(0) = e'(0) = 0,
 
-    is solved for e'' with friction at the step's end (`advanced`), and positions by the trapezoidal rule: without
-    friction, a constant acceleration error is integrated exactly, a varying one to first order in the step; an exact
-    model stays on the log. No controller tracks the log: with one, the position error would be the torque error divided
-    by its stiffness, which adds no information. Open loop, the error of a window of length T is about T^2 / 2 times the
-    acceleration error, and over whole runs it would grow without bound for any model.
+    is solved for e'' with friction at the end of the step, and positions follow by the trapezoidal rule. Without
+    friction, a constant acceleration error is integrated exactly, and a varying one to first order in the step; an
+    exact model reproduces the log. There is no tracking controller: with one, the position error would be the torque
+    error divided by the controller's stiffness, which adds no information. In open loop, the error after a time T is
+    about T^2 / 2 times the acceleration error, so over whole runs it would grow without bound for any model.
 
     Args:
         model: the identified robot.
-        samples: samples of the run, whose velocities and accelerations are derivatives of its positions, as from `preprocess`.
+        samples: samples of the run, whose velocities and accelerations are derivatives of its positions, as from
+            `preprocess`.
         window: length of a window [s].
-        memory: memory of friction at each sample (`TorqueModel.memory`); by default from the samples, relaxed at the
-            start of each piece.
+        memory: friction memory at each sample; by default `model.memory(samples)`, which is relaxed at the start of
+            each piece.
 
     Raises:
         IdentificationError: the window is not positive, or no piece of the run is that long.
@@ -80,7 +81,7 @@ def resimulate(
     spread evenly, are simulated.
     """
     if not window > 0:
-        raise IdentificationError(f"a window of {window:g} s cannot be simulated; give a positive length")
+        raise IdentificationError(f"the window is {window:g} s; it must be positive")
     model = model if isinstance(model, TorqueModel) else TorqueModel(model)
     steps = max(2, round(window * samples.rate))
     pieces = samples.segments or ((0, len(samples)),)
@@ -88,8 +89,8 @@ def resimulate(
     if not starts:
         longest = max(stop - start for start, stop in pieces) / samples.rate
         raise IdentificationError(
-            f"no piece of the run is as long as a window of {window:g} s to simulate, the longest has {longest:.3g} s; "
-            "log longer pieces or simulate shorter windows"
+            f"no piece of the run is as long as a window of {window:g} s; the longest has {longest:.3g} s. "
+            "Log longer pieces, or simulate shorter windows"
         )
     if len(starts) > MOST_WINDOWS:
         starts = [starts[k] for k in np.linspace(0, len(starts) - 1, MOST_WINDOWS).round().astype(int)]
@@ -100,9 +101,7 @@ def resimulate(
         deviation = _by_windows(_in_terms(in_float64(model)), [held[rows[:, 0]], *parts], 1 / samples.rate)
     simulated = np.full_like(samples.q, np.nan)
     simulated[rows] = samples.q[rows] + deviation
-    simulated[np.asarray(starts)] = samples.q[
-        np.asarray(starts)
-    ]  # at common points of two windows, the later one's start
+    simulated[np.asarray(starts)] = samples.q[np.asarray(starts)]  # where two windows meet, the start of the later one
     q, qd = parts[:2]
     coasting = q - (q[:, :1] + qd[:, :1] * (np.arange(steps + 1) / samples.rate)[:, None])
     with np.errstate(over="ignore", invalid="ignore"):  # a mass matrix that is not positive definite
@@ -133,7 +132,7 @@ def _in_terms(model: TorqueModel) -> TorqueModel:
 def _by_windows(
     model: TorqueModel, parts: list[Float[np.ndarray, "windows ..."]], dt: float
 ) -> Float[np.ndarray, "windows steps n"]:
-    """`_deviations` in batches of one size, so that runs of any length share one program; the last window is repeated."""
+    """`_deviations` in batches of one size, so that runs of any length share one program; the last batch is padded."""
     count, step = len(parts[0]), jnp.asarray(dt)
     padded = [x[np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1)] for x in parts]
     at = range(0, count, TOGETHER)
@@ -144,7 +143,7 @@ def _by_windows(
 
 @jax.jit
 def _deviations(model: TorqueModel, memory, q, qd, qdd, tau, dt):
-    """(windows, steps + 1, n) deviations of the simulated from the measured positions."""
+    """Deviations of the simulated from the measured positions (windows, steps + 1, n)."""
 
     def window(memory, q, qd, qdd, tau):
         rest = jnp.zeros_like(q[0])

@@ -1,4 +1,4 @@
-"""Signs of torques confirmed on held-out motion."""
+"""Confirmation of suspected torque signs on held-out motion."""
 
 import math
 from collections.abc import Sequence
@@ -15,19 +15,17 @@ from .._regression.factors import QRFactors
 from .._regression.robot import as_float64
 
 SHARE = 0.7  # share of each run that is fitted
-SAME = (
-    1.05  # held-out errors within this ratio count as equal: a joint that shares nothing with others fits either sign
-)
+SAME = 1.05  # held-out errors within this ratio count as equal: a joint that shares no parameters fits either sign
 
 
 def confirmed_signs(
     chain: Chain, samples: Sequence[Samples], columns: Columns, base: BaseParameters, signs: np.ndarray
 ) -> np.ndarray:
-    """(n,) signs, except those that predict held-out motion worse; under `jax.enable_x64(True)`.
+    """Signs without those that predict held-out motion worse (n,); for use under `jax.enable_x64(True)`.
 
-    A joint keeps the sign -1 if a weighted fit to the first 70 % of each run predicts the remaining torques no worse
-    with it, both for that joint and, in the mean of the logarithms, for all. A joint whose model lacks a term can fit
-    the other joints better with its sign reversed, but is then predicted worse itself.
+    A joint keeps the sign -1 if, with it, a weighted fit to the first 70 % of each run predicts the remaining torques
+    no worse, both for that joint and in the mean of the logarithms over all joints. If a joint's model lacks a term,
+    reversing its sign may improve the fit of the other joints, but its own torque is then predicted worse.
     """
     accused = np.flatnonzero(signs < 0)
     if not len(accused):
@@ -52,7 +50,7 @@ def confirmed_signs(
 
 
 def _held_out(first: QRFactors, last: QRFactors, base: BaseParameters, signs: np.ndarray) -> np.ndarray:
-    """(n,) RMS errors of a weighted fit to the first parts, on the last parts."""
+    """RMS errors on the last parts, for a weighted fit to the first parts (n,)."""
 
     def turned(factors: QRFactors) -> QRFactors:
         r = factors.r.copy()
@@ -64,7 +62,7 @@ def _held_out(first: QRFactors, last: QRFactors, base: BaseParameters, signs: np
 
 
 def weighted_fit(factors: QRFactors, base: BaseParameters) -> tuple[np.ndarray, np.ndarray]:
-    """Base parameters by weighted least squares, which need not have full rank, and (n,) the noise."""
+    """Base parameters by weighted least squares, which need not have full rank, and the noise (n,)."""
     noise = np.ones(len(factors.counts))
     floor = 1e-9 * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts)
     values = np.zeros(base.size)

@@ -1,4 +1,4 @@
-"""Symmetry of left and right limbs as a test of an identification that did not assume it."""
+"""Symmetry of left and right limbs, as a test of an identification that does not assume it."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from .._regression.mirror import mirrored_links, mirrored_parameters
 from .._result import Identification
 
 AGREEING = 2.0  # standard deviations
-SEEN = 1e-7  # relative singular value below which a difference of limbs is not determined
+SEEN = 1e-7  # relative singular value below which a difference between limbs is not determined
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Symmetry:
-    """Agreement of the limbs of an identification.
+    """Agreement between the identified parameters of left and right limbs.
 
     Attributes:
-        pairs: compared links.
-        differences: independent differences of the identifiable combinations, in standard deviations.
+        pairs: the compared links, (left, right).
+        differences: independent differences between the identifiable combinations, in standard deviations.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -28,32 +28,33 @@ class Symmetry:
 
     @property
     def share(self) -> float:
-        """Share within two standard deviations; about 0.95 for equal limbs."""
+        """Share of the differences within two standard deviations; about 0.95 for equal limbs."""
         return float(np.mean(np.abs(self.differences) <= AGREEING))
 
     @property
     def rms(self) -> float:
-        """Root mean square of the differences; about 1 for equal limbs."""
+        """RMS of the differences, in standard deviations; about 1 for equal limbs."""
         return float(np.sqrt(np.mean(self.differences**2)))
 
     def __str__(self) -> str:
         agree = int((np.abs(self.differences) <= AGREEING).sum())
         return (
             f"left and right limbs agree in {agree} of {len(self.differences)} combinations within 2 standard deviations "
-            f"(rms {self.rms:.2g} of them)"
+            f"(RMS {self.rms:.2g} standard deviations)"
         )
 
 
 def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | None = None) -> Symmetry:
-    """Test whether left and right limbs, identified independently, are mirror images within their intervals.
+    """Test whether left and right limbs, identified independently, are mirror images within their uncertainty.
 
-    Of the differences D pi = pi_right - T pi_left of all pairs, the combinations A D pi that depend on base parameters alone
-    are compared with their covariance. Robots are built symmetric: differences well above 1 show intervals that are too narrow,
-    or limbs that differ (a battery, cables, wear of one side's gears). Where `Knowledge.mirrored` was given, the
-    differences were fitted to be small, and say nothing.
+    Of the differences D pi = pi_right - T pi_left of all pairs, those combinations A D pi that depend on base
+    parameters only are compared with their covariance. Most robots are built symmetric, so differences well above 1
+    show that standard deviations are too small, or that the limbs differ (a battery, cables, worn gears on one side).
+    If `Knowledge.mirrored` was specified, the differences were fitted to be small and contain no information.
 
     Args:
-        pairs: of links, (left, right); `mirrored_links` where None.
+        result: result of `identify`.
+        pairs: pairs of links, (left, right); by default those of `mirrored_links`.
 
     Raises:
         IdentificationError: there are no such pairs, or their differences are not determined.
@@ -62,7 +63,7 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
     pairs = tuple(mirrored_links(chain) if pairs is None else pairs)
     if not pairs:
         raise IdentificationError(
-            "no two links of this robot mirror each other in the plane x, z of its base: name the pairs"
+            "no two links of this robot mirror each other in the x-z plane of its base: name the pairs"
         )
     rows = np.zeros((10 * len(pairs), base.matrix.shape[1]))
     for k, (left, right) in enumerate(pairs):
@@ -71,7 +72,7 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
         rows[at, j : j + 10], rows[at, i : i + 10] = np.eye(10), -image
     combine = _determined(rows, base.matrix)
     if not len(combine):
-        raise IdentificationError("the logs determine no difference of the limbs")
+        raise IdentificationError("the logs do not determine any difference between the limbs")
     change = combine @ rows @ np.linalg.pinv(base.matrix)
     covariance = change @ result.wls.covariance @ change.T
     scale = np.sqrt(np.diag(covariance))
@@ -82,7 +83,7 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
 
 
 def _determined(rows: Float[np.ndarray, "m p"], base: Float[np.ndarray, "b p"]) -> Float[np.ndarray, "d m"]:
-    """A with A rows in the span of the base parameters' rows."""
+    """A such that the rows of A @ rows lie in the row space of `base`."""
     _, _, vt = np.linalg.svd(base)
     null = vt[len(base) :].T
     if not null.shape[1]:

@@ -20,14 +20,23 @@ def torque_band(
     qd: Float[np.ndarray, "N nv"],
     qdd: Float[np.ndarray, "N nv"],
 ) -> Float[np.ndarray, "N nv"]:
-    """Standard deviation of the torque predicted along a motion: sqrt(diag(W C W^T)), for each row [N m or N].
+    """Standard deviation of the torque predicted along a motion, sqrt(diag(W C W^T)), for each row [N m or N].
 
-    W is the base regressor and C the covariance of the base parameters (`Estimate.covariance`). It expresses the
-    uncertainty of the estimate as a torque, for any choice of parameters; intervals of single parameters have little
-    meaning, and none for unidentifiable ones. Measured torques also scatter by their noise: sqrt(band^2 +
-    Estimate.noise^2).
+    W is the base regressor and C the covariance of the base parameters (`Estimate.covariance`). The band expresses the
+    uncertainty of the estimate as a torque, independently of the choice of parameters; intervals of single parameters
+    are less meaningful, and meaningless for unidentifiable ones. Measured torques also contain noise: they scatter by
+    sqrt(band^2 + Estimate.noise^2).
 
-    Cost: a base regressor and O(n b^2) per sample, in chunks of one size.
+    Args:
+        chain: the robot's kinematics and gravity.
+        columns: the identified columns.
+        base: the base parameters.
+        covariance: covariance of the base parameters.
+        q: positions of the motion [rad or m].
+        qd: velocities of the motion [rad/s or m/s].
+        qdd: accelerations of the motion [rad/s^2 or m/s^2].
+
+    Cost: one base regressor and O(n b^2) operations per sample, in chunks of equal size.
     """
     root = covariance_root(covariance)
     with jax.enable_x64(True):
@@ -37,7 +46,7 @@ def torque_band(
 
 
 def covariance_root(covariance: Float[np.ndarray, "b b"]) -> Float[np.ndarray, "b b"]:
-    """Cholesky factor of a covariance that may be singular by rounding."""
+    """Cholesky factor of a covariance that may be singular due to rounding."""
     return np.linalg.cholesky(covariance + 1e-15 * np.diag(np.diag(covariance)))
 
 
@@ -49,7 +58,7 @@ def base_regressor(
     qd: Float[np.ndarray, "N nv"],
     qdd: Float[np.ndarray, "N nv"],
 ) -> Float[np.ndarray, "N nv b"]:
-    """Base regressors W of samples, tau = W @ base parameters, all in memory: for a few thousand samples."""
+    """Base regressors W of samples, tau = W @ base parameters, all in memory; use at most a few thousand samples."""
     with jax.enable_x64(True):
         model = as_float64(chain)
         return by_chunks(lambda *x: chunk_rows(columns, model, *x)[:, :, base.kept], q, qd, qdd)
