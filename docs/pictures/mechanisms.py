@@ -23,7 +23,7 @@ def seen_from(azimuth: float, elevation: float) -> np.ndarray:
 
 
 def draw(axes: Axes, chain: jaxdyn.Chain, q: np.ndarray, view: np.ndarray, labels: dict[int, str]) -> np.ndarray:
-    """Links as lines between joints, and to the frames on them; revolute joints round, prismatic ones square; centres of mass.
+    """Draws links as lines, revolute joints as circles, prismatic joints as squares, and centres of mass as dots.
 
     Returns:
         the origins of the links in the picture.
