@@ -64,7 +64,7 @@ def humanoid() -> jaxdyn.Chain:
 
 
 def leg_angles(turn, hip):
-    """Joint angles of a leg from its hip down, for a torso rotated by `turn` and a flat foot; `hip` is relative to the ankle."""
+    """Joint angles of a leg from its hip down, for a torso rotated by `turn`; the foot is flat, `hip` relative to the ankle."""
     reach, across = jnp.sqrt(hip @ hip), jnp.hypot(hip[1], hip[2])
     knee = jnp.pi - jnp.arccos((THIGH**2 + SHIN**2 - reach**2) / (2 * THIGH * SHIN))
     pitch = -jnp.arctan2(hip[0], across) - jnp.arcsin(THIGH / reach * jnp.sin(knee))
