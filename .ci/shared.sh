@@ -14,7 +14,7 @@ if [ -z "${JAXDYN_DATA:-}" ] && [ -d "$root/../shared/data" ]; then
     export JAXDYN_DATA=$root/../shared/data
 fi
 
-stage() { # title, command...: run it, print its duration, stop if it fails
+stage() { # title, command...: run the command, print its duration, stop if it fails
     local title=$1 start=$SECONDS code=0
     shift
     printf '\n== %s\n' "$title"
@@ -36,7 +36,7 @@ copy() { # all files that git does not ignore
     tar -C "$root" --null --ignore-failed-read --files-from="$work/files" -cf - 2>/dev/null | tar -C "$work/jaxdyn" -xf -
 }
 
-within() { # name of a virtual environment, command...: run it in the copy
+within() { # name of a virtual environment, command...: run the command in the copy of the checkout
     local venv=$work/$1
     shift
     [ -d "$venv" ] || "${PYTHON:-python3}" -m venv "$venv" || return # not by set -e, which a stage turns off

@@ -1,7 +1,7 @@
-"""MkDocs hook: the build fails when a public name of jaxdyn has no docstring, or is not on one API page.
+"""MkDocs hook that fails the build if a public name of jaxdyn has no docstring, or is not listed exactly once on the API pages.
 
-Public is what `jaxdyn/_public.py` and the namespaces export, every public function and class of the modules among it,
-and the public methods and properties of exported classes. Run as a script it prints what is missing and exits with 1.
+Public names are those exported by `jaxdyn/_public.py` and the namespaces, all public functions and classes of exported
+modules, and the public methods and properties of exported classes. Run as a script, it prints problems and exits with 1.
 """
 
 import ast
@@ -14,15 +14,15 @@ from pathlib import Path
 from types import ModuleType
 
 DOCS = Path(__file__).resolve().parent
-NAMESPACES = (  # besides jaxdyn itself
+NAMESPACES = (  # in addition to jaxdyn itself
     *("control", "deployment", "dynamics", "identification", "io", "mechanisms", "model", "parallel", "report"),
     *("simulation", "spatial", "trajectory", "view"),
 )
-EXTRAS = ("symbolic",)  # namespaces that jaxdyn does not import by itself
+EXTRAS = ("symbolic",)  # namespaces that must be imported explicitly
 
 
 def exported(package: ModuleType) -> list[str]:
-    """Names that a module re-exports as `from .module import name as name`, and those of its own functions and classes."""
+    """Names that a module re-exports (`from .module import name as name`), and names of its own functions and classes."""
     tree = ast.parse(Path(str(package.__file__)).read_text())
     aliases = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     own = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -33,7 +33,7 @@ def exported(package: ModuleType) -> list[str]:
 
 
 def public_members(owner: ModuleType | type) -> dict[str, object]:
-    """Functions and classes defined in a module, or methods and properties defined in a class; fields are neither."""
+    """Functions and classes defined in a module, or methods and properties defined in a class, excluding fields."""
     members = {name: value for name, value in vars(owner).items() if not name.startswith("_")}
     if isinstance(owner, ModuleType):
         own = {name: value for name, value in members.items() if getattr(value, "__module__", None) == owner.__name__}
@@ -44,14 +44,14 @@ def public_members(owner: ModuleType | type) -> dict[str, object]:
 
 
 def has_docstring(value: object) -> bool:
-    """True if a docstring was written by hand; those that dataclasses generate from their fields do not count."""
+    """True if an object has a docstring other than the one that dataclasses generate from their fields."""
     text = (getattr(value, "__doc__", None) or "").strip()
     made_up = inspect.isclass(value) and text.startswith(f"{value.__name__}(")
     return bool(text) and not made_up
 
 
 def inherits_docstring(owner: object, member: str) -> bool:
-    """True if a method implements one that a base class documents and leaves to its subclasses."""
+    """True if a method overrides a documented method of a base class."""
     bases = inspect.getmro(owner)[1:] if inspect.isclass(owner) else ()
     return any(
         base.__module__.startswith("jaxdyn") and member in vars(base) and has_docstring(vars(base)[member])
@@ -60,19 +60,19 @@ def inherits_docstring(owner: object, member: str) -> bool:
 
 
 def problems() -> list[str]:
-    """One line for each public name that is undocumented, and for each documented name that is not public."""
+    """Returns one line for each public name that is undocumented, and for each documented name that is not public."""
     import jaxdyn
 
     pages = [page.read_text() for page in sorted((DOCS / "api").glob("*.md"))]
     listings = collections.Counter(re.findall(r"^::: jaxdyn\.([\w.]+)", "\n".join(pages), re.MULTILINE))
     listed = set(listings)
-    names = exported(importlib.import_module("jaxdyn._public"))  # where `jaxdyn` itself looks them up
+    names = exported(importlib.import_module("jaxdyn._public"))  # where `jaxdyn` itself looks up names
     public = {name: getattr(jaxdyn, name) for name in names if name not in NAMESPACES}
     for namespace in (*NAMESPACES, *EXTRAS):
         package = importlib.import_module(f"jaxdyn.{namespace}")
         if not has_docstring(package):
-            raise ValueError(f"jaxdyn.{namespace} does not say what is found there")
-        # what stands in jaxdyn too is documented there
+            raise ValueError(f"jaxdyn.{namespace} has no docstring; describe its contents")
+        # names that jaxdyn exports too are documented there
         public |= {f"{namespace}.{name}": getattr(package, name) for name in exported(package) if name not in public}
     found = []
     for name, value in public.items():
@@ -82,14 +82,14 @@ def problems() -> list[str]:
             parts |= {f"{name}.{member}": part for member, part in members if not inherits_docstring(value, member)}
         found += [f"jaxdyn.{part} has no docstring" for part, item in parts.items() if not has_docstring(item)]
         if name not in listed:
-            found.append(f"jaxdyn.{name} is on no page of docs/api")
+            found.append(f"jaxdyn.{name} is not on any page of docs/api")
     found += [f"docs/api lists jaxdyn.{name} {times} times" for name, times in listings.items() if times > 1]
     found += [f"docs/api lists jaxdyn.{name}, which jaxdyn does not export" for name in sorted(listed - public.keys())]
     return found
 
 
 def on_config(config, **_: object):
-    """Makes this folder the pages' folder, which MkDocs itself refuses for a folder that holds its configuration."""
+    """Makes this folder the source of pages; MkDocs itself rejects a folder that contains its configuration."""
     config.docs_dir = str(DOCS)
     return config
 
@@ -100,10 +100,10 @@ def on_pre_build(**_: object) -> None:
 
     found = problems()
     if found:
-        raise Abort("the API documentation is not complete:\n  " + "\n  ".join(found))
+        raise Abort("the API documentation is incomplete:\n  " + "\n  ".join(found))
 
 
 if __name__ == "__main__":
     lines = problems()
-    print("\n".join(lines) or "every public name is documented")
+    print("\n".join(lines) or "all public names are documented")
     sys.exit(bool(lines))

@@ -1,8 +1,8 @@
-"""MkDocs hook: the build fails when a page shows less text than its source holds.
+"""MkDocs hook that fails the build if a page shows less text than its source contains.
 
-Markdown drops text without a word: `<robot>` outside code goes out as an HTML tag, which browsers do not show, a bar makes
-another cell of a table's row, and asterisks within a product become emphasis. So every page is compared with its Markdown,
-and every docstring on it with what stands under that name: all words have to be there, in the same order.
+Markdown can drop text silently: `<robot>` outside code becomes an HTML tag, which browsers do not show; a vertical bar starts
+another cell in a table row; and asterisks in a product become emphasis. This hook therefore compares every page with its
+Markdown, and every docstring on a page with the text shown under its name: all words must appear, in the same order.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from check_coverage import has_docstring, public_members
 CODE = re.compile(
     r"^ *(?P<fence>`{3,})[^\n]*\n(?P<block>.*?)^ *(?P=fence) *$|(?P<tick>`+)(?P<span>.+?)(?P=tick)", re.M | re.S
 )
-SYNTAX = (  # of Markdown outside code, and of docstrings: what it is, and what of it is shown
+SYNTAX = (  # of Markdown outside code, and of docstrings: a pattern, and the part of it that is shown
     (re.compile(r"<!--.*?-->", re.S), ""),
     (re.compile(r"<(https?://[^>\s]*)>"), r"\1"),
     (re.compile(r"^::: .*$", re.M), ""),
@@ -28,11 +28,11 @@ SYNTAX = (  # of Markdown outside code, and of docstrings: what it is, and what 
     (re.compile(r"(?<!\w)[*]+(?=\S)|(?<=\S)[*]+(?!\w)"), ""),
 )
 TAG = re.compile(r"</?[A-Za-z][^>]*>")
-SKIPPED = {"doc-heading", "doc-signature", "headerlink"}  # what the page shows of a name beside its docstring
+SKIPPED = {"doc-heading", "doc-signature", "headerlink"}  # parts of a name's entry other than its docstring
 
 
 def _outside_code(markdown: str) -> tuple[str, list[str]]:
-    """The text with a mark in place of each piece of code and without Markdown's syntax, and these pieces."""
+    """The text with a mark in place of each piece of code and without Markdown's syntax, and the pieces of code."""
     pieces: list[str] = []
 
     def mark(found: re.Match) -> str:
@@ -50,13 +50,13 @@ def _words(text: str) -> list[str]:
 
 
 def tags(markdown: str) -> list[str]:
-    """Words in angle brackets outside code, which browsers take for HTML and do not show."""
+    """Words in angle brackets outside code, which browsers interpret as HTML tags and do not show."""
     indented = re.compile(r"(?<=\n\n)( {4}[^\n]*\n?)+")
     return TAG.findall(indented.sub("", _outside_code(markdown)[0]))
 
 
 def lost_text(markdown: str, shown: str) -> str:
-    """The words of a Markdown text that do not stand, in the same order, in the text shown; empty where all do."""
+    """Words of a Markdown text that are not, in the same order, in the text shown; empty if all are."""
     prose, pieces = _outside_code(markdown)
     source, target = _words(re.sub("\0(\\d+)\0", lambda found: pieces[int(found[1])], prose)), _words(shown)
     rest = iter(target)
@@ -67,15 +67,15 @@ def lost_text(markdown: str, shown: str) -> str:
 
 
 class ShownText(HTMLParser):
-    """Text that a browser shows of a page, by the API name whose docstring it belongs to; the page's own under ""."""
+    """Text of a page that a browser shows, by the API name to whose docstring it belongs; the page's own text is under ""."""
 
     def __init__(self, html: str):
         super().__init__()
         self.text: dict[str, str] = {"": ""}
-        self._names = [""]  # of the objects that are open
-        self._divs: list[bool] = []  # of every open div, whether it is an object's
-        self._skipped: list[str] = []  # open tags, from the one that is skipped on
-        self._lists: list[int | None] = []  # number of the last item of each open list, None without numbers
+        self._names = [""]  # names of the open objects
+        self._divs: list[bool] = []  # for every open div, whether it belongs to an object
+        self._skipped: list[str] = []  # open tags, starting with the one that is skipped
+        self._lists: list[int | None] = []  # number of the last item of each open list, None for unnumbered lists
         self.feed(html)
         self.close()
 
@@ -117,7 +117,7 @@ class ShownText(HTMLParser):
 
 
 def _named(name: str) -> object:
-    """The object of a dotted name under jaxdyn, without the wrappers of methods; None if there is none."""
+    """The object with a dotted name in jaxdyn, without the wrappers of methods; None if it does not exist."""
     value: object = importlib.import_module("jaxdyn")
     for part in name.split(".")[1:]:
         value = inspect.getattr_static(value, part, None) if inspect.isclass(value) else getattr(value, part, None)
@@ -126,21 +126,21 @@ def _named(name: str) -> object:
 
 
 def _docstring(name: str) -> str:
-    """The docstring of a function, property, class or module; nothing where nobody wrote one."""
+    """The docstring of a function, property, class or module; empty if it has none."""
     value = _named(name)
     kinds = (inspect.isfunction, inspect.isclass, inspect.ismodule, inspect.isdatadescriptor)
     return inspect.cleandoc(value.__doc__) if any(kind(value) for kind in kinds) and has_docstring(value) else ""
 
 
 def _expected(name: str) -> list[str]:
-    """A listed name and those of its members that have docstrings."""
+    """A listed name and the names of its members with docstrings."""
     value = _named(name)
     members = public_members(value) if inspect.isclass(value) or inspect.ismodule(value) else {}
     return [name, *(f"{name}.{member}" for member, item in members.items() if has_docstring(item))]
 
 
 def losses(markdown: str, html: str) -> list[str]:
-    """One line for the page and for each docstring on it of which text is lost, or that is not shown at all."""
+    """One line for the page and for each docstring on it that loses text or is not shown at all."""
     shown = ShownText(html).text
     texts = {"": markdown} | {name: _docstring(name) for name in shown if name.startswith("jaxdyn.")}
     found = []
@@ -167,7 +167,7 @@ def on_page_content(html: str, page, **_: object) -> None:
 
 
 def on_env(env, **_: object) -> None:
-    """Called by MkDocs when all pages are made, before any is written."""
+    """Called by MkDocs after all pages are rendered, before any is written."""
     from mkdocs.exceptions import Abort
 
     if _found:

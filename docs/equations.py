@@ -1,6 +1,6 @@
-"""MkDocs hook: equations as MathML, which browsers lay out themselves: no scripts, no fonts, nothing fetched.
+"""MkDocs hook that converts equations to MathML, which browsers render natively, without scripts, fonts or downloads.
 
-Pages hold LaTeX between `$$` lines; `pymdownx.arithmatex` marks it, and this hook converts it once the text has been checked.
+Pages contain LaTeX between `$$` lines; `pymdownx.arithmatex` marks it, and this hook converts it after the text is checked.
 """
 
 import html
@@ -10,7 +10,7 @@ MARKED = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
 
 
 def converted(page: str) -> str:
-    """HTML with MathML for every marked equation; each carries its LaTeX as the alternative text."""
+    """HTML with MathML for every marked equation, and the LaTeX as its alternative text."""
     from latex2mathml.converter import convert
 
     def mathml(found: re.Match) -> str:
@@ -27,5 +27,5 @@ def on_page_content(html: str, **_: object) -> str:
 
     page = converted(html)
     if 'class="arithmatex"' in page:
-        raise Abort("equations.py converts equations between lines of $$ alone, and a page has another one")
+        raise Abort("equations.py converts only equations between lines of $$; move the other one between such lines")
     return page

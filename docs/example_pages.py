@@ -1,4 +1,4 @@
-"""MkDocs hook: the scripts and notebooks of examples/ are pages of the site, so that links work there as in the repository."""
+"""MkDocs hook that adds the scripts and notebooks in examples/ as pages of the site, so links to them work on the site too."""
 
 import json
 import re
@@ -8,7 +8,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def on_files(files, config, **_: object):
-    """Adds a page for each script and notebook, outside the navigation, and the notebooks themselves."""
+    """Adds a page for each script and notebook, outside the navigation, and the notebook files themselves."""
     from mkdocs.structure.files import File, InclusionLevel
 
     def add(place: str, text: str) -> None:
@@ -23,17 +23,17 @@ def on_files(files, config, **_: object):
 
 
 def notebook_page(path: Path) -> str:
-    """A notebook's cells as Markdown, with a link to the file under its title."""
+    """The cells of a notebook as Markdown, with a link to the file below its title."""
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
     texts = [f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells]
     download = (
         f"[Download the notebook]({path.name}) and open it in Jupyter, or upload it to a hosted notebook service."
     )
     text = "\n\n".join([texts[0].replace("\n", f"\n\n{download}\n", 1), *texts[1:]])
-    text = re.sub(r"\$\$(.+?)\$\$", r"\n\n$$\n\1\n$$\n\n", text)  # equations.py takes those between lines of $$
+    text = re.sub(r"\$\$(.+?)\$\$", r"\n\n$$\n\1\n$$\n\n", text)  # equations.py converts equations between lines of $$
     return re.sub(r"`(\w+)\.ipynb`", r"[\1](\1.md)", text) + "\n"
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Turns links to the repository's scripts and notebooks into links to these pages."""
+    """Replaces links to the repository's scripts and notebooks by links to these pages."""
     return re.sub(r"\]\(\.\./((?:\.\./)*)examples/([\w/]+)\.(?:py|ipynb)\)", r"](\1examples/\2.md)", markdown)

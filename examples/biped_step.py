@@ -1,9 +1,9 @@
 """A step of a biped whose foot must not slip, tip or turn: minimum torques subject to the contact wrench cone.
 
-The robot stands on its left foot and swings the right one forward, from one double support to its mirror image, so that
-steps can follow each other. `ContactWrenchCone` restricts the ground reaction to contact forces at the corners of the
-sole, each within a friction pyramid for ice; `solve_by_inverse_dynamics` finds the motion. For comparison, the
-minimum-torque step without this constraint leaves the pyramid. Writes biped_step.png.
+The robot stands on its left foot and swings its right foot forward, from one double support to the mirror image of it, so
+further steps can follow. `ContactWrenchCone` restricts the ground reaction to contact forces at the corners of the
+sole, each within a friction pyramid for ice; `solve_by_inverse_dynamics` finds the motion. For comparison, the ground
+reaction of the minimum-torque step without this constraint leaves the pyramid. Writes biped_step.png.
 """
 
 import os
@@ -19,13 +19,13 @@ import jaxdyn
 
 jax.config.update("jax_enable_x64", True)
 steps, intervals = (20, 8) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (48, 10)
-duration, stride, lift, height = 0.6, 0.5, 0.05, 0.72  # of the step [s], of the foot [m], its lift, pelvis [m]
-friction, margin, dt = 0.12, 0.01, 2e-3  # friction coefficient of ice; unused edge of the sole [m]
+duration, stride, lift, height = 0.6, 0.5, 0.05, 0.72  # duration [s], length and lift of the step, pelvis height [m]
+friction, margin, dt = 0.12, 0.01, 2e-3  # friction coefficient of ice, unused edge of the sole [m], sample time [s]
 
 robot = jaxdyn.textbook.biped()
-leg, width, ankle = 0.35, 0.2, 0.08  # as in `biped`
+leg, width, ankle = 0.35, 0.2, 0.08  # thigh and shin, distance of the feet, ankle height, as in `biped` [m]
 heel, toe = jnp.array([-0.08, -0.06]), jnp.array([0.14, 0.06])  # corners of a sole
-foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])  # of the stance foot, which is not part of the chain
+foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])  # wrench of the stance foot, which is not part of the chain
 
 
 def leg_angles(hip, sole):
@@ -38,7 +38,7 @@ def leg_angles(hip, sole):
 
 
 def double_support(pelvis):
-    """Joint angles with the right foot half a step behind, from the left ankle up and down to the right one."""
+    """Joint angles with the right foot half a step behind, from the left ankle up and down to the right ankle."""
     side = jnp.array([0, width / 2, 0])
     behind = jnp.array([-stride / 2, -width, 0])
     return jnp.concatenate([leg_angles(pelvis + side, jnp.zeros(3))[::-1], leg_angles(pelvis - side, behind)])
@@ -49,7 +49,7 @@ rate = jnp.sqrt(9.81 / height)
 away = jnp.array([stride / 4, width / 2]) * rate * jnp.tanh(rate * duration / 2) ** jnp.array([-1.0, 1.0])
 pelvis = jnp.array([-stride / 4, -width / 2, height])
 start, speed = jax.jvp(double_support, (pelvis,), (jnp.append(away, 0.0),))
-mirror = jnp.array([-1.0, 1, 1, 1, -1, -1, 1, 1, 1, -1])  # of angles about x
+mirror = jnp.array([-1.0, 1, 1, 1, -1, -1, 1, 1, 1, -1])  # mirroring reverses angles about x
 last, last_speed = mirror * start[::-1], mirror * speed[::-1]
 
 
@@ -112,9 +112,9 @@ def standing(q, v, a):
 
 rest = jnp.zeros(10)
 times = np.arange(round(duration / dt) + 1) * dt
-slope = np.array(friction / np.sqrt(2))  # of a pyramid within the cone
-soles = {  # arrays, not Python numbers, so that one program serves both
-    "no thought of the ground": (np.full(2, -9.0), np.full(2, 9.0), np.array(9.0)),
+slope = np.array(friction / np.sqrt(2))  # slope of a pyramid within the friction cone
+soles = {  # arrays, not Python numbers, so one program serves both
+    "without ground constraint": (np.full(2, -9.0), np.full(2, 9.0), np.array(9.0)),
     "within the contact wrench cone": (heel + margin, toe - margin, slope),
 }
 found = {}
@@ -127,8 +127,8 @@ for name, sole in soles.items():
     sideways = jnp.hypot(wrench[:, 3], wrench[:, 4])
     print(f"{name}: {solution.message} after {solution.iterations} iterations, cost {solution.cost:.4f}")
     print(f"  friction coefficient needed: {(sideways / wrench[:, 5]).max():.3f}, available: {friction}")
-    print(f"  least margin of the friction cone: {(friction * wrench[:, 5] - sideways).min():+.1f} N")
-    print(f"  zero moment point: {-100 * outside:+.1f} cm within the sole; least load {wrench[:, 5].min():.0f} N")
+    print(f"  smallest margin to the friction cone: {(friction * wrench[:, 5] - sideways).min():+.1f} N")
+    print(f"  zero moment point: {-100 * outside:+.1f} cm within the sole; smallest load {wrench[:, 5].min():.0f} N")
     found[name] = solution, reference, wrench, zmp
 
 solution, reference, wrench, zmp = found["within the contact wrench cone"]

@@ -1,6 +1,7 @@
-"""The zero moment point of a swaying biped by three routes: recursion over the links, explicit sums, and the rate of momentum.
+"""The zero moment point of a swaying biped computed in three ways: by recursion over the links, by sums, and from momentum.
 
-Writes biped_zmp.png. x = -n_y / f_z and y = n_x / f_z of the ground's wrench (n, f) about the point below the ankle.
+The zero moment point is x = -n_y / f_z and y = n_x / f_z, where (n, f) is the wrench of the ground about the point below the
+ankle. Writes biped_zmp.png.
 """
 
 import jax
@@ -24,12 +25,12 @@ def motion(t):
 
 
 def by_sweep(q, v, a):
-    """Ground reaction by recursive Newton-Euler."""
+    """Zero moment point from the ground reaction by recursive Newton-Euler."""
     return jaxdyn.mechanisms.zero_moment_point(jaxdyn.mechanisms.ground_reaction(BIPED, q, v, a))
 
 
 def by_sums(q, v, a):
-    """Sums over the links: m_i (zdd_i + g) x_i - m_i xdd_i z_i - (dH_i/dt)_y, with H_i about the link's centre of mass."""
+    """Zero moment point from sums of m_i (zdd_i + g) x_i - m_i xdd_i z_i - (dH_i/dt)_y, H_i about link i's centre of mass."""
     mass, com, inertia = jax.vmap(jaxdyn.spatial.inertia.inertial_parameters_to_com)(BIPED.inertia)
     poses = jaxdyn.forward_kinematics(BIPED, q)
     motions = jaxdyn.dynamics.link_accelerations(BIPED, q, v, a, "body", "conventional")
@@ -47,7 +48,7 @@ def by_sums(q, v, a):
 
 
 def by_momentum(q, v, a):
-    """Rate of the robot's momentum about the origin, minus the wrench of gravity."""
+    """Zero moment point from the rate of the robot's momentum about the origin, minus the wrench of gravity."""
     moved = lambda t: jaxdyn.dynamics.total_momentum(BIPED, q + t * v, v + t * a)
     rate = jax.jvp(moved, (jnp.zeros(()),), (jnp.ones(()),))[1]
     weight = jnp.array([0, 0, -GRAVITY * jaxdyn.total_mass(BIPED)])
@@ -61,7 +62,7 @@ def main() -> None:
     v, a = jax.vmap(jax.jacfwd(motion))(t), jax.vmap(jax.jacfwd(jax.jacfwd(motion)))(t)
     routes = {f.__name__: jax.jit(jax.vmap(f))(q, v, a) for f in (by_sweep, by_sums, by_momentum)}
     off = max(float(jnp.abs(x - routes["by_sweep"]).max()) for x in routes.values())
-    print(f"the three routes differ by {off:.1e} m")
+    print(f"the three results differ by {off:.1e} m")
     assert off < 1e-10
     below = jax.vmap(lambda q: jaxdyn.centre_of_mass(BIPED, q))(q)
 
@@ -76,7 +77,7 @@ def main() -> None:
     axes[1].plot(*routes["by_sweep"].T, label="zero moment point")
     axes[1].plot(below[:, 0], below[:, 1], "--", label="projection of the centre of mass")
     axes[1].add_patch(plt.Rectangle((-0.08, -0.06), 0.22, 0.12, fill=False, ec="0.4", label="stance foot"))
-    axes[1].set(xlabel="x, ahead [m]", ylabel="y, to the left [m]", aspect="equal")
+    axes[1].set(xlabel="x, forward [m]", ylabel="y, to the left [m]", aspect="equal")
     axes[1].set(xlim=(-0.1, 0.16), ylim=(-0.08, 0.1))
     axes[1].legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes[1].grid(alpha=0.3)

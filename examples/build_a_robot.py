@@ -8,7 +8,7 @@ import jaxdyn
 
 jax.config.update("jax_enable_x64", True)
 
-# a URDF: the fixed tool is fused into its link and stays available as a frame
+# a URDF: the fixed tool is fused into its parent link and remains available as a frame
 arm = jaxdyn.io.loads("""<robot name="two_link">
   <link name="base"/>
   <link name="upper"><inertial><origin xyz="0.2 0 0"/><mass value="2"/>
@@ -45,7 +45,7 @@ planar = jaxdyn.from_dh(
 )
 print("from DH, tip at", jaxdyn.frame_pose(planar, q)[:3, 3], "m")
 
-# a push of 10 N along x on the tool, as joint torques
+# joint torques that exert a force of 10 N along x with the tool
 jacobian = jaxdyn.jacobian(arm, q, "tool", reference="mixed")
 push = jnp.array([0, 0, 0, 10.0, 0, 0])
 print("10 N along x require", jacobian.T @ push, "N m")

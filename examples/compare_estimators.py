@@ -1,14 +1,14 @@
 """Monte-Carlo comparison of estimators after BIRDy (Leboutet et al. 2021), on an arm under its position controller.
 
-Positions and torques are noisy, and iterative estimators start from parameters with 15 % error. With standard noise all
-estimators agree. With ten times the position noise, and a filter that lets it pass, least squares is biased and most of
-its models diverge in simulation; instrumental variables, DIDIM and output error keep their accuracy.
+Positions and torques are noisy, and iterative estimators start from parameters with errors of 15 %. With standard noise, all
+estimators agree. With ten times the position noise, and a filter that passes it, least squares is biased and most of
+its models diverge in simulation; instrumental variables, DIDIM and output error remain accurate.
 
     python compare_estimators.py                          a planar arm, two starts, half a minute
     python compare_estimators.py --protocol               the full protocol: TX40-like arm, 25 starts, five noise levels
     python compare_estimators.py --arm tx40 --starts 25 --noise standard
 
-Estimates are appended to compare_estimators_runs.csv, so that an interrupted run can resume. Writes compare_estimators.png.
+Estimates are appended to compare_estimators_runs.csv, so an interrupted run can resume. Writes compare_estimators.png.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def planar_arm() -> jaxdyn.Chain:
 
 
 def problem(start, columns, base, run, options):
-    """The problem of one run, starting from one model."""
+    """The estimation problem for one run, starting from one model."""
     loop, samples = run
     return jaxdyn.identification.estimation_problem(
         start, samples, columns, base=base, loops=loop, parallel_cutoff=options.parallel
@@ -77,7 +77,7 @@ def problem(start, columns, base, run, options):
 
 
 def name_of(estimator):
-    """Name in the table: OLS, WLS, ..."""
+    """Name of an estimator in the table: OLS, WLS, ..."""
     function = getattr(estimator, "func", estimator)
     return {"recursive": "RLS"}.get(name := function.__name__.removeprefix("estimate_"), name.upper())
 
@@ -93,7 +93,7 @@ def done_before(options):
 
 
 def keep(options, row):
-    """Append one estimate."""
+    """Append one estimate to the file of runs."""
     new = not os.path.exists(RUNS)
     with open(RUNS, "a", newline="") as file:
         writer = csv.DictWriter(file, (*KEYS, *FIGURES, "converged"))
@@ -103,11 +103,11 @@ def keep(options, row):
 
 
 def tx40_like():
-    """A six-joint arm with the kinematics of a Staubli TX40 and inertias, friction and rotors of its size, uncoupled.
+    """A six-joint arm with the kinematics of a Staubli TX40 and similar inertias, friction and rotors, without coupling.
 
-    Modified Denavit-Hartenberg table a, alpha, d, theta and friction as published for the TX40 (Gautier, Janot & Vandanjon
-    2013); masses and inertias are round, physically consistent values of that size, not measurements. The width of the
-    smooth sign is 0.1 rad/s, so that explicit integration at 1 kHz is stable.
+    The modified Denavit-Hartenberg table and friction are those published for the TX40 (Gautier, Janot & Vandanjon
+    2013); masses and inertias are round, physically consistent values of similar size, not measurements. The width of the
+    smooth sign is 0.1 rad/s, so explicit integration at 1 kHz is stable.
     """
     half = np.pi / 2
     mass = np.array([8.6, 4.85, 4.07, 3.62, 1.02, 0.2])
@@ -140,7 +140,7 @@ def tx40_like():
 
 
 def study(arm, level, options):
-    """One row per estimate: linear methods once, simulation-based ones from every start."""
+    """One row per estimate, for linear methods once, and for simulation-based methods from every start."""
     bounded = [functools.partial(e, tolerance=0.025, iterations=10) for e in SIMULATING]
     wanted = [(k, e) for k in range(options.starts) for e in (*(LINEAR if k == 0 else ()), *bounded)]
     rows = done_before(options)
@@ -151,7 +151,7 @@ def study(arm, level, options):
         truth = base.matrix @ jaxdyn.identification.prior_parameters(arm, columns)
         law = jaxdyn.identification.drive_gains(arm)
         runs = []
-        for seed in (1, 2):  # one motion to fit, another to check
+        for seed in (1, 2):  # one motion to fit, another to validate
             motion = jaxdyn.identification.random_excitation(arm, options.duration, 5, seed=seed, usage=0.5)
             loop = jaxdyn.identification.ClosedLoop.following(motion, law, options.duration, 1e-3, every=2)
             log = jaxdyn.identification.closed_loop_log(arm, loop, jaxdyn.identification.NOISE_LEVELS[level], seed)
@@ -188,7 +188,7 @@ def study(arm, level, options):
 
 
 def table(level, rows):
-    """Means and deviations over the starts, printed and returned."""
+    """Print and return means and standard deviations over the starts."""
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row["method"]].append(row)
@@ -214,7 +214,7 @@ def table(level, rows):
 
 
 def draw(results, path):
-    """Plot d_tau, d_q and d_beta: one group per method, one point per noise level, bars for the deviation over the starts."""
+    """Plot d_tau, d_q and d_beta, grouped by method, with one point per noise level and bars for the standard deviation."""
     figure, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
     methods = list(dict.fromkeys(m for found in results.values() for m in found))
     colours = plt.get_cmap("viridis")(np.linspace(0.0, 0.85, max(len(results), 2)))
@@ -256,9 +256,11 @@ def main():
     parser.add_argument("--starts", type=int, default=2)
     levels = list(jaxdyn.identification.NOISE_LEVELS)
     parser.add_argument("--noise", nargs="+", choices=levels, default=["standard", "high_both"])
-    parser.add_argument("--duration", type=float, default=5.0, help="of the motion [s]")
-    parser.add_argument("--cutoff", type=float, default=100.0, help="of the positions' low-pass [Hz]")
-    parser.add_argument("--parallel", type=float, default=40.0, help="of the low-pass on regressor and torque [Hz]")
+    parser.add_argument("--duration", type=float, default=5.0, help="duration of the motion [s]")
+    parser.add_argument("--cutoff", type=float, default=100.0, help="cutoff frequency of the position filter [Hz]")
+    parser.add_argument(
+        "--parallel", type=float, default=40.0, help="cutoff frequency of the filter on regressor and torques [Hz]"
+    )
     parser.add_argument("--protocol", action="store_true", help="TX40-like arm, 25 starts, all noise levels, 10 s")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()

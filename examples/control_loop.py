@@ -1,9 +1,9 @@
 """A computed-torque loop at 1 kHz: time from state to torques, start jitter, and tracking error.
 
-A simulated 7R arm, whose masses differ from the controller's model by up to a tenth, stands in for the real one: every
+A simulated 7R arm, whose masses differ from the controller's model by up to 10 %, stands in for the real arm: every
 millisecond the loop reads its state, computes torques and "sends" them; the time of the simulation itself is excluded.
-Prints the latency distribution and the number of missed deadlines, and draws them: control_loop.png. `--turns 60000`
-runs longer.
+Prints the latency distribution and the number of missed deadlines, and plots latencies and tracking errors in
+control_loop.png. `--turns 60000` runs longer.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def plant(q, v, tau):
 
 
 def loop(turns):
-    """Computation time and start delay of every cycle [s], and tracking errors."""
+    """Computation time and start delay of every cycle [s], and tracking errors [rad]."""
     q, v = np.asarray(centre), np.zeros(7)
     for _ in range(100):  # the first call compiles
         tau, _ = control(0.0, q, v)

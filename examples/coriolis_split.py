@@ -1,7 +1,7 @@
 """Coriolis and centrifugal torques of a planar elbow arm, with the second joint driven directly and through a belt.
 
-Writes coriolis_split.png. In joint angles the first torque has a Coriolis term in qd1 qd2 and a centrifugal term in qd2^2;
-in the absolute angles of the belt drive only centrifugal terms remain. The same recursion gives the bearing forces.
+In joint angles, the first torque has a Coriolis term in qd1 qd2 and a centrifugal term in qd2^2; in the absolute angles of
+the belt drive, only centrifugal terms remain. The same recursion computes the bearing forces. Writes coriolis_split.png.
 """
 
 import jax

@@ -1,7 +1,7 @@
-"""Identification of a heavy arm with a hydropneumatic counterbalance at its shoulder, without and with a model of it.
+"""Identification of a heavy arm with a hydropneumatic counterbalance at its shoulder, with and without a term for it.
 
-The log is synthetic, from an arm of a few hundred kilograms similar to a KUKA KR 300: replace it by
-`jaxdyn.read_log("run.csv")`. The geometry of the cylinder is taken from a drawing; the force and the gas column
+The log is simulated, for an arm of a few hundred kilograms similar to a KUKA KR 300; replace it by
+`jaxdyn.read_log("run.csv")`. The geometry of the cylinder is assumed known from a drawing; the force and the gas column
 remaining at full stroke are identified.
 """
 
@@ -40,8 +40,8 @@ balanced = jaxdyn.identify(arm, log, terms=Terms(further=(start,), choose=()), f
 assert balanced.friction is not None
 found = dict(zip(balanced.friction.names, balanced.friction.values, strict=True))
 reserve = balanced.friction.nonlinear[0, balanced.friction.model.nonlinear_names().index("reserve(cb)")]
-for name, result in (("without the counterbalance", without), ("with it", balanced)):
-    print(f"held-out error {name}: {result.validation[0].fit.rms.round(1)} N m")
-print(f"force {found['cb1']:.0f} N (9000), gas column {reserve:.3f} m (0.15)")
+for name, result in (("without the term", without), ("with the term", balanced)):
+    print(f"held-out torque error {name}: {result.validation[0].fit.rms.round(1)} N m")
+print(f"force {found['cb1']:.0f} N (true: 9000 N), gas column {reserve:.3f} m (true: 0.15 m)")
 assert balanced.validation[0].fit.rms[0] < 0.5 * without.validation[0].fit.rms[0]
 assert abs(found["cb1"] - 9000) < 900 and abs(reserve - 0.15) < 0.05

@@ -1,7 +1,7 @@
 """One robot, many states, all devices: the same functions on one device and on eight, with the same results.
 
 By default a CPU is one XLA device, which uses about one core for small programs like these; several virtual devices use
-several cores. On a machine with accelerators omit the first setting: `sharded_vmap` uses all of them.
+several cores. On a machine with accelerators, omit the first setting: `sharded_vmap` uses all accelerators.
 """
 
 import os
@@ -35,7 +35,7 @@ def motion(robot, q, qd):
 
 
 def timed(function, *arguments):
-    """Result, and shortest time of three runs after compilation."""
+    """Result of a call, and the shortest time of three calls after compilation."""
     result, best = jax.block_until_ready(function(*arguments)), np.inf
     for _ in range(3):
         start = time.perf_counter()

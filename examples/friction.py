@@ -1,7 +1,8 @@
 """Friction with memory: identification of an elbow arm whose joints have presliding friction, with plots.
 
-The logs are synthetic: replace them by `jaxdyn.read_log("run.csv")` of your robot, preprocessed at full rate with
-`stride=1`. Compares friction models by their error on a held-out run, fits the selected one, and writes friction.png.
+The logs are simulated; replace them by logs of your robot, read with `jaxdyn.read_log("run.csv")` and preprocessed at the
+full rate with `stride=1`. The example selects each joint's friction model by cross-validation, fits it, and compares it with
+plain friction on a held-out run. Writes friction.png.
 """
 
 import os
@@ -24,11 +25,11 @@ truth = jaxdyn.identification.FrictionModel(
         jaxdyn.identification.LoadedSlip(width=1e-3),
     )
 )
-torques = np.array([2.0, 1.5, 0.05, 1.0, 0.8, 0.04])  # fv, fz, fzl of the two joints
+torques = np.array([2.0, 1.5, 0.05, 1.0, 0.8, 0.04])  # fv1, fz1, fzl1, fv2, fz2, fzl2
 
 
 def run(seed: int) -> jaxdyn.identification.Samples:
-    """A motion that repeatedly slows down to a creep, and its torques."""
+    """Samples of a motion that repeatedly slows down to a creep, and its torques."""
     t = np.arange(round(SECONDS * RATE)) / RATE
     clock = np.cumsum(np.clip(1.3 * np.sin(0.9 * t) + 0.6, 0.002, None)) / RATE
     rng = np.random.default_rng(seed)
@@ -56,7 +57,7 @@ plain = jaxdyn.identification.fit_friction(arm, runs[:2], models["plain"], strid
 
 unseen = runs[2]
 errors = [np.sqrt(((unseen.tau - each.predict(unseen)) ** 2).mean(0)) for each in (plain, fit)]
-print("torque error on a held-out run, N m RMS: plain", errors[0].round(3), "chosen", errors[1].round(3))
+print("RMS torque error on a held-out run [N m]: plain", errors[0].round(3), "selected", errors[1].round(3))
 assert np.all(errors[1] < 0.08) and choice.best == ("slip, load", "slip, load")
 
 figure = Figure(figsize=(9, 4), layout="constrained")
@@ -66,7 +67,7 @@ for each, label in ((plain, "plain"), (fit, "with memory and load")):
     left.plot(unseen.t[shown], (unseen.tau - each.predict(unseen))[shown, 0], lw=0.8, label=label)
     friction = each.predict(unseen) - each.load(unseen)
     right.plot(unseen.qd[:, 0], friction[:, 0], ".", ms=2, label=label)
-left.set(xlabel="t [s]", ylabel="torque error of joint 1 [N m]", title="on a run not fitted")
+left.set(xlabel="t [s]", ylabel="torque error of joint 1 [N m]", title="held-out run")
 right.set(xlabel="speed of joint 1 [rad/s]", ylabel="friction of joint 1 [N m]")
 left.legend()
 right.legend()

@@ -1,9 +1,10 @@
 """A batch distributed over two processes with jax.distributed; the result equals that of a single process.
 
 `work` is the user's code, independent of the number of processes. Each process simulates its share of the arms without
-communication; two sums are reduced over all: the mean tracking error, and the p x p normal matrix of the regressor, all
-that an identification needs to exchange. By default this script starts the processes on this machine and compares them.
-On a cluster every process runs `jax.distributed.initialize()`, which discovers the others, and then `work`.
+communication. Only two sums are reduced over all processes: the mean tracking error, and the p x p normal matrix of the
+regressor, which is all that an identification would exchange. By default this script starts the processes on this machine
+and compares their results. On a cluster, every process runs `jax.distributed.initialize()`, which discovers the others, and
+then `work`.
 """
 
 import argparse
@@ -24,11 +25,11 @@ import jaxdyn
 
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 ARMS, STEPS, DT = (16, 40, 5e-3) if FAST else (256, 400, 5e-3)
-LIMIT = 300  # time after which a hanging process is ended [s]
+LIMIT = 300  # time after which a hanging process is killed [s]
 
 
 def simulate(robot, q):
-    """An arm that tracks a sine from its start: positions, velocities, accelerations, tracking errors."""
+    """Positions, velocities, accelerations and tracking errors of an arm that tracks a sine about its initial position."""
     inertia = jaxdyn.mass_matrix(robot, q)
 
     def wanted(t):
@@ -60,7 +61,7 @@ def work(file):
     np.savez(file, rms=rms, normal=np.asarray(normal), ends=jaxdyn.parallel.local_rows(q)[:, -1])
     print(
         f"process {jax.process_index()} of {jax.process_count()}: {len(mine)} of {ARMS} arms, "
-        f"tracking error {rms:.6f} rad RMS over all, trace of Y^T Y {np.trace(normal):.6e}"
+        f"RMS tracking error of all arms {rms:.6f} rad, trace of Y^T Y {np.trace(normal):.6e}"
     )
 
 
@@ -80,7 +81,7 @@ def launch(count, folder):
         end = time.monotonic() + LIMIT
         while any(child.poll() is None for child in children):
             if any(child.poll() for child in children) or time.monotonic() > end:
-                break  # if one failed, the others wait forever
+                break  # if one has failed, the others would wait forever
             time.sleep(0.05)
     finally:
         for child in children:
@@ -93,7 +94,7 @@ def launch(count, folder):
 
 
 def launch_again(count, folder, tries=3):
-    """`launch`, retried on another port if the first one was taken meanwhile."""
+    """Call `launch`, and retry on another port if the first one was taken in the meantime."""
     for left in reversed(range(tries)):
         try:
             return launch(count, folder)
@@ -105,7 +106,7 @@ def launch_again(count, folder, tries=3):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--join", nargs=4, metavar=("ADDRESS", "COUNT", "INDEX", "FILE"), help="be one of the processes"
+        "--join", nargs=4, metavar=("ADDRESS", "COUNT", "INDEX", "FILE"), help="run as one of the processes"
     )
     parser.add_argument("--processes", type=int, default=2, help="a divisor of the number of arms")
     options = parser.parse_args()
@@ -113,7 +114,7 @@ def main():
     if options.join:
         address, count, index, file = options.join
         if hasattr(signal, "alarm"):
-            signal.alarm(LIMIT)  # in case the parent died
+            signal.alarm(LIMIT)  # in case the parent has died
         if int(count) > 1:
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
             jax.distributed.initialize(address, int(count), int(index), initialization_timeout=60)
@@ -123,7 +124,7 @@ def main():
         folder = Path(name)
         (alone,) = launch_again(1, folder)
         parts = launch_again(options.processes, folder)
-    assert np.isfinite(alone["rms"]) and alone["rms"] < 0.1, "the arms do not follow"
+    assert np.isfinite(alone["rms"]) and alone["rms"] < 0.1, "the arms do not track the sine"
     for part in parts:
         np.testing.assert_allclose(part["rms"], alone["rms"], rtol=1e-10)
         np.testing.assert_allclose(part["normal"], alone["normal"], rtol=1e-9, atol=1e-9 * alone["normal"].max())

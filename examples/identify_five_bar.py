@@ -1,9 +1,9 @@
-"""A five-bar linkage identified from its two motors' encoders and torques, and decoupled by a weight that the result gives.
+"""A five-bar linkage identified from its motors' encoders and torques, and decoupled by a counterweight from the result.
 
-The passive joints have neither encoders nor drives: the pin that closes the linkage gives their angles, and what its unknown
-force leaves of the equations of motion gives eight combinations of the forty parameters. Among them is d = m3 l2 lc3 - m4 l1
-lc4, the coupling of the motors. A weight on link 4, behind its joint, makes it nought. Writes identify_five_bar.png and
-identify_five_bar.html.
+The passive joints have neither encoders nor drives: their angles follow from the pin that closes the linkage. Projecting out
+the unknown force of the pin leaves equations of motion that determine eight combinations of the forty parameters. One of
+these is d = m3 l2 lc3 - m4 l1 lc4, which couples the motors; a counterweight on link 4, behind its joint, cancels it. Writes
+identify_five_bar.png and identify_five_bar.html.
 """
 
 import os
@@ -28,14 +28,14 @@ HOME = jnp.array([0.6, 1.8, -1.2, 1.2])  # one posture of the four joints
 
 
 def motion(waves, t):
-    """The motors' angles: sums of five sines."""
+    """Motor angles, as sums of five sines."""
     frequency, phase = waves
     return HOME[:2] + 0.15 * (jnp.sin(2 * jnp.pi * frequency * t + phase) - jnp.sin(phase)).sum(axis=0)
 
 
 @jax.jit
 def torques(chain, waves, t):
-    """Angles and torques of the motors of a linkage in its absolute angles."""
+    """Angles and torques of the motors of a linkage described by absolute angles."""
     angles = lambda t: motion(waves, t)
     rates = lambda t: jax.jvp(angles, (t,), (1.0,))[1]
     y, (yd, ydd) = angles(t), jax.jvp(rates, (t,), (1.0,))
@@ -43,7 +43,7 @@ def torques(chain, waves, t):
 
 
 def record(tree, pin, seed: int, name: str) -> MechanismLog:
-    """A log with encoders and torques at the motors alone; the pin gives the other angles."""
+    """A log with encoders and torques only at the motors; the other angles follow from the pin."""
     rng, t = np.random.default_rng(seed), np.arange(round(SECONDS * RATE)) / RATE
     waves = rng.uniform(0.2, 1.5, (5, 2)), rng.uniform(0, 2 * np.pi, (5, 2))
     real = jaxdyn.model.with_leaves(linkages.five_bar_chain(**SIZES), FRICTION)
@@ -54,14 +54,14 @@ def record(tree, pin, seed: int, name: str) -> MechanismLog:
         found = project_configuration(tree, pin, q.at[:2].set(y), held=MOTORS)
         return found.configuration, found
 
-    found = jax.jit(lambda y: jax.lax.scan(closed, HOME, y)[1])(y)  # each from the one before
+    found = jax.jit(lambda y: jax.lax.scan(closed, HOME, y)[1])(y)  # each sample starts from the previous solution
     assert found.converged.all()
     q = np.asarray(found.configuration)
     return MechanismLog(t, q, np.hstack([tau, 0 * tau]), constraints=(pin,), source=name)
 
 
 def closed_form(names: tuple[str, ...], l1: float = 1.0, l2: float = 0.4) -> dict[str, np.ndarray]:
-    """What M and g of the motors' angles consist of, each as a row over the parameters."""
+    """The terms of M and g in the motor angles, each as a row of coefficients of the parameters."""
     terms = {
         "d11": {"Izz1": 1, "Izz3": 1, "m4": l1**2},
         "d22": {"Izz2": 1, "Izz4": 1, "m3": l2**2},
@@ -73,7 +73,7 @@ def closed_form(names: tuple[str, ...], l1: float = 1.0, l2: float = 0.4) -> dic
 
 
 def push(chain: jaxdyn.Chain):
-    """Motion of both angles after a push on the first motor, above the torques that hold the linkage."""
+    """Motion of both angles after a torque on the first motor in addition to gravity compensation."""
     torque = lambda t, y, yd: jaxdyn.gravity_force(chain, y) + jnp.array([2.0, 0.0]) * jnp.sin(4 * jnp.pi * t)
     y, _ = jax.jit(lambda y: jaxdyn.rollout(chain, y, 0 * y, torque, 2e-3, steps=500))(HOME[:2])
     return y - HOME[:2]
@@ -84,19 +84,19 @@ def main() -> None:
     design = jaxdyn.with_inertial_parameters(real, real.inertia * jnp.array([[0.8], [1.2], [0.85], [1.15]]))
     log, unseen = record(real, pin, 1, "run"), record(real, pin, 2, "another run")
     found = identify_mechanism(design, log, unseen, columns=Columns(("viscous", "coulomb")))
-    print(f"{found.base.size} combinations of {len(found.names)} parameters are determined, friction among them")
+    print(f"{found.base.size} combinations of {len(found.names)} parameters, including friction, are determined")
     values, by_design = {}, prior_parameters(design, found.columns)
     true = prior_parameters(jaxdyn.model.with_leaves(real, FRICTION), found.columns)
     for key, row in closed_form(found.names).items():
         of_base = np.linalg.lstsq(found.base.matrix.T, row, rcond=None)[0]
         value, sd = of_base @ found.wls.values, np.sqrt(of_base @ found.wls.covariance @ of_base)
         values[key] = value, sd, row @ true, row @ by_design
-        print(f"{key:4s} {value:7.4f} +- {sd:.4f}, in truth {row @ true:.4f}, by design {row @ by_design:.4f}")
+        print(f"{key:4s} {value:7.4f} +- {sd:.4f} (true: {row @ true:.4f}, design: {row @ by_design:.4f})")
         assert abs(value - row @ true) < 4 * sd
-    print(f"another run: {found.validation[0].fit.total_relative:.2f} % off")
+    print(f"torque error on another run: {found.validation[0].fit.total_relative:.2f} %")
 
-    weight = values["d"][0]  # at the tip of link 4, 1 m behind its joint: d falls by l1 l4 times the weight
-    print(f"a weight of {1e3 * weight:.0f} g at the tip decouples the motors")
+    weight = values["d"][0]  # at the tip of link 4, 1 m behind its joint: d decreases by l1 l4 times the mass
+    print(f"a counterweight of {1e3 * weight:.0f} g at the tip decouples the motors")
     bare = linkages.five_bar_chain(**SIZES)
     body = jaxdyn.spatial.inertia.inertial_parameters_from_com(
         jnp.asarray(weight), jnp.array([-1.0, 0.0, 0.0]), jnp.zeros((3, 3))
@@ -104,7 +104,7 @@ def main() -> None:
     balanced = jaxdyn.with_inertial_parameters(bare, bare.inertia.at[3].add(body))
     moved = [np.asarray(push(chain)) for chain in (bare, balanced)]
     reach = [np.abs(y[:, 1]).max() for y in moved]
-    print(f"a push on the first moves the second by {reach[0]:.1e} rad, and by {reach[1]:.1e} rad with the weight")
+    print(f"a torque on motor 1 moves motor 2 by {reach[0]:.1e} rad, and by {reach[1]:.1e} rad with the counterweight")
     assert reach[1] < 0.2 * reach[0]
     jaxdyn.report.write_report(found, "identify_five_bar.html")
     draw(real, values, moved)
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def draw(tree: jaxdyn.Chain, values: dict[str, tuple[float, ...]], moved: list[np.ndarray]) -> None:
-    """The linkage with its weight, the terms found over the true ones, and the push."""
+    """Draw the linkage with its counterweight, errors of the identified terms, and the motion after a torque on motor 1."""
     figure, (one, two, three) = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     poses = np.asarray(jaxdyn.forward_kinematics(tree, HOME))
     at = lambda link, x: (poses[link] @ [x, 0, 0, 1])[:2]
@@ -123,16 +123,18 @@ def draw(tree: jaxdyn.Chain, values: dict[str, tuple[float, ...]], moved: list[n
     one.legend(fontsize=7)
     value, sd, true, by_design = np.array(list(values.values())).T
     two.plot(100 * (by_design / true - 1), "x", color="C1", label="design")
-    two.errorbar(range(len(true)), 100 * (value / true - 1), 200 * sd / true, fmt="o", capsize=3, label="found, 2 sd")
+    two.errorbar(
+        range(len(true)), 100 * (value / true - 1), 200 * sd / true, fmt="o", capsize=3, label="identified, 2 sd"
+    )
     two.axhline(0, color="grey", lw=0.8)
-    two.set(xticks=range(len(values)), ylabel="off the truth [%]", ylim=(-200, 20))
+    two.set(xticks=range(len(values)), ylabel="error [%]", ylim=(-200, 20))
     two.set_yscale("symlog", linthresh=1)
     two.set_xticklabels(list(values))
     two.legend(fontsize=7)
     for y, style, of in zip(moved, ("--", "-"), ("without weight", "with weight"), strict=True):
         for k in range(2):
             three.plot(2e-3 * np.arange(len(y)), 1e3 * y[:, k], style, color=f"C{k}", label=f"q{k + 1} {of}")
-    three.set(xlabel="time [s]", ylabel="motion after a push on motor 1 [mrad]")
+    three.set(xlabel="time [s]", ylabel="motion after a torque on motor 1 [mrad]")
     three.legend(fontsize=7)
     figure.savefig("identify_five_bar.png", dpi=120)
 

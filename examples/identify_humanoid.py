@@ -1,9 +1,9 @@
-"""A humanoid identified as it squats and swings its arms, by force plates with and without joint torques, and without plates.
+"""A humanoid identified as it squats and swings its arms: with force plates and joint torques, and with either of them alone.
 
-Its design data are wrong: every link by up to 20 %, and a battery of 4 kg was added to the torso. The sensors (encoders, an
+Its design data are wrong by up to 20 % for every link, and omit a battery of 4 kg in the torso. The sensors (encoders, an
 IMU, joint torques, wrenches at the soles) and their noise are simulated. Three fits use different rows of the equations of
-motion: all of them; the base's six alone, which contain no joint torque; and what the unmeasured forces at held feet leave.
-Writes identify_humanoid.png and identify_humanoid.html, the report of the first.
+motion: all of them; only the base's six rows, which contain no joint torque; and the components orthogonal to the unmeasured
+forces at held feet. Writes identify_humanoid.png and identify_humanoid.html, the report of the first fit.
 """
 
 import dataclasses
@@ -35,14 +35,14 @@ def box(name: str, mass: float, size: tuple[float, float, float], centre: tuple[
 
 
 def joint(parent: str, child: str, at: tuple[float, float, float], axis: str = "") -> str:
-    """A URDF joint named after its child, about this axis; fixed without one."""
+    """A URDF joint named after its child, about this axis; a fixed joint if no axis is given."""
     moves = f'<axis xyz="{axis}"/><limit lower="-3" upper="3" effort="200" velocity="20"/>' if axis else ""
     ends = f'<parent link="{parent}"/><child link="{child}"/><origin xyz="{" ".join(map(str, at))}"/>'
     return f'<joint name="{child}_joint" type="{"revolute" if axis else "fixed"}">{ends}{moves}</joint>'
 
 
 def humanoid() -> jaxdyn.Chain:
-    """A torso, legs of six joints and arms that swing at the shoulders: 14 joints, 42 kg."""
+    """A robot with a torso, legs with six joints each, and arms that swing at the shoulders: 14 joints, 42 kg."""
     x, y, z, here = "1 0 0", "0 1 0", "0 0 1", (0.0, 0.0, 0.0)
     parts = [box("torso", 18.0, (0.16, 0.28, 0.5), (0.01, 0.0, 0.22))]
     for side, sign in SIDES.items():
@@ -64,7 +64,7 @@ def humanoid() -> jaxdyn.Chain:
 
 
 def leg_angles(turn, hip):
-    """Joint angles of a leg from its hip down: the torso is turned by `turn`, the foot flat, the hip here from the ankle."""
+    """Joint angles of a leg from its hip down, for a torso rotated by `turn`; the foot is flat, `hip` relative to the ankle."""
     reach, across = jnp.sqrt(hip @ hip), jnp.hypot(hip[1], hip[2])
     knee = jnp.pi - jnp.arccos((THIGH**2 + SHIN**2 - reach**2) / (2 * THIGH * SHIN))
     pitch = -jnp.arctan2(hip[0], across) - jnp.arcsin(THIGH / reach * jnp.sin(knee))
@@ -92,12 +92,12 @@ def configuration(waves, t):
 
 @jax.jit
 def sensed(chain: jaxdyn.Chain, waves, t):
-    """Positions, joint torques, IMU and the soles' wrenches at time t; of all wrenches that hold the robot, the least."""
+    """Positions, joint torques, IMU signals and the smallest wrenches at the soles that support the robot, at time t."""
     moved = lambda t: lambda u: jaxdyn.difference(chain, configuration(waves, t), configuration(waves, u))
     q, (v, a) = configuration(waves, t), jax.jvp(lambda t: jax.jvp(moved(t), (t,), (1.0,))[1], (t,), (1.0,))
     needed = jaxdyn.inverse_dynamics(chain, q, v, a) + jaxdyn.friction_force(chain, v)
     reach = jnp.concatenate([jaxdyn.jacobian(chain, q, sole) for sole in SOLES])  # (12, nv)
-    share = jnp.tile(jnp.array([0.1, 0.1, 0.1, 1, 1, 1]), 2) ** 2  # a moment of 1 N m counts as 10 N
+    share = jnp.tile(jnp.array([0.1, 0.1, 0.1, 1, 1, 1]), 2) ** 2  # a moment of 1 N m is weighted like a force of 10 N
     base = reach[:, :6]
     wrenches = share * (base @ jnp.linalg.solve((base.T * share) @ base, needed[:6]))
     rotation = jaxdyn.spatial.so3.quaternion_to_rotation(q[3:7])
@@ -107,7 +107,7 @@ def sensed(chain: jaxdyn.Chain, waves, t):
 
 
 def record(chain: jaxdyn.Chain, seed: int, name: str) -> MechanismLog:
-    """A log of a random motion, as noisy sensors see it."""
+    """A log of a random motion, with sensor noise."""
     rng, t = np.random.default_rng(seed), np.arange(round(SECONDS * RATE)) / RATE
     waves = rng.uniform(0.1, 0.9, (4, 8)), rng.uniform(0, 2 * np.pi, (4, 8))
     noisy = lambda x, size: np.asarray(x) + np.asarray(size) * rng.normal(size=np.shape(x))
@@ -124,7 +124,7 @@ def main() -> None:
     battery = jaxdyn.spatial.inertia.inertial_parameters_from_com(
         jnp.array(4.0), jnp.array([-0.12, 0.0, 0.2]), 0.02 * jnp.eye(3)
     )
-    rng, off = np.random.default_rng(0), {}  # left and right limbs are alike
+    rng, off = np.random.default_rng(0), {}  # left and right limbs are equal
     kinds = [name.removeprefix("left_").removeprefix("right_") for name in design.link_names]
     scale = np.array([[off.setdefault(kind, rng.uniform(0.8, 1.2))] for kind in kinds])
     robot = jaxdyn.with_inertial_parameters(
@@ -142,17 +142,17 @@ def main() -> None:
             design, without(log, **held), without(unseen, **held), columns=drives
         ),
     }
-    print(f"total mass: {total(robot):.3f} kg, by design {total(design):.3f} kg")
+    print(f"total mass: {total(robot):.3f} kg (design: {total(design):.3f} kg)")
     errors = {}
     for name, found in ways.items():
         truth = found.base.matrix @ prior_parameters(robot, found.columns)
         errors[name] = (found.wls.values - truth) / found.wls.standard_deviations
         within, seen = np.mean(np.abs(errors[name]) <= 2), found.validation[0].fit
         print(f"{name}: total mass {found.total_mass}")
-        print(f"  {found.base.size} base parameters, {100 * within:.0f} % of them within 2 sd of the truth")
-        print(f"  other squats: {seen.total_relative:.2f} % off")
+        print(f"  {found.base.size} base parameters, {100 * within:.0f} % of them within 2 sd of the true values")
+        print(f"  torque error on other squats: {seen.total_relative:.2f} %")
     best = ways["plates and joint torques"]
-    print("not assumed:", limb_symmetry(best))
+    print("symmetry, not assumed in the fit:", limb_symmetry(best))
     assert abs(total(best.chain) / total(robot) - 1) < 0.005 and not best.impossible
     assert abs(total(ways["plates alone"].chain) / total(robot) - 1) < 0.01
     jaxdyn.report.write_report(best, "identify_humanoid.html")
@@ -161,7 +161,7 @@ def main() -> None:
 
 
 def draw(design: jaxdyn.Chain, log: MechanismLog, found: jaxdyn.Identification, errors: dict[str, np.ndarray]) -> None:
-    """Three postures, the errors of all base parameters, and the ground's force in the motion that was not fitted."""
+    """Draw three postures, the errors of all base parameters, and the ground force in the held-out motion."""
     figure, (one, two, three) = plt.subplots(1, 3, figsize=(12, 4), width_ratios=(1, 1, 1.3), layout="constrained")
     for place, k in enumerate(np.linspace(0, len(log) - 1, 5)[1:4].astype(int)):
         poses = np.asarray(jaxdyn.forward_kinematics(design, jnp.asarray(log.q[k])))
@@ -183,9 +183,9 @@ def draw(design: jaxdyn.Chain, log: MechanismLog, found: jaxdyn.Identification, 
     some = slice(0, int(6 / np.diff(seen.samples.t[:2])[0]))
     three.plot(seen.samples.t[some], seen.samples.tau[some, upwards], color="grey", lw=2.5, label="measured")
     by_design = seen.predicted_by(jaxdyn.identification.TorqueModel(design))
-    three.plot(seen.samples.t[some], by_design[some, upwards], color="C1", lw=1, label="by design")
+    three.plot(seen.samples.t[some], by_design[some, upwards], color="C1", lw=1, label="design")
     three.plot(seen.samples.t[some], seen.prediction[some, upwards], color="C0", lw=1, label="identified")
-    three.set(xlabel="time of other squats [s]", ylabel="the ground's force along the torso [N]")
+    three.set(xlabel="time of other squats [s]", ylabel="ground force along the torso [N]")
     three.legend(fontsize=7)
     figure.savefig("identify_humanoid.png", dpi=120)
 

@@ -1,8 +1,8 @@
-"""A quadruped identified while it walks on the spot: force sensors in the feet, an IMU, and joint torques; and without torques.
+"""A quadruped identified while it walks on the spot, from foot force sensors and an IMU, with and without joint torques.
 
-A quadruped of 13 kg lifts one foot after the other. Its model knows nothing of the battery in the trunk, and its other masses
-are guesses. All rows of the equations of motion determine links and drives; without any torque sensor, the base's six rows
-determine the links alone, and the same mass. Writes identify_quadruped.png, and the report quadruped.html.
+A quadruped of 13 kg lifts one foot after the other. Its model omits the battery in the trunk, and the other masses
+are guesses. All rows of the equations of motion determine links and drives; without torque sensors, the base's six rows
+determine the links only, including the total mass. Writes identify_quadruped.png and the report quadruped.html.
 """
 
 import dataclasses
@@ -24,13 +24,13 @@ from jaxdyn.spatial.so3 import rotation_exp, rotation_to_quaternion
 jax.config.update("jax_enable_x64", True)
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 SECONDS, RATE, PERIOD = (9.0 if FAST else 24.0), 200.0, 3.0
-BONE, OFFSET, HEIGHT, AIR = 0.21, 0.08, 0.30, 0.17  # thigh and shin [m], hip's offset [m], trunk [m], share of swing
-LEGS = {"FL": (1, 1), "RR": (-1, -1), "FR": (1, -1), "RL": (-1, 1)}  # in the order of their steps: ahead, to the left
+BONE, OFFSET, HEIGHT, AIR = 0.21, 0.08, 0.30, 0.17  # thigh and shin, hip offset, trunk height [m], share of swing
+LEGS = {"FL": (1, 1), "RR": (-1, -1), "FR": (1, -1), "RL": (-1, 1)}  # signs of x and y, in the order of the steps
 HIPS = {leg: np.array([0.19 * x, 0.05 * y, 0.0]) for leg, (x, y) in LEGS.items()}
 
 
 def body(mass, com, edges):
-    """A box's inertial as URDF."""
+    """The URDF inertial of a box."""
     ix, iy, iz = mass / 12 * (np.sum(np.square(edges)) - np.square(edges))
     return (
         f'<inertial><origin xyz="{com[0]} {com[1]} {com[2]}"/><mass value="{mass}"/>'
@@ -39,7 +39,7 @@ def body(mass, com, edges):
 
 
 def quadruped(trunk, trunk_com, hip, thigh, shin):
-    """The robot with these masses, on a free joint."""
+    """The robot with these masses [kg] and a floating base."""
     parts = [f'<link name="trunk">{body(trunk, trunk_com, (0.38, 0.1, 0.12))}</link>']
     dynamics = '<dynamics damping="0.2" friction="0.3"/><limit lower="-3" upper="3" effort="30" velocity="20"/>'
     for leg, (_, y) in LEGS.items():
@@ -64,18 +64,18 @@ def quadruped(trunk, trunk_com, hip, thigh, shin):
     return jaxdyn.io.loads(f'<robot name="quadruped">{"".join(parts)}</robot>', floating_base=True)
 
 
-robot = quadruped(6.9, (0.015, 0.0, -0.01), 0.6, 0.75, 0.19)  # with its battery
+robot = quadruped(6.9, (0.015, 0.0, -0.01), 0.6, 0.75, 0.19)  # with the battery
 model = quadruped(5.0, (0.0, 0.0, 0.0), 0.5, 0.9, 0.25)
 feet = [f"{leg}_foot" for leg in LEGS]
 hips = jnp.array([HIPS[leg] for leg in LEGS])
-ground = hips * jnp.array([1.0, 1.0 + OFFSET / 0.05, 0.0])  # where the feet stand
+ground = hips * jnp.array([1.0, 1.0 + OFFSET / 0.05, 0.0])  # positions of the feet on the ground
 bump = lambda x, width: jnp.where(jnp.abs(x) < width / 2, jnp.cos(jnp.pi * x / width) ** 4, 0.0)
 step = lambda x: jnp.clip(x, 0, 1) ** 3 * (10 - 15 * jnp.clip(x, 0, 1) + 6 * jnp.clip(x, 0, 1) ** 2)
 late = lambda t: jnp.stack([(t / PERIOD - k / 4) % 1.0 - 0.5 for k in range(4)])  # 0 in the middle of a foot's swing
 
 
 def pose(t):
-    """Place and rotation of the trunk, which leans away from the foot that swings, and the legs' angles in closed form."""
+    """Position and rotation of the trunk, which leans away from the swinging foot, and the leg angles in closed form."""
     phase = late(t)
     lean = -0.45 * jnp.sum(bump(phase, 0.42)[:, None] * ground, axis=0)
     sway = jnp.sin(2 * jnp.pi * t * jnp.array([0.31, 0.53, 0.41, 0.67, 0.37, 0.59]) + jnp.arange(6.0))
@@ -91,7 +91,7 @@ def pose(t):
 
 
 def velocity(t):
-    """The trunk's twist, in its own axes, and the joints' rates."""
+    """Twist of the trunk in its own axes, and joint velocities."""
     (_, turn, _), (speed, turning, rates) = jax.jvp(pose, (t,), (1.0,))
     w = turn.T @ turning
     return jnp.concatenate([jnp.stack([w[2, 1], w[0, 2], w[1, 0]]), turn.T @ speed, rates])
@@ -100,7 +100,7 @@ def velocity(t):
 @jax.jit
 @jax.vmap
 def moved(t):
-    """Configuration, velocity, acceleration, and what an IMU in the trunk measures."""
+    """Configuration, velocity, acceleration, and the measurements of an IMU in the trunk."""
     (point, turn, angles), (v, a) = pose(t), jax.jvp(velocity, (t,), (1.0,))
     felt = jnp.concatenate([v[:3], a[3:6] + jnp.cross(v[:3], v[3:6]) - turn.T @ robot.gravity])
     return jnp.concatenate([point, rotation_to_quaternion(turn), angles]), v, a, felt
@@ -109,11 +109,13 @@ def moved(t):
 @jax.jit
 @jax.vmap
 def loaded(t, q, v, needed):
-    """Torques and forces at the feet that give the generalised forces needed."""
+    """Joint torques and foot forces that produce the required generalised forces."""
     columns = jnp.concatenate([jaxdyn.jacobian(robot, q, foot)[3:] for foot in feet]).T
     weight = jnp.repeat(step((jnp.abs(late(t)) - AIR / 2) / 0.06), 3)  # 0 in the air; a foot is loaded within 0.18 s
     base = columns[:6] * weight
-    forces = weight * (columns[:6].T @ jnp.linalg.solve(base @ columns[:6].T, needed[:6]))  # the least that carry it
+    forces = weight * (
+        columns[:6].T @ jnp.linalg.solve(base @ columns[:6].T, needed[:6])
+    )  # the smallest that support the robot
     torques = needed - columns @ forces + jaxdyn.friction_force(robot, v)
     return torques.at[:6].set(0.0), forces.reshape(4, 3)
 
@@ -131,17 +133,17 @@ log = MechanismLog(t, noisy(q, 2e-5), noisy(tau, 0.05), sensors, imu=felt, sourc
 everything = identify_mechanism(model, log)
 without = identify_mechanism(model, dataclasses.replace(log, tau=np.full_like(tau, np.nan), source="no torques"))
 mass = float(jaxdyn.total_mass(robot))
-print(f"in truth {mass:.2f} kg; the model says {float(jaxdyn.total_mass(model)):.2f} kg")
-for name, found in (("with torques", everything), ("base rows alone", without)):
+print(f"true mass {mass:.2f} kg, mass of the model {float(jaxdyn.total_mass(model)):.2f} kg")
+for name, found in (("with torques", everything), ("base rows only", without)):
     error = found.validation[0].fit.total_relative
-    print(f"{name}: {found.total_mass}; {found.base.size} base parameters; error of motion held out {error:.2g} %")
+    print(f"{name}: {found.total_mass}; {found.base.size} base parameters; held-out error {error:.2g} %")
     assert abs(found.total_mass.value / mass - 1) < 0.005 and not found.impossible
 write_report(everything, "quadruped.html")
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=(3, 2), layout="constrained")
 for k, leg in enumerate(LEGS):
     left.plot(t, np.linalg.norm(forces[:, k], axis=1), label=f"{leg} foot")
-left.set(xlabel="time [s]", ylabel="force [N]", xlim=(0, 2 * PERIOD), ylim=(0, None), title="what the feet measure")
+left.set(xlabel="time [s]", ylabel="force [N]", xlim=(0, 2 * PERIOD), ylim=(0, None), title="measured foot forces")
 left.legend(ncols=4, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
 names = ["trunk", "four hips", "four thighs", "four shins", "all"]
 sums = lambda chain: [

@@ -1,7 +1,7 @@
 """Inverse kinematics of a batch of poses: success rate and speed for a Panda, and its workspace with the hand pointing down.
 
-Random reachable poses are solved from 1 to 16 starts, then a grid of points in a vertical plane through the base, with the
-flange pointing down and its rotation about the vertical free. Writes inverse_kinematics.png.
+Random reachable poses are solved with 1 to 16 starts, and then a grid of points in a vertical plane through the base, with
+the flange pointing down but free to rotate about the vertical. Writes inverse_kinematics.png.
 """
 
 import functools

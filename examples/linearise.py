@@ -1,6 +1,6 @@
 """A linear-quadratic regulator that holds an arm at a posture, from the analytic derivatives of its forward dynamics.
 
-Writes linearise.png. Around an equilibrium d(dq)/dt = A_q dq + A_v dv + M^-1 dtau; the gains come from SciPy.
+About an equilibrium, dqdd = A_q dq + A_v dqd + M^-1 dtau; SciPy's Riccati solver determines the gains. Writes linearise.png.
 """
 
 import jax
@@ -43,7 +43,7 @@ def main() -> None:
 
     figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
     axes.plot(dt * np.arange(steps + 1), error, label=[f"joint {i + 1}" for i in range(n)])
-    axes.set(xlabel="time [s]", ylabel="distance from the pose [rad]", title="Linear-quadratic regulator of a 7R arm")
+    axes.set(xlabel="time [s]", ylabel="position error [rad]", title="Linear-quadratic regulator of a 7R arm")
     axes.legend(ncols=2)
     axes.grid(alpha=0.3)
     figure.savefig("linearise.png", dpi=150)

@@ -1,9 +1,9 @@
-"""Identification from a log larger than memory: read in parts, on several devices and processes, resumed from a file.
+"""Identification from a log larger than memory: read in parts, on several devices and in several processes.
 
 The script first writes the log to a file. `work` is the user's program, independent of the number of devices and processes:
-each process reads its share of the file in parts and keeps triangular factors, which are merged at the end. By default the
-script runs it on one device, on eight virtual devices and in two processes, and compares the results. On a cluster every
-process runs `jax.distributed.initialize()`, which discovers the others, and then `work`.
+each process reads its share of the file in parts and reduces it to triangular factors, which are merged at the end and saved.
+By default the script runs `work` on one device, on eight virtual devices and in two processes, and compares the results. On a
+cluster, every process runs `jax.distributed.initialize()`, which discovers the others, and then `work`.
 """
 
 import argparse
@@ -28,11 +28,11 @@ import matplotlib.pyplot as plt
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 SAMPLES, RATE, PART, CUTOFF = (6_000, 100.0, 1_000, 5.0) if FAST else (24_000, 200.0, 5_000, 10.0)
 COLUMNS = jaxdyn.identification.Columns(("viscous", "coulomb", "offset"))
-LIMIT = 300  # time after which a hanging process is ended [s]
+LIMIT = 300  # time after which a hanging process is killed [s]
 
 
 def write_log(file):
-    """Write a log of a minute or more of an arm that tracks sines, with torque noise, as .npz."""
+    """Write an .npz log, of one or two minutes, of an arm that tracks sines, with torque noise."""
     arm = jaxdyn.robots.ur10()
     rng = np.random.default_rng(0)
     t = np.arange(SAMPLES) / RATE
@@ -85,7 +85,7 @@ def launch(folder, processes, devices):
         end = time.monotonic() + LIMIT
         while any(child.poll() is None for child in children):
             if any(child.poll() for child in children) or time.monotonic() > end:
-                break  # if one failed, the others wait forever
+                break  # if one has failed, the others would wait forever
             time.sleep(0.05)
     finally:
         for child in children:
@@ -100,7 +100,7 @@ def launch(folder, processes, devices):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--join", nargs=5, metavar=("ADDRESS", "COUNT", "INDEX", "LOG", "FILE"), help="be one of the processes"
+        "--join", nargs=5, metavar=("ADDRESS", "COUNT", "INDEX", "LOG", "FILE"), help="run as one of the processes"
     )
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -127,7 +127,7 @@ def main():
 
 
 def draw(base, estimate):
-    """Standard deviation of each base parameter."""
+    """Plot the standard deviation of each base parameter."""
     order = np.argsort(estimate.relative_standard_deviations)
     figure, axes = plt.subplots(figsize=(8, 0.17 * len(order) + 1.2), layout="constrained")
     names = [base.names[k] if len(base.names[k]) < 50 else base.names[k][:47] + "..." for k in order]

@@ -1,7 +1,7 @@
-"""The fastest motion of a UR10 around a pillar, under its limits of position, velocity and torque.
+"""The fastest motion of a UR10 around a pillar, within its position, velocity and torque limits.
 
-B-splines with free duration: the unknowns are control points, torques follow from inverse dynamics, and an interior-point
-method keeps spheres around the wrist and the tool outside a capsule given by its signed-distance function.
+The motion is a B-spline of free duration: the unknowns are its control points, torques follow from inverse dynamics, and an
+interior-point method keeps spheres around the wrist and the tool outside a capsule, defined by its signed distance function.
 Writes minimum_time.png.
 """
 
@@ -40,7 +40,7 @@ problem = jaxdyn.trajectory.OptimalControlProblem(
     jnp.zeros(6),
     steps,
     2.0 / steps,
-    # small weights, which determine the motion of joints that do not limit the duration
+    # small weights, which make the motion of joints that do not limit the duration unique
     running=(
         jaxdyn.trajectory.TorqueCost(0.1 / torques[:, 1]),
         jaxdyn.trajectory.StateCost(goal, jnp.zeros(6), 0.0, 0.3 / robot.limits.velocity),
@@ -76,7 +76,7 @@ def looked_at(q):
 
 
 def between(values, rates, places):
-    """Positions between the knots: in each step, the parabola through the velocities at its ends."""
+    """Positions between the knots, for velocities that vary linearly in each step."""
     h, p = t[1] - t[0], places[None, :, None]
     rise = h * (rates[:-1, None] * p + (rates[1:] - rates[:-1])[:, None] * p**2 / 2)
     return (values[:-1, None] + rise).reshape(-1, 6)
@@ -88,7 +88,7 @@ _, distances = looked_at(fine)
 used = jnp.abs(tau) / torques[:, 1]
 speed = jnp.abs(v) / robot.limits.velocity
 print(f"torques up to {100 * used.max():.1f} % of their limits, velocities up to {100 * speed.max():.1f} %")
-print(f"clearance from the pillar, also between knots: {1000 * distances.min():.1f} mm")
+print(f"smallest distance from the pillar, including between knots: {1000 * distances.min():.1f} mm")
 assert int(solution.status) == jaxdyn.trajectory.Status.CONVERGED
 assert used.max() < 1 + 1e-4 and speed.max() < 1 + 1e-4
 assert distances.min() > 0

@@ -1,8 +1,8 @@
-"""The fastest motion of a UR10 with 10 kg in its hand through waypoints, under limits of torque and velocity.
+"""The fastest motion of a UR10 with a 10 kg payload through waypoints, within torque and velocity limits.
 
 The path is a spline through inverse-kinematics solutions for a few poses. `time_optimal_path` finds its fastest timing,
-compared with a quintic time scaling. Draws the phase plane, torques relative to their limits, and positions. Writes
-path_under_limits.png.
+which is compared with a quintic time scaling. The phase plane, torques relative to their limits, and positions are plotted
+in path_under_limits.png.
 """
 
 import functools
@@ -46,7 +46,7 @@ shares = torque / robot.limits.effort
 excess = float(jnp.abs(shares).max() - 1)
 speeds = float(jnp.abs(motion.qd / robot.limits.velocity).max())
 print(
-    f"between grid points torques exceed their limits by at most {max(excess, 0):.1e}, velocities use {speeds:.6f} of theirs"
+    f"between grid points, torques exceed their limits by {max(excess, 0):.1e}; velocities reach {speeds:.6f} of theirs"
 )
 
 figure = Figure(figsize=(11, 3.8), layout="constrained")

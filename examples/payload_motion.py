@@ -1,10 +1,10 @@
 """Identification of a heavy payload in a Panda's gripper, and a fast motion with it within the torque limits.
 
-A few seconds of motion with the unknown payload give its mass, centre of mass and inertia (`identify_payload_on`). A
+The payload's mass, centre of mass and inertia are identified from a few seconds of motion (`identify_payload_on`). A
 fast minimum-torque reach within 90 % of the torque limits is then planned with three models: without payload, with the
-identified payload and with the true one. Each plan is executed on the true arm by computed torque with the model it was
-planned with; motors saturate at their limits. The arm without payload is assumed known; otherwise, see
-notebooks/identify_a_log.ipynb. Writes payload_motion.png.
+identified payload and with the true one. Each plan is executed on the true arm under computed torque with the same model;
+motors saturate at their limits. The arm without payload is assumed known; otherwise, see notebooks/identify_a_log.ipynb.
+Writes payload_motion.png.
 """
 
 import os
@@ -29,7 +29,7 @@ tip = model.link_names[-1]
 
 
 def holding(parameters):
-    """The arm with a body with these ten parameters at the flange."""
+    """The arm holding a body with these ten parameters at the flange."""
     return jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].add(jnp.asarray(parameters)))
 
 
@@ -37,7 +37,7 @@ arm = holding(body)
 
 # a run with the payload, as logged by the robot
 excitation = jaxdyn.identification.random_excitation(arm, seconds, 5, 1)
-log = jaxdyn.identification.synthetic_log(arm, excitation, None, 100.0, 1e-5, 1.0, 1, "holding something")
+log = jaxdyn.identification.synthetic_log(arm, excitation, None, 100.0, 1e-5, 1.0, 1, "with payload")
 found = jaxdyn.identification.identify_payload_on(model, log, frame=tip)
 print(f"payload: {found.mass:.3f} +- {found.standard_deviations[0]:.3f} kg (true: {body[0]:.3f} kg);", end=" ")
 print(f"centre of mass {1e3 * float(np.linalg.norm(found.com - body[1:4] / body[0])):.1f} mm from the true one")
@@ -50,7 +50,7 @@ rest = jnp.zeros(7)
 
 @jax.jit
 def plan(believed):
-    """The minimum-torque reach within 90 % of the limits; the rest is left for feedback."""
+    """The minimum-torque reach within 90 % of the limits, which leaves a margin for feedback."""
     problem = jaxdyn.trajectory.OptimalControlProblem(
         believed,
         start,

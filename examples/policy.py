@@ -1,8 +1,8 @@
 """Policy optimisation through thousands of rollouts: a cart that swings up its pole, with unknown masses and friction.
 
-A small network maps positions and velocities to a bounded force on the cart; the gradient of the mean cost passes
-through every step of every rollout. Each rollout has a different robot (masses +-20 %, friction) and start. The trained
-policy is then tested on unseen robots. Writes policy.png and policy.gif.
+A small network maps positions and velocities to a bounded force on the cart; the gradient of the mean cost is
+back-propagated through every step of every rollout. Each rollout has a different robot (masses +-20 %, friction) and
+initial state. The trained policy is then tested on unseen robots. Writes policy.png and policy.gif.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ import jaxdyn
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 rollouts, batch, updates, steps, dt = (16, 8, 10, 20, 0.05) if FAST else (4096, 256, 700, 70, 0.03)
 
-# a slider along x with a rod of 0.6 m on a hinge about y: q = 0 hangs down, q = pi stands up
+# a slider along x with a rod of 0.6 m on a hinge about y: the rod hangs down at q = 0 and is upright at q = pi
 cart = jaxdyn.spatial.solids.point(1.0)
 rod = jaxdyn.spatial.solids.rod(
     0.3, 0.6, pose=np.block([[np.eye(3), np.array([[0], [0], [-0.3]])], [np.zeros((1, 3)), 1]])
@@ -88,11 +88,13 @@ found = jaxdyn.trajectory.optimise_policy(
     batch=batch,
     updates=updates,
     optimiser=jaxdyn.trajectory.clipped_adam(optax.cosine_decay_schedule(6e-3, updates)),
-    settings=jaxdyn.trajectory.PolicySettings(checkpoint=None if FAST else 1),  # little memory, faster compilation
+    settings=jaxdyn.trajectory.PolicySettings(
+        checkpoint=None if FAST else 1
+    ),  # needs little memory and compiles faster
 )
-print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots, {batch} of them per update")
+print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots, {batch} per update")
 
-# unseen robots and starts, compared with the untrained policy
+# evaluate on unseen robots and initial states, and compare with the untrained policy
 unseen, fresh = robots(keys[3], rollouts), starts(keys[4], rollouts)
 before, after = (np.asarray(jaxdyn.trajectory.policy_costs(p, problem, *fresh, unseen)) for p in (policy, found.policy))
 print(

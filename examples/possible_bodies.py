@@ -1,7 +1,7 @@
-"""A short noisy log of a UR5e: links from plain least squares, and the nearest physically consistent ones.
+"""Links identified from a short, noisy log of a UR5e: by plain least squares, and with physical consistency.
 
-Draws the mass distribution of each link as an ellipse of two standard deviations about the centre of mass in its x-z plane:
-true, prior and identified. Writes possible_bodies.png.
+The true, prior and identified mass distribution of each link is drawn as an ellipse of two standard deviations about the
+centre of mass in the link's x-z plane. Writes possible_bodies.png.
 """
 
 import os
@@ -43,7 +43,7 @@ possible = np.asarray(result.chain.inertia)
 least = [np.linalg.eigvalsh(jaxdyn.spatial.inertia.pseudo_inertia(jnp.asarray(pi)))[0] for pi in free]
 held = result.validation[0]
 print(
-    f"held-out error: {held.unconstrained.total_relative:.2f} % unconstrained, {held.fit.total_relative:.2f} % possible"
+    f"held-out error: {held.unconstrained.total_relative:.2f} % unconstrained, {held.fit.total_relative:.2f} % consistent"
 )
 for i, name in enumerate(truth.link_names):
     kind = "consistent" if least[i] > 0 else "inconsistent"
@@ -55,7 +55,7 @@ print(f"total identified mass {possible[:, 0].sum():.3f} kg; known: {mass:.3f} k
 
 
 def outline(pi):
-    """Ellipse of two standard deviations of mass about the centre, in the x-z plane [m]."""
+    """Ellipse of two standard deviations of the mass distribution about the centre of mass, in the x-z plane [m]."""
     j = np.asarray(jaxdyn.spatial.inertia.pseudo_inertia(jnp.asarray(pi)))
     centre = j[:3, 3] / j[3, 3]
     spread = (j[:3, :3] / j[3, 3] - np.outer(centre, centre))[np.ix_([0, 2], [0, 2])]

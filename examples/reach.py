@@ -1,8 +1,8 @@
-"""Gradient-based trajectory optimisation: the smallest feed-forward that moves a 7R arm from rest to rest.
+"""Gradient-based trajectory optimisation: the smallest feed-forward accelerations that move a 7R arm from rest to rest.
 
-The arm runs under gravity compensation and damping; its feed-forward accelerations u minimise |u|^2 subject to x_N(u) =
-goal, by sequential quadratic programming: with J = dx_N/du from reverse-mode differentiation through the simulator, the
-next u is the least-norm solution of J u' = J u + goal - x_N. Writes reach.png.
+The arm runs under gravity compensation and damping. Sequential quadratic programming finds feed-forward accelerations u that
+minimise |u|^2 subject to x_N(u) = goal: with J = dx_N/du from reverse-mode differentiation through the simulator, the next
+iterate u' is the least-norm solution of J u' = J u + goal - x_N. Writes reach.png.
 """
 
 import os
@@ -45,7 +45,9 @@ def improve(feedforward):
 feedforward = jnp.zeros((steps, 7))
 for k in range(10):
     feedforward, miss = improve(feedforward)
-    print(f"iteration {k}: misses the goal by {miss:.1e}, effort {jnp.sqrt(jnp.mean(feedforward**2)):.2f} rad/s^2 RMS")
+    print(
+        f"iteration {k}: misses the goal by {miss:.1e}, RMS feed-forward {jnp.sqrt(jnp.mean(feedforward**2)):.2f} rad/s^2"
+    )
 state, (q, torques) = final_state(feedforward)
 print(f"ends {jnp.abs(goal - state).max():.1e} from the goal")
 assert jnp.abs(goal - state).max() < 1e-6

@@ -1,7 +1,7 @@
-"""A Panda's reach within its torque limits, faster than a naive motion allows, and the sensitivity of its cost to them.
+"""A reach of a Panda within its torque limits, faster than a naive motion, and the sensitivity of its cost to these limits.
 
-`solve_by_shooting` finds the motion; the derivative of its cost with respect to the torque limits, from the solution's
-implicit derivative, shows which motor is worth upgrading. Writes reach_with_limits.png.
+`solve_by_shooting` finds the motion. The derivative of its cost with respect to the torque limits, computed by implicit
+differentiation of the solution, shows which motor is worth upgrading. Writes reach_with_limits.png.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ problem = jaxdyn.trajectory.OptimalControlProblem(
 
 
 def cost(limits):
-    """Cost of the motion within these torque limits, and the motion."""
+    """Cost of the optimal motion within these torque limits, and the solution."""
     found = jaxdyn.trajectory.solve_by_shooting(dataclasses.replace(problem, torque_limits=limits))
     return found.cost, found
 

@@ -1,8 +1,8 @@
-"""Swing-ups: a pendulum with a weak motor, and an acrobot, a double pendulum whose elbow alone is driven.
+"""Swing-ups of a pendulum with a weak motor, and of an acrobot, a double pendulum with a motor only at the elbow.
 
-The pendulum's motor supports less than half its weight, so it has to build up energy by swinging; the acrobot's
-shoulder has torque limits of zero. `solve_by_shooting` solves both from a batch of initial guesses, small random
-torques. Writes swing_up.png.
+The pendulum's motor can hold less than half the pendulum's weight, so the pendulum must build up energy by swinging; the
+acrobot's shoulder has torque limits of zero. `solve_by_shooting` solves both problems from a batch of initial guesses with
+small random torques. Writes swing_up.png.
 """
 
 import os
@@ -51,7 +51,7 @@ for (name, task), (left, right) in zip(robots.items(), rows, strict=True):
     solutions = jax.jit(jax.vmap(from_random_torques, (None, 0)))(task, keys)
     miss = jnp.abs(solutions.trajectory.q[:, -1] - task.terminal[0].q).max(axis=1)
     up = miss < 0.1
-    print(f"{name}: {int(up.sum())} of {tries} starts end upright; costs {solutions.cost.round(2)}")
+    print(f"{name}: {int(up.sum())} of {tries} guesses lead upright; costs {solutions.cost.round(2)}")
     cheapest = int(jnp.argmin(solutions.cost))
     best = jax.tree.map(lambda x, k=cheapest: x[k], solutions)
     assert fast or bool(up.any())

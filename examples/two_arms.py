@@ -1,8 +1,9 @@
 """Joint identification of two arms of one type with different friction, and of a tool alone on a known arm.
 
-Two UR5e are simulated, the second with 1.5 times the friction. Identified together, their links are more precise than
-from one log. Then only the last link of the first arm, which carries a tool, is identified, with the rest of the arm
-known exactly or to 5 %. Draws standard deviations and the identified tool mass: two_arms.png.
+Two UR5e arms are simulated, the second with 1.5 times the friction of the first. Identifying them together determines their
+links more precisely than one log does. Then only the last link of the first arm, which carries a tool, is identified, with
+the rest of the arm known exactly or to within 5 %. Standard deviations and the identified tool mass are plotted in
+two_arms.png.
 """
 
 import os
@@ -58,7 +59,7 @@ assert abs(masses[0][0] - 1.6) < 0.05
 
 figure, (one, two) = plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 1), layout="constrained")
 where = np.flatnonzero(of_links)
-one.semilogy(alone.wls.standard_deviations[where], "o", color="grey", label="left arm's log alone")
+one.semilogy(alone.wls.standard_deviations[where], "o", color="grey", label="left arm's log only")
 one.semilogy(both["left"].wls.standard_deviations[where], ".", color="C0", label="both arms together")
 one.set(xlabel="index of the base parameter", ylabel="standard deviation [SI units]")
 one.legend()

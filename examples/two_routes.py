@@ -1,7 +1,7 @@
-"""Lagrange and Newton-Euler are the same physics: the planar two-link arm by three routes.
+"""The torques of a planar two-link arm computed in three ways, by Lagrange and by Newton-Euler.
 
-The closed form of the textbooks, the Euler-Lagrange equations by automatic differentiation of K - P, and recursive
-Newton-Euler give the same torques.
+The closed form in textbooks, the Euler-Lagrange equations by automatic differentiation of K - P, and the recursive
+Newton-Euler algorithm lead to the same torques.
 """
 
 import jax

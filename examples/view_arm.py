@@ -1,7 +1,7 @@
-"""Plots of torques and positions against their limits, and an animation; `jaxdyn view` shows the same in the browser.
+"""Plots of torques and positions with their limits, and an animation; `jaxdyn view` shows the same motion in the browser.
 
-A 7R arm follows a smooth motion through three postures; its torques are those of inverse dynamics. Writes view_arm.csv,
-which `jaxdyn view` plays, view_arm_torques.png, view_arm_positions.png and view_arm.gif.
+A 7R arm follows a smooth motion through three postures; its torques come from inverse dynamics. Writes view_arm.csv,
+which `jaxdyn view` can play, view_arm_torques.png, view_arm_positions.png and view_arm.gif.
 """
 
 import os
@@ -22,11 +22,11 @@ postures = jnp.array(
         [0.0, -0.6, 0.0, -2.3, 0.0, 1.8, 0.8],
     ]
 )
-between = 0.45  # [s], too fast for joint 2
+between = 0.45  # time between postures [s], too short for the torque limits of joint 2
 
 
 def motion(t):
-    """From posture to posture with s = 10 u^3 - 15 u^4 + 6 u^5, at rest in each."""
+    """Position at time t on the way from posture to posture, with s = 10 u^3 - 15 u^4 + 6 u^5 and at rest in each."""
     k = jnp.clip(jnp.floor(t / between), 0, len(postures) - 2).astype(int)
     u = t / between - k
     return postures[k] + (10 * u**3 - 15 * u**4 + 6 * u**5) * (postures[k + 1] - postures[k])
@@ -42,11 +42,11 @@ def sampled(t):
 t = np.linspace(0, between * (len(postures) - 1), 28 if FAST else 331)
 q, tau = sampled(t)
 share = np.abs(np.asarray(tau)).max(axis=0) / np.asarray(robot.limits.effort)
-print("largest torque over its limit:", ", ".join(f"{x:.0%}" for x in share))
+print("largest torque relative to its limit:", ", ".join(f"{x:.0%}" for x in share))
 jaxdyn.view.plot_torques(robot, t, tau, "view_arm_torques.png")
 jaxdyn.view.plot_positions(robot, t, q, "view_arm_positions.png")
 names = ["t", *robot.joint_names, *(f"tau_{name}" for name in robot.joint_names)]
 np.savetxt("view_arm.csv", np.column_stack([t, q, tau]), delimiter=",", header=",".join(names), comments="")
 again = jaxdyn.io.read_motion("view_arm.csv", robot)
 pictures = jaxdyn.view.animate(robot, again.t, again.q, "view_arm.gif", fps=2 if FAST else 25, speed=0.5)
-print(f"view_arm.gif: {pictures} pictures")
+print(f"view_arm.gif: {pictures} frames")

@@ -1,7 +1,8 @@
 """Weighing with an arm that measures motor currents: drive gains from a known weight, then an unknown mass.
 
-A UR10 is simulated with friction and with gains that differ from their nominal values, in three runs: without load, with a
-weight of 2.8 kg, and with a tool. Draws the estimated gains, and the tool mass with and without them: weigh_payload.png.
+A UR10 is simulated with friction, and with gains that differ from their nominal values, in three runs: without load, with a
+weight of 2.8 kg, and with a tool. The estimated gains, and the mass of the tool with nominal and with estimated gains, are
+plotted in weigh_payload.png.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ true = believed * np.array([0.85, 0.92, 0.90, 0.97, 0.88, 0.93])
 
 
 def record(mass, com, seed):
-    """A run with a body at the tip, torques as the user would compute them from the currents."""
+    """A run with a body at the tip, and torques computed from the currents with the nominal gains."""
     inertia = 0.4 * mass * 0.05**2 * jnp.eye(3)
     payload = jaxdyn.spatial.inertia.inertial_parameters_from_com(jnp.asarray(mass), jnp.asarray(com), inertia)
     loaded = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[-1].add(payload))

@@ -1,8 +1,8 @@
 """Prints the tables of real logs in docs/estimators.md: `python docs/pictures/estimators.py FOLDER`, with panda/ and ur10e/.
 
-Every estimator is fitted to one stretch and predicts another, which no choice has seen: the last 30 % of the Panda's run, and
-the UR10e's point-to-point run. Neither robot's reference nor controller is in the logs: the simulated robot follows the
-measured motion by computed torque (IV, DIDIM), or is driven by the measured torques (CLOE).
+Every estimator is fitted to one part of the data and predicts a held-out part, which was not used for any choice: the last
+30 % of the Panda's run, and the UR10e's point-to-point run. The logs contain neither the references nor the controllers, so
+the simulated robot tracks the measured motion by computed torque (IV, DIDIM) or is driven by the measured torques (CLOE).
 """
 
 import functools
@@ -31,8 +31,8 @@ from jaxdyn.identification._regression.robot import as_float64
 
 FULL_RATE = jaxdyn.identification.Filters(position_cutoff=7.5, torque_cutoff=10.0, stride=1)
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
-PANDA_DELAYS = np.array([2, 2, 2, 4, 12, 2, 12]) / 1e3  # chosen on the stretch that is fitted [s]
-PERIOD = 2.2e-3  # of the simulated controller; friction acts as a known torque and needs no shorter one [s]
+PANDA_DELAYS = np.array([2, 2, 2, 4, 12, 2, 12]) / 1e3  # selected on the fitted data [s]
+PERIOD = 2.2e-3  # of the simulated controller [s]; no shorter one is needed, since friction acts as a known torque
 BANDWIDTH = 30.0  # of the law that holds the simulated arm near the measured motion, for output error [rad/s]
 PLAIN = (Viscous(), Coulomb(width=0.02), Offset())
 
@@ -51,7 +51,7 @@ def panda(folder: Path):
 
 
 def ur10e(folder: Path):
-    """The same of the UR10e: the friction is that of docs/friction.md, chosen on training runs."""
+    """The same for the UR10e, with the friction model of docs/friction.md, which was selected on training runs."""
     chain = jaxdyn.load(folder / "ur10e_kinematics.urdf")
 
     def read(delays):
@@ -66,7 +66,7 @@ def ur10e(folder: Path):
 
 
 def possible_start(chain, columns, base, samples, friction):
-    """Physically consistent links, fitted after the friction: a robot that can be simulated under torques, and its values."""
+    """A robot with physically consistent links, fitted after the friction, that can be simulated under torques; its values."""
     with jax.enable_x64(True):
         filled, _ = with_stand_ins(without_friction(as_float64(chain)))
         rigid = samples.tau - friction.predict(samples) + friction.load(samples)
@@ -83,13 +83,13 @@ def possible_start(chain, columns, base, samples, friction):
 
 
 def study(name: str, chain, terms, read, delays, plain: FrictionModel, memory: FrictionModel) -> None:
-    """Fits and predicts with each friction model, with the delays that the training run shows."""
+    """Fits and predicts with each friction model, with the delays estimated from the training run."""
     columns = Columns(terms)
     base = jaxdyn.identification.base_parameters(chain, columns)
     if delays is None:
         delay = jaxdyn.identification.estimate_delay(chain, next(iter(read(None))))
         delays = np.where(delay.inside, delay.seconds, 0.0)
-    print(f"{name}: delays of the torques [ms]", np.round(1e3 * delays, 1))
+    print(f"{name}: torque delays [ms]", np.round(1e3 * delays, 1))
     for title, model, late in (("plain", plain, None), ("memory and delays", memory, delays)):
         train, check = read(late)
         friction = jaxdyn.identification.fit_friction(chain, [train], model, base=base, columns=columns, stride=3)
@@ -115,7 +115,7 @@ def study(name: str, chain, terms, read, delays, plain: FrictionModel, memory: F
             (jaxdyn.identification.estimate_didim, follow, {}),
         ]
         estimators += [(jaxdyn.identification.estimate_cloe, driven, {"iterations": 8, "tolerance": 0.01})]
-        print(f"{name}, {title}: RMS [N m] and RRE of moving samples [%] held out")
+        print(f"{name}, {title}: held-out RMS [N m] and RRE of moving samples [%]")
         for estimator, problem, bounds in estimators:
             begin = time.perf_counter()
             try:
@@ -132,7 +132,7 @@ def study(name: str, chain, terms, read, delays, plain: FrictionModel, memory: F
 
 
 def main(folder: Path, *robots: str) -> None:
-    """Both robots, or those named."""
+    """Runs both robots, or those named."""
     for name, prepare in (("panda", panda), ("ur10e", ur10e)):
         if name in (robots or (name,)):
             study(name, *prepare(folder / name))

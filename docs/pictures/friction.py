@@ -1,4 +1,4 @@
-"""Draws the picture of docs/friction.md next to itself: `python docs/pictures/friction.py FOLDER`, with the UR10e's logs."""
+"""Draws the picture of docs/friction.md: `python docs/pictures/friction.py FOLDER`, where FOLDER contains the UR10e's logs."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,7 @@ def main(folder: Path) -> None:
         log = jaxdyn.io.check_log(jaxdyn.read_log(folder / f"{name}.csv", 6, gains=GAINS, rows=rows), chain)
         return log, jaxdyn.identification.preprocess(log, FULL_RATE)
 
-    _, train = read("train_30sec_12harm")  # rests before and after the motion included
+    _, train = read("train_30sec_12harm")  # includes the rest before and after the motion
     log, check = read("validate_ptp_10_points", (700, 4200))
     base = jaxdyn.identification.base_parameters(chain, Columns(("armature",)))
     usual = (Viscous(), Coulomb(width=0.02), Offset())
@@ -49,17 +49,17 @@ def main(folder: Path) -> None:
     axes["time"].plot(t[seen], raw[seen], color="0.8", lw=0.6, label="measured")
     axes["time"].plot(t[seen], check.tau[seen, 4], color="0.4", lw=0.8, label="measured, below 10 Hz")
     axes["time"].plot(t[seen], plain.predict(check)[seen, 4], "C1", lw=1.2, label="smooth sign of the speed")
-    axes["time"].plot(t[seen], memory.predict(check)[seen, 4], "C0", lw=1.4, label="springs that slip")
+    axes["time"].plot(t[seen], memory.predict(check)[seen, 4], "C0", lw=1.4, label="slipping springs")
     axes["time"].set(ylabel="torque [N m]", title="Joint 5 of a UR10e, on a run that was not fitted", xlim=(15, 30))
     axes["time"].legend(ncols=2, fontsize="small")
     rest = (t > 24.2) & (t < 28.5)
     axes["creep"].plot(t[rest], 1e3 * (check.q[rest, 4] - check.q[rest, 4][0]), "C0")
     axes["creep"].set(ylabel="q - q(24.2 s)\n[mrad]", xlabel="t [s]", xlim=(15, 30))
-    axes["creep"].annotate("at rest? It creeps by 0.3 mrad/s", (18, -0.6), fontsize="small")
+    axes["creep"].annotate("not at rest: creeps at 0.3 mrad/s", (18, -0.6), fontsize="small")
     friction = check.tau - memory.load(check)
     model = memory.predict(check) - memory.load(check)
     axes["curve"].plot(
-        check.qd[:, 4], friction[:, 4], ".", ms=1.5, color="0.6", label="measured, less the rigid body's"
+        check.qd[:, 4], friction[:, 4], ".", ms=1.5, color="0.6", label="measured minus rigid-body torque"
     )
     axes["curve"].plot(check.qd[:, 4], model[:, 4], ".", ms=1, color="C0", label="model")
     axes["curve"].set(xlabel="speed of joint 5 [rad/s]", ylabel="friction of joint 5 [N m]")

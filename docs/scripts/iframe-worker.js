@@ -1,4 +1,4 @@
-// Search in pages opened from disk: browsers start no worker under file://, so its script runs in a hidden frame.
+// Enables search in pages opened from disk: browsers do not start workers under file://, so the script runs in a hidden frame.
 if (location.protocol === "file:") {
   const load = (frame, url) =>
     new Promise((resolve, reject) => {

@@ -115,8 +115,8 @@ def _throughput(records: list[dict]) -> list[Table]:
         for library, variant in columns:
             single = variant == "1 device" and library not in ("jaxdyn", "Pinocchio")
             header += [library if single else f"{library}, {variant}"]
-            header += ["of the floor"] if library == "jaxdyn" else []
-        header += ["best other / best jaxdyn", "largest rel. difference"]
+            header += ["floor / time"] if library == "jaxdyn" else []
+        header += ["best other / best jaxdyn", "largest relative difference"]
         rows = []
         for (label,), quantity in _groups(group, "label").items():
             of = _by_variant(quantity)
@@ -159,9 +159,9 @@ def _batches(records: list[dict]) -> list[Table]:
     found = []
     for (robot, label, precision), group in _groups(records, "robot", "label", "precision").items():
         columns = _columns(group)
-        header = ["states at once"]
+        header = ["batch size"]
         for library, variant in columns:
-            header += [f"{library}, {variant}"] + (["of the floor"] if library == "jaxdyn" else [])
+            header += [f"{library}, {variant}"] + (["floor / time"] if library == "jaxdyn" else [])
         rows = []
         for (batch,), at in sorted(_groups(group, "batch").items()):
             of, row = _by_variant(at), [f"{batch}"]
@@ -187,7 +187,7 @@ def _scaling(records: list[dict]) -> list[Table]:
             rows.append([str(n), *times, error])
         slopes = [_slope([of[key, n] for n in sizes if n >= 20 and (key, n) in of]) for key in ("jaxdyn", "Pinocchio")]
         rows.append(["slope, n >= 20", *slopes, "-", "-"])
-        header = ["joints", "jaxdyn, us", "Pinocchio, us", "compiled in, s", "rel. difference"]
+        header = ["joints", "jaxdyn, us", "Pinocchio, us", "compiled in, s", "relative difference"]
         found.append(Table(f"random chain, {label}, {precision}, an evaluation", header, rows))
     return found
 
@@ -270,7 +270,7 @@ def _identification(records: list[dict]) -> list[Table]:
 def _gpu(records: list[dict]) -> list[Table]:
     found = []
     for (robot, label, precision), group in _groups(records, "robot", "label", "precision").items():
-        header = ["states at once", "us per batch", "million per second", "of the floor", "which is", "rel. difference"]
+        header = ["batch size", "us per batch", "million per second", "floor / time", "bound by", "relative difference"]
         stepped = any("steps_per_second" in r for r in group)
         header += ["million robot-steps per second"] if stepped else []
         rows = []
