@@ -283,5 +283,5 @@ def test_a_log_is_too_short_by_its_independent_samples():
     factors = QRFactors(np.zeros((2, 11, 11)), np.array([40, 40]))
     base = SimpleNamespace(size=10)
     (found,) = diagnostics._short(factors, base, 0.1)
-    assert "40 samples of 2 joints are about 8 independent numbers, too few for 10 base parameters" in found.text
+    assert "40 samples of 2 joints contain about 8 independent values, too few for 10 base parameters" in found.text
     assert diagnostics._short(factors, base, 0.2) == []

@@ -29,6 +29,7 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification._estimators.whole_runs import samples_of
 from jaxdyn.identification._friction import rows as friction_rows
+from jaxdyn.identification._regression import rows as regressor_rows
 from regression import dense
 
 RATE = 200.0
@@ -108,7 +109,8 @@ def test_friction_fits_hold_no_regressor_of_long_runs(run, monkeypatch):
     arm, base, t, x, rows, truth = run
     tau = rows @ truth + 0.01 * np.random.default_rng(0).normal(size=(800, 2))
     s = samples_of(0.0, RATE, *x, tau=tau)
-    monkeypatch.setattr(friction_rows, "CHUNK", 128)
+    for module in (friction_rows, regressor_rows):
+        monkeypatch.setattr(module, "SHORT", 128)
     held = friction_rows.prepare(arm, ROTOR, base, s, stride=2)
     monkeypatch.setattr(friction_rows, "HELD", 0)
     streamed = friction_rows.prepare(arm, ROTOR, base, s, stride=2)
