@@ -132,6 +132,18 @@ def test_directions_that_are_known_count_whatever_their_units():
     np.testing.assert_allclose(rows[:, :4] @ onto, rows[:, :4], rtol=1e-12, atol=1e-12)
 
 
+def test_a_drive_is_known_to_its_standard_deviation(arm):
+    chain, columns, _ = arm
+    name, *others = chain.joint_names
+    known = Knowledge(joints=tuple(others), deviation={name: 0.1}).of(chain, columns)
+    own = prior_parameters(chain, columns)
+    at = np.flatnonzero(columns.of_joint(chain, 0) & (own != 0))
+    assert len(at) >= 3 and not known.fixed[at].any()
+    rows = known.rows[known.rows[:, at].any(axis=1)]
+    np.testing.assert_allclose(rows[:, at], np.diag(1 / (0.1 * np.abs(own[at]))), rtol=1e-14)
+    np.testing.assert_allclose(rows[:, -1], np.sign(own[at]) / 0.1, rtol=1e-14)
+
+
 def test_knowledge_that_makes_no_sense_is_refused(arm):
     chain, columns, _ = arm
     cases = [
