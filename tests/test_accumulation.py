@@ -250,7 +250,7 @@ def test_parts_of_parquet_are_refused_like_the_whole(logged, tmp_path):
         (arrow.array([k % 2 > 0 for k in range(rows)]), "bool, not numbers"),
         (
             arrow.array([[1.0], [2.0] * 3, [3.0] * 2] * (rows // 3) + [[1.0], [1.0] * 3][: rows % 3]),
-            "not all of one length",
+            "have different lengths",
         ),
     ):
         parquet.write_table(arrow.table({**table, "t": column}), path)

@@ -270,7 +270,7 @@ BAD_LOGS = {
     "no rows": (lambda x: x[:0], HEADER, r"bad\.csv"),
     "few rows": (lambda x: x[:12], HEADER, r"bad\.csv: 12 samples are too few"),
     "short": (lambda x: x[:60], HEADER, r"bad\.csv: .*[Ll]og a longer run"),
-    "currents": (lambda x: x, HEADER.replace("tau", "i"), r"bad\.csv: .* motor currents, .* give --gains K1,K2,.."),
+    "currents": (lambda x: x, HEADER.replace("tau", "i"), r"bad\.csv: .* motor currents, .* specify --gains K1,K2,.."),
     "milliseconds": (changed(slice(None), 0, lambda t: 1000 * t), HEADER, r"bad\.csv: .* milliseconds"),
     "silent": (changed(slice(None), slice(3, 5), 0.0), HEADER, r"bad\.csv: torques are constant"),
 }

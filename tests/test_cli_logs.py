@@ -120,7 +120,7 @@ def test_files_of_one_run_are_joined(files, run, tmp_path):
         "torque.csv interpolated linearly to the time stamps of motion.csv; 6 of 100 rows" in x for x in log.notes
     )
     code, text = run("--log", joined("first.csv", "torque.csv"))
-    assert code == 1 and "torque.csv: column 'tau1' is in" in text
+    assert code == 1 and "torque.csv: column 'tau1' is also in" in text
 
 
 def test_refused(files, run, tmp_path):

@@ -127,7 +127,7 @@ def test_loops_refuse_what_they_cannot_do():
         with pytest.raises(IdentificationError, match="are not among those of the closed loop"):
             loop.rows(np.array(t))
     damped = dataclasses.replace(loop, method="implicit_damping")
-    with pytest.raises(IdentificationError, match="simulated explicitly"):
+    with pytest.raises(IdentificationError, match="cannot be simulated with 'implicit_damping'"):
         simulate_closed_loop(damped, arm)
 
 

@@ -332,7 +332,7 @@ def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
     assert "time limit after 0 of 4 rounds" in again.notes[0]
     assert again.quality.log_det == max(random.log_det for random in again.random)
     held = limits._replace(torque=np.array([1e-3, 60.0]))
-    with pytest.raises(IdentificationError, match=r"in the middle of the position ranges joint1 takes .* its torque"):
+    with pytest.raises(IdentificationError, match=r"in the middle of the position ranges joint1 needs .* its torque"):
         optimal_excitation(chain, SHORT, **settings | {"limits": held, "search": ExcitationSearch(2, 1)})
 
     # beside a recorded motion, and in words
@@ -439,7 +439,7 @@ def test_the_coarse_grid_asks_for_less_by_what_the_fine_one_shows(elbow_search):
     assert elbow_search.why_none().endswith("or narrower position limits")
     away = limits._replace(lower=np.array([0.9, -2.0]), upper=np.array([2.1, 2.0]))
     elbow_search.limits, elbow_search.middle = away, np.array([1.5, 0.0])
-    assert "in the middle of the position ranges the clearance is -0.2;" in elbow_search.why_none()
+    assert "in the middle of the position ranges, the clearance is -0.2;" in elbow_search.why_none()
 
 
 def test_steps_fall_along_half_a_cosine_while_the_penalty_grows(elbow_search, monkeypatch):

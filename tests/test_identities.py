@@ -376,7 +376,7 @@ def test_errors(chain):
         inspect.unwrap(jaxdyn.jacobian)(chain, q, reference="world")
     with pytest.raises(jaxdyn.ModelError, match="drive term 'stiction' is unknown"):
         inspect.unwrap(jaxdyn.dynamics.drive_regressor)(chain, q, q, ("stiction",))
-    with pytest.raises(jaxdyn.ModelError, match="takes \\(4, 10\\)"):
+    with pytest.raises(jaxdyn.ModelError, match="requires \\(4, 10\\)"):
         jaxdyn.with_inertial_parameters(chain, jnp.zeros((3, 10)))
 
 

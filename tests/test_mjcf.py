@@ -379,7 +379,7 @@ def test_files(tmp_path):
         "<mujoco></worldbody>": r"x.xml",
         "<mujoco><worldbdy/></mujoco>": r"x.xml: MuJoCo cannot compile this model: .*worldbdy",
         "<mujoco/>": "no body has a joint",
-        model_with().replace("<joint ", '<joint stiffness="inf" '): "x.xml: springs.stiffness holds inf",
+        model_with().replace("<joint ", '<joint stiffness="inf" '): "x.xml: springs.stiffness is inf",
         '<mujoco><worldbody><body name="b" pos="inf 0 0"><joint/><geom size="1"/></body></worldbody></mujoco>': (
             r"x.xml: body 'b' has pos = \[inf  0.  0.\]"
         ),

@@ -228,7 +228,7 @@ def test_a_joint_whose_gain_the_payload_does_not_tell_keeps_its_ratio(arm):
     assert found.common == pytest.approx(1.2, abs=4 * found.common_deviation)
     log = Log(pair[0].t, pair[0].q, None, pair[0].tau)
     np.testing.assert_allclose(with_gains(log, found).tau, log.tau * found.factors)
-    with pytest.raises(IdentificationError, match="gains of 3"):
+    with pytest.raises(IdentificationError, match="there are 3 gains"):
         with_gains(dataclasses.replace(log, q=log.q[:, :2], tau=log.tau[:, :2]), found)
     with pytest.raises(IdentificationError, match="positive"):
         calibrate_gains(arm, *pair, -1.0)
@@ -498,7 +498,7 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch, annotations_
     )  # fmt: skip
     found = diagnose_identification(result)[1:]
     assert [(f.kind, f.about) for f in found] == [("result", ("a",)), ("friction", (arm.joint_names[0],))]
-    assert "its viscous is negative, fv1 = -0.5 +- 0.1" in found[1].text
+    assert "the identified viscous is negative, fv1 = -0.5 +- 0.1" in found[1].text
 
 
 def test_gains_are_held_against_those_that_tell_them(monkeypatch, annotations_unchecked):
