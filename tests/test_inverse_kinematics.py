@@ -68,7 +68,7 @@ def test_bad_input_says_what_is_wrong():
         ({"target": 2 * target}, "not a pose"),
         ({"weights": jnp.zeros(6)}, "weights"),
         ({"starts": 0}, "at least one"),
-        ({"position_limits": jnp.ones((7, 2)).at[3, 0].set(2.0)}, "coordinate 3 is above"),
+        ({"position_limits": jnp.ones((7, 2)).at[3, 0].set(2.0)}, "coordinate 3 exceeds"),
         ({"position_limits": jnp.ones((6, 2))}, "shape"),
     ):
         with pytest.raises(jaxdyn.TrajectoryError, match=message):
