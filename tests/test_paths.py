@@ -343,7 +343,7 @@ def test_bad_input_says_what_is_wrong():
         ),
         (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, velocity_limits=jnp.zeros(2)), "not positive"),
         (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, points=2), "at least 3"),
-        (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, end_speed=-1.0), "forward"),
+        (lambda: jaxdyn.trajectory.time_optimal_path(ARM, path, end_speed=-1.0), "not be negative"),
         (lambda: jaxdyn.trajectory.time_optimal_path(slider(), path), "coordinates"),
         (lambda: jaxdyn.trajectory.trapezoidal_scaling(jnp.zeros(()), 0.7), "ramp"),
     ):

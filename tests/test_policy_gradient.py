@@ -146,7 +146,7 @@ def test_an_update_goes_against_the_gradient_of_the_mean_cost():
     assert_allclose(found.history["gradient"], norms, rtol=1e-6)
     assert_allclose(found.costs, costs(found.policy.gain), rtol=1e-12)
     assert found.cost == pytest.approx(found.costs.mean()) and found.updates == 2 and found.finite
-    assert not found.history["stopped"].any() and found.message.startswith("2 updates made")
+    assert not found.history["stopped"].any() and found.message.startswith("2 updates")
     # of rollouts that run away the state stays, and what they cost is a number
     wild = jaxdyn.trajectory.optimise_policy(
         Feedback(-200 * first), *arguments, updates=2, optimiser=sgd, settings=PolicySettings(speed_bound=3.0)

@@ -308,7 +308,7 @@ def test_the_command_writes_films_and_refuses(arm, tmp_path, capsys):
     assert main(["view", str(arm), str(tmp_path / "none.csv")]) == 1
     assert "there is no such file" in capsys.readouterr().err
     assert main(["view", "model.eqx", "--collision"]) == 2
-    assert "--collision is for" in capsys.readouterr().err
+    assert "--collision applies only to" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["view", str(arm), "--package", f"arm_description={tmp_path / 'none'}"])
     assert "there is no folder" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
     same = len(set(units)) == 1
     heading = f"RMS\n[{units[0]}]" if same else "RMS"
     logged = pooled_raw(result.validation)
-    title = "Torque errors by joint" + (", held out: relative to the torque as logged, and filtered" if logged else "")
+    title = "Torque errors by joint" + (", held out: torque as logged, and filtered" if logged else "")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     table.add_column("joint", min_width=min(max(map(len, result.rows)), 24))
     found = (("held out", logged), ("filtered" if logged else "held out", unseen), ("fitted", fitted))
