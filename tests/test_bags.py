@@ -190,7 +190,7 @@ def test_a_truncated_bag(kind, tmp_path):
     for share in (0.0, 0.4, 0.99):
         file.write_bytes(whole[: int(share * len(whole))])
         text = complaint(path, NAMES)
-        assert (str(path) in text and "cut off" in text and "of its 60 messages" in text) or "nothing" in text
+        assert (str(path) in text and "truncated" in text and "of its 60 messages" in text) or "nothing" in text
         assert {"ros1": "rosbag reindex", "ros2": "ros2 bag reindex", "mcap": "mcap recover"}[kind] in text
     file.write_bytes(whole)
     assert len(read_log(path, NAMES)) == N

@@ -162,7 +162,10 @@ def test_cells_are_still_checked(write):
         (("sign = [1, -1]", "scale = 0"), r"line 13, \[q\], scale: 0 is not a valid scale: it erases the column"),
         (("[0.0, 1.5]", '[0.0, "x"]'), r"line 14, \[q\], offset: 'x' is not a finite number"),
         (("[2.0, -4.0]", "[2.0, nan]"), r"line 23, \[i\], gains: nan is not a finite number"),
-        (('"A2"]', '"A3"]'), r"line 11, \[q\], columns: 'A3' is not a column of .*run.csv; its columns are Stamp, V0, V1"),
+        (
+            ('"A2"]', '"A3"]'),
+            r"line 11, \[q\], columns: 'A3' is not a column of .*run.csv; its columns are Stamp, V0, V1",
+        ),
         (('"A2"]', '"A1"]'), r"\[q\], columns: column 'A1' of .*run.csv is used twice, by \[q\] and \[q\]"),
         (('"A2"]', "9]"), r"line 11, \[q\], columns: 9 is not a column of .*, which has columns 1 to 8"),
         (('"V*"', '"W*"'), r"line 17, \[qd\], columns: 'W\*' must match columns numbered .*; .* has none"),

@@ -53,7 +53,7 @@ def test_what_no_kernel_holds_is_named_and_computed_by_vmap():
     def solved(q, qd):
         return jnp.linalg.solve(jaxdyn.mass_matrix(ELBOW, q), qd)
 
-    with pytest.warns(FallbackWarning, match=r"solved runs as jax\.vmap.*'lu'"):
+    with pytest.warns(FallbackWarning, match=r"solved falls back to jax\.vmap.*'lu'"):
         found = kernel_vmap(solved, interpret=True)(q, qd)
     assert relative(found, jax.vmap(solved)(q, qd)) < 1e-14
 

@@ -260,7 +260,7 @@ def test_rest_is_not_stale():
 def test_logged_velocities_are_compared():
     log = made(even(), logged=True)
     (note,) = preprocess(log, Filters(position_cutoff=10.0)).notes
-    assert note.startswith("logged velocities were not used") and float(note.split(" by ")[1].split(" %")[0]) < 0.02
+    assert note.startswith("logged velocities were not used") and float(note.split("up to ")[1].split(" %")[0]) < 0.02
     (note,) = preprocess(dataclasses.replace(log, qd=log.qd * [1.0, 1.5]), Filters(position_cutoff=10.0)).notes
     assert "by up to 50 % RMS (joint 2)" in note
 
@@ -397,7 +397,7 @@ def test_universal_robots(shared_data, name, pieces):
     samples = preprocess(log)
     assert samples.position_cutoff == 8.0 and len(samples.segments) == pieces
     (note,) = [note for note in samples.notes if note.startswith("logged velocities")]
-    assert float(note.split(" by ")[1].split(" %")[0]) < 1.0
+    assert float(note.split("up to ")[1].split(" %")[0]) < 1.0
     assert np.abs(samples.qdd).max() < 40.0 and np.isfinite(samples.tau).all()
 
 

@@ -67,7 +67,7 @@ POINT = [2.0, 0, 0, 0.6, 0.18, 0, 0.18, 0, 0, 0.0]
     ("pi", "message"),
     [
         ([-1.0, *[0.0] * 9], "link 'arm': mass -1 kg is not positive"),
-        ([1.0, 0, 0, 0, 1, 0, 1, 0, 0, 3], "link 'arm': no body of positive density .* triangle inequality"),
+        ([1.0, 0, 0, 0, 1, 0, 1, 0, 0, 3], "link 'arm': no body of positive density .*triangle inequality"),
         (POINT, "no body of positive density"),
         ([1.0, 2, 0, 0, 1, 0, 1, 0, 0, 1], "no body of positive density"),
         ([1.0, np.nan, *[0.0] * 8], "NaN"),

@@ -125,7 +125,7 @@ UNWRITABLE = {
         lambda: coupled([[1.0], [1.0]], [0.1, 0.2]),
         "coordinate 1 of the coupling is not the position of a joint",
     ),
-    "order": (lambda: coupled([[0, 1], [1, 0]]), "not in the order of the joints"),
+    "order": (lambda: coupled([[0, 1], [1, 0]]), "not in the order of their joints"),
     "limits": (
         lambda: free_body(limits=JointLimits([(-1.0, 1.0)] * 6, jnp.ones(6), jnp.ones(6))),
         "the free joint 'joint1' has limits",
@@ -208,7 +208,7 @@ REFUSED_UPDATES = {
         {},
         lambda c: eqx.tree_at(lambda x: x.coupling.offset, c, c.coupling.offset.at[-1].set(0.2)),
         {},
-        "coupling of 'right' is not the file's",
+        "coupling of 'right' differs between the chain and the file",
     ),
     "spring": (SPRUNG, {}, lambda c: dataclasses.replace(c, base_pose=jnp.eye(4)), {}, "has a base_pose"),
 }

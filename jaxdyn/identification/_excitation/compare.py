@@ -58,13 +58,13 @@ def summary(
 ) -> str:
     """Text that compares the quality of a design with random motions and a recorded motion, and shows its use of each limit."""
     lines = [
-        f"{'':28}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, relative to the design"
+        f"{'':30}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, relative to the design"
     ]
 
     def line(name: str, quality: ExcitationQuality, reference: ExcitationQuality) -> str:
         ratio = variance_ratio(reference, quality)
         note = "" if quality is reference else f"{ratio:.2f} times"
-        return f"{name:28}{quality.log_det:10.1f}{quality.condition:12.1f}{quality.scaled_condition:9.2f}   {note}"
+        return f"{name:30}{quality.log_det:10.1f}{quality.condition:12.1f}{quality.scaled_condition:9.2f}   {note}"
 
     quality = design.quality
     lines.append(line(f"design ({quality.parameters} parameters)", quality, quality))
