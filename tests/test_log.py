@@ -155,7 +155,7 @@ def test_velocities_are_optional(write):
 def test_currents_need_gains(write):
     names = [*HEADER[:5], "i1", "i2"]
     path = write(rows_of(table()), header=names)
-    assert "motor currents, not torques; give gains=" in complaint(path)
+    assert "motor currents, not torques; specify gains=" in complaint(path)
     log = read_log(path, gains=[2.0, -3.0])
     np.testing.assert_array_equal(log.tau, motion()["tau"] * [2.0, -3.0])
     assert log.notes == ("tau = gain x current with 2, -3",)
@@ -253,7 +253,7 @@ def test_shapes_in_archives(tmp_path):
     np.savez(path, **{**motion(), "tau": motion()["tau"][:, :1]})
     assert "2 joints have positions, but 1 have tau" in complaint(path)
     np.savez(path, **{**motion(), "q": np.array(["a"] * N)})
-    assert "column 'q' holds <U1, not numbers" in complaint(path)
+    assert "column 'q' contains <U1, not numbers" in complaint(path)
     np.savez(path, **{**motion(), "tau": motion()["tau"] > 0})
     assert "column 'tau' holds bool, not numbers" in complaint(path)
     columns = dict(zip(HEADER, table().T, strict=True))

@@ -332,7 +332,7 @@ def test_what_acts_is_left_out_with_a_warning_or_refused_by_name(feature):
     else:
         with pytest.warns(jaxdyn.ModelWarning, match=f"<text>: omitted: {message}"):
             jaxdyn.io.loads(text)
-    with pytest.warns(jaxdyn.ModelWarning, match=f"left out: {message}"):
+    with pytest.warns(jaxdyn.ModelWarning, match=f"omitted: {message}"):
         chain = jaxdyn.io.loads(text, ignore=[feature])
     assert chain.nv in (1, 3, 6) and not chain.armature[3:].any() and not chain.springs.stiffness.any()
 
@@ -361,7 +361,7 @@ def test_what_only_acts_from_outside_is_named():
     assert all(x in str(seen[0].message) for x in expected), seen[0].message
     with pytest.warns(jaxdyn.ModelWarning, match="omitted: inactive equality constraints$"):
         jaxdyn.io.loads(model_with('<equality><joint joint1="j" active="false"/></equality>'))
-    with pytest.warns(jaxdyn.ModelWarning, match=r"left out: limits of ball joints \(j\)$"):
+    with pytest.warns(jaxdyn.ModelWarning, match=r"omitted: limits of ball joints \(j\)$"):
         jaxdyn.io.loads(model_with(joint='type="ball" range="0 30"'))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -379,7 +379,7 @@ def test_files(tmp_path):
         "<mujoco></worldbody>": r"x.xml",
         "<mujoco><worldbdy/></mujoco>": r"x.xml: MuJoCo cannot compile this model: .*worldbdy",
         "<mujoco/>": "no body has a joint",
-        model_with().replace("<joint ", '<joint stiffness="inf" '): "x.xml: springs.stiffness holds inf",
+        model_with().replace("<joint ", '<joint stiffness="inf" '): "x.xml: springs.stiffness is inf",
         '<mujoco><worldbody><body name="b" pos="inf 0 0"><joint/><geom size="1"/></body></worldbody></mujoco>': (
             r"x.xml: body 'b' has pos = \[inf  0.  0.\]"
         ),

@@ -36,7 +36,7 @@ TILTED = np.eye(4) * 2
         ("fixed to link 3", {"frames": {"tool": (3, np.eye(4))}}),
         ("is not a rotation|last row", {"frames": {"tool": (0, TILTED)}}),
         ("is used twice", {"frames": {"link1": (0, np.eye(4))}}),
-        ("above its upper limit", {"limits": jaxdyn.JointLimits((1.0, -1.0))}),
+        ("exceeds upper limit", {"limits": jaxdyn.JointLimits((1.0, -1.0))}),
         ("armature is negative", {"armature": -1.0}),
         ("coulomb_velocity must be positive", {"friction": jaxdyn.Friction(coulomb_velocity=0.0)}),
         ("gravity is", {"gravity": (0.0, -9.81)}),
@@ -72,7 +72,7 @@ def test_names_are_as_many_as_joints_and_different():
         jaxdyn.Topology.serial(1, joint_names=["a", "b"])
     with pytest.raises(jaxdyn.ModelError, match="the link name 'a' is used twice"):
         jaxdyn.Topology.serial(2, link_names=["a", "a"])
-    with pytest.raises(jaxdyn.ModelError, match="the topology has 2 joints, but 1 screws"):
+    with pytest.raises(jaxdyn.ModelError, match="the topology has 2 joints, but there are 1 screws"):
         jaxdyn.make_chain(**ONE, topology=jaxdyn.Topology.serial(2))
 
 
@@ -108,7 +108,7 @@ def test_parameters_are_exchanged_by_shape():
         np.testing.assert_array_equal(
             jaxdyn.inertial_parameters(jaxdyn.with_inertial_parameters(chain, given)).ravel(), pi
         )
-    with pytest.raises(jaxdyn.ModelError, match="takes \\(3, 10\\)"):
+    with pytest.raises(jaxdyn.ModelError, match="requires \\(3, 10\\)"):
         jaxdyn.with_inertial_parameters(chain, pi[:20])
 
 

@@ -144,11 +144,11 @@ def signed(path, change) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda p: p.write_bytes(p.read_bytes()[:-1]), r"cut off: \d+ of \d+ bytes"),
-        (lambda p: p.write_bytes(p.read_bytes().partition(b"\n")[0] + b"\n"), r"cut off: 0 of \d+ bytes"),
+        (lambda p: p.write_bytes(p.read_bytes()[:-1]), r"truncated: it contains \d+ of \d+ bytes"),
+        (lambda p: p.write_bytes(p.read_bytes().partition(b"\n")[0] + b"\n"), r"truncated: it contains 0 of \d+ bytes"),
         (
             lambda p: p.write_bytes(p.read_bytes()[:300]),
-            "not a model written by save_model, or its first line was cut off",
+            "not a model written by save_model, or its first line was truncated",
         ),
         (lambda p: p.write_bytes(b""), "not a model written by save_model"),
         (lambda p: p.write_bytes(b"<robot/>"), "URDF and MJCF files are read by load"),
@@ -156,7 +156,7 @@ def signed(path, change) -> None:
         (lambda p: p.write_bytes(p.read_bytes()[:-9] + b"\0" * 9), "checksum differs"),
         (
             lambda p: edited(p, lambda h: h.update(version=5, jaxdyn="9.9")),
-            r"version 5 .*by jaxdyn 9.9, .*reads version 4",
+            r"format version 5, .*by jaxdyn 9.9, .*reads version 4",
         ),
         (lambda p: edited(p, lambda h: h["topology"]["parents"].__setitem__(1, -1)), "checksum differs"),
         (lambda p: edited(p, lambda h: h["leaves"][0].update(name="torque_offset")), "checksum differs"),
@@ -170,7 +170,7 @@ def signed(path, change) -> None:
         (lambda p: signed(p, lambda h: h["topology"].pop("parents")), "first line does not describe a model"),
         (lambda p: signed(p, lambda h: h.update(leaves=3)), "first line does not describe a model"),
         (lambda p: p.unlink(), "there is no such file"),
-        (lambda p: (p.unlink(), p.mkdir()), "give the model file inside it"),
+        (lambda p: (p.unlink(), p.mkdir()), "specify the model file inside it"),
     ],
 )
 def test_files_that_are_no_good(spoil, message, tmp_path):
@@ -215,7 +215,7 @@ def test_what_cannot_be_saved(tmp_path):
     chain = random_chain(2)
     with pytest.raises(ModelError, match="inertia is being traced by JAX"):
         jax.grad(lambda m: save_model(eqx.tree_at(lambda c: c.inertia, chain, chain.inertia * m), tmp_path / "a"))(1.0)
-    with pytest.raises(ModelError, match="gravity holds int"):
+    with pytest.raises(ModelError, match="gravity has type int"):
         save_model(eqx.tree_at(lambda c: c.gravity, chain, jnp.asarray([0, 0, -10])), tmp_path / "a")
     with pytest.raises(ModelError, match="cannot be written"):
         save_model(chain, tmp_path / "none" / "model.eqx")

@@ -118,14 +118,14 @@ UNWRITABLE = {
     "base pose": (lambda: screws(2, base_pose=jnp.eye(4)), "has a base_pose, which URDF cannot represent"),
     "two masters": (
         lambda: coupled([[1, 0], [0, 1], [1, 1]]),
-        "joint 'joint3' follows 'joint1', 'joint2'; .* one joint only",
+        "joint 'joint3' follows 'joint1', 'joint2'; .* only one joint",
     ),
     "no master": (lambda: coupled([[1, 0], [0, 2]]), "coordinate 2 of the coupling is not the position of a joint"),
     "offset master": (
         lambda: coupled([[1.0], [1.0]], [0.1, 0.2]),
-        "coordinate 1 of the coupling is not a joint's position",
+        "coordinate 1 of the coupling is not the position of a joint",
     ),
-    "order": (lambda: coupled([[0, 1], [1, 0]]), "not in the order of the joints"),
+    "order": (lambda: coupled([[0, 1], [1, 0]]), "not in the order of their joints"),
     "limits": (
         lambda: free_body(limits=JointLimits([(-1.0, 1.0)] * 6, jnp.ones(6), jnp.ones(6))),
         "the free joint 'joint1' has limits",
@@ -208,7 +208,7 @@ REFUSED_UPDATES = {
         {},
         lambda c: eqx.tree_at(lambda x: x.coupling.offset, c, c.coupling.offset.at[-1].set(0.2)),
         {},
-        "coupling of 'right' is not the file's",
+        "coupling of 'right' differs",
     ),
     "spring": (SPRUNG, {}, lambda c: dataclasses.replace(c, base_pose=jnp.eye(4)), {}, "has a base_pose"),
 }
