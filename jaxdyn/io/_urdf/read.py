@@ -142,9 +142,7 @@ def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
     if not lost:
         return []
     names = ", ".join(map(repr, lost))
-    return [
-        f"the tip {layout.tip!r} removes {names} ({sum(lost.values()):.3g} kg); lock their joints to retain the mass"
-    ]
+    return [f"the tip {layout.tip!r} drops {names} ({sum(lost.values()):.3g} kg); lock their joints to keep the mass"]
 
 
 def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
