@@ -3,7 +3,7 @@
 Its design data are wrong by up to 20 % for every link, and omit a battery of 4 kg in the torso. The sensors (encoders, an
 IMU, joint torques, wrenches at the soles) and their noise are simulated. Three fits use different rows of the equations of
 motion: all of them; only the base's six rows, which contain no joint torque; and the components orthogonal to the unmeasured
-forces at held feet. Writes identify_humanoid.png and identify_humanoid.html, the report of the first fit.
+forces at the feet, which do not move. Writes identify_humanoid.png and identify_humanoid.html, the report of the first fit.
 """
 
 import dataclasses

@@ -225,7 +225,7 @@ class Fitting:
         names: tuple[str, ...],
         stated: Float[np.ndarray, "k w"] | None,
     ) -> ConsistentEstimate | None:
-        """The physically consistent estimate; `names` are the friction model's parameters."""
+        """The physically consistent estimate; `names` are the names of the friction model's parameters."""
         if self.consistent is None:
             return None
         columns = self.setup.columns

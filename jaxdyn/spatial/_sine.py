@@ -1,4 +1,4 @@
-"""Joint evaluation of sine and cosine, with arithmetic that a compiler can vectorise.
+"""Simultaneous evaluation of sine and cosine, with arithmetic that a compiler can vectorise.
 
 For float64, XLA's programs for the CPU call the C library once per sine, which took a third of the time of a batch of
 inverse dynamics. For float32 they do not.

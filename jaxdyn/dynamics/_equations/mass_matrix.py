@@ -36,7 +36,7 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) by the composite-rigid-body algorithm, M_ij = A_i^T G^c_j A_j, O(n depth) [kg m^2].
 
     G^c_j is the inertia of link j and all links that it carries as one body; everything is expressed in the world frame,
-    where inertias simply add (Walker & Orin 1982; Featherstone 2008, sec. 6.2). M_ij = 0 if neither of two joints
+    where inertias simply add (Walker & Orin 1982; Featherstone 2008, sec. 6.2). M_ij = 0 if neither of the two joints
     carries the other. Equals `mass_matrix`.
     """
     links, x = place(chain, q)

@@ -124,7 +124,7 @@ def project_velocity(
     """The velocity with J(q) qd' = 0 nearest to qd in the metric of the mass matrix, O(n^3) [rad/s or m/s].
 
     qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints: M (qd' - qd) is the
-    constraint impulse, and no other change to an admissible velocity has less kinetic energy than qd' - qd.
+    constraint impulse, and among all changes that make the velocity admissible, qd' - qd has the least kinetic energy.
 
     Args:
         tolerance: as in `constrained_forward_dynamics`.

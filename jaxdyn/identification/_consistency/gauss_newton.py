@@ -127,7 +127,7 @@ class Cost:
         )
 
     def scale(self, point: Point) -> np.ndarray:
-        """Units of the other parameters about a point (m,): their magnitude if they must be positive."""
+        """Scales (m,) of the parameters beyond the links' inertias: their values at `point` if positive, else `spread`."""
         return np.where(self.positive, point.rest, self.spread)
 
     def model(self, point: Point) -> tuple[np.ndarray, np.ndarray]:

@@ -137,8 +137,8 @@ def shortened(
             return values, rows, tried * len(problem.samples)
         share /= 2
     raise IdentificationError(
-        f"{method}: the simulated closed loop is unstable even near its initial values; check the gains, the "
-        "reference and the start, or use more substeps in the loop"
+        f"{method}: the simulated closed loop is unstable even near the previous parameters; check the gains, "
+        "the reference and the initial estimate, or use more substeps in the loop"
     )
 
 

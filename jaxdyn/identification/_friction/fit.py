@@ -77,18 +77,18 @@ class FrictionFit:
         return by_joint(self.values[self.base.size :], self.model.chosen(self.chain.n))
 
     def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
-        """Rigid-body torques along samples, without friction [N m or N]."""
+        """Rigid-body torques at the samples, without friction [N m or N]."""
         parameters = np.zeros(self.base.matrix.shape[1])
         parameters[self.base.kept] = self.values[: self.base.size]
         with jax.enable_x64(True):
             return predict(self.columns, as_float64(self.chain), parameters, samples.q, samples.qd, samples.qdd)
 
     def signals(self, samples: Samples) -> Float[np.ndarray, "N n f"]:
-        """Columns of the friction model along samples at the log's rate, for `accumulate` and `predict`."""
+        """Columns of the friction model at samples with the log's rate, for `accumulate` and `predict`."""
         return self.model.signals(samples, self.load(samples))
 
     def predict(self, samples: Samples) -> Float[np.ndarray, "N n"]:
-        """Torques along samples at the log's rate, including friction [N m or N]."""
+        """Torques at samples with the log's rate, including friction [N m or N]."""
         load = self.load(samples)
         return load + self.model.signals(samples, load) @ self.values[self.base.size :]
 

@@ -61,7 +61,7 @@ def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: M
 
 
 def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> TorqueModel:
-    """Read a model saved by `save_torque_model`, or a chain saved by `save_model`, in any version of the library.
+    """Read a model saved by `save_torque_model`, or a chain saved by `save_model`, by any version of the library.
 
     Args:
         path: the file.

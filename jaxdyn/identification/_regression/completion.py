@@ -182,8 +182,11 @@ def _drive_torques(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 
 
 def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Array) -> Chain:
-    """The chain with the given parameters of the columns in its leaves, except those of extra columns without a leaf, of
-    virtual links within quaternion joints, and of drives of floating bases."""
+    """The chain with its leaves set to the given parameters, one per column.
+
+    Parameters of extra columns without a leaf, of virtual links within quaternion joints, and of the drives of floating
+    bases are ignored.
+    """
     n = chain.n
     if (absent := columns.absent(chain)).any():
         parameters = jnp.where(absent, prior_parameters(chain, columns), parameters)

@@ -20,7 +20,8 @@ _TWIST = ("wx", "wy", "wz", "vx", "vy", "vz")
 
 
 class Link(NamedTuple):
-    """A one-degree-of-freedom joint and its link: names, parent, pose in it at q = 0, screw; MuJoCo's joint and dof indices."""
+    """A one-degree-of-freedom joint and its link: names, parent, pose relative to the parent at q = 0,
+    screw, and MuJoCo's joint and dof indices."""
 
     joint_name: str
     name: str

@@ -14,8 +14,8 @@ X, Y, Z = np.eye(3)
 
 
 def slender_body(mass: float, com: np.ndarray, moment: float, along: np.ndarray | None = None) -> np.ndarray:
-    """Ten parameters of a slender body in direction `along` (default: towards its centre of mass), with transverse moment
-    of inertia `moment`."""
+    """The ten parameters of a slender body aligned with `along` (default: the direction of its centre of mass), with
+    transverse moment of inertia `moment`."""
     along = com if along is None else along
     square = along @ along
     across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)

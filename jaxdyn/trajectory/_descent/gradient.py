@@ -87,7 +87,7 @@ def solve_by_gradient(
     """Minimise the cost by gradient descent on the torques, through every step of the simulation: the simplest solver.
 
     It needs neither a linearisation nor second derivatives and optimises anything that `step` can simulate and JAX can
-    differentiate, but needs hundreds of iterations if `solve_by_shooting` needs tens. Every iterate satisfies the dynamics
+    differentiate, but needs hundreds of iterations where `solve_by_shooting` needs tens. Every iterate satisfies the dynamics
     exactly. A torque with two limits is tau = middle + half tanh(u) with an unknown u; with one limit, its distance from
     the limit is softplus(u). Every iterate therefore also satisfies the limits, but approaches them slowly. Constraints are
     included through an augmented Lagrangian (multipliers l of equalities, m >= 0 of inequalities, weight w),

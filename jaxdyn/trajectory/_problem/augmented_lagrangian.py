@@ -145,8 +145,8 @@ def _is_equality(values: Array, count: int) -> Array:
 
 
 def updated(penalty: Penalty, found: Violation, before: Float[Array, ""], growth: float = GROWTH) -> Penalty:
-    """The penalty of the next round: new multipliers, and `growth` times the weight if the violation did not fall to a
-    quarter."""
+    """The penalty for the next round: new multipliers, and the weight multiplied by `growth` if the violation is more
+    than a quarter of its previous value."""
     slow = found.largest > 0.25 * before
     weight = jnp.where(slow, jnp.minimum(penalty.weight * growth, HEAVIEST), penalty.weight)
     return penalty._replace(multipliers=found.multipliers, weight=weight)
