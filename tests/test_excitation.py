@@ -503,7 +503,7 @@ def test_designs_hold_all_limits_and_beat_random_motions(monkeypatch):
 
     weak = motion_limits(chain, **{**LIMITS, "torque": [1e-3, 60, 12]})
     with pytest.raises(
-        IdentificationError, match=r"in the middle of the position ranges joint1 takes .* times its torque"
+        IdentificationError, match=r"in the middle of the position ranges, joint1 needs .* times its torque"
     ):
         optimal_excitation(
             chain, FourierSeries(4.0, 5), **settings | {"limits": weak, "search": ExcitationSearch(2, 1)}

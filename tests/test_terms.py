@@ -134,7 +134,7 @@ def test_what_is_chosen_and_what_comes_of_it(arm, given, log):
     other = dataclasses.replace(log, tau=np.where(late[:, None], -log.tau, log.tau))
     again = choose_terms(given, other, share=0.7, **FILTER)  # never looks at what is held out
     np.testing.assert_allclose(again.errors, found.errors, rtol=1e-7)
-    with pytest.raises(IdentificationError, match="one or one per joint"):
+    with pytest.raises(IdentificationError, match="one finite number of seconds, or one per joint"):
         identify(given, log, filters=Filters(delay=[0.0, 1.0]), terms=Terms(choose=()))
 
 
