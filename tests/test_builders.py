@@ -180,7 +180,7 @@ def test_from_screws_refuses_a_bad_tip_and_bad_parents():
     with pytest.raises(jaxdyn.ModelError, match="tip_pose has shape"):
         from_screws(SCREWS / SCALE[:, None], EYES, UNIT, tip_pose=np.eye(3))
     for parents in ([0, -1, 1], [-1, 0], [-1, 2, 0], [-1, 1, 0], [-2, 0, 1]):
-        with pytest.raises(jaxdyn.ModelError, match="pass one parent per screw"):
+        with pytest.raises(jaxdyn.ModelError, match="pass one parent per screw|not a tree"):
             from_screws(SCREWS / SCALE[:, None], EYES, UNIT, topology=Topology(parents))
 
 

@@ -255,14 +255,14 @@ def test_shapes_in_archives(tmp_path):
     np.savez(path, **{**motion(), "q": np.array(["a"] * N)})
     assert "column 'q' contains <U1, not numbers" in complaint(path)
     np.savez(path, **{**motion(), "tau": motion()["tau"] > 0})
-    assert "column 'tau' holds bool, not numbers" in complaint(path)
+    assert "column 'tau' contains bool, not numbers" in complaint(path)
     columns = dict(zip(HEADER, table().T, strict=True))
     np.savez(path, **{**columns, "q1": table()[:, 1:3]})
     assert "array 'q1' has shape (60, 2), unlike q2; provide one column per joint" in complaint(path)
     np.savez(path, **{name: columns[name] for name in HEADER[:-1]})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("tau2", "no array")
-    assert "column 'tau2' holds |S8, not numbers" in complaint(path)
+    assert "column 'tau2' contains |S8, not numbers" in complaint(path)
     for clock in (np.zeros(0), np.zeros(())):
         np.savez(path, **{**motion(), "t": clock})
         assert f"'t' has shape {clock.shape}: the log contains no samples" in complaint(path)
