@@ -534,7 +534,7 @@ def test_what_can_be_chosen_is_said(capsys):
     assert "'gains' is unknown; choose from filter, friction, springs, delays" in capsys.readouterr().err
 
 
-def test_raw_torques_are_read_after_their_delay():
+def test_raw_torques_are_read_after_their_delay(annotations_unchecked):
     t = np.arange(100) / 100
     log = Log(t, np.zeros((100, 2)), None, np.stack([3 * t, 5 * t], axis=1))
     found = logged_torque(log, SimpleNamespace(t=t[10:50]), [0.013, 0.021])

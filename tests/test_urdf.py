@@ -28,7 +28,7 @@ from jaxdyn.model import with_leaves
 pin = pytest.importorskip("pinocchio")
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.filterwarnings("ignore:.* the tip .* removes:jaxdyn.ModelWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* the tip .* drops:jaxdyn.ModelWarning")
 ARM = HERE / "data" / "gripper_arm.urdf"
 KINEMATICS = HERE / "data" / "kinematics_only.urdf"
 LOCK = {"pan": 0.4, "left": 0.03}
@@ -99,7 +99,7 @@ def test_joints_as_declared():
 
 
 def test_tip_leaves_moving_branches_out():
-    with pytest.warns(ModelWarning, match=r"tip 'hand' removes 'camera', 'left_finger', 'right_finger' \(0.5 kg\)"):
+    with pytest.warns(ModelWarning, match=r"tip 'hand' drops 'camera', 'left_finger', 'right_finger' \(0.5 kg\)"):
         cut = load(ARM, tip="hand")
     whole = load(ARM, lock=LOCK)
     assert cut.joint_names == whole.joint_names and cut.topology.tip_name == "hand"

@@ -278,7 +278,7 @@ def test_a_wrong_sign_of_a_real_log_is_named(shared_data):
     assert [f.about for f in diagnose_identification(result) if f.kind == "sign"] == [(result.chain.joint_names[1],)]
 
 
-def test_a_log_is_too_short_by_its_independent_samples():
+def test_a_log_is_too_short_by_its_independent_samples(annotations_unchecked):
     """40 samples of 2 joints, of which the filter leaves every tenth independent, are 8 numbers."""
     factors = QRFactors(np.zeros((2, 11, 11)), np.array([40, 40]))
     base = SimpleNamespace(size=10)
