@@ -498,7 +498,7 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch, annotations_
     )  # fmt: skip
     found = diagnose_identification(result)[1:]
     assert [(f.kind, f.about) for f in found] == [("result", ("a",)), ("friction", (arm.joint_names[0],))]
-    assert "the identified viscous is negative, fv1 = -0.5 +- 0.1" in found[1].text
+    assert "the identified viscous term is negative, fv1 = -0.5 +- 0.1" in found[1].text
 
 
 def test_gains_are_held_against_those_that_tell_them(monkeypatch, annotations_unchecked):

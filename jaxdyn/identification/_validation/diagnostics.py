@@ -163,7 +163,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
                 if term == "armature"
                 else "the friction law does not fit, or the torques are delayed relative to the positions (see estimate_delay)"
             )
-            text = f"{joint}: the identified {term} is negative, {names[k]} = {value:.3g} +- {sd:.2g}; {cause}"
+            text = f"{joint}: the identified {term} term is negative, {names[k]} = {value:.3g} +- {sd:.2g}; {cause}"
             findings.append(Finding("friction", (joint,), text))
     return tuple(findings)
 
