@@ -216,7 +216,8 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
     Ia.
 
     Args:
-        first, second: the joints a and b, counted from 1.
+        first: joint a, counted from 1.
+        second: joint b.
         velocity: width of the smooth sign [rad/s]; by default that of the chain's joint b.
 
     Raises:

@@ -94,7 +94,8 @@ def compare_models(
     models (`resimulate`).
 
     Args:
-        a, b: the two models, of the same robot.
+        a: one model.
+        b: the other model, of the same robot.
         logs: the runs; filters chosen for the first one apply to all.
         names: names of the two models, for display.
         filters: as for `preprocess`.
