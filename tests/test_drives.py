@@ -374,3 +374,10 @@ def test_coupled_wrist_by_hand(annotations_unchecked):
     assert wrist.joint_names == ("joint4", "joint5", "joint6") and wrist.frame_poses[0, 2, 3] == 0.05
     with pytest.raises(ModelError, match="2 gear ratios are given for a wrist"):
         textbook.coupled_wrist(gear_ratio=(1.0, 2.0))
+
+
+def test_the_axes_of_the_wrist_meet_at_its_base():
+    wrist = textbook.coupled_wrist(lengths=(0.2, 0.07, 0.05))
+    np.testing.assert_allclose(jaxdyn.frame_pose(wrist, jnp.zeros(3))[:3, 3], [0, 0, 0.05], atol=1e-12)
+    turned = jaxdyn.frame_pose(wrist, jnp.array([0.0, jnp.pi / 2, 0.4]))[:3, 3]
+    np.testing.assert_allclose(turned, [0.05, 0, 0], atol=1e-7)
