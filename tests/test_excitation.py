@@ -347,7 +347,7 @@ def test_a_design_of_two_joints_holds_limits_of_every_kind(elbow):
     lines = summary(design, chain.joint_names, compared).splitlines()
     assert [x.split("  ")[0] for x in lines[1:6]] == [
         f"design ({design.base.size} parameters)",
-        *("best of 2 random motions", "median random motion", "design, filtered like the log", "log"),
+        *("best of 2 random motions", "median random motion", "design, same filter as log", "log"),
     ]
     numbers = [float(x[30:40]) for x in lines[1:6]]
     worse, best = sorted(random.log_det for random in design.random)

@@ -74,7 +74,7 @@ def summary(
             lines.append(line(f"best of {len(ranked)} random motions", ranked[-1], quality))
         lines.append(line("median random motion", ranked[(len(ranked) - 1) // 2], quality))
     if compared is not None:
-        lines.append(line("design, filtered like the log", compared[0], compared[0]))
+        lines.append(line("design, same filter as log", compared[0], compared[0]))
         lines.append(line("log", compared[1], compared[0]))
     lines.append("largest share of each limit, on a grid ten times finer than that of the design:")
     for name, share in design.usage.items():

@@ -116,7 +116,7 @@ class _Choosing:
         search, plain, candidates, load = searched[k]
         if before:
             self.reading = self.reading.narrowed([filters[k]], 0)
-            name = f"torques low-passed at {filters[k].logged_cutoff:.3g} Hz before logging"
+            name = f"logged after {filters[k].logged_cutoff:.3g} Hz low-pass"
             trials.append(trial_of(0, "filter", name, before[k][1], True))
         trials += trials_of(search, candidates)
         best = self.filter(search, candidates, load, trials)
