@@ -1,5 +1,6 @@
 """Throughput against the size of the batch, with the floor as a line; and time against the number of joints."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -64,14 +65,12 @@ def _scaling(records: list[dict], folder: Path) -> Path:
     sizes = {r["n"] for r in records}
     figure, axes = plt.subplots(1, len(labels), figsize=(3.6 * len(labels), 3.9), squeeze=False, sharey=True)
     for axis, label in zip(axes[0], labels, strict=True):
-        for library in ("jaxdyn", "Pinocchio"):
-            line = sorted(
-                (r["n"], 1e6 * r["seconds"]) for r in records if r["label"] == label and r["library"] == library
-            )
+        for shape, library in itertools.product(("chain", "tree"), ("jaxdyn", "Pinocchio")):
+            group = [r for r in records if (r["label"], r["robot"], r["library"]) == (label, shape, library)]
+            line = sorted((r["n"], 1e6 * r["seconds"]) for r in group)
             if line:
-                axis.plot(
-                    *zip(*line, strict=True), marker="o", markersize=3.5, color=COLOURS[library][0], label=library
-                )
+                style = {"marker": "os"[shape == "tree"], "linestyle": "-:"[shape == "tree"], "markersize": 3.5}
+                axis.plot(*zip(*line, strict=True), color=COLOURS[library][0], label=f"{library}, {shape}s", **style)
         axis.set(xscale="log", yscale="log", title=label, xlabel="joints", xlim=(1.6, None))
         axis.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         axis.set_xticks([n for n in (2, 10, 50, 200, 1000) if n in sizes], minor=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import jaxdyn
+from jaxdyn.model import Topology
 from tests.helpers import random_chain
 
 ARMS = {"panda": "panda", "ur10": "ur10"}
@@ -43,7 +44,9 @@ class Subject:
 
 
 def subject(name: str) -> Subject:
-    """A robot by its name: an arm, a humanoid, "chain-N" for a random chain of N revolute joints, or a URDF's path.
+    """A robot by its name: an arm, a humanoid, "chain-N" or "tree-N" for N revolute joints, or a URDF's path.
+
+    Each joint of a random tree sits on a random earlier link, so the depth grows like the logarithm of N.
 
     Raises:
         Unavailable: there is no such robot here.
@@ -52,6 +55,8 @@ def subject(name: str) -> Subject:
         return _fixed(name, getattr(jaxdyn.robots, ARMS[name])())
     if name.startswith("chain-"):
         return _fixed(name, random_chain(int(name.removeprefix("chain-")), 0, "revolute"))
+    if name.startswith("tree-"):
+        return _fixed(name, _random_tree(int(name.removeprefix("tree-"))))
     path = _humanoid(name) if name in HUMANOIDS else Path(name)
     if not path.is_file():
         raise Unavailable(f"{name}: neither a robot of the suite nor the path of a URDF")
@@ -92,6 +97,13 @@ def plain(urdf: str) -> str:
 
 def _fixed(name: str, chain: jaxdyn.Chain) -> Subject:
     return _from_text(name, plain(jaxdyn.io.to_urdf(chain)), False)
+
+
+def _random_tree(n: int) -> jaxdyn.Chain:
+    links = random_chain(n, 0, "revolute")
+    rng = np.random.default_rng(0)
+    parents = (-1, *(int(rng.integers(i)) for i in range(1, n)))
+    return jaxdyn.make_chain(links.rotation, links.translation, links.screw, links.inertia, topology=Topology(parents))
 
 
 def _from_text(name: str, urdf: str, floating: bool) -> Subject:

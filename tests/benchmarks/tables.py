@@ -176,7 +176,7 @@ def _batches(records: list[dict]) -> list[Table]:
 
 def _scaling(records: list[dict]) -> list[Table]:
     found = []
-    for (label, precision), group in _groups(records, "label", "precision").items():
+    for (shape, label, precision), group in _groups(records, "robot", "label", "precision").items():
         of = {(r["library"], r["n"]): r for r in group}
         sizes = sorted({r["n"] for r in group})
         rows = []
@@ -187,8 +187,8 @@ def _scaling(records: list[dict]) -> list[Table]:
             rows.append([str(n), *times, error])
         slopes = [_slope([of[key, n] for n in sizes if n >= 20 and (key, n) in of]) for key in ("jaxdyn", "Pinocchio")]
         rows.append(["slope, n >= 20", *slopes, "-", "-"])
-        header = ["joints", "jaxdyn, us", "Pinocchio, us", "compiled in, s", "relative difference"]
-        found.append(Table(f"random chain, {label}, {precision}, an evaluation", header, rows))
+        header = ["joints", "jaxdyn, us", "Pinocchio, us", "compile time, s", "relative difference"]
+        found.append(Table(f"random {shape}, {label}, {precision}, per evaluation", header, rows))
     return found
 
 

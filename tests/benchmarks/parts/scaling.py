@@ -1,4 +1,4 @@
-"""Random chains of 2 to 1000 revolute joints: time an evaluation, and what compiling takes."""
+"""Random chains of 2 to 1000 revolute joints and trees of 10 to 300: time per evaluation, and compile time."""
 
 import time
 
@@ -10,43 +10,52 @@ from .throughput import pinocchio_calls
 
 PART = "scaling"
 BATCH, LARGEST = 128, 1 << 28  # states at once, as long as their results take no more bytes than that
-SIZES = (2, 5, 10, 20, 50, 100, 200, 500, 1000)
-QUANTITIES = ("inverse_dynamics", "forward_dynamics", "crba", "coriolis_matrix", "inverse_dynamics_derivatives")
+SIZES = {"chain": (2, 5, 10, 20, 50, 100, 200, 500, 1000), "tree": (10, 30, 100, 300)}
+QUANTITIES = (
+    "inverse_dynamics",
+    "forward_dynamics",
+    "crba",
+    "inverse_dynamics_derivatives",
+    "forward_dynamics_derivatives",
+)
 
 
 def run(session: Session) -> None:
     jax.config.update("jax_enable_compilation_cache", False)
-    sizes = [n for n in SIZES if n <= session.options.max_links]
-    slow: dict[str, float] = {}  # seconds a state at the size before
-    for n in sizes:
-        case = session.case(f"chain-{n}", BATCH)
-        for quantity in session.wanted(case, QUANTITIES):
-            row = {"part": PART, "robot": "chain", "n": n, "quantity": quantity.name, "label": quantity.label}
-            bytes_each = session.work(case, quantity)["bytes"]
-            batch = int(min(BATCH, session.options.batch, max(LARGEST // bytes_each, 1)))
-            if slow.get(quantity.name, 0) * batch * 5 > session.options.longest:
-                session.add(**row, library="jaxdyn", reason="skipped: it would take too long")
-                continue
-            try:
-                took = _compile(case, quantity)
-                call, error = session.ours(case, quantity, batch)
-            except Wrong as wrong:
-                session.add(**row, library="jaxdyn", reason=str(wrong), failed=True)
-                continue
-            calls = {"jaxdyn": call}
-            loop = pinocchio_calls(case, quantity.name, min(batch, 64), 1).get("Python loop")
-            if loop:
-                calls["Pinocchio"] = loop
-            t = session.time(calls)
-            slow[quantity.name] = t["jaxdyn"] / batch
-            session.add(
-                **row, library="jaxdyn", batch=batch, seconds=t["jaxdyn"] / batch, error=error, compile_seconds=took
-            )
-            if loop:
-                count = min(batch, 64)
-                session.add(
-                    **row, library="Pinocchio", variant="Python loop", batch=count, seconds=t["Pinocchio"] / count
-                )
+    slow: dict[tuple, float] = {}  # seconds per state for the size before, by shape and quantity
+    for shape, sizes in SIZES.items():
+        for n in sizes:
+            if n <= session.options.max_links:
+                measure(session, shape, n, slow)
+
+
+def measure(session: Session, shape: str, n: int, slow: dict[tuple, float]) -> None:
+    """One size of one shape."""
+    case = session.case(f"{shape}-{n}", BATCH)
+    for quantity in session.wanted(case, QUANTITIES):
+        row = {"part": PART, "robot": shape, "n": n, "quantity": quantity.name, "label": quantity.label}
+        work = session.work(case, quantity)
+        batch = int(min(BATCH, session.options.batch, max(LARGEST // work["bytes"], 1)))
+        if slow.get((shape, quantity.name), 0) * batch * 5 > session.options.longest:
+            session.add(**row, library="jaxdyn", reason="skipped: it would take too long")
+            continue
+        try:
+            took = _compile(case, quantity)
+            call, error = session.ours(case, quantity, batch)
+        except Wrong as wrong:
+            session.add(**row, library="jaxdyn", reason=str(wrong), failed=True)
+            continue
+        calls = {"jaxdyn": call}
+        loop = pinocchio_calls(case, quantity.name, min(batch, 64), 1).get("Python loop")
+        if loop:
+            calls["Pinocchio"] = loop
+        t = session.time(calls)
+        seconds = slow[shape, quantity.name] = t["jaxdyn"] / batch
+        session.add(**row, library="jaxdyn", batch=batch, seconds=seconds, error=error, compile_seconds=took)
+        if loop:
+            count = min(batch, 64)
+            seconds = t["Pinocchio"] / count
+            session.add(**row, library="Pinocchio", variant="Python loop", batch=count, seconds=seconds)
 
 
 def _compile(case, quantity) -> float:
