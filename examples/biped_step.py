@@ -1,7 +1,7 @@
 """A step of a biped whose foot must not slip, tip or turn: minimum torques subject to the contact wrench cone.
 
-The robot stands on its left foot and swings its right foot forward, from one double support to the mirror image of it, so
-further steps can follow. `ContactWrenchCone` restricts the ground reaction to contact forces at the corners of the
+The robot stands on its left foot and swings its right foot forward, from one double-support posture to its mirror
+image, so further steps can follow. `ContactWrenchCone` restricts the ground reaction to contact forces at the corners of the
 sole, each within a friction pyramid for ice; `solve_by_inverse_dynamics` finds the motion. For comparison, the ground
 reaction of the minimum-torque step without this constraint leaves the pyramid. Writes biped_step.png.
 """
@@ -29,7 +29,7 @@ foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])  # wrench of the stance
 
 
 def leg_angles(hip, sole):
-    """Hip roll and pitch, knee, ankle pitch and roll of a leg between an upright pelvis and a flat foot."""
+    """Angles of hip roll and pitch, knee, and ankle pitch and roll of a leg between an upright pelvis and a flat foot."""
     x, y, z = sole + jnp.array([0, 0, ankle]) - hip
     roll, down = jnp.arctan2(y, -z), -jnp.hypot(y, z)
     knee = 2 * jnp.arccos(jnp.hypot(x, down) / (2 * leg))
@@ -38,7 +38,7 @@ def leg_angles(hip, sole):
 
 
 def double_support(pelvis):
-    """Joint angles with the right foot half a step behind, from the left ankle up and down to the right ankle."""
+    """Joint angles with the right foot half a step behind, from the left ankle over the hips to the right ankle."""
     side = jnp.array([0, width / 2, 0])
     behind = jnp.array([-stride / 2, -width, 0])
     return jnp.concatenate([leg_angles(pelvis + side, jnp.zeros(3))[::-1], leg_angles(pelvis - side, behind)])
@@ -54,7 +54,7 @@ last, last_speed = mirror * start[::-1], mirror * speed[::-1]
 
 
 def below(chain, knot, lift):
-    """Penetration of heel and toe of the right foot into the arc that they must clear."""
+    """Penetration of the right foot's heel and toe into the arc that they must clear [m], one entry each."""
     sole, s = jaxdyn.frame_pose(chain, knot.q, "right_sole"), knot.k / steps
     ends = jnp.stack([sole[2, 3] + sole[2, 0] * x for x in (heel[0], toe[0])])
     return lift * (4 * s * (1 - s)) ** 2 - 2e-3 - ends
@@ -70,7 +70,7 @@ strength = jnp.array([60.0, 100, 150, 120, 100, 100, 120, 150, 100, 60])
 
 @jax.jit
 def plan(lower, upper, mu):
-    """The minimum-torque step for a sole with these corners."""
+    """The minimum-torque step for a sole with the given corners and friction coefficient."""
     cone = jaxdyn.trajectory.ContactWrenchCone("left_sole", lower, upper, mu, foot_weight, least_force=50.0)
     problem = jaxdyn.trajectory.OptimalControlProblem(
         robot,
@@ -95,7 +95,7 @@ def plan(lower, upper, mu):
 
 
 def sampled(trajectory):
-    """q, v and a every dt; exact, because the plan is a spline."""
+    """q, v and a of the plan at intervals of dt; exact, because the plan is a spline."""
     t = np.asarray(trajectory.t)
     knots = t[-1] * np.concatenate([np.zeros(5), np.linspace(0, 1, intervals + 1), np.ones(5)])
     spline = make_lsq_spline(t, np.asarray(trajectory.q), knots, k=5)

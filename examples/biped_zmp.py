@@ -17,7 +17,7 @@ GRAVITY = 9.81
 
 
 def motion(t):
-    """Motion that leans over the left foot, sways, and swings the other leg."""
+    """Joint angles at time t of a motion that leans over the left foot, sways, and swings the right leg."""
     wave, lift = jnp.sin(np.pi * t), jnp.sin(np.pi * t / 2) ** 2
     sway, bend = 0.15 + 0.015 * wave, 0.25 + 0.05 * lift
     leg = [sway, -bend, 2 * bend, -bend, -sway]
@@ -25,12 +25,12 @@ def motion(t):
 
 
 def by_sweep(q, v, a):
-    """Zero moment point from the ground reaction by recursive Newton-Euler."""
+    """Zero moment point from the ground reaction, which is computed by the recursive Newton-Euler algorithm."""
     return jaxdyn.mechanisms.zero_moment_point(jaxdyn.mechanisms.ground_reaction(BIPED, q, v, a))
 
 
 def by_sums(q, v, a):
-    """Zero moment point from sums of m_i (zdd_i + g) x_i - m_i xdd_i z_i - (dH_i/dt)_y, H_i about link i's centre of mass."""
+    """Zero moment point from sums of m_i (zdd_i + g) x_i - m_i xdd_i z_i - (dH_i/dt)_y, with H_i about the centre of mass."""
     mass, com, inertia = jax.vmap(jaxdyn.spatial.inertia.inertial_parameters_to_com)(BIPED.inertia)
     poses = jaxdyn.forward_kinematics(BIPED, q)
     motions = jaxdyn.dynamics.link_accelerations(BIPED, q, v, a, "body", "conventional")
@@ -48,7 +48,7 @@ def by_sums(q, v, a):
 
 
 def by_momentum(q, v, a):
-    """Zero moment point from the rate of the robot's momentum about the origin, minus the wrench of gravity."""
+    """Zero moment point from the rate of change of the robot's momentum about the origin, minus the wrench of gravity."""
     moved = lambda t: jaxdyn.dynamics.total_momentum(BIPED, q + t * v, v + t * a)
     rate = jax.jvp(moved, (jnp.zeros(()),), (jnp.ones(()),))[1]
     weight = jnp.array([0, 0, -GRAVITY * jaxdyn.total_mass(BIPED)])

@@ -69,7 +69,7 @@ def planar_arm() -> jaxdyn.Chain:
 
 
 def problem(start, columns, base, run, options):
-    """The estimation problem for one run, starting from one model."""
+    """The estimation problem for one run, with one model as the initial estimate."""
     loop, samples = run
     return jaxdyn.identification.estimation_problem(
         start, samples, columns, base=base, loops=loop, parallel_cutoff=options.parallel
@@ -140,7 +140,7 @@ def tx40_like():
 
 
 def study(arm, level, options):
-    """One row per estimate, for linear methods once, and for simulation-based methods from every start."""
+    """Rows of results: one per linear method, and one per start for each simulation-based method."""
     bounded = [functools.partial(e, tolerance=0.025, iterations=10) for e in SIMULATING]
     wanted = [(k, e) for k in range(options.starts) for e in (*(LINEAR if k == 0 else ()), *bounded)]
     rows = done_before(options)

@@ -35,7 +35,7 @@ def motion(robot, q, qd):
 
 
 def timed(function, *arguments):
-    """Result of a call, and the shortest time of three calls after compilation."""
+    """Result of a call, and the shortest time of three calls after compilation [s]."""
     result, best = jax.block_until_ready(function(*arguments)), np.inf
     for _ in range(3):
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""An excitation trajectory within a UR10's limits, compared with random motions, and drawn in exciting_motion.png.
+"""An excitation trajectory within a UR10's limits, compared with random motions and plotted in exciting_motion.png.
 
 Velocity and torque limits follow the robot's data sheet; position and acceleration limits are our choice. The tip must stay
 above a table.
@@ -40,7 +40,9 @@ best = max(design.random, key=lambda quality: quality.log_det) if design.random 
 print(f"{design.quality.parameters} parameters, condition number {design.quality.condition:.0f}")
 if best is not None:
     ratio = jaxdyn.identification.variance_ratio(design.quality, best)
-    print(f"variances {ratio:.1f} times smaller than those of the best random motion (condition {best.condition:.0f})")
+    print(
+        f"variances {ratio:.1f} times smaller than with the best random motion (condition number {best.condition:.0f})"
+    )
 for name, share in design.usage.items():
     print(
         f"  {name:14}", *((np.round(100 * share).astype(int), "% of the limit") if share.any() else ("no limit set",))

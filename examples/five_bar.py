@@ -1,7 +1,7 @@
 """Coupled and decoupled five-bar linkages: a torque on one motor moves the other, unless m3 l2 lc3 = m4 l1 lc4.
 
-The same torques, in addition to gravity compensation, act on both linkages; M, C and g are in the two motor angles. Writes
-five_bar.png.
+The same torques, in addition to gravity compensation, act on both linkages; M, C and g are expressed in the two motor
+angles. Writes five_bar.png.
 """
 
 import jax

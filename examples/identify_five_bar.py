@@ -1,9 +1,9 @@
-"""A five-bar linkage identified from its motors' encoders and torques, and decoupled by a counterweight from the result.
+"""A five-bar linkage identified from its motors' encoders and torques, and decoupled by a counterweight.
 
 The passive joints have neither encoders nor drives: their angles follow from the pin that closes the linkage. Projecting out
 the unknown force of the pin leaves equations of motion that determine eight combinations of the forty parameters. One of
-these is d = m3 l2 lc3 - m4 l1 lc4, which couples the motors; a counterweight on link 4, behind its joint, cancels it. Writes
-identify_five_bar.png and identify_five_bar.html.
+these is d = m3 l2 lc3 - m4 l1 lc4, which couples the motors; a counterweight on link 4, behind its joint, cancels it, and its
+mass is computed from the identified d. Writes identify_five_bar.png and identify_five_bar.html.
 """
 
 import os
@@ -28,14 +28,14 @@ HOME = jnp.array([0.6, 1.8, -1.2, 1.2])  # one posture of the four joints
 
 
 def motion(waves, t):
-    """Motor angles, as sums of five sines."""
+    """Motor angles at time t, each a sum of five sines."""
     frequency, phase = waves
     return HOME[:2] + 0.15 * (jnp.sin(2 * jnp.pi * frequency * t + phase) - jnp.sin(phase)).sum(axis=0)
 
 
 @jax.jit
 def torques(chain, waves, t):
-    """Angles and torques of the motors of a linkage described by absolute angles."""
+    """Motor angles and motor torques at time t, for a linkage whose coordinates are the absolute angles."""
     angles = lambda t: motion(waves, t)
     rates = lambda t: jax.jvp(angles, (t,), (1.0,))[1]
     y, (yd, ydd) = angles(t), jax.jvp(rates, (t,), (1.0,))
@@ -43,7 +43,7 @@ def torques(chain, waves, t):
 
 
 def record(tree, pin, seed: int, name: str) -> MechanismLog:
-    """A log with encoders and torques only at the motors; the other angles follow from the pin."""
+    """A log with encoders and torques only at the motors; the angles of the passive joints follow from the pin."""
     rng, t = np.random.default_rng(seed), np.arange(round(SECONDS * RATE)) / RATE
     waves = rng.uniform(0.2, 1.5, (5, 2)), rng.uniform(0, 2 * np.pi, (5, 2))
     real = jaxdyn.model.with_leaves(linkages.five_bar_chain(**SIZES), FRICTION)
@@ -61,7 +61,7 @@ def record(tree, pin, seed: int, name: str) -> MechanismLog:
 
 
 def closed_form(names: tuple[str, ...], l1: float = 1.0, l2: float = 0.4) -> dict[str, np.ndarray]:
-    """The terms of M and g in the motor angles, each as a row of coefficients of the parameters."""
+    """The terms of M and g in the motor angles, each as a row of coefficients that multiply the parameters."""
     terms = {
         "d11": {"Izz1": 1, "Izz3": 1, "m4": l1**2},
         "d22": {"Izz2": 1, "Izz4": 1, "m3": l2**2},
@@ -73,7 +73,7 @@ def closed_form(names: tuple[str, ...], l1: float = 1.0, l2: float = 0.4) -> dic
 
 
 def push(chain: jaxdyn.Chain):
-    """Motion of both angles after a torque on the first motor in addition to gravity compensation."""
+    """Motion of both motor angles under a torque on motor 1 in addition to gravity compensation."""
     torque = lambda t, y, yd: jaxdyn.gravity_force(chain, y) + jnp.array([2.0, 0.0]) * jnp.sin(4 * jnp.pi * t)
     y, _ = jax.jit(lambda y: jaxdyn.rollout(chain, y, 0 * y, torque, 2e-3, steps=500))(HOME[:2])
     return y - HOME[:2]
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def draw(tree: jaxdyn.Chain, values: dict[str, tuple[float, ...]], moved: list[np.ndarray]) -> None:
-    """Draw the linkage with its counterweight, errors of the identified terms, and the motion after a torque on motor 1."""
+    """Draw the linkage with its counterweight, errors of the identified terms, and the motion under a torque on motor 1."""
     figure, (one, two, three) = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     poses = np.asarray(jaxdyn.forward_kinematics(tree, HOME))
     at = lambda link, x: (poses[link] @ [x, 0, 0, 1])[:2]

@@ -1,9 +1,10 @@
 """A humanoid identified as it squats and swings its arms: with force plates and joint torques, and with either of them alone.
 
-Its design data are wrong by up to 20 % for every link, and omit a battery of 4 kg in the torso. The sensors (encoders, an
-IMU, joint torques, wrenches at the soles) and their noise are simulated. Three fits use different rows of the equations of
-motion: all of them; only the base's six rows, which contain no joint torque; and the components orthogonal to the unmeasured
-forces at the feet, which do not move. Writes identify_humanoid.png and identify_humanoid.html, the report of the first fit.
+The humanoid's design data are wrong by up to 20 % for every link, and omit a battery of 4 kg in the torso. The sensors
+(encoders, an IMU, joint torques, wrenches at the soles) and their noise are simulated. Three fits use different rows of the
+equations of motion: all of them; only the base's six rows, which contain no joint torque; and the components orthogonal to
+the unmeasured forces at the feet, which do not move. Writes identify_humanoid.png and identify_humanoid.html, the report of
+the first fit.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ def box(name: str, mass: float, size: tuple[float, float, float], centre: tuple[
 
 
 def joint(parent: str, child: str, at: tuple[float, float, float], axis: str = "") -> str:
-    """A URDF joint named after its child, about this axis; a fixed joint if no axis is given."""
+    """A URDF joint about `axis`, named after its child link; a fixed joint if no axis is given."""
     moves = f'<axis xyz="{axis}"/><limit lower="-3" upper="3" effort="200" velocity="20"/>' if axis else ""
     ends = f'<parent link="{parent}"/><child link="{child}"/><origin xyz="{" ".join(map(str, at))}"/>'
     return f'<joint name="{child}_joint" type="{"revolute" if axis else "fixed"}">{ends}{moves}</joint>'
@@ -64,7 +65,7 @@ def humanoid() -> jaxdyn.Chain:
 
 
 def leg_angles(turn, hip):
-    """Joint angles of a leg from its hip down, for a torso rotated by `turn`; the foot is flat, `hip` relative to the ankle."""
+    """Joint angles of a leg, for torso rotation `turn` and hip position `hip` relative to the ankle; the foot is flat."""
     reach, across = jnp.sqrt(hip @ hip), jnp.hypot(hip[1], hip[2])
     knee = jnp.pi - jnp.arccos((THIGH**2 + SHIN**2 - reach**2) / (2 * THIGH * SHIN))
     pitch = -jnp.arctan2(hip[0], across) - jnp.arcsin(THIGH / reach * jnp.sin(knee))
@@ -77,7 +78,7 @@ def leg_angles(turn, hip):
 
 
 def configuration(waves, t):
-    """Positions at time t: the torso and the arms follow sums of sines, the legs keep the feet on the ground."""
+    """Positions at time t: the torso and the arms follow sums of sines, and the legs keep the feet on the ground."""
     frequency, phase = waves
     swing = jnp.sin(2 * jnp.pi * frequency * t + phase).mean(axis=0)  # (8,)
     hips = jnp.array([0.0, 0.0, 0.63]) + swing[:3] * jnp.array([0.07, 0.1, 0.1])
@@ -92,7 +93,7 @@ def configuration(waves, t):
 
 @jax.jit
 def sensed(chain: jaxdyn.Chain, waves, t):
-    """Positions, joint torques, IMU signals and the smallest wrenches at the soles that support the robot, at time t."""
+    """At time t: positions, joint torques, IMU signals, and the smallest wrenches at the soles that support the robot."""
     moved = lambda t: lambda u: jaxdyn.difference(chain, configuration(waves, t), configuration(waves, u))
     q, (v, a) = configuration(waves, t), jax.jvp(lambda t: jax.jvp(moved(t), (t,), (1.0,))[1], (t,), (1.0,))
     needed = jaxdyn.inverse_dynamics(chain, q, v, a) + jaxdyn.friction_force(chain, v)

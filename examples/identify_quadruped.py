@@ -39,7 +39,7 @@ def body(mass, com, edges):
 
 
 def quadruped(trunk, trunk_com, hip, thigh, shin):
-    """The robot with these masses [kg] and a floating base."""
+    """The robot with the given link masses [kg] and a floating base."""
     parts = [f'<link name="trunk">{body(trunk, trunk_com, (0.38, 0.1, 0.12))}</link>']
     dynamics = '<dynamics damping="0.2" friction="0.3"/><limit lower="-3" upper="3" effort="30" velocity="20"/>'
     for leg, (_, y) in LEGS.items():
@@ -100,7 +100,7 @@ def velocity(t):
 @jax.jit
 @jax.vmap
 def moved(t):
-    """Configuration, velocity, acceleration, and the measurements of an IMU in the trunk."""
+    """Configuration, velocity, acceleration, and IMU signals in the trunk, at time t."""
     (point, turn, angles), (v, a) = pose(t), jax.jvp(velocity, (t,), (1.0,))
     felt = jnp.concatenate([v[:3], a[3:6] + jnp.cross(v[:3], v[3:6]) - turn.T @ robot.gravity])
     return jnp.concatenate([point, rotation_to_quaternion(turn), angles]), v, a, felt

@@ -26,7 +26,8 @@ def main() -> None:
     gain = jnp.asarray(20.0 * b.T @ riccati)  # R^-1 B^T P
     open_loop, closed_loop = np.linalg.eigvals(a), np.linalg.eigvals(a - b @ np.asarray(gain))
     print(
-        f"fastest growth without feedback {open_loop.real.max():.2f} 1/s, with feedback {closed_loop.real.max():.2f} 1/s"
+        f"largest real part of the eigenvalues: {open_loop.real.max():.2f} 1/s without feedback, "
+        f"{closed_loop.real.max():.2f} 1/s with feedback"
     )
 
     def policy(time, q, qd):

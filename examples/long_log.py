@@ -32,7 +32,7 @@ LIMIT = 300  # time after which a hanging process is killed [s]
 
 
 def write_log(file):
-    """Write an .npz log, of one or two minutes, of an arm that tracks sines, with torque noise."""
+    """Write an .npz log, one or two minutes long, of an arm that tracks sines, with torque noise."""
     arm = jaxdyn.robots.ur10()
     rng = np.random.default_rng(0)
     t = np.arange(SAMPLES) / RATE

@@ -46,7 +46,7 @@ shares = torque / robot.limits.effort
 excess = float(jnp.abs(shares).max() - 1)
 speeds = float(jnp.abs(motion.qd / robot.limits.velocity).max())
 print(
-    f"between grid points, torques exceed their limits by {max(excess, 0):.1e}; velocities reach {speeds:.6f} of theirs"
+    f"between grid points, torques exceed their limits by {max(excess, 0):.1e}; velocities reach {speeds:.6f} of their limits"
 )
 
 figure = Figure(figsize=(11, 3.8), layout="constrained")

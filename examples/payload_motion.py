@@ -29,7 +29,7 @@ tip = model.link_names[-1]
 
 
 def holding(parameters):
-    """The arm holding a body with these ten parameters at the flange."""
+    """The arm with a body of the given ten parameters attached to the flange."""
     return jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].add(jnp.asarray(parameters)))
 
 
@@ -69,7 +69,7 @@ def plan(believed):
 
 
 def sampled(trajectory):
-    """q, v and a at the controller's times, held at the goal after arrival; exact, because the plan is a spline."""
+    """q, v and a of the plan at the controller's times, constant after arrival; exact, because the plan is a spline."""
     t = np.asarray(trajectory.t)
     knots = t[-1] * np.concatenate([np.zeros(5), np.linspace(0, 1, intervals + 1), np.ones(5)])
     spline = make_lsq_spline(t, np.asarray(trajectory.q), knots, k=5)
@@ -81,7 +81,7 @@ def sampled(trajectory):
 
 @jax.jit
 def play(believed, reference):
-    """The true arm under computed torque with the assumed model: commanded torque, applied torque, tool error."""
+    """Commanded torques, applied torques and tool errors of the true arm under computed torque with the assumed model."""
 
     def law(_, t, q, v):
         now = jax.tree.map(lambda rows: rows[jnp.round(t / dt).astype(int)], reference)

@@ -51,7 +51,7 @@ for (name, task), (left, right) in zip(robots.items(), rows, strict=True):
     solutions = jax.jit(jax.vmap(from_random_torques, (None, 0)))(task, keys)
     miss = jnp.abs(solutions.trajectory.q[:, -1] - task.terminal[0].q).max(axis=1)
     up = miss < 0.1
-    print(f"{name}: {int(up.sum())} of {tries} guesses lead upright; costs {solutions.cost.round(2)}")
+    print(f"{name}: {int(up.sum())} of {tries} guesses swing up; costs {solutions.cost.round(2)}")
     cheapest = int(jnp.argmin(solutions.cost))
     best = jax.tree.map(lambda x, k=cheapest: x[k], solutions)
     assert fast or bool(up.any())

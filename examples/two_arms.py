@@ -1,4 +1,4 @@
-"""Joint identification of two arms of one type with different friction, and of a tool alone on a known arm.
+"""Two arms of one type with different friction, identified together, and a tool identified alone on a known arm.
 
 Two UR5e arms are simulated, the second with 1.5 times the friction of the first. Identifying them together determines their
 links more precisely than one log does. Then only the last link of the first arm, which carries a tool, is identified, with

@@ -1,4 +1,4 @@
-"""The torques of a planar two-link arm computed in three ways, by Lagrange and by Newton-Euler.
+"""The torques of a planar two-link arm computed in three ways: in closed form, by Euler-Lagrange and by Newton-Euler.
 
 The closed form in textbooks, the Euler-Lagrange equations by automatic differentiation of K - P, and the recursive
 Newton-Euler algorithm lead to the same torques.

@@ -26,7 +26,7 @@ between = 0.45  # time between postures [s], too short for the torque limits of 
 
 
 def motion(t):
-    """Position at time t on the way from posture to posture, with s = 10 u^3 - 15 u^4 + 6 u^5 and at rest in each."""
+    """Positions at time t, interpolated between postures with 10 u^3 - 15 u^4 + 6 u^5, so the arm rests at each posture."""
     k = jnp.clip(jnp.floor(t / between), 0, len(postures) - 2).astype(int)
     u = t / between - k
     return postures[k] + (10 * u**3 - 15 * u**4 + 6 * u**5) * (postures[k + 1] - postures[k])
