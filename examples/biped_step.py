@@ -141,7 +141,7 @@ assert ((heel < zmp) & (zmp < toe)).all(), "the foot would tip"
 @jax.jit
 @jax.vmap
 def stick(q):
-    """Points (x, z) along the stance leg, the swing leg, its sole and the torso."""
+    """Points (x, z) along the stance leg, the swing leg, the swing leg's sole, and the torso [m]."""
     poses, sole = jaxdyn.forward_kinematics(robot, q)[:, :3, 3], jaxdyn.frame_pose(robot, q, "right_sole")
     top = (jaxdyn.frame_pose(robot, q, "pelvis") @ jnp.array([0, 0, 0.5, 1]))[:3]
     ends = [(sole @ jnp.array([x, 0, 0, 1]))[:3] for x in (heel[0], toe[0])]

@@ -1,6 +1,6 @@
 """Identification of a heavy arm with a hydropneumatic counterbalance at its shoulder, with and without a term for it.
 
-The log is simulated, for an arm of a few hundred kilograms similar to a KUKA KR 300; replace it by
+The log is simulated, for an arm of a few hundred kilograms similar to a KUKA KR 300; replace it with
 `jaxdyn.read_log("run.csv")`. The geometry of the cylinder is assumed known from a drawing; the force and the gas column
 remaining at full stroke are identified.
 """

@@ -1,6 +1,6 @@
 """Friction with memory: identification of an elbow arm whose joints have presliding friction, with plots.
 
-The logs are simulated; replace them by logs of your robot, read with `jaxdyn.read_log("run.csv")` and preprocessed at the
+The logs are simulated; replace them with logs of your robot, read with `jaxdyn.read_log("run.csv")` and preprocessed at the
 full rate with `stride=1`. The example selects each joint's friction model by cross-validation, fits it, and compares it with
 plain friction on a held-out run. Writes friction.png.
 """

@@ -1,8 +1,8 @@
 """Deployment: gravity compensation of a 7R arm, exported to a file, and a 1 kHz loop in a process that has only the file.
 
 The second process needs neither the robot description nor tracing. Its loop stands in for a driver: every millisecond
-it reads joint positions (simulated here) and computes the torques to send. It prints the computation time and start
-delay of the cycles and plots both in gravity_compensation.png. `--seconds 10` runs longer.
+it reads joint positions (simulated here) and computes the torques to send. The process prints the computation time and
+start delay of the cycles and plots both in gravity_compensation.png. `--seconds 10` runs longer.
 """
 
 import argparse
@@ -22,7 +22,7 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 
 
 def export():
-    """Export the function on the desktop, which has the robot description and the code."""
+    """Export gravity compensation on the desktop, which has the robot description and the code."""
     jax.config.update("jax_enable_x64", True)
     robot = jaxdyn.robots.panda()
     jaxdyn.deployment.export_function(jaxdyn.gravity_force, robot, np.zeros(robot.nq), path=FILE)

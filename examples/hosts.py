@@ -44,13 +44,13 @@ def simulate(robot, q):
 
 
 def normal_matrix(robot, q, qd, qdd):
-    """Y^T Y over one run."""
+    """Normal matrix Y^T Y of the regressor Y over one run."""
     rows = jax.vmap(jaxdyn.regressor, (None, 0, 0, 0))(robot, q, qd, qdd).reshape(-1, 10 * robot.n)
     return rows.T @ rows
 
 
 def work(file):
-    """The user's program."""
+    """The user's program, which runs in every process."""
     robot = jaxdyn.robots.panda()
     starts = np.random.default_rng(0).normal(size=(ARMS, robot.n)) * 0.3
     mine = np.split(starts, jax.process_count())[jax.process_index()]  # with a large log, read only this part

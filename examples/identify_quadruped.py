@@ -1,6 +1,6 @@
 """A quadruped identified while it walks on the spot, from foot force sensors and an IMU, with and without joint torques.
 
-A quadruped of 13 kg lifts one foot after the other. Its model omits the battery in the trunk, and the other masses
+A quadruped of 13 kg lifts one foot after the other. The model omits the battery in the trunk, and its other masses
 are guesses. All rows of the equations of motion determine links and drives; without torque sensors, the base's six rows
 determine the links only, including the total mass. Writes identify_quadruped.png and the report quadruped.html.
 """

@@ -49,7 +49,7 @@ def write_log(file):
 
 
 def work(log, result):
-    """The user's program."""
+    """The user's program, which runs in every process."""
     arm = jaxdyn.robots.ur10()
     parts = jaxdyn.identification.preprocess_stream(
         jaxdyn.io.read_log_chunks(log, PART), jaxdyn.identification.Filters(position_cutoff=CUTOFF, stride=1)

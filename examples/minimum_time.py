@@ -26,7 +26,7 @@ pillar = {"from": jnp.array([-1.0, -0.12, 0.0]), "to": jnp.array([-1.0, -0.12, 0
 
 
 def from_pillar(point, pillar):
-    """Signed distance of a point from a capsule."""
+    """Signed distance of a point from a capsule [m]."""
     axis = pillar["to"] - pillar["from"]
     along = jnp.clip((point - pillar["from"]) @ axis / (axis @ axis), 0.0, 1.0)
     return jnp.linalg.norm(point - pillar["from"] - along * axis) - pillar["radius"]

@@ -34,7 +34,7 @@ problem = jaxdyn.trajectory.OptimalControlProblem(
 
 
 def cost(limits):
-    """Cost of the optimal motion within these torque limits, and the solution."""
+    """Cost of the optimal motion within the given torque limits, and the solution."""
     found = jaxdyn.trajectory.solve_by_shooting(dataclasses.replace(problem, torque_limits=limits))
     return found.cost, found
 

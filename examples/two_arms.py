@@ -22,7 +22,7 @@ SECONDS = 10.0 if os.environ.get("JAXDYN_EXAMPLES_FAST") else 20.0
 
 
 def arm(friction: float) -> jaxdyn.Chain:
-    """A UR5e whose gear friction is scaled by this factor."""
+    """A UR5e whose gear friction is scaled by the factor `friction`."""
     leaves = {
         "armature": jnp.array([1.0, 1.0, 0.6, 0.2, 0.2, 0.2]),
         "friction.viscous": friction * jnp.array([5.0, 5.0, 4.0, 1.0, 1.0, 1.0]),
