@@ -1,8 +1,8 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters.
 
-Models, kinematics, dynamics, simulation, files and `identify` are exported here, everything else by the namespaces `control`,
-`deployment`, `dynamics`, `identification`, `io`, `mechanisms`, `model`, `parallel`, `report`, `simulation`, `spatial`,
-`trajectory`, `view`, and `symbolic`, which must be imported explicitly.
+Models, kinematics, dynamics, simulation, files and `identify` are exported here. Everything else is in the namespaces
+`control`, `deployment`, `dynamics`, `identification`, `io`, `mechanisms`, `model`, `parallel`, `report`, `simulation`,
+`spatial`, `trajectory` and `view`, and in `symbolic`, which must be imported explicitly.
 
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import the module of a name on first use. Importing everything takes longer than importing JAX, and
+        """Import the module that defines a name on first use: importing everything takes longer than importing JAX, and
         `jaxdyn --help` needs neither."""
         if name == "__all__":
             return sorted(_origins())
@@ -32,7 +32,7 @@ else:
 
     @functools.cache
     def _origins() -> dict[str, str]:
-        """The module of each public name, from the imports in `_public`, which are parsed and not executed."""
+        """The module that defines each public name, found by parsing (not executing) the imports in `_public`."""
         full = f"{__name__}._public"
         source = importlib.util.find_spec(full).loader.get_source(full)
         if source is None:  # a frozen program

@@ -22,12 +22,12 @@ def lines(title: str, *rows: str) -> str:
 
 
 def names(found: tuple[str, ...], most: int = 8) -> str:
-    """Names separated by commas; beyond `most`, only their total number is given."""
+    """Names separated by commas; of more than `most` names, only the first and the total number are listed."""
     return ", ".join(found[:most]) + (f", ... ({len(found)} in all)" if len(found) > most else "")
 
 
 def number(x: Any, unit: str = "", digits: int = 4) -> str:
-    """A number with its unit; for a batch, its shape; inside a transformation, "traced"."""
+    """A number with its unit; the shape of a batch; "traced" inside a transformation."""
     if isinstance(x, Tracer):
         return "traced"
     x = np.asarray(x)

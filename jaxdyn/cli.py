@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
-    """The command-line option for a library argument, with a placeholder if a message proposes a value."""
+    """Spelling of a library argument in a message: its option, or Python syntax if the command has no such option."""
     option, _, placeholder = _OPTIONS.get(argument, "").partition(" ")
     if option.removeprefix("--").replace("-", "_") not in vars(options):  # also if the argument has no option
         return as_python(argument, value)

@@ -70,7 +70,7 @@ def test_other_joints_are_left_out_and_missing_ones_are_named(bag):
     assert any("joints ignored: shoulder, wrist" in note for note in log.notes)
     text = complaint(bag, ["elbow", "knee"])
     assert (
-        "no joint states of knee" in text and "/joint_states: shoulder, elbow, wrist" in text and "joints = [" in text
+        "no joint states for knee" in text and "/joint_states: shoulder, elbow, wrist" in text and "joints = [" in text
     )
 
 
@@ -123,7 +123,7 @@ def test_joints_that_are_missing_in_some_messages(tmp_path):
 def test_which_topic_is_meant(tmp_path):
     both = [m for pair in zip(messages("/left"), messages("/right"), strict=True) for m in pair]
     path = write_bag(tmp_path / "run.bag", both, "ros1")
-    assert "/left and /right all contain all joints; choose one with topic=" in complaint(path, NAMES)
+    assert "/left and /right each contain all joints; choose one with topic=" in complaint(path, NAMES)
     text = complaint(path)
     assert "several topics" in text and "/left: shoulder, elbow, wrist; /right:" in text
     np.testing.assert_array_equal(read_log(path, NAMES, topic="/right").q, Q)

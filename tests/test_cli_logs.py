@@ -125,7 +125,7 @@ def test_files_of_one_run_are_joined(files, run, tmp_path):
 
 def test_refused(files, run, tmp_path):
     code, text = run("--log", files / "c.mcap")
-    assert code == 1 and "/measured and /desired all contain all joints; choose one with --topic" in text
+    assert code == 1 and "/measured and /desired each contain all joints; choose one with --topic" in text
     code, text = run("--log", files / "a.csv", "--topic", "/measured")
     assert code == 1 and "--topic is for bags" in text
     code, text = run("--log", files / "a.csv", "--columns", files / "map.toml", "--columns", "-")

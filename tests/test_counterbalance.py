@@ -93,7 +93,7 @@ def test_a_counterbalance_on_the_command_line(capsys):
     for wrong in ("joint2", "joint2:pivot", ":pivot=1", "joint2:pivot=x"):
         with pytest.raises(SystemExit):
             main(["identify", "--counterbalance", wrong])
-        assert "is not JOINT:.., as in --counterbalance joint2" in capsys.readouterr().err
+        assert "must have the form JOINT:NAME=NUMBER,.., as in --counterbalance joint2" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

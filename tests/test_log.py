@@ -226,7 +226,7 @@ def test_no_header(write):
         ([*HEADER[:5], "f1", "f2"], "missing columns: tau (or currents i); the"),
         (["t", "q1", "q3", *HEADER[3:]], "missing columns: q2, qd3, tau3; the"),
         (["t", "q1 [deg]", "q2", *HEADER[3:]], "missing columns: q1; the"),
-        (["t", "q1", "pos1", *HEADER[3:]], "columns 'q1' and 'pos1' mean the same"),
+        (["t", "q1", "pos1", *HEADER[3:]], "columns 'q1' and 'pos1' denote the same quantity"),
         (["t", "q1", "q900000", *HEADER[3:]], "missing columns: q2, q3, q4"),
         (["t", "q1", "q22", *HEADER[3:]], "q20, q21, qd3"),
         (["t", "q1", "q30", *HEADER[3:]], "q20, q21 and 8 more, qd3"),

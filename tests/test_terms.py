@@ -531,7 +531,7 @@ def test_what_can_be_chosen_is_said(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["identify", "--choose", "friction,gains"])
     assert stop.value.code == 2
-    assert "'gains' is unknown; choose from filter, friction, springs, delays" in capsys.readouterr().err
+    assert "unknown name 'gains'; choose from filter, friction, springs, delays" in capsys.readouterr().err
 
 
 def test_raw_torques_are_read_after_their_delay(annotations_unchecked):

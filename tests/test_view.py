@@ -165,7 +165,7 @@ def test_motions_from_tables(arm, tmp_path):
     np.savez(tmp_path / "motion.npz", t=t, q=q, tau=tau)
     assert_allclose(jaxdyn.io.read_motion(tmp_path / "motion.npz", chain).tau, tau)
     for text, words in (
-        ("t,q1\n0,1\n1,2\n", "no columns for exactly the 2 positions"),
+        ("t,q1\n0,1\n1,2\n", "the columns do not match the 2 positions"),
         ("q1,q2\n0,1\n1,2\n", "called t"),
         ("t,q1,q2,tau1\n0,1,1,1\n1,2,2,2\n", "torques are tau1, but this robot has 2"),
         ("t,q1,q2\n0,1,1\n0,2,2\n", "time does not increase at row 2"),

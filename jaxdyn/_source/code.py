@@ -18,10 +18,12 @@ class Language:
     """Notation for expressions.
 
     Attributes:
-        select: template of a selection: {0} is the condition, {1} the value if true, {2} the value if false.
+        select: template of a conditional expression: {0} is the condition, {1} the value if true, {2} the value if
+            false.
         words: operators that differ between languages.
         numbers: infinity, minus infinity and NaN.
-        true, false: boolean constants.
+        true: the constant true.
+        false: the constant false.
         define: template of a line that assigns the expression {1} to the variable {0}.
     """
 
@@ -47,10 +49,10 @@ PYTHON = Language("({1} if {0} else {2})", {"not": "not "}, ("inf", "-inf", "nan
 def body(
     language: Language, nodes: Sequence[Node], results: Sequence[np.ndarray]
 ) -> tuple[list[str], list[str], list[list[str]]]:
-    """Names of the inputs that the results need, assignments in order, and the expression of every entry of each result.
+    """Names of the required inputs, assignments in order, and an expression for every entry of each result.
 
     Args:
-        nodes: nodes of the graph, in order.
+        nodes: nodes of the graph, in the order of evaluation.
         results: arrays of nodes and numbers.
     """
     flat = [x for result in results for x in result.ravel()]

@@ -21,7 +21,7 @@ CHOICES = 8  # a loop's iteration selects among up to this many runs of values; 
 
 @dataclasses.dataclass(eq=False)
 class Memory:
-    """Memory of one state, which is read, or written and read back.
+    """Block of memory for one state: numbers to read, or a buffer that a loop writes and later operations read.
 
     Attributes:
         size: number of entries.
@@ -36,7 +36,7 @@ class Memory:
 
 @dataclasses.dataclass(eq=False)
 class Store:
-    """A scalar written to memory at offset + sum of stride * iteration over loops."""
+    """A scalar written to memory at the position offset + sum(stride * iteration of loop) over the terms."""
 
     memory: Memory
     offset: int
@@ -52,7 +52,8 @@ class Loop:
         length: number of iterations.
         items: operations, stores and loops of an iteration, in order.
         carried: scalars at the start of an iteration, "carry" nodes.
-        first, last: their values before the first iteration, and at the end of each iteration.
+        first: values of the carried scalars before the first iteration.
+        last: values of the carried scalars at the end of an iteration.
     """
 
     length: int
@@ -162,11 +163,11 @@ class LoopGraph(Graph):
     def _whole(self, name: str, of: list[np.ndarray]) -> list[np.ndarray]:
         """Integer operations: quotients are rounded towards zero; bitwise operations raise an error."""
         if name != "div":
-            raise DeploymentError(f"the bitwise operation {name!r} on integers has no counterpart in a kernel")
+            raise DeploymentError(f"the bitwise operation {name!r} on integers is not supported in a kernel")
         return [_each(lambda a, b: self.apply("truncate", self.apply("/", a, b)), *np.broadcast_arrays(*of))]
 
     def _placed(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray] | None:
-        """Entries at positions that depend on the iteration; each is selected from a column with one row per iteration."""
+        """Entries at positions that depend on a loop's iteration, selected from one precomputed row per iteration."""
         held = MOVES[equation.primitive.name]
         places = {k for k in range(len(of)) if held is not None and k not in held}
         decided = [x for k in places for x in of[k].ravel() if is_index(x)]
@@ -217,7 +218,7 @@ class LoopGraph(Graph):
         ]
 
     def _carried(self, loop: Loop, x: np.ndarray, added: int | None, dtype: Any) -> np.ndarray:
-        """Carried values at the start of an iteration: the initial value if constant, a multiple of the index for counters."""
+        """Carried values at the start of an iteration; for a counter, initial value + increment * iteration."""
         if added is not None:
             count = self.index(Index(0, ((loop, added),) if added else ()))
             return self.converted(_each(lambda y: self.apply("+", y, count), x), float, dtype)
@@ -234,7 +235,7 @@ class LoopGraph(Graph):
         return _array([loop.first[k] if stays(k) else self._node("result", (loop, k)) for k in places], x.shape)
 
     def _row(self, loop: Loop, column: Sequence[Scalar], first: int, step: int, block: int = -1) -> Scalar:
-        """Entry first + step * iteration of a column.
+        """Entry of a column at the position first + step * iteration.
 
         Args:
             block: index of the block that stores the column in memory, if the loop has to read it from there.

@@ -1,4 +1,4 @@
-"""Scalar expressions with constants folded; every operation occurs once."""
+"""Scalar expressions with folded constants, in which each distinct operation occurs once."""
 
 import dataclasses
 import math
@@ -48,7 +48,7 @@ class Graph:
     """All operations of a function, in the order of evaluation.
 
     Attributes:
-        target: the language in which they are written, for messages.
+        target: the form in which the operations will be written, for messages.
     """
 
     target = "plain C"

@@ -15,7 +15,7 @@ LOGS_EPILOG = (
 
 
 class WrongUsage(Exception):
-    """Raised for conflicting options; leads to exit code 2 and a line that names them."""
+    """Conflicting options, named in the message; the command exits with code 2."""
 
 
 def add_command(
@@ -28,7 +28,7 @@ def add_command(
 
 
 def add_repeated(option: Callable[..., Any], name: str, metavar: str = "FILE", **further: Any) -> None:
-    """Add an option that may be repeated; here and below, `option` is the `add_argument` of a parser."""
+    """Add an option that may be repeated; here and below, `option` is a parser's `add_argument` method."""
     option(name, metavar=metavar, action="append", default=[], **further)
 
 
@@ -118,7 +118,9 @@ def densities(text: str) -> tuple[float, float] | None:
         return None
     found = numbers(text)
     if len(found) != 2 or not 0 <= found[0] < found[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a pair of densities, as in --densities 100,20000 (or any)")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a pair of densities; pass two, as in --densities 100,20000, or any"
+        )
     return found[0], found[1]
 
 
@@ -132,7 +134,7 @@ def _listed(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     given = tuple(x.strip() for x in text.split(",") if x.strip())
     unknown = [x for x in given if x not in known]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; choose from {', '.join(known)}")
+        raise argparse.ArgumentTypeError(f"unknown name {unknown[0]!r}; choose from {', '.join(known)}")
     return tuple(dict.fromkeys(given))
 
 
@@ -143,7 +145,7 @@ def parts(text: str) -> tuple[str, ...]:
 
 
 def counterbalance(text: str) -> tuple[str, dict[str, object]]:
-    """Parse JOINT:name=number,.. into the text and the fields of a term."""
+    """Parse JOINT:NAME=NUMBER,.. and return the text and the fields of a `Counterbalance` term."""
     joint, sign, rest = text.partition(":")
     try:
         fields = {name.strip(): float(value) for name, value in (part.split("=") for part in rest.split(","))}
@@ -151,7 +153,8 @@ def counterbalance(text: str) -> tuple[str, dict[str, object]]:
         fields = {}
     if not (sign and joint.strip() and fields):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not JOINT:.., as in --counterbalance joint2:pivot=0.8,crank=0.2,angle=1.658"
+            f"{text!r} must have the form JOINT:NAME=NUMBER,.., as in --counterbalance "
+            "joint2:pivot=0.8,crank=0.2,angle=1.658"
         )
     name = joint.strip()
     return text, {"kind": "Counterbalance", "joints": [int(name) if name.isdigit() else name], **fields}
@@ -168,14 +171,14 @@ def axes(text: str) -> tuple[int, int]:
 def pair(text: str) -> tuple[str, float]:
     name, sign, value = text.partition("=")
     if not (sign and name.strip()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not JOINT=VALUE, as in --lock finger_joint=0.02")
+        raise argparse.ArgumentTypeError(f"{text!r} must have the form JOINT=VALUE, as in --lock finger_joint=0.02")
     return name.strip(), finite(value)
 
 
 def held(text: str) -> tuple[str, str]:
     name, sign, how = text.partition("=")
     if not name.strip() or (sign and how.strip() not in ("point", "pose")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not FRAME or FRAME=point, as in --held left_sole")
+        raise argparse.ArgumentTypeError(f"{text!r} must have the form FRAME or FRAME=point, as in --held left_sole")
     return name.strip(), how.strip() or "pose"
 
 
@@ -185,5 +188,5 @@ def rows(text: str) -> tuple[int, int] | None:
     try:
         first, last = (int(x) for x in text.split(":"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST:LAST, as in --rows 500:37500 (or : for all)") from None
+        raise argparse.ArgumentTypeError(f"{text!r} must be FIRST:LAST, as in --rows 500:37500, or : for all") from None
     return first, last

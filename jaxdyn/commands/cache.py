@@ -17,7 +17,7 @@ def kept_programs(folder: Path | None = None) -> Iterator[None]:
     """Context in which JAX's persistent compilation cache is in the user's cache folder.
 
     Does nothing if the environment already specifies a cache folder, or if the folder is not writable. When the context
-    is closed, the least recently used programs are deleted until the rest needs no more than 256 MiB.
+    is closed, the least recently used programs are deleted until the others occupy no more than 256 MiB.
 
     Args:
         folder: folder to use instead of the user's cache folder.
@@ -57,7 +57,7 @@ def cache_folder() -> Path:
 
 
 def prune(folder: Path, largest: int = LARGEST) -> None:
-    """Delete the least recently used programs until the rest needs no more than this number of bytes."""
+    """Delete the least recently used programs until the others occupy no more than this number of bytes."""
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(OSError):  # another process may have deleted it

@@ -60,6 +60,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _short_names(a: str, b: str) -> tuple[str, str]:
-    """The names of the files, with their folders if the names are equal."""
+    """The names of the two files, preceded by their folders if the names are equal."""
     first, second = (os.path.basename(os.path.normpath(p)) for p in (a, b))
     return (first, second) if first != second else (a, b)

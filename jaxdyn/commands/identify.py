@@ -191,13 +191,15 @@ def _check(options: argparse.Namespace) -> None:
     floating.check(options)
     if bool(options.model) != bool(options.log):
         missing = "--log" if options.model else "--model"
-        raise WrongUsage(f"{missing} is missing; give both, or neither to run the built-in example")
+        raise WrongUsage(f"{missing} is missing; pass both --model and --log, or neither to run the built-in example")
     of_logs = (options.validate, options.rows, options.columns, options.topic, options.gains, options.lock, options.tip)
     if not options.model and any(of_logs):
         raise WrongUsage("--validate, --rows, --columns, --topic, --gains, --lock and --tip need a --model and a --log")
     check_logs(options, len(options.log) + len(options.validate))
     if options.known is not None and options.links is None and options.joints is None:
-        raise WrongUsage("--known applies to what --links and --joints exclude: give one of them")
+        raise WrongUsage(
+            "--known applies to the links and drives that --links and --joints exclude: pass at least one of these"
+        )
     if options.no_consistent and options.mass is not None:
         raise WrongUsage("--mass applies only to a consistent estimate: omit --no-consistent")
 

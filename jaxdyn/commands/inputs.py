@@ -70,10 +70,10 @@ def check_logs(options: argparse.Namespace, count: int) -> None:
     """Raise if there are more --rows than logs, or if --columns are neither one for all nor one per log."""
     logs = f"{count} log{'s'[: count != 1]}"
     if len(options.rows) > count:
-        raise WrongUsage(f"--rows is given {len(options.rows)} times for {logs}: give it at most once per log")
+        raise WrongUsage(f"--rows is given {len(options.rows)} times for {logs}: pass it at most once per log")
     if len(options.columns) not in (0, 1, count):
         raise WrongUsage(
-            f"--columns is given {len(options.columns)} times for {logs}: give one for all, or one for each"
+            f"--columns is given {len(options.columns)} times for {logs}: pass it once for all logs, or once per log"
         )
 
 

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     """Raise if options conflict."""
     if not options.loaded:
-        raise WrongUsage("--loaded is missing; give at least one log with the payload")
+        raise WrongUsage("--loaded is missing; pass at least one log with the payload")
     if options.ignore_inertials and not options.unloaded:
         raise WrongUsage(
             "without an --unloaded log, the payload is the difference from the model's inertials: omit --ignore-inertials"
@@ -98,7 +98,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.com is not None and options.mass is None:
         raise WrongUsage("--com needs --mass")
     if options.mass is not None and options.calibrated:
-        raise WrongUsage("--mass calibrates gains and --calibrated uses them; give one of the two")
+        raise WrongUsage("--mass calibrates gains and --calibrated uses them; pass only one of the two")
     check_logs(options, len(options.unloaded) + len(options.loaded))
 
 
@@ -115,7 +115,7 @@ def _logs(options: argparse.Namespace, chain: "Chain", progress: Progress) -> tu
 def _fitted(
     options: argparse.Namespace, chain: "Chain", unloaded: list["Log"], loaded: list["Log"], known: "DriveGains | None"
 ) -> tuple[str, list[str]]:
-    """The gains for a known mass, or the payload, as JSON text and as lines."""
+    """The gains for a known mass, or the payload, as JSON text and as lines for the terminal."""
     from ..identification._payload.gains import calibrate_gains
     from ..identification._payload.payload import identify_payload, identify_payload_on
     from ..report._files.payload import gains_json, gains_lines, payload_json, payload_lines

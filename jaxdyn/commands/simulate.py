@@ -85,7 +85,7 @@ def payload(text: str) -> list[float]:
     values = arguments.numbers(text)
     if len(values) not in (1, 4) or values[0] <= 0:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a mass nor a mass and a position, as in --payload 2,0,0,0.05"
+            f"{text!r} is neither a mass nor a mass and a position; an example is --payload 2,0,0,0.05"
         )
     return values
 

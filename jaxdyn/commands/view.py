@@ -116,7 +116,9 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
 def folder(text: str) -> tuple[str, pathlib.Path]:
     name, sign, value = text.partition("=")
     if not (sign and name.strip() and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=FOLDER, as in --package my_robot=/opt/my_robot")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must have the form NAME=FOLDER, as in --package my_robot=/opt/my_robot"
+        )
     if not pathlib.Path(value).is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {value!r} for the package {name.strip()!r}")
     return name.strip(), pathlib.Path(value)

@@ -1,8 +1,8 @@
 """Adaptation laws for inertial parameters: three gradient flows of ten parameters per link, two of them physically consistent.
 
-Each flow descends along g = Y^T s, the gradient with respect to the parameters of the power of model errors at the sliding
-velocity s, in its own metric. Arrays have one row per link. `start` returns the state of an estimate, `parameters` returns
-the estimate, `rate` is the flow in continuous time, and `update` makes one step.
+Each flow is steepest descent, in a metric of its own, along g = Y^T s. This is the gradient, with respect to the
+parameters, of the power of model errors at the sliding velocity s. Arrays have one row per link. `start` returns the
+state of an estimate, `parameters` returns the estimate, `rate` is the flow in continuous time, and `update` makes one step.
 """
 
 from abc import abstractmethod
@@ -176,7 +176,7 @@ class LogCholeskyAdaptation(Adaptation):
         return -_spread(self.gain, memory) * pulled - self.leakage * (memory - first)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """theta + dt dtheta/dt, limited to a change of 1/4 per step and entry."""
+        """The state theta + dt dtheta/dt after a step; no entry changes by more than 1/4."""
         moved = memory + _bounded(dt * self.rate(memory, first, gradient))
         factors = jax.vmap(log_cholesky_factor)
         return _kept_within(self.range, memory, moved, factors(first), factors(moved))
@@ -188,7 +188,7 @@ def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 
 
 
 def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
-    """The step of each link, scaled down to a largest entry of `_LARGEST_STEP`; zero if not finite."""
+    """The step of each link, scaled down if its largest entry exceeds `_LARGEST_STEP`; zero if not finite."""
 
     def one(step):
         largest = jnp.max(jnp.abs(step))

@@ -175,5 +175,5 @@ class AdaptiveControl(eqx.Module):
             return np.arange(chain.n)
         unknown = [name for name in self.links if name not in chain.link_names]
         if unknown:
-            raise ControlError(f"no link is called {unknown[0]!r}; the links are {', '.join(chain.link_names)}")
+            raise ControlError(f"unknown link {unknown[0]!r}; the links are {', '.join(chain.link_names)}")
         return np.array([chain.link_names.index(name) for name in self.links], int)

@@ -1,4 +1,4 @@
-"""Adaptation of drive parameters, in which torques are linear (friction, armature), along a gradient that preserves signs."""
+"""Adaptation law for drive parameters (friction, armature): a gradient flow that preserves their signs."""
 
 from operator import attrgetter
 
@@ -41,7 +41,7 @@ class DriveAdaptation(eqx.Module):
     def __check_init__(self) -> None:
         unknown = [term for term in self.terms if term not in DRIVE_LEAVES]
         if unknown:
-            raise ControlError(f"drive term {unknown[0]!r} is unknown; the terms are {', '.join(DRIVE_LEAVES)}")
+            raise ControlError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(DRIVE_LEAVES)}")
 
     def start(self, chain: Chain) -> Float[Array, "n terms"]:
         """The chain's values, from which the adaptation starts.

@@ -1,4 +1,4 @@
-"""Impedance control: a frame responds to forces like a mass with its natural inertia, a spring and a damper, and is passive."""
+"""Impedance control: a frame with its natural inertia moves as if held by a spring and a damper, and is passive."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,8 @@ class Spring(NamedTuple):
     """The result of `task_spring`.
 
     Attributes:
-        wrench: components of the wrench on the frame that the task controls, in world axes, about its origin [N m, N].
+        wrench: wrench on the frame, in world axes, about the frame's origin; only the components that the task controls
+            [N m, N].
         energy: energy stored in the spring [J].
     """
 
@@ -155,7 +156,7 @@ def impedance_energy(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
-    """The energy E [J] of `impedance_control`: V~ . Lambda V~ / 2 plus that of the spring; same arguments and errors."""
+    """The energy E [J] of `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring."""
     state = task_state(chain, q, v, reference, frame, task, threshold)
     spring = task_spring(state.pose, reference.pose, stiffness, task)
     return 0.5 * (state.rate @ (state.space.inertia @ state.rate)) + spring.energy

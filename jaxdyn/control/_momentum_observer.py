@@ -44,7 +44,7 @@ class Collision(NamedTuple):
 
 
 class MomentumObserver(eqx.Module):
-    """Momentum observer (De Luca & Mattone 2005): the residual r is the external torque, low-pass filtered to first order.
+    """Momentum observer (De Luca & Mattone 2005): the residual r is the external torque after a first-order low-pass.
 
     dr/dt = K (tau_ext - r) follows from dp/dt = tau + C^T v - g - k - f + tau_ext for the momentum p = M v, without
     accelerations or M^-1. For a contact force F on a link, tau_ext = J^T F; r also contains friction and payloads that the
@@ -82,7 +82,8 @@ class MomentumObserver(eqx.Module):
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, v), a time dt [s] after the last, with tau [N m or N] constant in between; O(n).
+        """The state at the next sample (q, v), dt [s] after the previous one, with tau [N m or N] constant in between;
+        O(n).
 
         A non-finite sample makes the residual non-finite; the next finite sample restarts the observer.
         """
@@ -94,7 +95,7 @@ class MomentumObserver(eqx.Module):
         return ObserverState(jnp.where(known, residual, jnp.zeros_like(residual)), momentum, drift)
 
     def collision(self, state: ObserverState) -> Collision:
-        """Detect and locate residuals above their threshold; non-finite residuals count as above."""
+        """Detect and locate residuals that exceed their threshold, which non-finite residuals always do."""
         limit = jnp.broadcast_to(jnp.asarray(self.threshold, state.residual.dtype), state.residual.shape)
         joints = ~(jnp.abs(state.residual) <= limit)
         last = jnp.max(jnp.where(joints, jnp.arange(len(limit)), -jnp.ones(len(limit), int)))

@@ -78,7 +78,7 @@ def error_rate(
     q_d: Float[Array, " nq"],
     v_d: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
-    """The time derivative of difference(chain, q, q_d) while both move: v_d - v for ordinary joints."""
+    """The time derivative of difference(chain, q, q_d) for moving q and q_d: v_d - v for ordinary joints."""
     if not chain.topology.quaternion_joints:
         return v_d - v
     time = jnp.zeros((), v.dtype)

@@ -47,7 +47,8 @@ def controlled_rollout(
 ) -> ControlledMotion:
     """Simulate the robot under a control law (tau, state) = law(state, t, q, v), called every dt; torques are held in between.
 
-    The robot's friction and springs act, too. The loop is compiled; for stateless controllers, use `rollout`.
+    The simulation includes the robot's friction and springs. The loop is compiled; for stateless controllers, use
+    `rollout`.
 
     Args:
         q: initial positions [rad or m].

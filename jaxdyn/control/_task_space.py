@@ -124,7 +124,7 @@ def pose_error(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"]) -> Float[Arr
 
 
 class TaskState(NamedTuple):
-    """Actual and desired state of a frame along a task.
+    """Actual and desired state of a frame in the directions that a task controls.
 
     Attributes:
         space: motion and inertia of the task.

@@ -1,4 +1,4 @@
-"""Ahead-of-time export of a function of one robot to one file, for processes without the robot's files and the code."""
+"""Ahead-of-time export of a function of one robot to one file, for processes without the files and the code."""
 
 import importlib
 import inspect
@@ -30,8 +30,8 @@ def export_function(
     """Export function(chain, *arguments), with the robot's parameters as constants, to one file for `load_exported`.
 
     The function, from jaxdyn or user-defined (a controller, a policy), is traced once, for the shapes and types of the
-    examples, and saved as StableHLO by `jax.export`. The loaded function returns objects of other classes (named
-    tuples, modules) as dictionaries by field name. The file is written atomically. Requires flatbuffers:
+    examples, and saved as StableHLO by `jax.export`. The loaded function returns named tuples, modules and other
+    objects as dictionaries by field name. The file is written atomically. Requires flatbuffers:
     `pip install "jaxdyn[deploy]"`.
 
     Args:
@@ -45,8 +45,8 @@ def export_function(
 
     Raises:
         DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine
-            without JAX's compatibility guarantee; a platform is unknown; an argument is of another class; flatbuffers
-            is missing.
+            without JAX's compatibility guarantee; a platform is unknown; an argument is an object of another class;
+            flatbuffers is missing.
         OutputError: the file cannot be written; an existing file is left unchanged.
     """
     need_flatbuffers()
@@ -55,8 +55,8 @@ def export_function(
         raise DeploymentError(f"platforms must be among {', '.join(PLATFORMS)}, not {', '.join(unknown) or 'empty'}")
     if not is_plain(example_arguments):
         raise DeploymentError(
-            "arguments of an exported function must be arrays, or tuples, lists and dictionaries of arrays: pass the "
-            "arrays inside objects of other classes"
+            "arguments of an exported function must be arrays, or tuples, lists and dictionaries of arrays: for "
+            "any other object, pass the arrays that it contains"
         )
     examples = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), example_arguments)
 

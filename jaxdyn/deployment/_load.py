@@ -84,8 +84,8 @@ class ExportedFunction:
 def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     """Load a function written by `export_function`, without the robot description and the function's Python code.
 
-    The file is a program: load only files you trust. JAX reads files written by versions up to six months old. Requires
-    flatbuffers: `pip install "jaxdyn[deploy]"`.
+    The file is a program: load only files you trust. JAX reads files that were written by JAX versions up to six months
+    old. Requires flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Raises:
         DeploymentError: the file is missing, damaged, not an exported function, or of an unsupported version; it was

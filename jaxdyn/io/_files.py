@@ -14,7 +14,7 @@ from ..errors import JaxdynError, ModelError, OutputError
 def read_bytes(
     path: str | os.PathLike[str], kind: str = "robot description file", error: type[JaxdynError] = ModelError
 ) -> bytes:
-    """All bytes of a file of this kind.
+    """The contents of a file as bytes; errors name the `kind` of file.
 
     Raises:
         JaxdynError: of the given class: the file does not exist, is a folder, or cannot be read.

@@ -1,4 +1,4 @@
-"""ROS 1 bags, ROS 2 bags and MCAP files with joint states or joint trajectories, as named columns, by rosbags."""
+"""ROS 1 bags, ROS 2 bags and MCAP files with joint states or joint trajectories, read by rosbags as named columns."""
 
 import contextlib
 import os
@@ -118,12 +118,12 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
 
 
 def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
-    """The connections of each topic with joint states, or if there is none, with joint trajectories.
+    """The connections of each topic with joint states or, if there is none, of each topic with joint trajectories.
 
     If a topic is given, only the connections of this topic.
 
     Raises:
-        LogError: the topic has neither, or no topic has.
+        LogError: the given topic, or every topic of the bag, has neither joint states nor joint trajectories.
         _Damaged: a topic, type or number of messages is invalid.
     """
     found: dict[str, dict[str, list[Any]]] = {MESSAGE: {}, TRAJECTORY: {}}

@@ -42,8 +42,8 @@ def read_log_chunks(
         The parts of the log in order.
 
     Raises:
-        LogError: the file cannot be read; columns are missing; numbers are not finite or implausible, or positions jump;
-            time does not increase; there are currents without gains. The message names file, row and column.
+        LogError: the file cannot be read; columns are missing; numbers are non-finite or implausible, or positions
+            jump; time does not increase; there are currents without gains. The message names file, row and column.
     """
     path = pathlib.Path(path)
     if rows < 100:

@@ -34,7 +34,7 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """The columns of each kind in joint order, the remaining names, and notes; `currents`: prefer i to tau."""
+    """The columns of each kind in joint order, the remaining names, notes; `currents`: use i rather than tau."""
     stems = [stem_of(name) for name in names]
     joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
     numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
@@ -49,7 +49,9 @@ def find_columns(
             continue
         known = whole.get(kind) if number is None else numbered[kind].get(number)
         if known is not None:
-            raise LogError(f"{path}: columns {known!r} and {name!r} mean the same; rename or remove one of them")
+            raise LogError(
+                f"{path}: columns {known!r} and {name!r} denote the same quantity; rename or remove one of them"
+            )
         if number is None:
             whole[kind] = name
         else:
@@ -93,7 +95,7 @@ def find_columns(
 
 
 def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> list[str]:
-    """Missing columns of a kind, from number `first` to the number of the last position or of the last column."""
+    """Names of missing columns; each kind present must have as many as there are positions, numbered from `first`."""
     count = max(numbered["q"], default=first - 1) + 1 - first
     missing = []
     for kind in ("q", "qd", "tau", "i"):

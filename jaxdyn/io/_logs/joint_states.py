@@ -180,14 +180,14 @@ def _sources(
     missing = [name for name in joint_names if not any(name in states.joint_names for states in topics.values())]
     if missing:
         raise LogError(
-            f"{path}: no joint states of {', '.join(missing)}; the joints are, by topic, {there}",
+            f"{path}: no joint states for {', '.join(missing)}; the joints on each topic are {there}",
             "If the names differ from the robot's, list them in a column map: {columns} with joints = [..]",
             columns="'map.toml'",
         )
     complete = [topic for topic, states in topics.items() if set(joint_names) <= set(states.joint_names)]
     if len(complete) > 1:
         raise LogError(
-            f"{path}: topics {' and '.join(complete)} all contain all joints",
+            f"{path}: topics {' and '.join(complete)} each contain all joints",
             "choose one with {topic}",
             topic="'/name'",
         )

@@ -107,11 +107,13 @@ def read_log(
             different columns are joined by time, and those after the first interpolated linearly to its time stamps,
             except in gaps.
         joints: the required number of joints, or their names, which select and order the joints of a bag.
-        gains: one gain per joint, tau_j = gain_j x current_j [N m/A], required for currents; if the log has no currents, a
-            factor on the torques. If it has both, torques are read without gains, and gain x current if gains are passed.
+        gains: one gain per joint, tau_j = gain_j x current_j [N m/A], required for currents; if the log has no
+            currents, a factor by which torques are multiplied. If it has both, gain x current is used if gains are
+            passed, and the torques otherwise.
         rows: first and last data row to read, both included, counted from 1 as in messages; only these are checked.
-        on_bad_rows: "raise", or "drop" implausible rows, up to a tenth of all rows, with a note that lists them: NaN and
-            infinity, numbers beyond 1e6, stamps far from all others or out of order, isolated jumps.
+        on_bad_rows: "raise" an error for implausible rows, or "drop" them, up to a tenth of all rows, with a note that
+            lists them: NaN and infinity, numbers beyond 1e6, stamps far from all others or out of order, isolated
+            jumps.
         columns: a column map for other layouts, with units, signs, offsets
             and gains: a TOML file (docs/logs.md), or a mapping with the same structure.
         topic: topic of the joint states in a bag; detected if None.

@@ -100,7 +100,8 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
     torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
     if not torques and (others := _numbered(table.names, "tau")):
         raise LogError(
-            f"{path}: the torques are {', '.join(others)}, but this robot has {chain.nv}; complete or remove these columns"
+            f"{path}: the torque columns are {', '.join(others)}, but this robot needs {chain.nv}; complete or "
+            "remove them"
         )
     there = f"the columns are {', '.join(table.names[:40])}"
     if len(time) != 1:
@@ -108,7 +109,8 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
     if not positions:
         names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
         raise LogError(
-            f"{path}: no columns for exactly the {chain.nq} positions of this robot: name them {names}q1 .. q{chain.nq}; "
+            f"{path}: the columns do not match the {chain.nq} positions of this robot; name them {names}q1 .. "
+            f"q{chain.nq}; "
             f"{there}",
             "If joints are missing because they do not move, load the model with them locked: {lock}",
             lock="{'JOINT': POSITION, ..}",

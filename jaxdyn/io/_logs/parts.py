@@ -146,7 +146,8 @@ def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
     if bad or not np.isfinite(t).all():
         row = bad[0][0] if bad else int(np.flatnonzero(~np.isfinite(t))[0])
         raise LogError(
-            f"{path}: {table.line(row)}, column {clock!r}: files are joined by time stamps, and this value is not one"
+            f"{path}: {table.line(row)}, column {clock!r}: files are joined by time stamps, but this value is not a "
+            "finite number"
         )
     back = np.flatnonzero(np.diff(t) <= 0)
     if len(t) < 2 or len(back):
