@@ -397,7 +397,7 @@ def test_files(tmp_path):
         jaxdyn.load(path, tip="link")
     with pytest.raises(jaxdyn.ModelError, match="ignore= is for MJCF files"):
         jaxdyn.io.loads("<robot/>", ignore=["equality"])
-    with pytest.raises(jaxdyn.ModelError, match="'equalities' in ignore is unknown; choose among"):
+    with pytest.raises(jaxdyn.ModelError, match="unknown feature 'equalities' in ignore; choose among"):
         jaxdyn.load(path, ignore=["equalities"])
 
 

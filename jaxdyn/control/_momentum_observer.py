@@ -82,8 +82,7 @@ class MomentumObserver(eqx.Module):
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, v), dt [s] after the previous one, with tau [N m or N] constant in between;
-        O(n).
+        """The state at the next sample (q, v), dt [s] later; tau [N m or N] is constant in between; O(n).
 
         A non-finite sample makes the residual non-finite; the next finite sample restarts the observer.
         """

@@ -1,4 +1,4 @@
-"""Mesh files as triangles, read by trimesh, an optional dependency."""
+"""Triangles from mesh files, read by the optional dependency trimesh."""
 
 from pathlib import Path
 

@@ -78,9 +78,8 @@ def write_model(
     beyond: Mapping[str, Any] | None = None,
     arrays: Mapping[str, Any] | None = None,
 ) -> None:
-    """`save_model` with contents in addition to a chain: a description (JSON) and further arrays by name.
-
-    Without either, the file equals that of `save_model`, which older versions can read.
+    """Write a chain as `save_model` does, together with a description (JSON) and further arrays by name.
+    Without a description and arrays, the file equals that of `save_model`, which older versions can read.
     """
     further = {f"{BEYOND}{name}": array for name, array in (arrays or {}).items()}
     leaves = _leaves(named_leaves(chain) | further)
@@ -106,8 +105,8 @@ def write_model(
 def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
     """Read a chain written by `save_model`, with the same structure, names and numbers, to the last bit.
 
-    If a file of `identification.save_torque_model` has terms that a chain cannot represent, the nearest chain is
-    returned, with a warning.
+    If the file was written by `identification.save_torque_model` and has terms that a chain cannot represent, the
+    nearest chain is returned, with a warning.
 
     Args:
         dtype: floating-point type of the leaves; if None, that of the file, or float32 if float64 is disabled.
@@ -132,7 +131,7 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
 def read_model(
     path: str | os.PathLike[str], dtype: DTypeLike | None = None
 ) -> tuple[Chain, dict[str, Any], dict[str, Any]]:
-    """The chain in a file of `write_model`, the description of further contents, and the further arrays by name.
+    """The chain, the description and the further arrays (by name) in a file from `write_model`.
 
     Raises:
         ModelError: as for `load_model`.
@@ -175,7 +174,7 @@ def _rounded(name: str, dtype: DTypeLike | None) -> None:
 
 
 def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves by their current names; in old files motors have neither Stribeck friction nor an offset."""
+    """Leaves by their current names; friction leaves of motors that old files lack are added."""
     found = {}
     for name, x in arrays.items():
         part, dot, leaf = name.rpartition(".")
@@ -187,7 +186,7 @@ def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
-    """A module with these leaves, rebuilt like JAX does, without conversion, so that it may be a batch."""
+    """A module with these leaves, rebuilt as JAX does, without conversion, because the leaves may be batches."""
     fields = {name: x for name, x in leaves.items() if "." not in name}
     for part in {name.partition(".")[0] for name in leaves if "." in name}:
         inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}

@@ -148,7 +148,7 @@ def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
 
 
 def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
-    """Make rotations orthonormal and screws of unit length, to rounding."""
+    """Make rotations orthonormal and screws of unit length, to within rounding errors."""
     links["rotation"], links["screw"] = _orthonormal(links["rotation"]), links["screw"].copy()
     for i, joint in enumerate(topology.joint_names):
         rotation = links["rotation"][i]
@@ -215,7 +215,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
         tolerance: tolerated violation of the triangle inequality, relative to the largest moment.
 
     Raises:
-        ModelError: they are not; the message names the link, the inconsistent number and a remedy.
+        ModelError: they are inconsistent; the message names the link, the inconsistent number and a remedy.
     """
     pi = np.asarray(pi, float)
     mass, h = pi[0], pi[1:4]
@@ -270,7 +270,7 @@ def check_pose(name: str, t: np.ndarray) -> None:
 
 
 def _orthonormal(rotation: np.ndarray) -> np.ndarray:
-    """Rotations that were specified with few digits, orthonormalised to rounding; orthonormal ones are unchanged."""
+    """Rotations with few digits, orthonormalised to within rounding errors; orthonormal rotations are unchanged."""
     for _ in range(2):
         excess = np.swapaxes(rotation, 1, 2) @ rotation - np.eye(3)
         size = np.abs(excess).max((1, 2), keepdims=True)

@@ -141,7 +141,7 @@ def _traced(*arrays: Array) -> bool:
 def check_values(
     name: str, x: Values, size: int, each: str, dtype: jnp.dtype, least: float | None = None
 ) -> Float[Array, " size"]:
-    """A value for all, or one value each, as an array; values are checked unless traced."""
+    """One value for all, or one per joint, motor or coordinate, as an array of `size` values; checked unless traced."""
     y = jnp.asarray(x, dtype)
     if y.shape not in ((), (size,)):
         raise ModelError(f"{name} has shape {y.shape}; pass one value, or one for each {each}, ({size},)")

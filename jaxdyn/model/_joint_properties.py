@@ -21,7 +21,7 @@ def as_array(x) -> Array:
 
 
 def converts(cls: type[T]) -> type[T]:
-    """Clear the annotations of a dataclass's `__init__` that converts its arguments, since their types differ from fields."""
+    """Clear the annotations of a dataclass's `__init__`, which converts arguments of other types than the fields."""
     cls.__init__.__annotations__.clear()
     return cls
 
@@ -95,7 +95,7 @@ class Friction:
 
 
 def _fading(rates: Float[Array, "*n"], width: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """exp(-(rates / width)^2), with finite derivatives at zero and large rates, even for very small widths."""
+    """The factor exp(-(rates / width)^2), whose derivatives are finite for all rates, even for very small widths."""
     # dividing by a tiny width, or squaring a large ratio, would result in 0 * inf in the derivatives
     width = jnp.maximum(width, jnp.finfo(width.dtype).eps ** 2)
     near = jnp.abs(rates) < 12 * width  # exp(-144) < 1e-62

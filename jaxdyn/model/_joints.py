@@ -27,7 +27,7 @@ LONG = 256  # number of links of a very long chain
 
 
 class Link(NamedTuple):
-    """A link as seen by the step of a sweep: its pose in its parent at q, its joint screw, its ten inertial parameters."""
+    """A link in the step of a sweep: its pose in its parent at q, its joint screw and its ten inertial parameters."""
 
     rotation: Mat
     translation: tuple[Array, ...]
@@ -78,7 +78,7 @@ def _rows(xp: ModuleType, *leaves: Any) -> Any:
 
 
 def _apply(a: Any, b: Any) -> Any:
-    """Product A B for every link, (n, i, j, *lanes) times (n, j, k, *lanes), as products that XLA can fuse."""
+    """Matrix products of A (n, i, j, *lanes) and B (n, j, k, *lanes), as elementwise products that XLA can fuse."""
     first, second, third = (a[:, :, j, None] * b[:, None, j] for j in range(3))
     return first + second + third
 

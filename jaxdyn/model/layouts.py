@@ -68,7 +68,7 @@ def to_mujoco_state(
 def from_mujoco_state(
     chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], names: Names = None
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Convert MuJoCo's (qpos, qvel) to a state (q, v), the inverse of `to_mujoco_state`; arguments and errors as there."""
+    """Convert MuJoCo's (qpos, qvel) to a state: the inverse of `to_mujoco_state`, with its arguments and errors."""
     joints = _ordered(chain, names)
     q = _put(chain, joints, _parts(joints, qpos, True))
     return q, _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qvel), strict=True)])
@@ -155,7 +155,7 @@ def from_pinocchio_state(
     names: Names = None,
     continuous: Sequence[str] = (),
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Convert Pinocchio's (q, v) to a state, the inverse of `to_pinocchio_state`; arguments and errors as there.
+    """Convert Pinocchio's (q, v) to a state: the inverse of `to_pinocchio_state`, with its arguments and errors.
 
     Angles of continuous joints are returned between -pi and pi.
     """
@@ -187,7 +187,7 @@ def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = Non
 def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a generalised force from Pinocchio's layout.
 
-    Inverse of `to_pinocchio_vector`; arguments and errors as there.
+    The inverse of `to_pinocchio_vector`, with its arguments and errors.
     """
     joints = _ordered(chain, names)
     return _put(chain, joints, [_swapped(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])
@@ -256,6 +256,6 @@ def _to_body(joint: _Joint, q: Array, x: Array) -> Array:
 
 
 def _turning(joint: _Joint, v: Array) -> Array:
-    """(0, w x v) for a free joint: the difference between the acceleration of its origin and dv/dt."""
+    """The difference between the acceleration of a free joint's origin and dv/dt, (0, w x v); zero for other joints."""
     x = joint.of_v(v)
     return jnp.concatenate([jnp.zeros_like(x[:3]), jnp.cross(x[:3], x[3:])]) if joint.size == 6 else jnp.zeros_like(x)

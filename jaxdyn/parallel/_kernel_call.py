@@ -21,7 +21,7 @@ WARP = 32  # states per block
 def call_kernel(
     function: Callable, mapped: Sequence[bool], count: int, variables: Sequence[jax.Array], interpret: bool
 ) -> list[jax.Array]:
-    """function(*variables) over the rows of the mapped variables, as one kernel.
+    """The results of function(*variables) for all rows of the mapped variables, from one kernel.
 
     Raises:
         DeploymentError: the function contains an operation that kernels do not support; the message names it.
@@ -60,7 +60,7 @@ def _planned(traced: Any, shapes: Sequence[tuple[int, ...]]) -> Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Arrays of shape (states, entries), split into blocks of rows, as Triton and the interpreter read them.
+    """Arrays of shape (states, entries), split into blocks of rows for Triton and the interpreter.
 
     Attributes:
         lanes: states per block.

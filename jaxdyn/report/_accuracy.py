@@ -33,8 +33,8 @@ class TorqueAccuracy:
     Attributes:
         error: (n,) RMS error [N m or N].
         torque: (n,) RMS of the measured torque [N m or N].
-        scale: (n,) reference of relative errors: `torque`, but no less than a twentieth of that of the joint with the
-            largest [N m or N].
+        scale: (n,) reference for relative errors: `torque`, but at least a twentieth of the largest joint's torque
+            [N m or N].
         fitted: (n,) RMS error on the fitted runs [N m or N].
         noise: (n,) fraction of the error's power that is noise, up to one half (`noise_share`).
     """
@@ -52,7 +52,7 @@ class TorqueAccuracy:
 
     @property
     def without_noise(self) -> Float[np.ndarray, " n"]:
-        """Relative error after subtraction of the noise: sqrt(1 - noise) times the relative error."""
+        """Relative error without the noise: sqrt(1 - noise) times the relative error."""
         return self.relative * np.sqrt(1 - self.noise)
 
 
@@ -73,7 +73,7 @@ def _fitted(result: Identification) -> Float[np.ndarray, " n"]:
 
 
 def with_drive(chain: Chain) -> Bool[np.ndarray, " nv"]:
-    """Mask of the coordinates of joints that can have friction. Errors of the others, a free base's, count even at rest."""
+    """Mask of the coordinates of joints that can have friction. Errors of a free base count even at rest."""
     return np.isin(np.arange(chain.nv), layout(chain).columns)
 
 
@@ -121,10 +121,10 @@ class Determination:
 def determination_in_use(result: Identification) -> Determination:
     """Uncertainty of torques at rest and of the mass matrix, from the covariance of the base parameters and the errors.
 
-    The position-dependent part of a joint's error is what its regressor at rest, and harmonics and powers of its position,
-    explain in addition to friction: errors of gravity, springs, counterbalances, cables. Standard deviations are
-    averaged over 60 postures within the joint limits, or within pi of the run's mean position for joints without limits;
-    quaternions are taken from the run.
+    The position-dependent part of a joint's error is the part that its regressor at rest, and harmonics and powers of
+    its position, explain in addition to friction: errors of gravity, springs, counterbalances, cables. Standard
+    deviations are averaged over 60 postures within the joint limits, or within pi of the run's mean position for joints
+    without limits; quaternions are those of the run.
     """
     chain, n = result.chain, len(result.rows)
     rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(qdd), qdd)
@@ -203,7 +203,7 @@ Simulated = tuple[Evaluation, Resimulation]
 
 
 def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
-    """Sufficiently long stretches with their re-simulation; friction with memory uses the whole run.
+    """Stretches that are long enough, with their re-simulation; friction with memory starts with the run.
 
     Empty for robots with a free base or spherical joints, which fall over under the smallest torque error, and if
     unmeasured forces act, for example those that close a loop.

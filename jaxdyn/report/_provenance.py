@@ -98,7 +98,7 @@ def _shown(value: object) -> str:
 
 
 def provenance_section(given: Provenance | None) -> str:
-    """Section with files and their hashes, versions and settings; only versions if nothing is given."""
+    """Section with files and their hashes, versions and settings; without a provenance, only versions."""
     known = given or collect_provenance()
     text = ""
     if known.inputs:

@@ -83,7 +83,8 @@ class Verdict:
     """The verdict, by use or by the user's limits if given, and the checks behind it.
 
     Attributes:
-        level: with limits, good if all are met, else poor; otherwise the level of the uses if they agree, else fair.
+        level: with limits, good if all are met, otherwise poor; without limits, the common level of the uses, or fair
+            if they differ.
         headline: the outcome in a sentence.
         uses: verdicts on gravity compensation, feed-forward and simulation.
         joints: level of the predicted torque of each joint while it moves.
@@ -376,7 +377,7 @@ def _better(result: Identification, prior: AgainstPrior) -> VerdictCheck:
 
 
 def _poorer_files(files: Sequence[FilePrediction]) -> list[VerdictCheck]:
-    """Checks that name files whose predictions are worse than those of the whole model."""
+    """Checks that name files whose predictions are worse than those of the complete model."""
     whole = next((file.fit for file in files if file.whole and file.fit), None)
     return [
         VerdictCheck(

@@ -39,9 +39,9 @@ def derive(
     Args:
         leaves: expressions that replace numbers, by leaf (rotation, translation, screw, inertia, armature, gravity,
             base_pose, springs.stiffness, springs.rest_position, transmission.matrix, transmission.rotor_inertia,
-            coupling.matrix, coupling.offset): either the entire leaf as nested lists, in which None stands for the
-            chain's number, or single entries by index, as in {"translation": {(1, 0): L1}}. `ten_parameters` returns
-            rows of inertia, and `textbook_leaves` the leaves of textbook systems.
+            coupling.matrix, coupling.offset): either the entire leaf as nested lists, in which None retains the chain's
+            number, or single entries by index, as in {"translation": {(1, 0): L1}}. `ten_parameters` returns rows of
+            inertia, and `textbook_leaves` the leaves of textbook systems.
         coordinates: names of the joint coordinates, for example chain.joint_names; by default q1, q2, ...
         simplify: simplify every entry; otherwise entries are expanded sums, which are computed faster.
 

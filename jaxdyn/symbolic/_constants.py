@@ -49,7 +49,7 @@ def expression(x: Any) -> sympy.Expr:
 
 
 def rounded(terms: list[sympy.Expr]) -> list[sympy.Expr]:
-    """Terms of a sum in which long rationals are decimals, without rounding errors from terms that cancel."""
+    """Terms of a sum with long rationals written as decimals; terms that are only rounding errors are omitted."""
     numbers: list[Any] = [term.as_coeff_Mul()[0] for term in terms]
     if all(c.is_Rational and c.q <= LONGEST for c in numbers):
         return terms

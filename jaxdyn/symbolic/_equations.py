@@ -120,7 +120,7 @@ class Equations:
                 lengths as numbers when deriving the equations (four parameters for the elbow).
 
         Raises:
-            ModelError: the equations have no other symbols.
+            ModelError: all symbols of the equations are known.
         """
         return regressor_of(self, known)
 

@@ -30,7 +30,7 @@ TERMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 class _Program(NamedTuple):
-    """A term as operations on scalars, with inputs called q[0], .., p[0], .., as in both languages."""
+    """A term as operations on scalars, with inputs called q[0], .., p[0], .., as in Python and in C."""
 
     nodes: list[Node]
     result: np.ndarray

@@ -32,7 +32,8 @@ class RegressorFunctions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SymbolicRegressor:
-    """Closed form of tau + spring_force = Y(q, qd, qdd) theta, from `Equations.regressor`; `str` returns an entry per line.
+    """Closed form of tau + spring_force = Y(q, qd, qdd) theta, from `Equations.regressor`.
+    `str` returns one entry per line, in SymPy's syntax.
 
     Attributes:
         q: joint coordinates [rad or m].
@@ -64,7 +65,9 @@ class SymbolicRegressor:
 
         def theta(**given: Any) -> Any:
             if set(given) != {x.name for x in letters}:
-                raise ModelError(f"the parameters are functions of {', '.join(x.name for x in letters)}")
+                raise ModelError(
+                    f"theta requires values for exactly these symbols: {', '.join(x.name for x in letters)}"
+                )
             found = values(*(given[x.name] for x in letters))
             return _array(backend, found)
 
@@ -131,7 +134,7 @@ def _parts(x: Any, letters: Sequence[Symbol]) -> Parts:
 
 
 def _joined(x: Any, q: Sequence[Symbol]) -> Any:
-    """The expression, tidied, with sines and cosines of sums of angles expanded by the addition theorems."""
+    """The simplified expression, with sines and cosines of sums of angles expanded by the addition theorems."""
     joined = x
     for angle in q:
         joined = merge(joined, angle)

@@ -16,10 +16,10 @@ def textbook_leaves(system: str, joints: int = 2) -> Leaves:
 
     Example: `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`. The symbols are positive and have the names
     of the function's arguments (m1, l1, lc1, i1, ...), with g for gravity; the inertia of a virtual link remains a
-    number. Arguments that are words have the symbols m, lc, Jl, Jm, r, k for mass, com_distance, link_inertia,
-    motor_inertia, gear_ratio, stiffness; r1, r2, J1, J2 are the gear ratios and rotor inertias of the remotely driven
-    elbow. The wrist has the masses m1 to m3, the distances d1 to d3, the gear ratios r4 to r6 and the rotor inertias J4
-    to J6. five_bar and four_bar refer to `linkages.five_bar_chain` and `linkages.four_bar_chain`. All are in SI units.
+    number. The symbols of mass, com_distance, link_inertia, motor_inertia, gear_ratio and stiffness are m, lc, Jl, Jm,
+    r and k; r1, r2, J1, J2 are the gear ratios and rotor inertias of the remotely driven elbow. The wrist has the
+    masses m1 to m3, the distances d1 to d3, the gear ratios r4 to r6 and the rotor inertias J4 to J6. five_bar and
+    four_bar refer to `linkages.five_bar_chain` and `linkages.four_bar_chain`. All are in SI units.
 
     Args:
         system: cartesian_two_link, coupled_wrist, elastic_link, five_bar, four_bar, geared_link, pendulum,

@@ -35,7 +35,7 @@ def reduce(x: Expr) -> Expr:
 
 
 def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
-    """The reduced expression, with the sine and cosine of `angle` merged with those of others by the addition theorems.
+    """The reduced expression, with sine and cosine of `angle` merged with those of other angles (addition theorems).
 
     For example, c_a c - s_a s -> cos(a + angle), for an angle introduced by a step of a recursion. With `shorten`, only
     if the new angle has fewer summands: c_12 c_2 + s_12 s_2 -> c_1.
@@ -59,7 +59,7 @@ def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
 
 
 def _partner(term: Expr, with_s: dict[Expr, bool], angle: Expr, shorten: bool) -> Expr:
-    """term * cos(angle), merged with the term in `with_s` that completes the sine or cosine of a sum, which is removed."""
+    """The product term * cos(angle), merged with the term of `with_s` that completes it to a function of a sum, if any."""
     for factor in [f for f, power in term.as_powers_dict().items() if isinstance(f, (cos, sin)) and power == 1]:
         earlier, others = factor.args[0], term / factor
         sine = isinstance(factor, sin)
@@ -129,7 +129,7 @@ def _without_squares(x: Expr, function: Any, angle: Any = None) -> Expr:
 
 
 def _gathered(x: Expr) -> Expr:
-    """The shortest form found of a sum, written as a product by its sines and cosines, or by one of its other symbols."""
+    """The shortest form of a sum: unchanged, factored, or collected by trigonometric products or by a symbol."""
     terms = sympy.Add.make_args(x)
     if len(terms) < 2:
         return x

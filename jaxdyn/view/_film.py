@@ -56,7 +56,7 @@ def animate(
 
     Raises:
         OutputError: the suffix is neither .gif nor .mp4; ffmpeg is missing or fails; times and positions do not match or are
-            not finite; rate, speed or size cannot be used; or the file cannot be written. No file is then written.
+            not finite; the rate, speed or size is invalid; or the file cannot be written. No file is then written.
 
     Cost: about 50 ms per frame.
     """

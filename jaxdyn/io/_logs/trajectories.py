@@ -17,7 +17,7 @@ class Point(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """A message of type `trajectory_msgs/JointTrajectory`: (stamp, reception [ns], point) of each point.
+    """A message of type `trajectory_msgs/JointTrajectory`: each point with its stamp and time of reception [ns].
 
     The time of a point is the header's stamp + `time_from_start`, or the time of reception + `time_from_start` if the
     header has no stamp, which means an immediate start.
@@ -47,7 +47,7 @@ class Trajectory(NamedTuple):
         return self.points[0][:2] if self.points else None
 
     def add_to(self, states: JointStates, until: tuple[int, int] | None = None) -> None:
-        """Add the points before the start `until` of the next trajectory, which replaces the rest."""
+        """Add the points before `until`, the start of the next trajectory, which replaces the remaining points."""
         for stamp, received, point in self.points:
             if until is None or (stamp, received) < until:
                 states.add(stamp, received, point)

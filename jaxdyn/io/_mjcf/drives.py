@@ -12,8 +12,8 @@ def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     """The chain's leaves for drives, springs and limits, by name.
 
     Actuators add armature and damping times the square of their gear ratio. The effort limit is the smaller of the
-    control and force ranges times the gear ratio, summed over the actuators of a joint and limited by the joint's range;
-    an actuator without a range has no limit.
+    control and force ranges times the gear ratio, summed over the actuators of a joint and limited by the joint's
+    `actuatorfrcrange`; an actuator without a range has no limit.
     """
     joints, dofs = np.array([link.joint for link in links]), np.array([link.dof for link in links])
     kinds = model.jnt_type[joints]

@@ -18,8 +18,8 @@ def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[
 
     Returns the visible geoms in groups 0 to 2, as MuJoCo's viewer shows them.
     The colour is that of the geom, or of its material if the geom has the default colour; textures are not read.
-    Planes are omitted, since the page draws the ground; height fields are omitted with a note. A note also says that
-    equality constraints are not enforced, since positions are shown as given.
+    Planes are omitted, since the viewer draws its own ground; height fields are omitted with a note. A note also says
+    that equality constraints are not enforced: the robot is shown at the given positions.
 
     Args:
         collision: instead, return the geoms of any group that can be in contact (contype or conaffinity is not 0).

@@ -100,7 +100,7 @@ def chain_of(
     """The chain of a compiled model; `source` is its name in errors."""
     ignored = {ignore} if isinstance(ignore, str) else set(ignore)
     if unknown := sorted(ignored - set(FEATURES)):
-        raise ModelError(f"{unknown[0]!r} in ignore is unknown; choose among {', '.join(FEATURES)}")
+        raise ModelError(f"unknown feature {unknown[0]!r} in ignore; choose among {', '.join(FEATURES)}")
     acting = unsupported(model)
     if refused := [key for key in acting if key not in ignored | OUTSIDE]:
         raise ModelError(

@@ -104,8 +104,8 @@ def body_names(model: Any) -> list[str]:
 
 
 def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
-    """(placement, screw, degree of freedom) of the links of joint j, whose body is at `pose`; and the body's pose in the
-    last of these links if it is not the identity."""
+    """Placement, screw and degree of freedom of each link of joint j, whose body is at `pose`; and the pose of the body
+    in the last link, or None for the identity."""
     kind, anchor, axis = int(model.jnt_type[j]), np.array(model.jnt_pos[j]), np.array(model.jnt_axis[j])
     dof, unit = int(model.jnt_dofadr[j]), np.eye(6)
     if kind == FREE:  # its position defines the placement, and its linear velocity comes first in MuJoCo

@@ -107,7 +107,8 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
     ):
         if i not in nodes:
             raise ModelError(
-                f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and is not a body in MuJoCo"
+                f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and therefore is "
+                "not a body in MuJoCo; fix the frame to a link with mass"
             )
         _place(ET.SubElement(nodes[i], "site", name=frame), pose, f"frame {frame!r}")
     ET.indent(root)

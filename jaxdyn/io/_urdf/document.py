@@ -18,7 +18,7 @@ class Node(ET.Element):
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A checked document: its root element, and the comments and instructions before and after it, for writing."""
+    """A checked document: its root element, and the comments and processing instructions around it, for writing."""
 
     root: Node
     before: tuple[str, ...]

@@ -96,7 +96,7 @@ def check_consistent(chain: Chain, advice: str = "write them unchanged with allo
 
 
 def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype: DTypeLike = np.float64) -> None:
-    """Replace a link's `<inertial>` by numbers that reproduce the parameters in a type; remove it if they are all zero."""
+    """Set a link's `<inertial>` to numbers that reproduce the parameters in a dtype; remove it if they are all zero."""
     old = link.find("inertial")
     if not np.any(pi):
         remove(link, {"inertial"})
@@ -125,7 +125,7 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype
 
 
 def _fewest_digits_of(pi: np.ndarray, com: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Centre of mass and inertia about it, with the fewest digits that reproduce these ten parameters in a type."""
+    """Centre of mass and inertia about it, with the fewest digits that reproduce these ten parameters in a dtype."""
 
     def moved(moments: np.ndarray, centre: np.ndarray) -> np.ndarray:
         return move_inertia(np.array([pi[0], 0, 0, 0, *moments]), pose_of(translation=centre))
@@ -151,7 +151,7 @@ def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, n
 
 
 def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, dtype: DTypeLike = np.float64) -> None:
-    """Set xyz and rpy to numbers that reproduce the pose in a type.
+    """Set xyz and rpy to numbers that reproduce the pose in a dtype.
 
     Roll and pitch are computed after removing yaw, and are therefore also exact near pitch = +-pi/2.
     """
@@ -199,7 +199,7 @@ def written(values: Iterable[float] | np.ndarray, label: str, form: str = "a URD
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """A unique variant of the name, which is added to the taken names."""
+    """A variant of the name that is not among the taken names, to which it is added."""
     while name in taken:
         name += "_"
     taken.add(name)

@@ -1,4 +1,4 @@
-"""Joints of a URDF with several degrees of freedom, split into single ones, and mimic joints."""
+"""URDF joints with several degrees of freedom, which are split into one-degree-of-freedom joints, and mimic joints."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ def _check_mimics(robot: Robot) -> None:
     """Check that mimic joints follow joints with one degree of freedom.
 
     Raises:
-        ModelError: a joint mimics another joint; the message names both.
+        ModelError: a joint mimics an unknown or fixed joint, or one with several degrees of freedom.
     """
     for joint in robot.joints.values():
         if joint.mimic is None:

@@ -24,7 +24,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Link:
-    """A link: its ten parameters about the origin of its frame (None if there is no readable `<inertial>`), its element."""
+    """A link: its element, and its ten parameters about the origin of its frame (None without a readable `<inertial>`)."""
 
     name: str
     inertia: Float[np.ndarray, "10"] | None
@@ -63,7 +63,7 @@ class Joint:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Robot:
-    """A complete description: links and joints in the order of the file, the root link, the joints from root to leaves.
+    """A complete description: links and joints in file order, the root link, and the joints from root to leaves.
 
     `remarks` describe oddities in the file and how they were interpreted.
     """
@@ -228,7 +228,7 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
     for name, value in lock.items():
         if name not in robot.joints:
             raise ModelError(
-                f"{robot.source}: lock names {name!r}, which is not a joint; joints are {', '.join(robot.joints)}"
+                f"{robot.source}: lock names {name!r}, which is not a joint; the joints are {', '.join(robot.joints)}"
             )
         if robot.joints[name].kind == "fixed":  # for example in a file that was written from a chain with locked joints
             continue

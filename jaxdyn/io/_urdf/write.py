@@ -48,10 +48,10 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
         allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
-        ModelError: an inertia is inconsistent; a joint is helical or spherical; a coupling is not that of mimic joints; the
-            chain has a transmission or a base pose; a free joint has limits, different drives of its parts, or inertia
-            before its last link; a number is not finite; a name cannot be written; an inertia cannot be written as mass
-            and centre of mass to nine digits (a first moment without mass).
+        ModelError: an inertia is inconsistent; a joint is helical or spherical; a coupling does not represent mimic
+            joints; the chain has a transmission or a base pose; a free joint has limits, different drives of its parts,
+            or inertia before its last link; a number is not finite; a name cannot be written; an inertia cannot be
+            written as mass and centre of mass to nine digits (a first moment without mass).
     """
     arrays = arrays_of(chain)
     check_writable(chain)
@@ -176,10 +176,10 @@ def _write_free(
 
 
 def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
-    """The joints that mimic another joint: (name of the other joint, multiplier, offset).
+    """For each joint that mimics another one: the name of the other joint, multiplier and offset.
 
     Raises:
-        ModelError: the coupling is not that of mimic joints.
+        ModelError: the coupling does not represent mimic joints.
     """
     if chain.coupling is None:
         return {}

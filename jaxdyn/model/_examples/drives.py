@@ -62,10 +62,10 @@ def elastic_link(
         link_inertia qdd1 + mass gravity com_distance sin q1 + stiffness (q1 - q2) = 0,
         motor_inertia qdd2 + stiffness (q2 - q1) = tau_m,
 
-    plus damping (qd1 - qd2), which acts like the spring, motor_damping and link_damping [N m s/rad]. (The book swaps link
-    and motor angle in one line of the example.) With a gear of ratio r, q2 is the motor angle divided by r,
-    motor_inertia and motor_damping are multiplied by r^2, and tau_m by r. The chain is that of `elastic_chain`, with
-    three rotations, one of which is the spring: `spring_force` contains the spring, `friction_force` all damping.
+    plus the viscous torques of damping, parallel to the spring, of motor_damping and of link_damping [N m s/rad]. (The
+    book swaps link and motor angle in one line of the example.) With a gear of ratio r, q2 is the motor angle divided
+    by r, motor_inertia and motor_damping are multiplied by r^2, and tau_m by r. The chain is that of `elastic_chain`,
+    with three rotations, one of which is the spring: `spring_force` contains the spring, `friction_force` all damping.
 
     Args:
         mass: mass of the link [kg].

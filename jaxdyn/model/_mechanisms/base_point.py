@@ -16,11 +16,11 @@ AXES = ("base_x", "base_y", "base_z")
 
 
 def with_moving_base_point(chain: Chain) -> Chain:
-    """The same robot with the Cartesian coordinates of the base origin added in front: q_e = (x0, y0, z0, q).
+    """The same robot with the Cartesian coordinates of the base origin prepended: q_e = (x0, y0, z0, q).
 
     Three prismatic joints along the world axes, with massless links, carry the base, which does not rotate. The mass
     matrix becomes [[m 1, m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass; the
-    first three generalised forces are the force that supports the base [N]. The third of these links has the name of the
+    first three generalised forces are the force that supports the base [N]. The third massless link has the name of the
     base. Only the rotation of `base_pose` is retained, since the coordinates are the translation. The mass of the base
     is not included.
 
@@ -29,7 +29,7 @@ def with_moving_base_point(chain: Chain) -> Chain:
     """
     old = chain.topology
     if any(size == 6 for _, size in old.quaternion_joints):
-        raise ModelError("the robot has a free joint: its coordinates already include its position")
+        raise ModelError("the robot has a free joint, whose coordinates already include the position of the base")
     links = (*AXES[:2], old.base_name)
     world = "world" if old.base_name != "world" else "fixed_world"
     taken = (set(AXES) & set(old.joint_names)) | ({*AXES[:2], world} & {*old.link_names, *old.frame_names, *links[2:]})
@@ -72,6 +72,6 @@ def with_moving_base_point(chain: Chain) -> Chain:
 
 
 def _stack(first: Any, rest: Array) -> Array:
-    """An array with three rows prepended, which are given or filled with one value."""
+    """An array with three rows prepended, either given or filled with one value."""
     rows = jnp.broadcast_to(jnp.asarray(first, rest.dtype), (3, *rest.shape[1:]))
     return jnp.concatenate([rows, rest])

@@ -28,8 +28,9 @@ def parameters_csv(result: Identification) -> str:
 def write_parameters(result: Identification, path: str | os.PathLike[str]) -> None:
     """Write the parameters as a CSV file with one row per parameter.
 
-    First the base parameters (`kind` base), then the full set (`kind` full), then the parameters of a friction model (`kind`
-    friction), to which the friction in `full` is the nearest viscous, Coulomb and constant friction.
+    The rows are the base parameters (`kind` base), the full set (`kind` full), and the parameters of a friction model
+    (`kind` friction), if any; the full set then contains the viscous, Coulomb and constant friction nearest to that
+    model.
 
     Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, lower and upper
     (95 % interval), ols_value, ols_standard_deviation, prior (in the given model), identifiable (yes, only in sums, no,

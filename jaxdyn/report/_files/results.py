@@ -58,9 +58,9 @@ def write_all(
     """Write all results into a folder, which is created if necessary; return the paths by file name, with the verdict.
 
     The files are parameters.csv (`write_parameters`), errors.csv (`write_errors`), identified.urdf, identified.xml for
-    MuJoCo, model.eqx (`save_torque_model`: the whole identified model, bit-identical) and report.html. Errors and verdict
-    are those of model.eqx, loaded again; the report also shows the predictions of the other files. URDF and MJCF receive
-    the nearest viscous, Coulomb and constant friction, without negative friction, damping or armature.
+    MuJoCo, model.eqx (`save_torque_model`: the complete identified model, bit-exact) and report.html. Errors and
+    verdict are those of model.eqx, loaded again; the report also shows the predictions of the other files. URDF and
+    MJCF receive the nearest viscous, Coulomb and constant friction, without negative friction, damping or armature.
 
     All files are completed in a draft folder and then moved into place, so an error or Ctrl-C leaves the folder
     unchanged. Existing files with these names are replaced. identified.urdf is omitted if URDF cannot represent the model

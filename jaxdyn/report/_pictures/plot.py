@@ -137,7 +137,7 @@ def _short(x: float) -> float:
 
 
 def packed(values: Float[np.ndarray, " N"]) -> list:
-    """[minimum, maximum, text]: numbers quantised between these, as little-endian 16-bit integers in base64; 65535 is NaN."""
+    """Numbers as [minimum, maximum, text]: 16-bit little-endian integers between these, in base64; 65535 is NaN."""
     values = np.asarray(values, float)
     there = np.isfinite(values)
     low, high = (float(f(values[there])) if there.any() else 0.0 for f in (np.min, np.max))
@@ -155,7 +155,7 @@ def time_view(
     caption: str = "",
     points: int = 1400,
 ) -> View:
-    """A view of a measured curve and one or two predicted curves over time, and of measured minus predicted below.
+    """A view of a measured curve and one or two predicted curves over time, above the differences measured - predicted.
 
     Args:
         t: time [s].
@@ -196,8 +196,8 @@ def time_view(
 def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], points: int) -> np.ndarray:
     """Indices of no more than about `points` samples, in order, including all peaks of the curves; -1 between pieces.
 
-    Each piece is divided into stretches of equal length; the extremes of all curves in each stretch and both ends of the
-    piece are kept. A sample at which a curve is not finite splits a piece.
+    Each piece is divided into stretches of equal length; the extremes of all curves in each stretch and both ends of
+    the piece are retained. A sample at which a curve is not finite splits a piece.
     """
     there = np.all(np.isfinite(curves), axis=0)
     runs = []

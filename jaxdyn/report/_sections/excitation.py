@@ -32,7 +32,8 @@ class Excitation:
 def excitation(estimate: Estimate) -> Excitation:
     """Singular values of W / s, computed from the covariance for independent residuals, cov = (W^T W / s^2)^-1.
 
-    They are the inverse square roots of its eigenvalues; the column norms are the square roots of the diagonal of its inverse.
+    The singular values are the inverse square roots of the eigenvalues of cov; the column norms are the square roots of the
+    diagonal of its inverse.
     """
     spread, axes = np.linalg.eigh(estimate.independent_covariance)
     spread = np.maximum(spread, np.finfo(float).eps * spread[-1])

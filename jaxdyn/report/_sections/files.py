@@ -1,4 +1,4 @@
-"""Section on the predictions of each written file, loaded again."""
+"""Section on the predictions of each written model file after it is loaded again."""
 
 from collections.abc import Sequence
 

@@ -53,7 +53,7 @@ def against_prior(result: Identification) -> AgainstPrior | None:
 
 
 def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
-    """Section with a table with one row per joint; empty if there is nothing to compare with."""
+    """Section with a table of the errors of both models by joint; empty without a given model that has inertias."""
     if errors is None:
         return ""
     units = torque_units(result.chain)
