@@ -18,7 +18,7 @@ from .errors import JaxdynError, ModelWarning, as_python
 COMMANDS = (excite, simulate, identify, payload, compare, view, export)
 
 EPILOG = (
-    "jaxdyn COMMAND --help lists all options. Guide: from an excitation trajectory to a model, docs/identification.md"
+    "`jaxdyn COMMAND --help` lists all options. Guide from an excitation trajectory to a model: docs/identification.md"
 )
 
 # library arguments mentioned in messages, and the command-line options that set them

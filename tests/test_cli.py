@@ -312,7 +312,7 @@ def test_options_that_do_not_fit_the_files_are_refused(options, pattern, files, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "--log is missing; give both"),
+        ([], "--log is missing; pass both"),
         (["--rows", "1:100", "--rows", ":", "--log", "x"], "--rows is given 2 times for 1 log"),
         (["--log", "x", "--rows", "5"], "argument --rows: '5' must be FIRST:LAST"),
         (["--log", "x", "--gains", "1,x"], "argument --gains: 'x' is not a finite number"),

@@ -38,10 +38,15 @@ def add_log_form(option: Callable[..., Any], order: str = "in the order of the l
     about = f"column map (TOML) for other log layouts: one for all logs, or one per log, {order} (- for none)"
     add_repeated(option, "--columns", "MAP", help=about)
     option("--topic", metavar="TOPIC", help="topic of the joint states in bags (default: detected)")
-    about = "torque = gain * current, for logs with columns i1.. [N m/A]"
+    about = "gain of each joint, torque = gain * current, for logs with columns i1.. [N m/A]"
     option("--gains", type=numbers, metavar="K1,K2,..", help=about)
-    option("--on-bad-rows", choices=("raise", "drop"), default="raise", help="how to treat malformed or NaN rows")
-    option("--units-checked", action="store_true", help="accept positions that look like degrees")
+    option(
+        "--on-bad-rows",
+        choices=("raise", "drop"),
+        default="raise",
+        help="raise an error for implausible rows, or drop them",
+    )
+    option("--units-checked", action="store_true", help="accept positions that look like degrees as radians")
 
 
 def add_chain(

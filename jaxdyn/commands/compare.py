@@ -24,16 +24,16 @@ def add(commands: Any) -> None:
         description="Compare the torques that two models predict, and the motions that they simulate, with logged runs. "
         "Nothing is fitted.",
     ).add_argument
-    option("a", help="a model: URDF, MJCF or model.eqx")
-    option("b", help="the other model")
+    option("a", help="the first model: URDF, MJCF or model.eqx")
+    option("b", help="the second model, in any of these formats")
     option("--log", metavar="LOG", action="append", required=True, help="a log; may be repeated")
     option("--out", metavar="FILE", default="comparison.html", help="HTML page to write (default: %(default)s)")
     arguments.add_log_form(option)
     lock = "fix a joint of a URDF at a value, in each model that has it"
     arguments.add_chain(option, lock, "use the serial chain of a URDF")
-    arguments.add_coulomb_velocity(option, "both models' Coulomb friction")
+    arguments.add_coulomb_velocity(option, "both models' Coulomb friction [rad/s]")
     arguments.add_filters(option)
-    option("--quiet", action="store_true", help="no progress bar and no table")
+    option("--quiet", action="store_true", help="show neither progress bar nor table")
 
 
 def run(options: argparse.Namespace) -> int:

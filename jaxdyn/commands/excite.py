@@ -33,21 +33,32 @@ def add(commands: Any) -> None:
     )
     option = command.add_argument
     option("model", metavar="URDF", help="the robot; torque limits are checked with its inertials")
-    option("--out", metavar="FILE", default="excitation.csv", help="table t, q, qd, qdd, tau (default: %(default)s)")
-    option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the table (1000)")
+    option(
+        "--out",
+        metavar="FILE",
+        default="excitation.csv",
+        help="CSV file to write, with t, q, qd, qdd and tau (default: %(default)s)",
+    )
+    option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the file (default: 1000)")
     option("--picture", metavar="FILE", help="plot the trajectory with its limits to a png, svg or pdf file")
     _add_limits(command.add_argument_group("trajectory and limits").add_argument)
     _add_design(command.add_argument_group("design").add_argument)
     arguments.add_chain(option)
     arguments.add_nonphysical(option)
-    option("--quiet", action="store_true", help="no progress bar and no summary")
+    option("--quiet", action="store_true", help="show neither progress bar nor summary")
 
 
 def _add_limits(option) -> None:
     """Add the options for the kind of trajectory and its limits."""
-    option("--duration", type=positive, default=10.0, metavar="S", help="duration of the trajectory [s] (10)")
-    option("--frequency", type=positive, default=1.0, metavar="HZ", help="highest frequency of the Fourier series (1)")
-    option("--splines", type=int, metavar="K", help="B-splines with K intervals instead of a Fourier series")
+    option("--duration", type=positive, default=10.0, metavar="S", help="duration of the trajectory [s] (default: 10)")
+    option(
+        "--frequency",
+        type=positive,
+        default=1.0,
+        metavar="HZ",
+        help="highest frequency of the Fourier series (default: 1)",
+    )
+    option("--splines", type=int, metavar="K", help="use B-splines with K intervals instead of a Fourier series")
     for side in ("lower", "upper"):
         about = f"{side} position limits [rad or m] (default: the model's)"
         option(f"--{side}", type=numbers, metavar="Q1,Q2,..", help=about)
@@ -55,19 +66,32 @@ def _add_limits(option) -> None:
     for name, unit in zip(RATES, units, strict=True):
         default = "the model's" if name in ("velocity", "torque") else "none"
         option(f"--{name}", type=numbers, metavar="X1,X2,..", help=f"{name} limits [{unit}] (default: {default})")
-    option("--usage", type=positive, default=0.95, metavar="SHARE", help="fraction of every limit to use (0.95)")
+    option(
+        "--usage", type=positive, default=0.95, metavar="SHARE", help="fraction of every limit to use (default: 0.95)"
+    )
 
 
 def _add_design(option) -> None:
     """Add the options for the criterion and the duration of the search."""
-    arguments.add_terms(option, "drive terms to excite")
-    option("--torque-noise", type=numbers, metavar="S1,S2,..", help="torque noise of each joint [N m] (default: equal)")
-    option("--condition-weight", type=finite, default=0.5, metavar="W", help="weight of the condition number (0.5)")
+    arguments.add_terms(option, "drive terms to excite (default: %(default)s)")
+    option(
+        "--torque-noise",
+        type=numbers,
+        metavar="S1,S2,..",
+        help="standard deviation of each joint's torque noise [N m] (default: equal)",
+    )
+    option(
+        "--condition-weight",
+        type=finite,
+        default=0.5,
+        metavar="W",
+        help="weight of the condition number (default: 0.5)",
+    )
     option("--compare", metavar="FILE", help="log of another trajectory to compare with, for example a published one")
-    option("--starts", type=int, default=4, metavar="K", help="number of random initial trajectories (4)")
-    option("--rounds", type=int, default=16, metavar="K", help="number of rounds of twenty steps each (16)")
+    option("--starts", type=int, default=4, metavar="K", help="number of random initial trajectories (default: 4)")
+    option("--rounds", type=int, default=16, metavar="K", help="number of rounds of twenty steps each (default: 16)")
     option("--time-limit", type=positive, metavar="S", help="stop after this time [s] with the best trajectory so far")
-    option("--seed", type=int, default=0, help="seed of the random starts (0)")
+    option("--seed", type=int, default=0, help="seed of the random starts (default: 0)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`jaxdyn export`: write a model as C and Python for a control loop."""
+"""`jaxdyn export`: write a model's torques as C and Python code for a control loop."""
 
 import argparse
 
@@ -21,14 +21,14 @@ def add(commands) -> None:
         "export",
         run,
         EPILOG,
-        help="write a model's torques as C and Python for a control loop",
-        description="Write the torques of a model, including friction with memory, as self-contained C code with fixed-size "
-        "arrays and no allocation, and as Python code that requires only NumPy.",
+        help="write a model's torques as C and Python code for a control loop",
+        description="Write functions for the torques of a model, including friction with memory, as self-contained "
+        "C code with fixed-size arrays and no allocation, and as Python code that requires only NumPy.",
     ).add_argument
     option("model", metavar="MODEL", help="the model: model.eqx, URDF or MJCF")
     about = "write FILE.c, FILE.h and FILE.py; the name is the prefix of the C functions (default: %(default)s)"
     option("--out", metavar="FILE", default="predictor", help=about)
-    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (the model's)")
+    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (default: the model's)")
     arguments.add_chain(option)
     option("--quiet", action="store_true", help="print nothing")
 

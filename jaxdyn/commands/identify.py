@@ -55,7 +55,7 @@ def add(commands: Any) -> None:
     _add_fit(group("prior knowledge and limits"))
     option = group("output")
     option("--out", metavar="DIR", default="identified", help="folder for the results (default: %(default)s)")
-    option("--quiet", action="store_true", help="no progress bar and no summary")
+    option("--quiet", action="store_true", help="show neither progress bar nor summary")
 
 
 def _add_robot(option) -> None:
@@ -92,9 +92,13 @@ def _add_terms(option) -> None:
     about = "further terms for single joints (TOML): counterbalances, cables, ripple, friction"
     add_repeated(option, "--further", "FILE", help=about)
     add_repeated(
-        option, "--coupled", "A,B", type=arguments.axes, help="axes A and B are coupled (for example in a wrist)"
+        option,
+        "--coupled",
+        "A,B",
+        type=arguments.axes,
+        help="the motor of joint B also turns when joint A moves, as in a coupled wrist; joints are counted from 1",
     )
-    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (0.02)")
+    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (default: 0.02)")
 
 
 def _add_data(option) -> None:
@@ -102,7 +106,7 @@ def _add_data(option) -> None:
     arguments.add_filters(option)
     about = "fraction of the logs to hold out if there is no --validate (default: 0.3)"
     option("--holdout", type=arguments.share, default=0.3, metavar="SHARE", help=about)
-    about = "exclude samples of a joint below this speed from its fit [rad/s] (0)"
+    about = "exclude samples of a joint below this speed from its fit [rad/s] (default: 0)"
     option("--dead-zone", type=arguments.finite, default=0.0, metavar="V", help=about)
     option(
         "--delay",
@@ -114,11 +118,13 @@ def _add_data(option) -> None:
 
 def _add_fit(option) -> None:
     """Add the options for prior knowledge, and for acceptable errors."""
-    about = "identify only these links; take the others from the model"
+    about = "identify only these links, and keep the model's values for the others"
     option("--links", type=arguments.names, metavar="LINK,..", help=about)
-    about = "identify only the drives of these joints; take the others from the model"
+    about = "identify only the drives of these joints, and keep the model's values for the others"
     option("--joints", type=arguments.names, metavar="JOINT,..", help=about)
-    about = "relative standard deviation of the model's links and drives that --links and --joints exclude (0)"
+    about = (
+        "relative standard deviation of the parameters that --links and --joints exclude (default: 0, exactly known)"
+    )
     option("--known", type=arguments.positive, metavar="S", help=about)
     about = (
         "left and right limbs are mirror images in the xz plane of the base, within this relative standard deviation"
@@ -131,7 +137,7 @@ def _add_fit(option) -> None:
     option("--densities", type=arguments.densities, default=(100.0, 20_000.0), metavar="LEAST,MOST|any", help=about)
     about = "weight of the model's inertias relative to the logs (default: %(default)s)"
     option("--prior-weight", type=arguments.positive, default=1.0, metavar="W", help=about)
-    about = "unconstrained least squares; no URDF is written if links are physically inconsistent"
+    about = "use unconstrained least squares; no URDF is written if links are physically inconsistent"
     option("--no-consistent", action="store_true", help=about)
     about = (
         "acceptable errors for the verdict: rms=, rre= or moving= with one number, or one per joint; may be repeated"

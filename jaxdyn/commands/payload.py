@@ -27,8 +27,8 @@ def add(commands: Any) -> None:
         "payload",
         run,
         EPILOG,
-        help="identify a payload from runs without and with it, or drive gains from a known payload",
-        description="Identify the mass, centre of mass and inertia of a payload, or the drive gains from a known mass.",
+        help="identify a payload from runs without and with it, or calibrate drive gains with a known payload",
+        description="Identify the mass, centre of mass and inertia of a payload, or calibrate drive gains with a known mass.",
     )
     option = command.add_argument_group("arm and logs").add_argument
     option("--model", metavar="URDF", required=True, help="the arm; a kinematics-only file suffices with --unloaded")
@@ -39,10 +39,15 @@ def add(commands: Any) -> None:
     arguments.add_ignore_inertials(option)
     option = command.add_argument_group("payload").add_argument
     option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
-    option("--mass", type=arguments.positive, metavar="KG", help="known mass of the payload: calibrate the gains")
+    option(
+        "--mass",
+        type=arguments.positive,
+        metavar="KG",
+        help="known mass of the payload, with which to calibrate the gains",
+    )
     about = "with --mass: known centre of mass in the frame [m]"
     option("--com", type=arguments.numbers, metavar="X,Y,Z", help=about)
-    option("--calibrated", metavar="FILE", help="gains written by --mass")
+    option("--calibrated", metavar="FILE", help="file with gains, written with --mass")
     option = command.add_argument_group("data").add_argument
     about = "delays of the torques [s], to be removed from all logs"
     option("--delay", type=arguments.numbers, metavar="D1,D2,..", help=about)
@@ -50,12 +55,13 @@ def add(commands: Any) -> None:
         "--own-friction",
         metavar="TERMS",
         default="",
-        help="which of viscous,coulomb,load,offset to fit separately for each run, for example if the temperature changed",
+        help="friction terms to fit separately for each run (viscous,coulomb,load,offset), for example if the "
+        "temperature changed",
     )
     arguments.add_filters(option)
     option = command.add_argument_group("output").add_argument
     option("--out", metavar="FILE", help="write the payload, or with --mass the gains, to this JSON file")
-    option("--quiet", action="store_true", help="no progress bar and no summary")
+    option("--quiet", action="store_true", help="show neither progress bar nor summary")
 
 
 def run(options: argparse.Namespace) -> int:

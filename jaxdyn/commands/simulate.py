@@ -34,21 +34,29 @@ def add(commands: Any) -> None:
     option(
         "motion", metavar="MOTION", help="trajectory with columns t, q1.., for example from `jaxdyn excite`, or a bag"
     )
-    option("--out", metavar="FILE", default="simulated.csv", help="log t, q, tau to write (default: %(default)s)")
-    option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the log (1000)")
-    option("--quiet", action="store_true", help="no progress bar and no summary")
+    option(
+        "--out", metavar="FILE", default="simulated.csv", help="log to write, with t, q and tau (default: %(default)s)"
+    )
+    option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the log (default: 1000)")
+    option("--quiet", action="store_true", help="show neither progress bar nor summary")
     option = command.add_argument_group("robot").add_argument
-    about = "attach a point mass to the model's tip, at X,Y,Z in its frame [kg, m] (0,0,0)"
+    about = "attach a point mass to the model's tip, at X,Y,Z in its frame [kg, m] (default position: 0,0,0)"
     option("--payload", type=payload, metavar="KG[,X,Y,Z]", help=about)
-    option("--bandwidth", type=positive, default=120.0, metavar="W", help="bandwidth of the controller [rad/s] (120)")
-    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (the model's)")
+    option(
+        "--bandwidth",
+        type=positive,
+        default=120.0,
+        metavar="W",
+        help="bandwidth of the controller [rad/s] (default: 120)",
+    )
+    arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (default: the model's)")
     arguments.add_chain(option)
     option = command.add_argument_group("sensors").add_argument
-    about = "standard deviation of the encoder noise [rad or m] (1e-5)"
+    about = "standard deviation of the encoder noise [rad or m] (default: 1e-5)"
     option("--position-noise", type=deviation, default=1e-5, metavar="S", help=about)
-    about = "standard deviation of the torque noise [N m or N] (0.05)"
+    about = "standard deviation of the torque noise [N m or N] (default: 0.05)"
     option("--torque-noise", type=deviation, default=0.05, metavar="S", help=about)
-    option("--seed", type=int, default=0, help="seed of the noise (0)")
+    option("--seed", type=int, default=0, help="seed of the noise (default: 0)")
     option = command.add_argument_group("how the motion is read").add_argument
     option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
     option("--topic", metavar="TOPIC", help="topic of the joint states or trajectories in a bag (default: detected)")

@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
         EPILOG,
         help="show a robot and its motion in the browser",
         description="Show a robot on a web page, with a slider for each joint: its meshes and shapes, or inertia ellipsoids if "
-        "it has none. Plays a motion, if given, and plots its torques and their limits if the file contains torques.",
+        "it has none. A motion, if given, is played; its torques, if any, are plotted with their limits.",
     ).add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or model.eqx")
     about = "table with columns t, q1.. (or joint names) and, if known, tau1..; a bag; or PART1+PART2, joined by time"
@@ -36,9 +36,11 @@ def add(commands: Any) -> None:
     about = "location of package://NAME; may be repeated"
     arguments.add_repeated(option, "--package", "NAME=FOLDER", type=folder, help=about)
     arguments.add_chain(option)
-    option("--floating-base", action="store_true", help="connect the root link by a free joint")
-    option("--port", type=int, default=8080, help="port of the page; the next free one if taken (8080)")
-    option("--host", default="127.0.0.1", help="network interface; 0.0.0.0 admits other machines (127.0.0.1)")
+    option("--floating-base", action="store_true", help="connect the root link to the world by a free joint")
+    option(
+        "--port", type=int, default=8080, help="port of the page (default: 8080); if it is in use, the next free port"
+    )
+    option("--host", default="127.0.0.1", help="address to serve (default: 127.0.0.1); 0.0.0.0 admits other machines")
     option("--seconds", type=positive, metavar="S", help="stop after this time [s]")
     option("--film", metavar="FILE", help="write the motion to a .gif or .mp4 file instead of opening a page")
     option("--quiet", action="store_true", help="print only the address")
