@@ -49,5 +49,5 @@ def data_frame(columns: Mapping[Any, Any], index: Any = None, name: str = "") ->
 
 
 def numbered(name: str, block: Any) -> dict[str, np.ndarray]:
-    """Columns name1, name2, .. of an array with one row per sample."""
+    """Columns name1, name2, .. from an array with one row per sample."""
     return {f"{name}{j + 1}": column for j, column in enumerate(np.asarray(block).T)}

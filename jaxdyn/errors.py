@@ -12,7 +12,7 @@ _OWN = "jaxdyn.", "jax.", "equinox.", "contextlib", "jaxtyping.", "beartype."  #
 
 
 def as_python(argument: str, value: str) -> str:
-    """An argument of a function as written in a message: on_bad_rows='drop'."""
+    """A keyword argument as it is written in messages: on_bad_rows='drop'."""
     return f"{argument}={value}"
 
 
@@ -36,7 +36,7 @@ class JaxdynError(ValueError):
         super().__init__(self.message())
 
     def message(self, spelled: Callable[[str, str], str] = as_python) -> str:
-        """`place: fault; remedy`, with arguments in the syntax that the reader would type."""
+        """The message `place: fault; remedy`, with arguments in the syntax that the reader would type."""
         remedy = self.remedy
         if self.arguments:
             remedy = remedy.format_map({name: spelled(name, value) for name, value in self.arguments.items()})
@@ -77,7 +77,7 @@ class LogError(JaxdynError):
 
 
 class IdentificationError(JaxdynError):
-    """An impossible identification: nothing moves, or data and model do not match."""
+    """An identification that is impossible: nothing moves, or data and model do not match."""
 
 
 class TrajectoryError(JaxdynError):

@@ -331,7 +331,7 @@ BAD = {
     "no type": (robot().replace('type="revolute"', ""), "joint 'j': <joint> needs the attribute type"),
     "unknown type": (
         robot(kind="hinge"),
-        r"<text>:3: joint 'j': joint type 'hinge' is not supported; supported are rev",
+        r"<text>:3: joint 'j': joint type 'hinge' is not supported; use one of rev",
     ),
     "floating beside the root": (
         robot('<origin xyz="0 0 1"/>', kind="floating"),
@@ -467,7 +467,7 @@ ODD = {  # the text, the options, what the warning says and what it does not
     "two axes": (
         robot('<axis xyz="0 0 1"/><axis xyz="0 1 0"/>'),
         {},
-        "joint 'j' has 2 <axis>; the first one is used$",
+        "joint 'j' has 2 <axis> elements; the first one is used$",
         "inertia",
     ),
 }

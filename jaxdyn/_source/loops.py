@@ -64,10 +64,10 @@ class Loop:
 
 
 class LoopGraph(Graph):
-    """A graph that does not unroll long loops. Kinds of nodes in addition to those of `Graph`:
-
-    "load": memory, offset, terms ((loop, stride), ...); "index": offset, terms, an integer; "carry" and "result": loop,
-    number; "truncate": an integer. Integers are stored in the floating-point type.
+    """A graph that does not unroll long loops.
+    In addition to the kinds of `Graph`, its nodes have the kinds (with their operands) "load" (memory, offset, terms
+    ((loop, stride), ...)), "index", an integer (offset, terms), "carry" and "result" (loop, number), and "truncate"
+    (a scalar, rounded to an integer towards zero). Integers are stored in the floating-point type.
     """
 
     target = "a kernel"
@@ -141,7 +141,7 @@ class LoopGraph(Graph):
         return node
 
     def _written_out(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
-        """The non-CPU form of a library function, with its loops over links unrolled."""
+        """The results of a library function in its non-CPU form, with its loops over links unrolled."""
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
         closed = jax.make_jaxpr(equation.params["default"])(*shapes)
         before, self._straight = self._straight, True
@@ -161,7 +161,9 @@ class LoopGraph(Graph):
         return x
 
     def _whole(self, name: str, of: list[np.ndarray]) -> list[np.ndarray]:
-        """Integer operations: quotients are rounded towards zero; bitwise operations raise an error."""
+        """The result of an integer operation: quotients are rounded towards zero, and bitwise operations raise an
+        error.
+        """
         if name != "div":
             raise DeploymentError(f"the bitwise operation {name!r} on integers is not supported in a kernel")
         return [_each(lambda a, b: self.apply("truncate", self.apply("/", a, b)), *np.broadcast_arrays(*of))]

@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare the models, write the page, print the table; return the exit code."""
+    """Compare the models, write the page and print the table; return the exit code."""
     use_float64()
     from ..identification._validation.comparison import compare_models
     from ..io._files import check_output_file

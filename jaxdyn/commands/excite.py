@@ -95,7 +95,7 @@ def _add_design(option) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Design the trajectory, write it, print a summary; return the exit code."""
+    """Design the trajectory, write it and print a summary; return the exit code."""
     if options.usage > 1:
         raise WrongUsage(f"--usage is {options.usage:g}; it must not exceed 1")
     use_float64()

@@ -146,7 +146,7 @@ def _add_fit(option) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Identify the robot, write the results, print a summary; return the exit code."""
+    """Identify the robot, write the results and print a summary; return the exit code."""
     _check(options)
     use_float64()
     from ..io._files import check_output_folder

@@ -132,7 +132,7 @@ def knowledge_of(options: argparse.Namespace, chain: "Chain") -> "Knowledge | No
 
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":
-    """The chain with this width of the smooth sign [rad/s or m/s]; None leaves it unchanged."""
+    """The chain with this width of the smooth sign in Coulomb friction [rad/s or m/s]; None leaves it unchanged."""
     import jax.numpy as jnp
 
     from ..model import with_leaves

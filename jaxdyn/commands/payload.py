@@ -65,7 +65,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Identify the payload or calibrate the gains, write the file, print a summary; return the exit code."""
+    """Identify the payload or calibrate the gains, write the file and print a summary; return the exit code."""
     _check(options)
     use_float64()
     from ..errors import OutputError

@@ -63,7 +63,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Simulate the robot, write the log; return the exit code."""
+    """Simulate the robot and write the log; return the exit code."""
     use_float64()
     from ..identification._simulation.monte_carlo import NoiseLevel
     from ..identification._simulation.tracking import reference_of, tracking_log, with_payload

@@ -29,13 +29,14 @@ class ObserverState(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """The interpretation of a residual.
+    """A detected collision, or none: the interpretation of a residual by `MomentumObserver.collision`.
 
     Attributes:
         detected: True if any residual exceeds its threshold.
         joints: mask of the coordinates whose residual exceeds its threshold.
-        last: index of the last of them, or -1. In a serial arm, this is the joint that moves the link that was hit, or one
-            nearer to the base, because a force whose line of action intersects a joint axis causes no torque about it.
+        last: index of the last of these coordinates, or -1. In a serial arm, this is the joint that moves the link that
+            was hit, or one nearer to the base, because a force whose line of action intersects a joint axis causes no
+            torque about it.
     """
 
     detected: Bool[Array, ""]

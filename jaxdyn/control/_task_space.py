@@ -168,7 +168,7 @@ def task_state(
     task: Task,
     threshold: float | Float[Array, ""],
 ) -> TaskState:
-    """The first stage of all task-space controllers; arguments and errors are those of `task_space`."""
+    """State of a task, which all task-space controllers compute first; arguments and errors are those of `task_space`."""
     rows = task_rows(task)
     space = task_space(chain, q, v, frame, task, threshold)
     pose = frame_pose(chain, q, frame)

@@ -33,7 +33,7 @@ def write_archive(path: str | os.PathLike[str], description: dict[str, Any], pro
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
-    """The description and the serialized program.
+    """The description and the serialised program of an exported function.
 
     Raises:
         DeploymentError: the file is missing, damaged, not an exported function, or has an unsupported format version.

@@ -81,7 +81,7 @@ def build_chain(
     *,
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """`make_chain` for leaves by dotted name, including all joint properties.
+    """Build a chain as `make_chain` does, from leaves by dotted name, including all joint properties.
 
     Args:
         allow_nonphysical: accept physically inconsistent inertias (from unconstrained identification).

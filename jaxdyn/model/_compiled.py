@@ -58,7 +58,7 @@ _OF_A_STATE = frozenset({"q", "qd", "qdd", "v", "vd", "tau"})
 
 
 def _array(name: str, x: Any) -> Any:
-    """The argument, converted to an array if it is a list that belongs to a state."""
+    """The argument, converted to an array if it is a list of positions, velocities, accelerations or torques."""
     return np.asarray(x, float) if type(x) is list and name in _OF_A_STATE else x
 
 

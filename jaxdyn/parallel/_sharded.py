@@ -64,10 +64,10 @@ def sharded_sum(
 ) -> Callable[..., Any]:
     """Sum of a function over a batch: each device sums its rows, followed by one all-reduce.
 
-    sum_b function(row b), for example a loss, its gradient, or the normal matrix Y^T Y of an identification. Each device
-    adds `chunk` rows at a time, which limits memory. The all-reduce has the size of a single result: O(p^2) numbers for
-    Y^T Y, independent of the batch size. For a mean, divide by the number of rows. The order of summation, and therefore
-    the last digits, depend on the number of devices.
+    The result is sum_b function(row b), for example a loss, its gradient, or the normal matrix Y^T Y of an
+    identification. Each device adds `chunk` rows at a time, which limits memory. The all-reduce has the size of a
+    single result: O(p^2) numbers for Y^T Y, independent of the batch size. For a mean, divide by the number of rows.
+    The order of summation, and therefore the last digits, depend on the number of devices.
 
     Args:
         function: a function of one robot and one state that returns an array or a tree of arrays.

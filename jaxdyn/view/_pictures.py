@@ -116,7 +116,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
 
 
 def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
-    """Unit of each coordinate, from the screw of its joint; that of angles if joints are coupled."""
+    """Unit of each coordinate, from the screw of its joint; the unit of angles if joints are coupled."""
     if chain.coupling is not None:
         return [turning] * chain.nv
     return [turning if turns else sliding for turns in turning_joints(chain)]

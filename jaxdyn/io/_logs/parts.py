@@ -73,7 +73,7 @@ def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table])
 
 
 def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks: Sequence[str]) -> Table:
-    """Tables with different columns; those after the first are interpolated linearly to its time stamps."""
+    """Tables with different columns, joined by time: all others are interpolated linearly to the stamps of the first."""
     owner: dict[str, int] = {}
     for k, (table, clock) in enumerate(zip(tables, clocks, strict=True)):
         for name in table.names:

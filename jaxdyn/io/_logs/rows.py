@@ -95,7 +95,9 @@ def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.nda
 def jumps(
     q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
 ) -> list[tuple[int, int]]:
-    """Pairs (joint, row) of all rows reached by a jump from the previous usable row, or reached and left by a jump."""
+    """Pairs (joint, row) of jumps from the previous usable row; with `there_and_back`, only if the next step jumps,
+    too.
+    """
     kept = np.flatnonzero(alive)
     if len(kept) < 3:
         return []

@@ -175,7 +175,7 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
 
 
 def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Sequence[str]) -> list[BadCell]:
-    """Rows with more or fewer cells than columns, so that cells cannot be assigned to columns.
+    """Rows whose number of cells differs from the number of columns: their cells cannot be assigned to columns.
 
     Empty cells after the last column are accepted.
     """

@@ -27,7 +27,7 @@ class Trajectory(NamedTuple):
 
     @classmethod
     def of(cls, stamp: int, received: int, message: Any) -> "Trajectory":
-        """The trajectory of a message.
+        """The trajectory in a message.
 
         Raises:
             LogError: a point has no positions.

@@ -69,7 +69,7 @@ def _shape(
 
 
 def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Path | None:
-    """The mesh file with this name in a URDF, None if it is missing; see `read_geometry` for the search paths."""
+    """The mesh file with this name in a URDF, or None if it is missing; see `read_geometry` for the search paths."""
     scheme, mark, rest = name.partition("://")
     folder = urdf.absolute().parent
     if not mark or len(scheme) == 1:

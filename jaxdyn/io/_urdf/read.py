@@ -231,7 +231,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
     if kind not in (*_MOVING, "fixed"):
         raise fail(
             node,
-            f"{label}: joint type {kind!r} is not supported; supported are {', '.join(_MOVING)} and fixed. Replace it",
+            f"{label}: joint type {kind!r} is not supported; use one of {', '.join(_MOVING)} and fixed",
         )
     ends = []
     for tag in ("parent", "child"):
@@ -248,7 +248,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
     axes: list[Node] = node.findall("axis") if kind != "fixed" else []  # type: ignore[assignment]
     motion["axis"] = axes[0] if axes else None
     if len(axes) > 1:
-        remarks.append(f"{label} has {len(axes)} <axis>; the first one is used")
+        remarks.append(f"{label} has {len(axes)} <axis> elements; the first one is used")
     axis = np.array(numbers(motion["axis"], "xyz", 3, label, (1.0, 0.0, 0.0) if motion["axis"] is None else None))
     length = np.linalg.norm(axis)
     if length < 1e-9:

@@ -286,6 +286,6 @@ def _inertia(row: Row, turn: np.ndarray) -> np.ndarray:
 
 
 def _quarter_turns(*rpy: float | int) -> np.ndarray:
-    """Rz(yaw) Ry(pitch) Rx(roll) with angles in quarter turns, without rounding."""
+    """The rotation Rz(yaw) Ry(pitch) Rx(roll) for angles in quarter turns, without rounding errors."""
     turns = [int(x) % 4 for x in rpy]
     return rotation_from_rpy([(1, 0, -1, 0)[k] for k in turns], [(0, 1, 0, -1)[k] for k in turns])

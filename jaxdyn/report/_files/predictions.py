@@ -1,4 +1,4 @@
-"""Predictions of each written model file, which is loaded again as a user would and compared with the runs."""
+"""Predictions of each written model file, which is loaded as a user would load it and compared with the runs."""
 
 import dataclasses
 import warnings
@@ -101,7 +101,7 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
     chain = load(path, allow_nonphysical=True, **options)
     own = result.chain
     if chain.n != own.n:
-        raise JaxdynError(f"it has {chain.n} joints, but the identified model has {own.n}")
+        raise JaxdynError(f"the file has {chain.n} joints, but the identified model has {own.n}")
     if (
         chain.topology.parents == own.topology.parents
     ):  # torques do not depend on names, so all files share one compiled program
