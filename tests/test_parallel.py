@@ -140,7 +140,7 @@ def test_chunk_must_be_positive():
 
 
 def test_shard_batch_of_a_number():
-    with pytest.raises(jaxdyn.ModelError, match="a number does not divide"):
+    with pytest.raises(jaxdyn.ModelError, match="a number cannot be divided"):
         jaxdyn.parallel.shard_batch(1.0)
 
 

@@ -161,9 +161,7 @@ class LoopGraph(Graph):
         return x
 
     def _whole(self, name: str, of: list[np.ndarray]) -> list[np.ndarray]:
-        """The result of an integer operation: quotients are rounded towards zero, and bitwise operations raise an
-        error.
-        """
+        """The result of an integer operation: quotients are rounded towards zero; bitwise operations raise an error."""
         if name != "div":
             raise DeploymentError(f"the bitwise operation {name!r} on integers is not supported in a kernel")
         return [_each(lambda a, b: self.apply("truncate", self.apply("/", a, b)), *np.broadcast_arrays(*of))]

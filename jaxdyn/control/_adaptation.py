@@ -96,8 +96,8 @@ class NaturalAdaptation(Adaptation):
     to a body of positive density, and the flow is invariant to units and frames. V = s^T M s / 2 + sum_i D_i / Gamma does
     not increase, where D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i). Each step
     follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T with P = U U^T. The state is the factor U, so P stays positive
-    definite despite rounding and large steps. One step changes principal values by no more than a factor of e^2; steps
-    that would change one by more than a factor of `range` from its initial value are rejected (V may then fail to
+    definite despite rounding and large steps. One step changes eigenvalues of P by no more than a factor of e^2; steps
+    that would move one further than a factor of `range` from its initial value are rejected (V may then fail to
     decrease).
 
     Attributes:
@@ -149,8 +149,8 @@ class LogCholeskyAdaptation(Adaptation):
     """Gradient flow in log-Cholesky parameters theta (Rucker & Wensing 2022): dtheta/dt = -Gamma (dpi/dtheta)^T g.
 
     The parameters theta are unbounded, and estimates are always physically consistent. pi is nonlinear in theta, so there
-    is no Lyapunov function for large errors; near the true parameters, the law acts like a Euclidean one with another
-    metric. Step size and range are limited as in `NaturalAdaptation`.
+    is no Lyapunov function for large errors; near the true parameters, the law acts like a Euclidean law with a
+    different metric. Step size and range are limited as in `NaturalAdaptation`.
 
     Attributes:
         gain: Gamma, one number, one per entry of theta (10,), or (links, 10) [1/J for the logarithms].

@@ -76,7 +76,7 @@ class AdaptiveControl(eqx.Module):
     links: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def start(self, chain: Chain) -> AdaptiveState:
-        """The state whose estimate is the chain itself.
+        """The initial state, whose estimate is the chain itself.
 
         Raises:
             ControlError: a link is unknown, or adapted friction or armature is not positive.

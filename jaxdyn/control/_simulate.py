@@ -45,10 +45,10 @@ def controlled_rollout(
     every: int = 1,
     disturbance: Callable[[Array, Array, Array], Array] | None = None,
 ) -> ControlledMotion:
-    """Simulate the robot under a control law (tau, state) = law(state, t, q, v), called every dt; torques are held in between.
+    """Simulate the robot under a control law (tau, state) = law(state, t, q, v) with control period dt.
 
-    The simulation includes the robot's friction and springs. The loop is compiled; for stateless controllers, use
-    `rollout`.
+    Torques are constant within a control period. The simulation includes the robot's friction and springs. The loop is
+    compiled; for stateless controllers, use `rollout`.
 
     Args:
         q: initial positions [rad or m].

@@ -40,8 +40,8 @@ def from_dh(
     Args:
         a: link lengths [m], (n,).
         alpha: link twists [rad], (n,).
-        d: link offsets [m], (n,); for prismatic joints at q = 0.
-        theta: joint angles [rad], (n,); for revolute joints at q = 0.
+        d: link offsets [m], (n,); for prismatic joints, the values at q = 0.
+        theta: joint angles [rad], (n,); for revolute joints, the values at q = 0.
         inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) [kg, kg m, kg m^2] (see
             `jaxdyn.spatial.solids`); None for a kinematics-only chain, for identification.
         joint_types: "R" (revolute) or "P" (prismatic) for each joint, as in "RRP"; None: all revolute.

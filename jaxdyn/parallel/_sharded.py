@@ -138,8 +138,8 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
         if not shape or shape[0] % here:
             rows = f"an array of {shape[0]} rows" if shape else "a number"
             raise ModelError(
-                f"{rows} does not divide over the {here} devices of this process: make the batch a multiple of {here}, "
-                "or pass it to `sharded_vmap` directly, which pads it"
+                f"{rows} cannot be divided evenly among the {here} devices of this process: make the number of rows a multiple "
+                f"of {here}, or pass the batch to `sharded_vmap` directly, which pads it"
             )
         if jax.process_count() == 1:
             return jax.device_put(x, sharding)

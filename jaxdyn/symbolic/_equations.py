@@ -109,11 +109,11 @@ class Equations:
     def regressor(self, known: Sequence[str] = ("g",)) -> SymbolicRegressor:
         """Regressor Y(q, qd, qdd) and minimal parameters theta with tau + spring_force = Y theta, as in textbooks.
 
-        The coefficients of functions of q in the entries of M and then of g are polynomials in the symbols. (Squares of
-        sines are replaced by cosines, so that different products are independent.) A polynomial that is linearly
-        independent of the previous ones becomes a parameter, after removal of common factors. The number of parameters is
-        minimal, since the columns of Y are independent functions and the parameters are independent polynomials (Spong,
-        Hutchinson & Vidyasagar 2020, sec. 6.5: five for the planar elbow, three without gravity).
+        In the entries of M and then of g, each function of q has a polynomial in the symbols as its coefficient.
+        (Squares of sines are replaced by cosines, so that different products are independent.) A polynomial that is
+        linearly independent of the previous ones becomes a parameter, after removal of common factors. The number of
+        parameters is minimal, since the columns of Y are independent functions and the parameters are independent
+        polynomials (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5: five for the planar elbow, three without gravity).
 
         Args:
             known: symbols that remain variables in Y; by default gravity. To reduce the number of parameters, pass known

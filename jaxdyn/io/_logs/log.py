@@ -88,7 +88,8 @@ def read_log(
     and joints by name (pass `chain.joint_names` as `joints`), in any order and any number of messages. If there are no such
     messages or `topic` has trajectories, `trajectory_msgs/JointTrajectory` messages are read point by point.
 
-    In other files, columns are found by name, in any order and case, numbered from 1 or 0; others are ignored and noted:
+    In other files, the following columns are found by name, in any order and case, numbered from 1 or 0; all others are
+    ignored, with a note:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
@@ -217,7 +218,7 @@ def check_log(
     units_checked: bool = False,
     allow_still: bool = False,
 ) -> Log:
-    """Check the units and plausibility of a log; returns the log with notes, and raises an error for clear faults.
+    """Check the units and plausibility of a log, and return the log with notes; clear faults raise an error.
 
     Degrees (or millimetres) are suspected if any of these conditions is satisfied for a joint:
 

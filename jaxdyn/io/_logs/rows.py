@@ -95,9 +95,7 @@ def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.nda
 def jumps(
     q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
 ) -> list[tuple[int, int]]:
-    """Pairs (joint, row) of jumps from the previous usable row; with `there_and_back`, only if the next step jumps,
-    too.
-    """
+    """Pairs (joint, row) of rows reached by a jump; with `there_and_back`, only of those that the next jump leaves."""
     kept = np.flatnonzero(alive)
     if len(kept) < 3:
         return []
