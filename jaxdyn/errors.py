@@ -69,27 +69,27 @@ def warn(message: str, category: type[Warning] = ModelWarning) -> None:
 
 
 class ModelError(JaxdynError):
-    """An invalid robot model: an inconsistent inertia, a zero axis, duplicate names, a missing link."""
+    """An invalid robot model, for example with an inconsistent inertia, a zero axis, duplicate names or a missing link."""
 
 
 class LogError(JaxdynError):
-    """An unusable log: missing columns, NaN, time stamps that do not increase, degrees instead of radians."""
+    """An unusable log, for example with missing columns, NaN, decreasing time stamps, or degrees instead of radians."""
 
 
 class IdentificationError(JaxdynError):
-    """An identification that is impossible: nothing moves, or data and model do not match."""
+    """An identification that is impossible, for example because nothing moves, or data and model do not match."""
 
 
 class TrajectoryError(JaxdynError):
-    """An invalid motion problem: no steps, wrong shapes, missing limits."""
+    """An invalid motion problem, for example without steps, with wrong shapes or with missing limits."""
 
 
 class OutputError(JaxdynError):
-    """Results that cannot be written: the folder is a file, permission is denied, the disk is full."""
+    """Results that cannot be written, for example because permission is denied or the disk is full."""
 
 
 class ControlError(JaxdynError):
-    """An invalid controller: gains of the wrong shape, a link that cannot be adapted, a negative threshold."""
+    """An invalid controller, for example with gains of the wrong shape, an unknown link or a negative threshold."""
 
 
 class DeploymentError(JaxdynError):

@@ -1,4 +1,4 @@
-"""Mechanisms beyond open chains of rigid links: closed loops, contacts, elastic joints, motors, moving bases."""
+"""Mechanisms beyond open chains of rigid links: closed loops, contacts, elastic joints, motors and moving bases."""
 
 from .dynamics._mechanisms.closure import (
     Projection as Projection,

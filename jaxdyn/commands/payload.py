@@ -1,4 +1,4 @@
-"""`jaxdyn payload`: identify a payload from runs without and with it, or drive gains from a payload of known mass."""
+"""`jaxdyn payload`: identify a payload from runs without and with it, or calibrate drive gains with a known payload."""
 
 import argparse
 from typing import TYPE_CHECKING, Any

@@ -17,7 +17,7 @@ def read_bytes(
     """The contents of a file as bytes; errors name the `kind` of file.
 
     Raises:
-        JaxdynError: of the given class: the file does not exist, is a folder, or cannot be read.
+        JaxdynError: (of the class `error`) the file does not exist, is a folder, or cannot be read.
     """
     try:
         with open(path, "rb") as file:
@@ -35,7 +35,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[
     """Write a file (text as UTF-8) atomically, via a temporary file in the same folder.
 
     Raises:
-        JaxdynError: of the given class: the file cannot be written; an existing file is left unchanged.
+        JaxdynError: (of the class `error`) the file cannot be written; an existing file is left unchanged.
     """
     try:
         target = Path(os.path.realpath(path))

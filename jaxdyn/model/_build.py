@@ -54,11 +54,11 @@ def make_chain(
     limits: JointLimits | None = None,
     gravity: Values = EARTH,
 ) -> Chain:
-    """Build a `Chain` from stacked arrays, with all possible checks.
+    """Build a `Chain` from stacked arrays, and check it.
 
     Arguments are the chain's leaves, in the units of `Chain`; scalars are repeated for every joint. Leaves have JAX's
-    default float type. Set everything else afterwards: `with_transmission`, `with_coupling`, `dataclasses.replace` for
-    springs and `base_pose`.
+    default float type. Everything else is set afterwards, by `with_transmission`, `with_coupling`, or
+    `dataclasses.replace` (springs and `base_pose`).
 
     Args:
         topology: names and parents; if None, a serial chain of joint1.., link1...

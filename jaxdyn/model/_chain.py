@@ -129,9 +129,9 @@ class Transmission(eqx.Module):
 
 
 class Coupling(eqx.Module):
-    """Joint positions as an affine function of fewer, or other, generalised coordinates: joints = matrix @ y + offset.
+    """Joint positions as an affine function of other generalised coordinates: joints = matrix @ y + offset.
 
-    Describes mimic joints, remotely driven joints and absolute angles.
+    It describes mimic joints (with fewer coordinates than joints), remotely driven joints and absolute angles.
 
     Attributes:
         matrix: derivatives of the joint positions with respect to the coordinates y.
@@ -203,12 +203,12 @@ class Chain(eqx.Module, Summary):
 
     @property
     def nv(self) -> int:
-        """Number of velocities, of accelerations and of generalised forces."""
+        """Number of velocities, which equals the number of accelerations and of generalised forces."""
         return self.n if self.coupling is None else self.coupling.matrix.shape[-1]
 
     @property
     def nq(self) -> int:
-        """Number of positions: one more than velocities for every quaternion."""
+        """Number of positions: the number of velocities, plus one for every quaternion."""
         return self.nv + len(self.topology.quaternion_joints)
 
     @property
@@ -280,7 +280,7 @@ def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
 
 
 def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Array, " m"]) -> Chain:
-    """The same chain with other inertial parameters, (n, 10) or flattened to (10 n,) [kg, kg m, kg m^2].
+    """The same chain with the given inertial parameters, (n, 10) or flattened to (10 n,) [kg, kg m, kg m^2].
 
     They are ordered as in `inertial_parameters`.
 

@@ -102,10 +102,12 @@ def check_coordinates(chain: Chain) -> None:
             ("offsets", translation[rest], 0.0),
         ):
             if np.abs(x - wanted).max() > 1e-12:
-                raise ModelError(f"the {size} joints from {name!r} on are not a quaternion joint: wrong {what}")
+                raise ModelError(
+                    f"the {size} joints starting with {name!r} do not form a quaternion joint: wrong {what}"
+                )
         if topology.parents[link + 1 : link + size] != tuple(range(link, link + size - 1)):
             raise ModelError(
-                f"the {size} joints from {name!r} on are not a quaternion joint: they are not a serial chain"
+                f"the {size} joints starting with {name!r} do not form a quaternion joint: they are not a serial chain"
             )
         moved = np.abs(rotation[link] - np.eye(3)).max() > 0 or bool(translation[link].any())
         if size == 6 and (topology.parents[link] >= 0 or moved):

@@ -25,10 +25,10 @@ Axes = int | None | Sequence[Any]
 def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None) -> Callable[..., Any]:
     """`jax.vmap(function, in_axes)`, sharded over devices and compiled; results are in the order of the batch.
 
-    sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) copies the robot to every device and computes N / devices
-    of the rows on each. A batch that does not divide evenly is padded with copies of its last row and trimmed; its result is
-    then gathered on all devices, so choose divisible sizes for large batches. Works under `jit`, `vmap` and
-    differentiation. Store and reuse the returned function, as with `jax.jit`.
+    sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) copies the robot to every device and computes an
+    equal share of the rows on each. A batch that does not divide evenly is padded with copies of its last row and
+    trimmed; its result is then gathered on all devices, so choose divisible sizes for large batches. Works under `jit`,
+    `vmap` and differentiation. Store and reuse the returned function, as with `jax.jit`.
 
     Args:
         function: a function of one robot and one state, with positional arguments only.
@@ -82,7 +82,7 @@ def sharded_sum(
         ModelError: as for `sharded_vmap`; also if `chunk` is not positive.
     """
     if chunk < 1:
-        raise ModelError(f"chunk={chunk}: the sum needs at least 1 row at a time")
+        raise ModelError(f"chunk={chunk}; it must be at least 1, the number of rows computed at once")
 
     def run(mesh, structure, mapped, *leaves):
         single = _of_leaves(function, structure)

@@ -78,7 +78,7 @@ def with_drive(chain: Chain) -> Bool[np.ndarray, " nv"]:
 
 
 def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
-    """(n,) fraction of the residual's power that is noise, estimated from the spectral density above the motion's band.
+    """Fraction of the residual's power that is noise, (n,), from the spectral density above the motion's band.
 
     Model errors lie within the motion's band, which contains 99 % of the power of the velocities. Between this band and four
     fifths of the low-pass cutoff frequency, the residual consists of noise and of friction at reversals. The spectrum of
@@ -221,7 +221,7 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
 
 
 def simulated_against_coasting(found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
-    """(n,) RMS error of re-simulated positions, relative to that of a coasting robot; infinite if the simulation diverges.
+    """RMS error of re-simulated positions relative to that of a coasting robot, (n,); infinite if they diverge.
 
     None if all runs are shorter than a window.
     """

@@ -18,7 +18,7 @@ GOOD, FAIR = (
 
 
 def determination(relative: float) -> Literal["well", "fairly", "poorly"]:
-    """How well a parameter with this relative standard deviation [%] is determined, as a word."""
+    """The word for how well a parameter with this relative standard deviation [%] is determined."""
     return "well" if relative <= GOOD else "fairly" if relative <= FAIR else "poorly"
 
 
@@ -54,7 +54,7 @@ def measured_rows(evaluations: Sequence[Evaluation]) -> list[int]:
 
 
 def rms_where(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """(n,) RMS over the chosen samples of each joint; NaN if there are none."""
+    """RMS over the chosen samples of each joint, (n,); NaN if there are none."""
     return np.sqrt((x**2 * chosen).sum(0) / np.where(chosen.any(0), chosen.sum(0), np.nan))
 
 
@@ -76,7 +76,7 @@ def pooled_raw(evaluations: Sequence[Evaluation]) -> Fit | None:
 
 
 def pooled_unconstrained(evaluations: Sequence[Evaluation]) -> np.ndarray:
-    """(n,) RMS errors with the unconstrained base parameters, over the samples of all evaluations."""
+    """RMS errors with the unconstrained base parameters, (n,), over the samples of all evaluations."""
     counts = [e.unconstrained.samples for e in evaluations]
     return np.sqrt(np.average([e.unconstrained.rms**2 for e in evaluations], axis=0, weights=counts))
 
@@ -92,6 +92,6 @@ def position_units(chain: Chain) -> tuple[str, ...]:
 
 
 def deviations_from(result: Identification, truth: Chain) -> np.ndarray:
-    """(b,) estimated minus true base parameters, in units of the estimates' standard deviations."""
+    """Estimated minus true base parameters, (b,), in units of the estimates' standard deviations."""
     true = result.base.matrix @ prior_parameters(truth, result.columns)
     return (result.wls.values - true) / result.wls.standard_deviations

@@ -38,7 +38,7 @@ class ErrorLimit:
     values: tuple[float, ...]
 
     def of_joints(self, n: int) -> np.ndarray:
-        """(n,) limit of each of n joints.
+        """The limits of n joints, (n,).
 
         Raises:
             IdentificationError: the number of values is neither 1 nor n.

@@ -113,7 +113,7 @@ def _decompose(link: Body, jw: Matrix, jv: Matrix, q: Symbols, qd: Symbols) -> t
 
 
 def _pose(link: Body, q: Symbol) -> tuple[Matrix, Matrix]:
-    """R(q) = R_0 (1 + sin(q) [w] + (1 - cos(q)) [w]^2) and p(q) of M exp([A] q), as in `jaxdyn.model._joints`."""
+    """Rotation R(q) = R_0 (1 + sin(q) [w] + (1 - cos(q)) [w]^2) and translation p(q) of M exp([A] q)."""
     w, v = skew(link.axis), link.slide
     turn = sympy.eye(3) + sympy.sin(q) * w + (1 - sympy.cos(q)) * w**2
     offset = w * v

@@ -19,8 +19,8 @@ def exact(x: np.floating) -> sympy.Expr:
     """The exact constant represented by a float: 0.5 -> 1/2, 0.1 -> 1/10, 0.70710678... -> sqrt(2)/2, 1.5707... -> pi/2.
 
     The candidates are short decimals, fractions, fractions of pi, and square roots of fractions, compared to within 4
-    units in the last place of the float's type. Any other number becomes the rational equal to its shortest decimal, so
-    that sums and products remain exact.
+    units in the last place of the float's type. Any other number becomes the rational equal to its shortest decimal,
+    which keeps sums and products exact.
     """
     value, tolerance = float(x), 4 * float(np.finfo(x.dtype).eps)
     shortest = Fraction(np.format_float_scientific(x, unique=True))

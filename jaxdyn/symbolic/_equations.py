@@ -44,7 +44,8 @@ class Equations:
         C: Coriolis matrix of the decomposition, n x n [N m s/rad]: dM/dt - 2 C is skew-symmetric.
         g: gravity torques dP/dq, n x 1 [N m or N].
         potential_energy: P(q), zero if all mass is at the origin of the base [J].
-        spring_energy: energy of the joint springs, which are not included in `tau`, as in inverse dynamics [J].
+        spring_energy: energy of the joint springs [J]; their torques are not included in `tau`, as in
+            `inverse_dynamics`.
     """
 
     q: tuple[Symbol, ...]
@@ -63,7 +64,7 @@ class Equations:
 
     @property
     def spring_force(self) -> ImmutableMatrix:
-        """Torques that drives need against the springs, d spring_energy / dq, n x 1 [N m or N].
+        """Torques with which the drives balance the springs, d spring_energy / dq, n x 1 [N m or N].
 
         With springs, the drives must supply tau + spring_force.
         """

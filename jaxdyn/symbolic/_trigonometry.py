@@ -29,7 +29,7 @@ def expand(x: Any) -> Expr:
 
 
 def reduce(x: Expr) -> Expr:
-    """The expanded expression, with every even power of a sine expressed by cosines."""
+    """The expanded expression, with every even power of a sine written in terms of cosines."""
     x = expand(x)
     return _without_squares(x, sin) if x.has(sin) else x
 

@@ -75,7 +75,7 @@ def animate(
     times, rows = np.asarray(t, float), np.asarray(q, float)
     if rows.ndim != 2 or rows.shape != (len(times), chain.nq) or len(times) < 2:
         raise OutputError(
-            f"positions have shape {rows.shape}, but there are {len(times)} times with {chain.nq} positions each"
+            f"positions have shape {rows.shape}, but there are {len(times)} time stamps with {chain.nq} positions each"
         )
     if not (np.isfinite(times).all() and np.isfinite(rows).all() and (np.diff(times) > 0).all()):
         raise OutputError("times and positions must be finite, and times must increase")
@@ -173,7 +173,7 @@ def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) ->
 
 
 def _gif_delay(fps: float) -> int:
-    """Display time of each GIF frame [ms], at least 20, because browsers replace less by 100."""
+    """Display time of each GIF frame [ms]: at least 20, because browsers show shorter frames for 100 ms."""
     return max(20, round(100 / fps) * 10)
 
 

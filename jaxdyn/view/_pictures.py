@@ -48,7 +48,8 @@ def plot_torques(
     times, values = np.asarray(t, float), np.asarray(tau, float)
     if values.ndim != 2 or values.shape[1] != chain.nv or len(values) not in (len(times), len(times) - 1):
         raise OutputError(
-            f"torques of shape {values.shape} for {len(times)} times and {chain.nv} coordinates; pass one row per time, or "
+            f"torques have shape {values.shape}, but there are {len(times)} time stamps and {chain.nv} coordinates; "
+            "pass one row per time, or "
             "one per step, with one column per coordinate"
         )
     bounds = effort_limits(chain) if limits is None else np.asarray(limits, float)
@@ -91,7 +92,8 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
     times, values = np.asarray(t, float), np.asarray(q, float)
     if values.shape != (len(times), chain.nq):
         raise OutputError(
-            f"positions have shape {values.shape}, but there are {len(times)} times with {chain.nq} positions each"
+            f"positions have shape {values.shape}, but there are {len(times)} time stamps with {chain.nq} positions "
+            "each"
         )
     names, units = _position_names(chain)
     limits = np.tile([-np.inf, np.inf], (chain.nq, 1))

@@ -60,7 +60,8 @@ class Scene:
     notes: tuple[str, ...] = ()
 
     def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-        """Poses of the n links and, last, of the base in the world, for one or many q; that of a part is `poses[part.link]`.
+        """Poses of the n links and, last, of the base in the world, for one or many q; the pose of a part is
+        `poses[part.link]`.
 
         Raises:
             ModelError: the number of columns of q differs from the number of the robot's positions.
@@ -76,9 +77,10 @@ class Scene:
 def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence[str] = ()) -> Scene:
     """Build a scene from a robot, with the shapes of its description and its inertia ellipsoids.
 
-    Every moving link with a mass gets the solid ellipsoid of uniform density with the same mass, centre of mass and
-    inertia, which is hidden initially if the link also has shapes. Shapes on links that the chain lacks (beyond a `tip`)
-    are omitted. A mesh that cannot be read is mentioned in the notes; the rest of its link is shown.
+    For every moving link with a mass, the scene contains the solid ellipsoid of uniform density with the same mass,
+    centre of mass and inertia, which is hidden initially if the link also has shapes. Shapes on links that the chain
+    lacks (beyond a `tip`) are omitted. A mesh that cannot be read is mentioned in the notes; the rest of its link is
+    shown.
 
     Args:
         chain: the robot; its inertias may differ from those of the description, for example after an identification.
@@ -129,7 +131,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
 def positions_at(
     chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
 ) -> Float[np.ndarray, "M nq"]:
-    """Positions of a sampled motion at other times [s], interpolated linearly, for quaternion joints along screws."""
+    """Positions of a sampled motion at other times [s], interpolated linearly, and along screws for quaternion joints."""
     times = np.clip(times, t[0], t[-1])
     k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
     share = (times - t[k]) / (t[k + 1] - t[k])

@@ -55,7 +55,7 @@ def open_bag(
         paths: the bag, or its parts in order.
         joint_names: the joints to read, in this order; if None, all joints of the topic.
         topic: the topic of the joint states; detected if None.
-        efforts: require efforts; if False, they are omitted if messages lack them.
+        efforts: require efforts; if False, efforts that some messages lack are omitted.
 
     Raises:
         LogError: rosbags is not installed; the file does not exist, is truncated or damaged (the message says what is

@@ -110,7 +110,7 @@ def one_table(
         topics: the joint states on each topic.
         joint_names: the joints to read, in this order; by default all joints of the topic, in order of appearance.
         chosen: True if the user chose the topic.
-        efforts: require efforts; if False, they are omitted if messages lack them.
+        efforts: require efforts; if False, efforts that some messages lack are omitted.
 
     Raises:
         LogError: the topic is ambiguous; a joint is missing, on several topics, or without positions or efforts; the

@@ -88,8 +88,8 @@ def read_log(
     and joints by name (pass `chain.joint_names` as `joints`), in any order and any number of messages. If there are no such
     messages or `topic` has trajectories, `trajectory_msgs/JointTrajectory` messages are read point by point.
 
-    In other files, the following columns are found by name, in any order and case, numbered from 1 or 0; all others are
-    ignored, with a note:
+    In other files, these columns are found by name, in any order and case, numbered from 1 or 0; others are noted and
+    ignored:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
@@ -108,15 +108,13 @@ def read_log(
             different columns are joined by time, and those after the first interpolated linearly to its time stamps,
             except in gaps.
         joints: the required number of joints, or their names, which select and order the joints of a bag.
-        gains: one gain per joint, tau_j = gain_j x current_j [N m/A], required for currents; if the log has no
-            currents, a factor by which torques are multiplied. If it has both, gain x current is used if gains are
-            passed, and the torques otherwise.
+        gains: one gain per joint, tau_j = gain_j x current_j [N m/A], required for currents; without currents, factors
+            on the torques. If a log has both, gain x current is used if gains are passed, otherwise the torques.
         rows: first and last data row to read, both included, counted from 1 as in messages; only these are checked.
-        on_bad_rows: "raise" an error for implausible rows, or "drop" them, up to a tenth of all rows, with a note that
-            lists them: NaN and infinity, numbers beyond 1e6, stamps far from all others or out of order, isolated
-            jumps.
-        columns: a column map for other layouts, with units, signs, offsets
-            and gains: a TOML file (docs/logs.md), or a mapping with the same structure.
+        on_bad_rows: "raise" an error for implausible rows, or "drop" them with a note, up to a tenth of all rows: NaN
+            and infinity, numbers beyond 1e6, stamps far from all others or out of order, isolated jumps.
+        columns: column map for other layouts, units, signs, offsets and gains: a TOML file (docs/logs.md) or such a
+            mapping.
         topic: topic of the joint states in a bag; detected if None.
 
     Raises:

@@ -144,7 +144,7 @@ def _block(
 ) -> Float[np.ndarray, "N k"]:
     parts = [arrays[name] for name in names]
     if any(len(part) != rows for part in parts):
-        raise LogError(f"{path}: {rows} times, but {len(parts[0])} rows of {what}")
+        raise LogError(f"{path}: {rows} time stamps, but {len(parts[0])} rows of {what}")
     block = np.concatenate([part.reshape(rows, -1) for part in parts], axis=1)
     if block.shape[1] != count:
         raise LogError(f"{path}: {block.shape[1]} columns of {what}, but this robot has {count}")

@@ -31,7 +31,9 @@ def open_log(
     """
     bags = [is_bag(path) for path in paths]
     if any(bags) and not all(bags):
-        raise LogError(f"{paths[bags.index(True)]}: this is a bag, but {paths[bags.index(False)]} is not; convert one")
+        raise LogError(
+            f"{paths[bags.index(True)]}: this is a bag, but {paths[bags.index(False)]} is not; convert one of the two"
+        )
     if all(bags):
         names = joint_names if given is None or given.joints is None else given.joints
         table = open_bag(paths, names, topic or (given.topic if given else None), efforts=torques)

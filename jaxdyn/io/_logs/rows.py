@@ -14,7 +14,7 @@ GAP = 5.0  # steps longer than this many median steps are gaps
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BadRows:
-    """Rows that cannot be used for one reason: indices from 0, the fault, and column and value of the first one."""
+    """Rows that cannot be used for one reason: indices from 0, the fault, and its first column and value."""
 
     rows: Int[np.ndarray, " k"]
     what: str

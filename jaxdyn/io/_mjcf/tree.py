@@ -1,4 +1,4 @@
-"""The moving links of a compiled MuJoCo model, in its order, with its bodies and sites as their named frames.
+"""The moving links of a compiled MuJoCo model, in MuJoCo's order, with bodies and sites as named frames.
 
 The joints of a body act one after the other in the frame of the body: the screw of joint j is its axis through its anchor,
 the frame of its link coincides with that of the body, and the pose at q = qpos0 is the one in the file. M_j therefore

@@ -193,7 +193,8 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
     for i in range(chain.n):
         if parents[i] in inner and i - 1 != parents[i]:
             raise ModelError(
-                f"link {chain.link_names[i]!r} is attached to a part of a spherical or free joint, not to its body"
+                f"link {chain.link_names[i]!r} is attached to an intermediate link of a spherical or free joint; "
+                "attach it to the joint's last link"
             )
         if i in sizes:
             last = i + sizes[i] - 1
@@ -245,7 +246,7 @@ def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
 def _check_free(chain: Chain, joint: _Joint, pose: np.ndarray) -> None:
     if joint.size == _FREE and (chain.topology.parents[joint.link] >= 0 or np.abs(pose - np.eye(4)).max() > 1e-12):
         raise ModelError(
-            f"the free joint {chain.joint_names[joint.link]!r} does not start at the base frame, as MuJoCo requires"
+            f"the free joint {chain.joint_names[joint.link]!r} does not start at the base frame, which MuJoCo requires"
         )
 
 

@@ -100,9 +100,8 @@ def fail(node: Node, fault: str, remedy: str = "", **arguments: str) -> ModelErr
 
 def only_child(node: Node, tag: str, label: str) -> Node | None:
     """The child element `tag`, or None.
-
     Raises:
-        ModelError: there are several.
+        ModelError: there are several such elements.
     """
     found = node.findall(tag)
     if len(found) > 1:

@@ -76,7 +76,7 @@ def check_writable(chain: Chain) -> None:
 
 
 def check_consistent(chain: Chain, advice: str = "write them unchanged with allow_nonphysical=True") -> None:
-    """Raise an error if inertias of a chain are physically inconsistent.
+    """Raise an error if an inertia of a chain is physically inconsistent.
 
     Args:
         advice: alternative remedy in the message.

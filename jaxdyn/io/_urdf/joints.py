@@ -199,5 +199,5 @@ def _basis(normal: np.ndarray) -> np.ndarray:
 
 
 def _choose(names: tuple[str, ...], taken: Mapping) -> str:
-    """The first unused name; the last one lengthened if all are used."""
+    """The first unused name, or a variant of the last name if all are used."""
     return next((name for name in names if name not in taken), fresh(names[-1], set(taken)))

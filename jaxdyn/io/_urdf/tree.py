@@ -129,7 +129,8 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
     roots = [name for name in links if name not in above]
     if not roots:
         raise ModelError(
-            f"{source}: no link is the root, since the joints form a loop: {_loop(above, next(iter(links)))}; open it"
+            f"{source}: no link is the root, since the joints form a loop: {_loop(above, next(iter(links)))}; open "
+            "the loop"
         )
     if len(roots) > 1:
         raise ModelError(
@@ -144,7 +145,7 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
     lost = next((name for name in links if name not in reached), None)
     if lost is not None:
         raise ModelError(
-            f"{source}: the joints form a loop: {_loop(above, lost)}; open it and connect it to {roots[0]!r}"
+            f"{source}: the joints form a loop: {_loop(above, lost)}; open the loop and connect it to {roots[0]!r}"
         )
     return roots[0], tuple(order)
 

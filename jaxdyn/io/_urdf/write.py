@@ -158,7 +158,7 @@ def _write_free(
     name = fresh(stem, joint_names) if named else joints[0]
     if np.any(arrays["inertia"][first : first + 5]):
         raise ModelError(
-            f"the links before {body!r} have inertia: only the last of a free joint's six links may have it"
+            f"the links before {body!r} have inertia: only the last of a free joint's six links may have inertia"
         )
     if not all(np.all(np.isinf(x[first : first + 6])) for key, x in arrays.items() if key.startswith("limits.")):
         raise ModelError(

@@ -33,7 +33,7 @@ def parallel_chain(
     prismatic: tuple[int, ...] = (),
     **leaves: Any,
 ) -> Chain:
-    """Chain whose frames are all parallel to the base at q = 0, with the frame "tip" on the last link, or on another."""
+    """Chain whose frames are all parallel to the base at q = 0, with the frame "tip" on the last or another link."""
     n = len(axes)
     return make_chain(
         rotation=np.tile(np.eye(3), (n, 1, 1)),

@@ -1,4 +1,4 @@
-"""A robot whose base point moves in space, by three additional prismatic joints."""
+"""A robot whose base point moves in space, on three additional prismatic joints."""
 
 import dataclasses
 from operator import attrgetter
@@ -35,7 +35,8 @@ def with_moving_base_point(chain: Chain) -> Chain:
     taken = (set(AXES) & set(old.joint_names)) | ({*AXES[:2], world} & {*old.link_names, *old.frame_names, *links[2:]})
     if taken:
         raise ModelError(
-            f"the robot has a joint, link or frame {sorted(taken)[0]!r}, a name reserved for the base point"
+            f"the robot has a joint, link or frame called {sorted(taken)[0]!r}, which is reserved for the base "
+            "point; rename it"
         )
     topology = Topology(
         joint_names=(*AXES, *old.joint_names),

@@ -1,4 +1,4 @@
-"""Constraints on a chain: between frames or with the world, on the configuration, and linear in velocities."""
+"""Constraints on a chain: between two frames or a frame and the world, on the configuration, and on the velocities."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -110,7 +110,7 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
 
 
 def _filtered_alike(chain: Chain, fitted: TorqueModel) -> TorqueModel:
-    """The torque model of a chain, with friction low-pass filtered like the measured torques if the fit did so."""
+    """The torque model of a chain, with friction low-pass filtered like the measured torques if the fit filtered it."""
     f, law = chain.friction, fitted.friction
     if law is None or law.cutoff is None or np.any(np.asarray(f.stribeck)):
         return TorqueModel(chain)
