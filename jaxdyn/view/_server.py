@@ -126,9 +126,7 @@ class Viewer:
             self._place(self._ghost_frames, self._ghost_lines, self._ghost.q[0])
 
     def _draw_robot(self, root: str, bone: tuple, colour: tuple | None = None) -> tuple[list, Any]:
-        """Draw a robot; return the frames of its links and its lines. With `colour`, all parts have this colour and are
-        transparent.
-        """
+        """Draw a robot (transparent, in `colour`, if given); return the frames of its links and its lines."""
         scene, count = self._server.scene, len(self._scene.chain.link_names) + 1
         frames = [scene.add_frame(f"/{root}/{k}", show_axes=False) for k in range(count)]
         for part in self._scene.parts:

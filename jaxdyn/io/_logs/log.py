@@ -104,17 +104,16 @@ def read_log(
     Gaps in time (steps longer than 5 median steps) are noted but accepted: `preprocess` treats the pieces separately.
 
     Args:
-        path: the file, or the files of one run: files with the same columns are concatenated in time; files with
-            different columns are joined by time, and those after the first interpolated linearly to its time stamps,
-            except in gaps.
+        path: the file, or the files of one run: files with the same columns are concatenated; files with other columns
+            are interpolated linearly to the time stamps of the first file, except in gaps.
         joints: the required number of joints, or their names, which select and order the joints of a bag.
         gains: one gain per joint, tau_j = gain_j x current_j [N m/A], required for currents; without currents, factors
             on the torques. If a log has both, gain x current is used if gains are passed, otherwise the torques.
         rows: first and last data row to read, both included, counted from 1 as in messages; only these are checked.
         on_bad_rows: "raise" an error for implausible rows, or "drop" them with a note, up to a tenth of all rows: NaN
             and infinity, numbers beyond 1e6, stamps far from all others or out of order, isolated jumps.
-        columns: column map for other layouts, units, signs, offsets and gains: a TOML file (docs/logs.md) or such a
-            mapping.
+        columns: a column map for other layouts, units, signs, offsets and gains: a TOML file (docs/logs.md), or a
+            mapping with the same structure.
         topic: topic of the joint states in a bag; detected if None.
 
     Raises:
