@@ -74,7 +74,7 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
         out = as_scalars(equation.primitive.bind(**parameters))
     else:
         raise DeploymentError(
-            f"the operation {name!r} of the traced function cannot be written as {graph.target}",
+            f"the operation {name!r} of the traced function is not supported in {graph.target}",
             "write the function with arithmetic and elementary functions, or use `export_function`",
         )
     return [np.broadcast_to(np.asarray(out, object), shape)]
@@ -114,7 +114,7 @@ def _named(kind: str) -> Callable:
 
 def _select(graph: Graph, which: Any, *cases: Any) -> Any:
     if len(cases) != 2 or (not isinstance(which, Node) and not isinstance(which, bool)):
-        raise DeploymentError(f"a choice among more than two cases cannot be written as {graph.target}")
+        raise DeploymentError(f"a choice among more than two cases is not supported in {graph.target}")
     return graph.apply("select", which, cases[1], cases[0])
 
 
@@ -196,7 +196,7 @@ def moved(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]
             start += x.size
         elif any(isinstance(entry, Node) for entry in x.ravel()):
             raise DeploymentError(
-                f"the operation {name!r} at an index that depends on the arguments cannot be written as {graph.target}"
+                f"the operation {name!r} at an index that depends on the arguments is not supported in {graph.target}"
             )
         else:
             arguments.append(x.astype(int))
@@ -227,7 +227,7 @@ def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
     """Entries added at given indices; the derivative of JAX's operation shows which entries are added where."""
     x, added = of[0].flatten(), of[2].ravel()
     if any(isinstance(entry, Node) for entry in of[1].ravel()):
-        raise DeploymentError(f"a sum at an index that depends on the arguments cannot be written as {graph.target}")
+        raise DeploymentError(f"a sum at an index that depends on the arguments is not supported in {graph.target}")
     apply = lambda y: equation.primitive.bind(jnp.zeros(of[0].shape), of[1].astype(int), y, **equation.params)
     where = np.asarray(jax.jacfwd(apply)(jnp.zeros(of[2].shape))).reshape(len(x), len(added))
     for to, k in np.argwhere(where).tolist():
@@ -261,7 +261,7 @@ def _looped(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.nda
             return carry
         carry = entries(graph, body.jaxpr, body.consts, [*of[first:second], *carry])
     raise DeploymentError(
-        f"a loop whose number of iterations depends on the arguments cannot be written as {graph.target}"
+        f"a loop whose number of iterations depends on the arguments is not supported in {graph.target}"
     )
 
 
@@ -271,7 +271,7 @@ def chosen(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.ndar
     if not isinstance(which, Node):
         return results(branches[min(max(int(which), 0), len(branches) - 1)])
     if len(branches) != 2:
-        raise DeploymentError(f"a choice among more than two cases cannot be written as {graph.target}")
+        raise DeploymentError(f"a choice among more than two cases is not supported in {graph.target}")
     pairs = zip(*map(results, branches), strict=True)
     return [by_entry(lambda a, b: graph.apply("select", which, b, a), [*pair]) for pair in pairs]
 

@@ -156,7 +156,10 @@ def impedance_energy(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
-    """The energy E [J] of `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring."""
+    """The energy E [J] of `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring.
+
+    Arguments and errors are those of `impedance_control`.
+    """
     state = task_state(chain, q, v, reference, frame, task, threshold)
     spring = task_spring(state.pose, reference.pose, stiffness, task)
     return 0.5 * (state.rate @ (state.space.inertia @ state.rate)) + spring.energy

@@ -45,7 +45,7 @@ class Collision(NamedTuple):
 
 
 class MomentumObserver(eqx.Module):
-    """Momentum observer (De Luca & Mattone 2005): the residual r is the external torque after a first-order low-pass.
+    """Momentum observer (De Luca & Mattone 2005): the residual r is the low-pass filtered external torque.
 
     dr/dt = K (tau_ext - r) follows from dp/dt = tau + C^T v - g - k - f + tau_ext for the momentum p = M v, without
     accelerations or M^-1. For a contact force F on a link, tau_ext = J^T F; r also contains friction and payloads that the

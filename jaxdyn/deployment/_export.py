@@ -1,4 +1,4 @@
-"""Ahead-of-time export of a function of one robot to one file, for processes without the files and the code."""
+"""Ahead-of-time export of a function of one robot to a file, for processes without the robot description or the code."""
 
 import importlib
 import inspect

@@ -55,7 +55,7 @@ def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunctio
     The functions are traced by JAX, arrays decomposed into scalars, loops unrolled, and values that depend only on the
     robot computed in advance. The result is straight-line arithmetic, the same in both languages, and agrees with the
     function to rounding (1e-12 of the largest result). The C code (C99 with its mathematics library) uses no static or
-    heap memory and does not branch, except in scalar selections, so that every call takes about the same time. A C
+    heap memory and has no branches other than scalar selections; every call therefore takes about the same time. A C
     function's parameters are the arguments followed by the results, all row-major arrays of doubles; a result may be
     the same array as an argument. The Python code requires only NumPy, and accepts and returns arrays.
 

@@ -119,8 +119,8 @@ def sharded_sum(
 def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
     """Shard the leading axis of a tree's arrays over devices, ready for `sharded_vmap`.
 
-    Each of several processes passes its own rows, the same number in every process, and receives the global batch, in
-    which the rows of process 0 come first. It stores only its own rows. A single process passes the entire batch.
+    With several processes, each process passes its own rows, the same number in every process, and stores only these.
+    The result is the global batch, in which the rows of process 0 come first. A single process passes the entire batch.
 
     Args:
         tree: tree of arrays, all with the batch as leading axis.

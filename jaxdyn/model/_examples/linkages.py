@@ -31,8 +31,8 @@ def five_bar(
     Links 1 and 2 rotate about the base; motors drive their absolute angles q1 and q2. Link 3 is attached to the end of
     link 2 and remains parallel to link 1; both have length l1. Link 4 rotates about the end of link 1 and remains
     parallel to link 2. Link 3 is pinned to link 4 at the distance l2 from the end of link 1. The centre of mass of link
-    4 (at the distance lc4 from the end of link 1) and the frame "tip" (at l4) are on the other side of this end.
-    Centres of mass: lc1 e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In terms of q1, q2
+    4 (at the distance lc4) and the frame "tip" (at l4) are on the other side of the end of link 1. Centres of mass: lc1
+    e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In terms of q1, q2
 
         d11 = m1 lc1^2 + m3 lc3^2 + m4 l1^2 + i1 + i3,  d22 = m2 lc2^2 + m3 l2^2 + m4 lc4^2 + i2 + i4,
         d12 = d c_21 with d = m3 l2 lc3 - m4 l1 lc4,  h = d s_12 [qd2^2, -qd1^2],

@@ -48,7 +48,7 @@ class FilePrediction:
 def as_written(result: Identification, model: TorqueModel) -> Identification:
     """The identification, with every run predicted by the model read back from a file.
 
-    A held-out stretch that was later included in the fit (`validation_refit`) keeps the prediction of the fit that
+    A held-out stretch that was later included in the fit (`validation_refit`) retains the prediction of the fit that
     excluded it, because the written model was fitted to it.
     """
 
