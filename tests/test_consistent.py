@@ -198,7 +198,7 @@ def test_refusals(arm):
         consistent_problem(factors, base, wls, COLUMNS, prior, weight=0.0)
     with pytest.raises(IdentificationError, match="the prior has shape"):
         consistent_problem(factors, base, wls, COLUMNS, prior[:-1])
-    with pytest.raises(IdentificationError, match="constraints refer to 3 parameters, not 28"):
+    with pytest.raises(IdentificationError, match="constraints refer to 3 parameters, but there are 28"):
         consistent_problem(factors, base, wls, COLUMNS, prior, constraints=linear_equalities(np.eye(3)[:1], np.ones(1)))
     with pytest.raises(IdentificationError, match="values have shape"):
         feasible_parameters(base, np.zeros(3), COLUMNS, prior)
@@ -220,7 +220,7 @@ def test_refusals(arm):
         linear_equalities(np.eye(3)[:1], np.ones(1)) + linear_inequalities(np.eye(4)[:1], np.ones(1))
     contradiction = mass_bounds(NAMES, least=np.array([3.0, 0.0])) + known_parameters(NAMES, {"m1": 1.0})
     _, p = problem(arm, constraints=contradiction)
-    with pytest.raises(IdentificationError, match="no consistent parameters meet the constraints"):
+    with pytest.raises(IdentificationError, match="no physically consistent parameters satisfy the constraints"):
         consistent_least_squares(p, base)
     with pytest.raises(ValueError, match="the semidefinite program is infeasible"):
         semidefinite_least_squares(p, base)

@@ -69,7 +69,7 @@ def estimate_delay(
         chain: the robot's kinematics and gravity; its inertias are not used.
         log: a run in which all joints move, ideally with many reversals, or several runs with the same delays.
         filters: as in `preprocess`.
-        longest: largest shift tried, of either sign [s].
+        longest: largest shift tried in either direction [s].
 
     Raises:
         LogError: the run is too short, its number of joints is not the chain's, or `longest` is not positive.
@@ -117,7 +117,7 @@ def estimate_delay(
 
 
 def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
-    """The samples whose shifted times all stay within their piece, their torques at all shifts (N, n, k), and their rows."""
+    """The samples whose shifted times all lie within their piece, their torques at all shifts (N, n, k), and their indices."""
     shape = np.broadcast_to(shifts, (samples.n, len(shifts)))
     kept, torques = shifted_torques(samples.t, samples.tau, samples.segments, shape)
     if len(kept) < LEAST_SAMPLES:
@@ -130,7 +130,7 @@ def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray
 def _factors(
     chain: Chain, base: BaseParameters, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray
 ) -> Float[np.ndarray, "blocks n w c"]:
-    """Triangular factors of the columns [base, friction, torques at all shifts]; `own` determines the loads of friction."""
+    """Triangular factors of the columns [base, friction, torques at all shifts]; friction loads are computed from `own`."""
     parts = []
     for s, shifted in runs:
         load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
@@ -154,7 +154,7 @@ def _squares(r: np.ndarray, k: int) -> np.ndarray:
 
 
 def least_by_parabola(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Minimiser of each column of squares, by a parabola about the smallest, the minimum, and whether it is interior."""
+    """Minimiser of each column of `squares`, by a parabola, the minimum, and whether it lies inside the range of shifts."""
     k = np.argmin(squares, axis=0)
     inside = (k > 0) & (k < len(shifts) - 1)
     middle = np.clip(k, 1, len(shifts) - 2)

@@ -1,4 +1,4 @@
-"""The fit behind `identify`: one regression on a part of the runs."""
+"""The fit used by `identify`: one regression on all runs or on parts of them."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -53,7 +53,7 @@ class Solution:
     Attributes:
         blocks: the factors, with the friction model's torque subtracted.
         ols, wls: estimates by ordinary and weighted least squares.
-        split_half: agreement between fits to the two halves of the blocks; None if one is not informative enough.
+        split_half: agreement between fits to the two halves of the blocks; None if one half is not informative enough.
         consistent: the physically consistent estimate; None if not requested.
         parameters: (p,) the identified full parameters.
         nearest: (p,) the full parameters nearest the prior that have the base parameters of `wls`.
@@ -79,7 +79,7 @@ class Fitting:
     Attributes:
         setup: the robot, the identified columns, and the friction model.
         consistent: constraints of physical consistency; None for plain least squares.
-        dead_zone: speed below which rows of a joint are excluded [rad/s].
+        dead_zone: speed below which rows of a joint are excluded [rad/s or m/s].
         runs: all runs.
         fitted: number of fitted runs, which come first.
         model: the robot in float64.
@@ -88,7 +88,7 @@ class Fitting:
         bodiless: names of links without inertia in the model, which have a default prior.
         thin: names of links whose prior was given thickness.
         report: called with (stage, done, total).
-        known: further knowledge of the parameters; None if there is none.
+        known: further prior knowledge of the parameters; None if there is none.
     """
 
     setup: Setup
@@ -283,7 +283,7 @@ class Fitting:
         return out
 
     def identified_chain(self, solution: Solution) -> Chain:
-        """The robot with a solution in its leaves, in the given robot's precision; a friction model is approximated."""
+        """The given robot with the parameters of a solution, in its original precision; a friction model is approximated."""
         model = self.model
         if solution.friction is not None:
             whole = [run.samples for run in self.runs[: self.fitted]]
@@ -346,8 +346,8 @@ def begin(
     """The regression, with base parameters and prior.
 
     Args:
-        choose_base: function that finds the base parameters from what is known; by default those of the full regressor
-            at random states.
+        choose_base: function from the prior knowledge to the base parameters; by default, they are those of the full
+            regressor at random states.
     """
     model = as_float64(setup.chain)
     if setup.friction is not None:  # its columns are filtered like the torques

@@ -3,10 +3,10 @@
 minimise over x = (pi_1 .. pi_n, drive terms):  |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i)
 subject to J(pi_i) positive definite, non-negative armature and friction, and prior knowledge (`Constraints`).
 
-A and y are triangular factors of the complete weighted log, so the cost of a step does not depend on the length of the
-log. The problem is convex in x. Log-Cholesky parameters map one to one to the interior of the feasible cone, so a
-stationary point of the unconstrained problem in these parameters is the unique optimum; tests confirm this with a
-semidefinite program.
+A and y are computed from triangular factors of the complete weighted log, so the cost of a step does not depend on the
+length of the log. The problem is convex in x. Log-Cholesky parameters are mapped one-to-one onto the interior of the
+feasible cone, so a stationary point of the unconstrained problem in these parameters is the unique optimum; tests
+confirm this with a semidefinite program.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class ConsistentProblem:
         prior: (p,) full parameters of the prior, with strictly consistent inertias, in SI units.
         start: (p,) full parameters with the initial values of the drive terms.
         links: number of links; the first 10 * links columns are inertial.
-        positive: (p,) mask of the other columns with non-negative parameters.
+        positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
         constraints: prior knowledge.
         weight: weight of the divergence from the prior.
         divergence: divergence between a link's ten parameters and those of the prior.
@@ -67,7 +67,7 @@ class ConsistentProblem:
 
     @property
     def ridge(self) -> Float[np.ndarray, " p"]:
-        """Weights of |x - prior|^2 / 2 on drive terms (p,), so small that they affect only undetermined ones."""
+        """Weights (p,) of the penalty |x - prior|^2 / 2 on drive terms, so small that only undetermined terms are affected."""
         information = (self.matrix**2).sum(0)
         ridge = RIDGE**2 * np.where(information > 0, information, 1.0)
         ridge[: 10 * self.links] = 0
@@ -78,7 +78,7 @@ class ConsistentProblem:
         return self.floor + 0.5 * float(((self.matrix @ x - self.values) ** 2).sum())
 
     def cost(self, x: Float[np.ndarray, " p"]) -> float:
-        """Complete cost of x: misfit, weighted divergence from the prior, and regularisation."""
+        """Total cost of x: misfit, weighted divergence from the prior, and regularisation."""
         n = 10 * self.links
         with jax.enable_x64(True):
             pi, prior = (jnp.asarray(v[:n].reshape(-1, 10)) for v in (x, self.prior))
@@ -100,11 +100,11 @@ class ConsistentEstimate:
         parameters: (p,) full parameters in column order, in SI units.
         values: (b,) base parameters.
         covariance: (b, b) covariance of the base parameters: the inverse Hessian of the cost, including prior and
-            constraints, which does not exceed the covariance of the unconstrained estimate; for independent residuals,
-            unless it comes from `with_covariance_of`.
+            constraints, which does not exceed the covariance of the unconstrained estimate. It assumes independent
+            residuals, unless it comes from `with_covariance_of`.
         cost: misfit plus the cost of deviations from the prior.
         misfit: half the sum of squared residuals, in standard deviations of the joint's noise.
-        least_misfit: misfit of the unconstrained estimate; the difference is the cost of consistency.
+        least_misfit: misfit of the unconstrained estimate; `misfit` minus this value is the cost of consistency.
         steps: number of Newton steps tried.
         converged: True if the optimum was reached; otherwise the parameters are consistent, but a better fit may exist.
     """
@@ -119,7 +119,7 @@ class ConsistentEstimate:
     converged: bool
 
     def with_covariance_of(self, estimate: Estimate) -> "ConsistentEstimate":
-        """The estimate with a covariance that accounts for correlated residuals, as that of the unconstrained estimate does.
+        """The estimate with a covariance that accounts for correlated residuals, like that of the unconstrained estimate.
 
         To first order, the consistent values change with the unconstrained values by T = C C_0^-1, where C is the
         inverse Hessian and C_0 the unconstrained covariance for independent residuals. Therefore T (C_u - C_0) T^T is
@@ -164,7 +164,7 @@ def consistent_problem(
     constraints: Constraints | None = None,
     known: Float[np.ndarray, "k w"] | None = None,
 ) -> ConsistentProblem:
-    """Create the physically consistent estimation problem for an unconstrained estimate, with its weights of the joints.
+    """Create the physically consistent counterpart of an unconstrained estimation problem, with the same joint weights.
 
     The cost is expressed in units of the noise: a residual of one standard deviation in one independent sample costs
     1/2. A prior of weight 1 then has the influence of four samples that each determine a link's mass to within 100 %,
@@ -181,7 +181,8 @@ def consistent_problem(
         divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function
             that is convex in pi.
         constraints: prior knowledge.
-        known: rows [P, y] of further prior knowledge, P parameters = y +- 1, in standard deviations (`Known.stated`).
+        known: rows [P, y] of further prior knowledge, scaled to unit standard deviation: P parameters = y +- 1
+            (`Known.stated`).
 
     Raises:
         IdentificationError: the prior is physically inconsistent, or constraints or weight are invalid.
@@ -213,15 +214,15 @@ def consistent_problem(
 
 
 def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
-    """Solve a consistent estimation problem by damped Gauss-Newton steps in log-Cholesky parameters.
+    """Solve a physically consistent estimation problem by damped Gauss-Newton steps in log-Cholesky parameters.
 
-    Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale;
-    non-negative drive terms are exponentials. The Jacobians of the residuals and the Hessians of the divergences are
-    exact. If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity, and steps near
-    the boundary become tiny. A barrier, the entropic divergence, is therefore added, and its weight is reduced tenfold
-    per round until it increases the cost by at most 1e-8 (a barrier of weight e increases the minimum of a convex cost
-    by at most e times the number of logarithms). Constraints are satisfied to 1e-9 of their terms, by an augmented
-    Lagrangian.
+    Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale; the
+    logarithms of non-negative drive terms are the unknowns. The Jacobians of the residuals and the Hessians of the
+    divergences are exact. If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity,
+    and steps near the boundary become tiny. A barrier, the entropic divergence, is therefore added, and its weight is
+    reduced tenfold per round until it increases the cost by at most 1e-8 (a barrier of weight e increases the minimum
+    of a convex cost by at most e times the number of logarithms). An augmented Lagrangian satisfies the constraints to
+    within 1e-9 of their terms.
 
     Args:
         problem: result of `consistent_problem`.
@@ -246,9 +247,9 @@ def feasible_parameters(
 ) -> ConsistentEstimate:
     """Find physically consistent full parameters with given base parameters, or with the smallest deviation from them.
 
-    Among these, the full parameters nearest the prior are returned. Deviations are measured in units of `deviations`,
-    and `misfit` is half the sum of their squares; if it is below 1e-6, consistent parameters with the given base
-    parameters exist.
+    Of all such parameters, those nearest the prior are returned. Deviations are measured in units of `deviations`, and
+    `misfit` is half the sum of their squares; if it is below 1e-6, consistent parameters with the given base parameters
+    exist.
 
     Args:
         base: the base parameters.
@@ -290,7 +291,9 @@ def _links(columns: Columns, base: BaseParameters, prior: np.ndarray) -> int:
     """Number of links, from the number of columns."""
     p = base.matrix.shape[1]
     if np.shape(prior) != (p,):
-        raise IdentificationError(f"the prior has shape {np.shape(prior)}; the base parameters combine {p} parameters")
+        raise IdentificationError(
+            f"the prior has shape {np.shape(prior)}; it must have one entry for each of the {p} full parameters"
+        )
     for n in range(p + 1):
         if len(columns.names(n)) == p:
             return n
@@ -304,10 +307,13 @@ def _checked(problem: ConsistentProblem) -> ConsistentProblem:
         )
     p = len(problem.prior)
     if problem.constraints.equal.shape[1] != p:
-        raise IdentificationError(f"constraints refer to {problem.constraints.equal.shape[1]} parameters, not {p}")
+        raise IdentificationError(
+            f"the constraints refer to {problem.constraints.equal.shape[1]} parameters, but there are {p}"
+        )
     if np.any(problem.positive[: 10 * problem.links]):
         raise IdentificationError(
-            "only drive terms and extra columns can be marked positive; inertias are consistent anyway"
+            "only drive terms and extra columns can be marked positive; inertial parameters are always physically "
+            "consistent"
         )
     for i, pi in enumerate(problem.prior[: 10 * problem.links].reshape(-1, 10)):
         try:
@@ -339,7 +345,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
         violation = miss
     if miss >= TIGHT:
         raise IdentificationError(
-            f"no consistent parameters meet the constraints, whose relative violation is {miss:.2g}; the constraints may "
+            f"no physically consistent parameters satisfy the constraints (relative violation {miss:.2g}); they may "
             "contradict each other or require physically inconsistent links"
         )
     along = base.matrix @ point.jacobian(cost.scale(point))
@@ -357,7 +363,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
 
 
 def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
-    """The cost with its first, largest barrier, and the initial point with the links of the prior."""
+    """The cost with the largest barrier, that of the first round, and the initial point, at the links of the prior."""
     inner = 10 * problem.links
     information = np.sqrt((problem.matrix**2).sum(0))
     spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)

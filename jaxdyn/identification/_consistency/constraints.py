@@ -59,7 +59,7 @@ class Constraints:
         return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
 
     def given(self, fixed: Bool[np.ndarray, " p"], values: Float[np.ndarray, " p"]) -> "Constraints":
-        """The constraints on the other parameters for given values of fixed ones; constraints on fixed ones only are dropped.
+        """The constraints on the free parameters, given the fixed ones; constraints on fixed parameters only are dropped.
 
         Raises:
             IdentificationError: the values of fixed parameters contradict a constraint that refers only to them.
@@ -71,7 +71,7 @@ class Constraints:
             tolerance = 1e-6 * np.maximum(np.abs(rows) @ np.abs(np.where(fixed, values, 0.0)), np.abs(sides))
             if np.any(alone & ((rest > tolerance) | (sign * rest < -tolerance))):
                 raise IdentificationError(
-                    "a constraint refers only to known parameters, whose values contradict it; remove the constraint"
+                    "a constraint refers only to known parameters, whose values violate it; remove the constraint"
                 )
             parts += [free[~alone], rest[~alone]]
         return Constraints(*parts)
@@ -140,7 +140,7 @@ def linear_inequalities(rows: Float[np.ndarray, "i p"], values: Float[np.ndarray
 
 
 def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Constraints:
-    """Constraints for known parameters, by name: {"m7": 0.9, "Ia1": 0.31}.
+    """Constraints that fix the values of known parameters, for example {"m7": 0.9, "Ia1": 0.31}.
 
     Args:
         names: names of all parameters (`Columns.names`).
@@ -151,14 +151,14 @@ def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Const
     """
     unknown = [name for name in values if name not in names]
     if unknown:
-        raise IdentificationError(f"parameter {unknown[0]!r} is unknown; the parameters are {', '.join(names)}")
+        raise IdentificationError(f"unknown parameter {unknown[0]!r}; the parameters are {', '.join(names)}")
     rows = np.zeros((len(values), len(names)))
     rows[np.arange(len(values)), [list(names).index(name) for name in values]] = 1
     return linear_equalities(rows, np.array(list(values.values()), float))
 
 
 def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
-    """Constraint on the total mass of all moving links, without a fixed base.
+    """Constraint on the total mass of all moving links; a fixed base is not included.
 
     Args:
         names: names of all parameters (`Columns.names`).
@@ -193,7 +193,8 @@ def mass_bounds(
             bound = np.asarray(bound, float)
             if bound.shape != (len(rows),) or np.isnan(bound).any():
                 raise IdentificationError(
-                    f"mass bounds have shape {bound.shape}; for {len(rows)} links it must be ({len(rows)},)"
+                    f"the mass bounds have shape {bound.shape}; for {len(rows)} links it must be ({len(rows)},), "
+                    "without NaN"
                 )
             given = np.isfinite(bound)
             blocks.append(sign * rows[given])
@@ -213,9 +214,9 @@ def bounding_ellipsoid(
 ) -> Constraints:
     """Constraint that a link's body lies within an ellipsoid, tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
 
-    For any density inside, the integral of 1 - (x - c)^T E (x - c) with E = R diag(1 / semi_axes^2) R^T is
-    non-negative; it is linear in the ten parameters. Together with J positive definite, this is sufficient for such a
-    density to exist.
+    tr(J Q) is the integral of 1 - (x - c)^T E (x - c) over the mass of the body, with E = R diag(1 / semi_axes^2) R^T.
+    It is linear in the ten parameters, and non-negative for any mass distribution inside the ellipsoid. Together with a
+    positive definite J, this condition is sufficient for such a distribution to exist.
 
     Args:
         names: names of all parameters (`Columns.names`).
@@ -254,7 +255,7 @@ def no_constraints(p: int) -> Constraints:
 
 
 def _mass_rows(names: Sequence[str]) -> np.ndarray:
-    """Rows that select the links' masses (n, p): every tenth of the leading inertial columns."""
+    """Rows (n, p) that select the masses of the links, each the first of ten inertial columns."""
     links = 0
     while 10 * links < len(names) and names[10 * links] == f"m{links + 1}":
         links += 1

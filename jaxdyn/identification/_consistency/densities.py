@@ -1,4 +1,4 @@
-"""Bounds on the links of ordinary machines: on size, from the kinematics, and on density."""
+"""Bounds on the size of links, derived from the kinematics, and on their density, for ordinary machines."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ class LinkBounds:
 
     Attributes:
         centres: (n, 3) centres of the bounding ellipsoids, in the links' frames [m].
-        semi_axes: (n, 3) semi-axes of the ellipsoids [m]; infinite if the kinematics have no size.
+        semi_axes: (n, 3) semi-axes of the ellipsoids [m]; infinite for links without bounds on their size.
         rotations: (n, 3, 3) rotations whose columns are the ellipsoids' axes in the links' frames.
         least: (n,) lower bounds on the density of the solid ellipsoid with the link's mass and inertia [kg/m^3].
         most: (n,) upper bounds on this density [kg/m^3].
@@ -67,7 +67,9 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
     """
     least, most = densities
     if not 0 <= least < most:
-        raise IdentificationError(f"densities are {least:g} to {most:g} kg/m^3; they must satisfy 0 <= lower < upper")
+        raise IdentificationError(
+            f"the density bounds are {least:g} and {most:g} kg/m^3; they must satisfy 0 <= lower < upper"
+        )
     n = chain.n
     translation, screw = np.asarray(chain.translation, float), np.asarray(chain.screw, float)
     limits = np.asarray(chain.limits.position, float)
@@ -100,7 +102,7 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
 
 
 def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
-    """Orthonormal axes, of which the third points along the direction."""
+    """Orthonormal axes as columns; the third points along `direction`."""
     size = np.linalg.norm(direction)
     if size == 0:
         return np.eye(3)
@@ -121,7 +123,7 @@ def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBoun
 
 
 def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> float:
-    """RMS distance of a link's mass from the centre of its ellipsoid, relative to the radii; at most 1 for a body inside."""
+    """RMS distance of a link's mass from the centre of its ellipsoid, in semi-axes; at most 1 for a body inside it."""
     second, h, m = second_moment(pi), pi[1:4], pi[0]
     c, r, s = bounds.centres[link], bounds.rotations[link], bounds.semi_axes[link]
     about = second - np.outer(c, h) - np.outer(h, c) + m * np.outer(c, c)
@@ -129,7 +131,7 @@ def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> 
 
 
 def equivalent_density(pi: Float[np.ndarray, "10"]) -> float:
-    """Density of the solid ellipsoid with a link's mass and inertia [kg/m^3]; infinite if flat or inconsistent."""
+    """Density of the solid ellipsoid with a link's mass and inertia [kg/m^3]; infinite for a flat or inconsistent link."""
     volume = _volume(pi)
     return float(pi[0] / volume) if volume > 0 else np.inf
 
@@ -193,7 +195,7 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
 def _thickened(
     problem: ConsistentProblem, base: BaseParameters, known: Constraints, thickness: Float[np.ndarray, " n"]
 ) -> ConsistentEstimate:
-    """The consistent estimate for links with at least these radii of gyration: pi = T pi', with pi' any consistent link."""
+    """The consistent estimate for links with at least these radii of gyration: pi = T pi' for any consistent pi'."""
     change = np.eye(len(problem.prior))
     for i, least in enumerate(thickness):
         change[10 * i + np.array([4, 6, 9]), 10 * i] = 2 * least**2
@@ -220,7 +222,7 @@ def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Co
 def unusual_links(
     chain: Chain, densities: tuple[float, float] = DENSITIES, model: Chain | None = None
 ) -> tuple[str, ...]:
-    """Describe links that are too dense, too light or too large for the kinematics, in one sentence each.
+    """Describe, in one sentence each, the links that are too dense, too light or too large for the kinematics.
 
     Args:
         chain: the robot; links without mass are ignored.

@@ -46,7 +46,7 @@ class Point:
         return np.concatenate([pi.ravel(), self.rest])
 
     def jacobian(self, scale: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p p"]:
-        """Derivative with respect to log-Cholesky parameters about the point, and to the others in units of `scale`."""
+        """Derivative with respect to log-Cholesky parameters about the point, and to other parameters in units of `scale`."""
         n, m = len(self.u), len(self.rest)
         jacobian = np.zeros((10 * n + m, 10 * n + m))
         along = np.einsum("nia,kab,njb->nkij", self.u, _ALONG, self.u, optimize=True)
@@ -70,12 +70,12 @@ class Cost:
         weight, divergence: weight and divergence of the prior.
         positive: (m,) mask of the other parameters that must be positive.
         centre: (m,) values of these parameters that minimise their entropy.
-        spread: (m,) units of the other parameters of either sign.
+        spread: (m,) scales of the other parameters that may have either sign.
         barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k r_k - log r_k - 1 with r = x / centre.
         rows, sides: (c, p), (c,) constraints rows @ x = sides, or >= if `least`.
         least: (c,) mask of the inequalities.
         multipliers: (c,) Lagrange multipliers.
-        stiffness: penalty of the constraints.
+        stiffness: penalty weight of the constraints.
     """
 
     matrix: Float[np.ndarray, "b p"]
@@ -127,11 +127,11 @@ class Cost:
         )
 
     def scale(self, point: Point) -> np.ndarray:
-        """Scales (m,) of the parameters beyond the links' inertias: their values at `point` if positive, else `spread`."""
+        """Scales (m,) of the non-inertial parameters: their values at `point` if they must be positive, otherwise `spread`."""
         return np.where(self.positive, point.rest, self.spread)
 
     def model(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient and Gauss-Newton matrix, Jacobian^T Hessian Jacobian, with the Hessian with respect to x, which is convex.
+        """Gradient and Gauss-Newton matrix J^T H J, with the Jacobian J of x and the Hessian H of the cost, convex in x.
 
         The neglected term, the curvature of the parametrisation times the gradient with respect to x, vanishes at the
         optimum.
@@ -164,7 +164,7 @@ class Cost:
         return g, hessian
 
     def metric(self, weight: float) -> np.ndarray:
-        """Hessian of the entropy with this weight on links; since coordinates are local, it is the same at every point."""
+        """Hessian of the entropy, weighted by `weight` for the links; in local coordinates, it is the same at every point."""
         inner = 10 * len(self.u0)
         metric = np.zeros((inner + len(self.positive),) * 2)
         metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)
@@ -173,7 +173,7 @@ class Cost:
 
 
 def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
-    """The point with coordinates `step` about a point: U <- U M(theta), and positive parameters times an exponential."""
+    """The point reached from `point` by `step`: U <- U M(theta), and positive parameters multiplied by exponentials."""
     inner = 10 * len(point.u)
     factors = np.asarray(_factors(jnp.asarray(step[:inner].reshape(-1, 10))))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -186,7 +186,7 @@ def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
 
 
 def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
-    """The point with parameters + jacobian @ step, stopped short of the boundary of consistency."""
+    """The point with parameters + jacobian @ step; the step is shortened to stay inside the boundary of consistency."""
     inner, n = 10 * len(point.u), len(point.u)
     change = np.einsum("nk,kij->nij", step[:inner].reshape(n, 10), _ALONG)
     least = min(
@@ -203,8 +203,8 @@ def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Po
 
     Each step is taken either directly in the parameters, for which the quadratic model of the misfit is exact, or in
     log-Cholesky parameters, which never reach the boundary of consistency, whichever gives the lower cost. The damping
-    uses the metric of the entropy, in which the distance from the boundary has unit length. It decreases after every
-    successful step and increases after every rejected step (Nielsen 1999). Cost: O(p^3) per step.
+    uses the metric of the entropy, in which the boundary is at least one unit away. It decreases after every successful
+    step and increases after every rejected step (Nielsen 1999). Cost: O(p^3) per step.
 
     Returns:
         The point, the number of steps tried, and whether the tolerance was met.
@@ -237,7 +237,7 @@ def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Po
 
 
 def _solve(h: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """h^-1 g, computed with scaling, since the positive definite h may be badly scaled."""
+    """Solve h x = g with diagonal scaling, since the positive definite h may be badly scaled."""
     size = np.sqrt(np.diag(h))
     scaled = h / size[:, None] / size
     return np.linalg.solve(scaled + 1e-15 * np.eye(len(g)), g / size) / size

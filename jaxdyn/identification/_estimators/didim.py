@@ -30,7 +30,7 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
     Raises:
         IdentificationError: the problem has no closed loops, or a loop is unstable or does not cover the run's times.
 
-    Cost: one simulation per step and run; its regressor takes 8 T n b bytes of memory.
+    Cost: one simulation per step and run. Memory: 8 T n b bytes for the regressor of T time steps.
     """
     check_loops(problem, "DIDIM")
     reduced = dataclasses.replace(problem.base, kept=np.arange(problem.base.size))

@@ -17,8 +17,8 @@ class Elimination(NamedTuple):
 
     Attributes:
         name: name of the parameter.
-        relative_deviation: standard deviation of the parameter when it was removed, for independent residuals, relative
-            to its value [%].
+        relative_deviation: relative standard deviation of the parameter in the last fit that included it, for
+            independent residuals [%].
         residual: increase of the weighted RMS residual relative to the fit of all parameters [%].
         probability: probability that the increase is due to chance, by the F-test of all parameters removed so far.
     """
@@ -34,7 +34,8 @@ class EssentialParameters:
     """The essential base parameters.
 
     Attributes:
-        base: the essential base parameters; torques are those of the columns W[:, base.kept], and all others are zero.
+        base: the essential base parameters; torques are predicted from the columns W[:, base.kept] alone, and all other
+            base parameters are zero.
         estimate: estimate of these parameters by weighted least squares.
         eliminated: the removed parameters, in order of removal.
         stopped: the reason why the elimination stopped.

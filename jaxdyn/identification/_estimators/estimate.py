@@ -25,13 +25,14 @@ class Estimate:
         run_noise: (runs, n) standard deviations of the residuals, if each run has separate weights [N m or N].
         iterations: number of updates of the values.
         simulations: number of simulations of the robot; one with sensitivities counts as one.
-        history: one number per iteration, documented by the estimator; by default the largest relative step.
+        history: one number per iteration, described in the docstring of the estimator; by default the largest relative
+            step.
         converged: True if the last step was below the tolerance.
         degrees: degrees of freedom of the covariance: those of the jackknife blocks and the shrinkage target or,
             without blocks, those of the independent rows; infinite if unknown.
         notes: remarks of the estimator.
         independent: (b, b) covariance for residuals that are correlated only by the filter, s^2 (W^T W)^-1 with the
-            noise s of the (weighted) rows; None if `covariance` is this one.
+            noise s of the (weighted) rows; None if `covariance` already is this covariance.
     """
 
     values: np.ndarray

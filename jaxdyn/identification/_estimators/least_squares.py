@@ -40,8 +40,8 @@ def estimate_ols(problem: EstimationProblem) -> Estimate:
 def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
     """Weighted least squares: minimises sum_rj |tau_rj - W_rj base|^2 / s_rj^2, with the noise s_rj of joint j in run r.
 
-    It starts from ordinary least squares and computes s from the residuals of the previous iteration until the weights
-    converge.
+    Starting from ordinary least squares, each iteration computes s from the residuals of the previous one, until the
+    values converge.
 
     Args:
         problem: the problem.
@@ -77,7 +77,7 @@ def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations
 
 
 def relative_step(new: np.ndarray, old: np.ndarray) -> float:
-    """Largest relative change of a value; values below 1e-3 of the largest are compared with that limit instead."""
+    """Largest relative change of the values; changes of small values are relative to 1e-3 of the largest value."""
     size = np.maximum(np.abs(new), np.abs(old))
     return float((np.abs(new - old) / np.maximum(size, 1e-3 * size.max() or 1.0)).max())
 
@@ -96,7 +96,7 @@ def with_blocks(
 ) -> Estimate:
     """The estimate with the jackknife covariance, for rows weighted by run and joint.
 
-    Blocks of data are left out, but prior knowledge is not; its share of the covariance C, which is C P^T P C, is
+    The jackknife leaves out blocks of data but never the prior knowledge, whose share C P^T P C of the covariance C is
     therefore added.
 
     Args:
@@ -127,8 +127,8 @@ def ordinary_least_squares(
         independence: share of the samples that count as independent. Filtered data sampled faster than twice the cutoff
             are correlated, and standard deviations that ignore this are too small by a factor of 1 /
             sqrt(independence).
-        known: rows [P, y] of prior knowledge, P parameters = y +- 1, in standard deviations (`Known.stated`); their
-            weight relative to the data depends on the RMS of all residuals.
+        known: rows [P, y] of prior knowledge, scaled to unit standard deviation: P parameters = y +- 1
+            (`Known.stated`). Their weight relative to the data depends on the RMS of all residuals.
 
     Raises:
         IdentificationError: there are too few samples, or the data do not excite or separate the base parameters.

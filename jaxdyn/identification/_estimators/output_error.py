@@ -19,9 +19,9 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
     Minimises sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by the Gauss-Newton method, where q_s is the motion of the
     simulated closed loop and s_rj the noise of joint j's position in run r. The derivatives d q_s / d base are computed
     in forward mode, in one vmap over all parameters; they are exact for the discretised loop, and finite differences
-    would need one simulation per parameter. A step is halved while it worsens the fit or destabilises the loop. The
-    tracking errors determine the result: with gains in N m/rad they contain the scale, but with `ComputedTorqueLaw`
-    they contain no information.
+    would need one simulation per parameter. A step is halved while it worsens the fit or destabilises the loop. All
+    information comes from the tracking errors: with gains in N m/rad they determine the scale of the parameters, but
+    with `ComputedTorqueLaw` they contain no information.
 
     Args:
         problem: the problem, with closed loops.
@@ -33,10 +33,11 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
         of the weighted residuals.
 
     Raises:
-        IdentificationError: the problem has no closed loops, a loop is unstable with the initial values or does not
+        IdentificationError: the problem has no closed loops, a loop is unstable with the initial parameters or does not
             cover the run's times, or the positions do not separate the parameters.
 
-    Cost: one simulation with b sensitivities per step, and one simulation per trial step; memory: 8 T n b bytes.
+    Cost: one simulation with b sensitivities per step, and one simulation per trial step; memory: 8 T n b bytes
+    for T time steps.
     """
     check_loops(problem, "CLOE")
     runs, b = len(problem.samples), problem.base.size
@@ -47,8 +48,8 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
     simulations = runs
     if residuals is None:
         raise IdentificationError(
-            "CLOE: the simulated closed loop is unstable with the initial values; check the gains, the reference and "
-            "the start, or use more substeps in the loop"
+            "CLOE: the simulated closed loop is unstable with the initial parameters; check the gains, the reference "
+            "and the initial estimate, or use more substeps in the loop"
         )
     history: list[float] = []
     rest = False

@@ -36,16 +36,16 @@ class EstimationProblem:
         columns: the identified columns.
         base: the base parameters.
         samples: the runs.
-        weights: (N, n) factors on the rows of each run; zero excludes a sample for a joint.
+        weights: (N, n) factors by which the rows of each run are multiplied; zero excludes a sample for a joint.
         independence: share of the samples that count as independent.
         loops: the closed loop of each run, for simulating estimators; empty if unknown.
         start: (b,) initial base parameters for simulating estimators; by default those of the chain.
         parallel_cutoff: cutoff of the low-pass applied to torques and every column of the regressor [Hz]; None if only
             the torques were filtered, by `preprocess`.
-        filtered: (N, n, b + 1) [W, tau] of each run after this low-pass; empty if there is none.
+        filtered: (N, n, b + 1) [W, tau] of each run after the common low-pass; empty if there is none.
         friction: friction model whose k columns, computed from whole runs, are the last columns of W; None: no friction
             model.
-        signals: (N, n, k) these columns along the measured motion of each run; empty without a friction model.
+        signals: (N, n, k) columns of the friction model along the measured motion of each run; empty without one.
     """
 
     chain: Chain
@@ -97,7 +97,7 @@ class EstimationProblem:
 
     @functools.cached_property
     def factors(self) -> QRFactors:
-        """Factors of each joint in each run (runs n, p + 1, p + 1), so that these can be weighted separately."""
+        """Factors (runs n, p + 1, p + 1), one per joint and run, so that joints and runs can be weighted separately."""
         return self.blocks.by_run
 
     @functools.cached_property
@@ -106,7 +106,7 @@ class EstimationProblem:
         return self.blocks.total
 
     def full(self, values: np.ndarray) -> np.ndarray:
-        """The full parameters nearest the chain's that have these base parameters (p,)."""
+        """The full parameters (p,) with the given base parameters that are nearest those of the chain."""
         return self.prior + self.completion @ (values - self.base.matrix @ self.prior)
 
     @functools.cached_property
@@ -157,7 +157,7 @@ class EstimationProblem:
     def rows(
         self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, signals: np.ndarray | None = None
     ) -> Float[np.ndarray, "N n b"]:
-        """Base regressor of all samples, which takes 8 N n b bytes; by default the columns of signals are zero."""
+        """Base regressor of all samples, 8 N n b bytes; without `signals`, the columns of the friction model are zero."""
         k = len(self.prior) - len(self.columns.names(self.chain.n))
         with jax.enable_x64(True):
             kept = self.base.kept[: self.base.size - k]
@@ -189,7 +189,8 @@ def estimation_problem(
         samples: the runs.
         columns: the identified columns; by default all drive terms or, with a friction model, only the rotor inertias.
         base: the base parameters of the columns; by default they are computed.
-        weights: (N, n) factors on the rows of each run; zero excludes a row for a joint; by default all are one.
+        weights: (N, n) factors by which the rows of each run are multiplied; zero excludes a sample for a joint; by
+            default all are one.
         loops: the closed loop of each run, which `estimate_iv`, `estimate_didim` and `estimate_cloe` need.
         start: initial base parameters for simulations; by default those of the chain.
         parallel_cutoff: cutoff of a common low-pass for the torques and every column of the regressor, applied before
@@ -257,7 +258,7 @@ def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.n
             ends.append(ends[-1] + len(chosen))
     if not keep:
         raise IdentificationError(
-            f"run {run + 1}: no piece is longer than four periods of {cutoff:g} Hz; log a longer run"
+            f"run {run + 1}: no piece is longer than four periods of the cutoff, {cutoff:g} Hz; log a longer run"
         )
     index = np.concatenate(keep)
     thin = s.rows(index, itertools.pairwise(ends), rate=s.rate / stride)

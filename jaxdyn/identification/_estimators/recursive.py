@@ -50,15 +50,15 @@ def recursive_step(
     This is the square-root information form (Bierman 1977, ch. IV). With forgetting = 1 it equals, up to rounding,
     batch weighted least squares of all samples. With less, a sample of age k has the weight forgetting^k, which
     corresponds to a memory of 1 / (1 - forgetting) samples. Knowledge of unexcited parameters also decays, so start
-    with finite standard deviations, or use forgetting = 1. The function is pure, for `jax.jit`, `jax.vmap` and control
-    loops, in float32 and float64. Cost: O(b^2 (b + n)) per sample.
+    with finite standard deviations, or use forgetting = 1. The function is pure and works under `jax.jit` and
+    `jax.vmap`, in float32 and float64. Cost: O(b^2 (b + n)) per sample.
 
     Args:
         state: the state so far.
         rows: base regressor, `columns.matrix(chain, q, qd, qdd)[:, base.kept]`.
         tau: measured torques [N m or N].
         noise: standard deviation of each joint's torque [N m or N]; infinity excludes a joint.
-        forgetting: factor on the weight of previous samples, from 0 to 1.
+        forgetting: factor by which the weight of all previous samples is multiplied, above 0 and at most 1.
     """
     new = jnp.concatenate([rows, tau[:, None]], axis=1) / noise[:, None]
     root = jnp.sqrt(jnp.asarray(forgetting, state.r.dtype))
@@ -97,7 +97,7 @@ def recursive_path(
     Args:
         problem: the problem.
         every: number of samples between two rows of the result.
-        forgetting: factor on the weight of previous samples, per sample, as in `recursive_step`.
+        forgetting: factor by which each sample multiplies the weight of all previous ones, as in `recursive_step`.
         noise: standard deviation of each joint's torque [N m or N]; by default that of `estimate_wls`.
         start: state to continue from; by default there is no prior knowledge.
 
@@ -110,7 +110,7 @@ def recursive_path(
     Memory: the base regressors of all runs, 8 N n b bytes.
     """
     if not 0 < forgetting <= 1:
-        raise IdentificationError(f"forgetting is {forgetting:g}; it must be more than 0 and at most 1")
+        raise IdentificationError(f"forgetting is {forgetting:g}; it must be above 0 and at most 1")
     scale = estimate_wls(problem).noise if noise is None else np.asarray(noise, float)
     inverse = inverse_noise(scale)
     times, values, deviations = [], [], []

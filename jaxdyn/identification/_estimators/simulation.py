@@ -124,7 +124,7 @@ def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.nd
 def shortened(
     problem: EstimationProblem, old: np.ndarray, new: np.ndarray, method: str
 ) -> tuple[np.ndarray, list[np.ndarray], int]:
-    """The values nearest `new` on the line from `old` with stable loops, their rows, and the number of simulations.
+    """The values nearest `new` on the line from `old` for which all loops are stable, their rows, and the simulation count.
 
     Raises:
         IdentificationError: the loops are unstable even for a small step.
@@ -145,5 +145,5 @@ def shortened(
 def with_right_sides(
     rows: Sequence[np.ndarray], right: Sequence[np.ndarray], weights: Sequence[np.ndarray]
 ) -> BlockFactors:
-    """Factors of blocks of rows in memory, with the right-hand side as last column."""
+    """Factors of blocks of rows in memory, with the right-hand side as the last column."""
     return dense_blocks([np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(rows, right, strict=True)], weights)

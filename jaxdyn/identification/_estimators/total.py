@@ -22,17 +22,17 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
     Minimises |[W tau] x|^2 / x^T C x with x = (base, -1) and the covariance C of the errors of [W tau]. In contrast to
     least squares, it does not shrink parameters whose columns are noisy (Van Huffel & Vandewalle 1991, ch. 10). Rows
     are weighted as in `estimate_wls`. Errors must be known up to a factor; `row_errors` derives them from the noise of
-    positions and torques. By default all columns except constant ones have equal relative errors, as in textbooks, but
-    this is rarely true for robots. It raises an error if more than half of some combination of columns would then be
-    noise.
+    positions and torques. By default all columns except constant ones are assumed to have equal relative errors, as in
+    textbooks, which is rarely true for robots; an error is raised if more than half of some combination of columns
+    would then be noise.
 
     Args:
         problem: the problem.
-        errors: covariance of the errors of a row [W_j, tau_j] of the base regressor for each joint, with c = b + 1.
+        errors: for each joint, the (c, c) covariance of the errors of a row [W_j, tau_j], with c = b + 1.
 
     Raises:
         IdentificationError: the covariances have a wrong shape, the errors exceed the regressor, or `errors` is None
-            but must be known.
+            and the assumption of equal errors is not tenable.
     """
     start = estimate_wls(problem)
     kept, b = problem.base.kept, problem.base.size
@@ -48,7 +48,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
         c = np.diag(np.where(constant, 0.0, norms**2))
     elif np.shape(errors) != (n, b + 1, b + 1):
         raise IdentificationError(
-            f"errors have shape {np.shape(errors)}, not one matrix per joint: {(n, b + 1, b + 1)}"
+            f"errors have shape {np.shape(errors)}; with one matrix per joint, it must be {(n, b + 1, b + 1)}"
         )
     else:
         share = (counts * (weights.reshape(runs, n) ** 2)).sum(0)

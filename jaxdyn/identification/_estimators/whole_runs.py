@@ -32,10 +32,11 @@ def model_of(friction: RunFriction) -> FrictionModel:
 
 
 def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = True) -> Float[np.ndarray, "N n k"]:
-    """Columns of the friction along samples at the log's rate.
+    """Columns of the friction model for samples at the log's rate.
 
     Args:
-        filtered: True to apply the model's low-pass, as for measured torques; False for the friction that acts.
+        filtered: True to apply the model's low-pass, as for measured torques; False for the unfiltered friction that
+            acts on the joints.
     """
     model = model_of(friction)
     if not filtered:

@@ -85,7 +85,7 @@ class BSplines:
 
     @property
     def waves(self) -> float:
-        """Number of periods of the fastest component during the motion; one period takes at least two intervals."""
+        """Number of periods of the fastest component during the motion; a period spans two intervals."""
         return self.intervals / 2
 
     def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
@@ -108,11 +108,11 @@ def _check(duration: float, count: int, least: int, name: str, what: str) -> Non
     if not (duration > 0 and np.isfinite(duration)):
         raise IdentificationError(f"the duration of the motion is {duration:g} s; it must be positive and finite")
     if count < least:
-        raise IdentificationError(f"{what} needs at least {least} {name}, not {count}")
+        raise IdentificationError(f"{what} needs at least {least} {name}; it has {count}")
 
 
 def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
-    """Orthonormal basis of the coefficients with which qd and qdd vanish at both ends."""
+    """Orthonormal basis of the coefficients for which qd and qdd vanish at both ends."""
     ends = family.matrices(np.array([0.0, family.duration]))
     rows = np.concatenate([ends[1], ends[2]])
     return linalg.null_space(rows / np.linalg.norm(rows, axis=1, keepdims=True))
@@ -121,7 +121,7 @@ def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
 def balanced(
     matrices: Matrices, rest: Float[np.ndarray, "k m"], sizes: Float[np.ndarray, "3 n"]
 ) -> Float[np.ndarray, "n k m"]:
-    """Matrices P of each joint in coefficients = P z, such that |z| measures the use of the limits.
+    """Matrices P, one per joint, such that |z| in coefficients = P z measures how much of the limits is used.
 
     |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2, which makes
     steps of equal size equivalent in all directions.

@@ -37,7 +37,7 @@ def compare_with_log(
         cutoff: cutoff of the filter [Hz]; by default that of `preprocess` for the log.
 
     Returns:
-        the quality of the design, and that of the recorded motion.
+        The quality of the design, and that of the recorded motion.
     """
     recorded = preprocess(log, Filters(position_cutoff=cutoff, stride=1))
     samples = sample_trajectory(chain, design.trajectory, 1 / float(np.median(np.diff(log.t))))
@@ -56,7 +56,7 @@ def summary(
     joint_names: tuple[str, ...],
     compared: tuple[ExcitationQuality, ExcitationQuality] | None = None,
 ) -> str:
-    """Text that compares the quality of a design with random motions and a recorded motion, and shows its use of each limit."""
+    """Text that compares a design with random motions and a recorded motion, and lists the used share of each limit."""
     lines = [
         f"{'':30}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, relative to the design"
     ]

@@ -54,8 +54,9 @@ class ExcitationDesign:
         quality: log det and condition number of the motion.
         random: quality of the random initial motions, each scaled to satisfy the limits.
         limits: the limits.
-        usage: for each limit, the largest share of it that each joint uses (n,), on the finer grid.
-        clearance: smallest value of the user's clearance function on the finer grid; infinite if there is none.
+        usage: for each limit, the largest share of it that each joint uses (n,), on a grid ten times finer than that of
+            the optimisation.
+        clearance: smallest value of the user's clearance function on that grid; infinite if there is none.
         base: the base parameters to excite.
         rounds: number of rounds of the solver.
         notes: further remarks.
@@ -255,7 +256,7 @@ class _Search:
         self.state = begin(self.setting, self.problem, jnp.asarray(z))
 
     def go_on(self, done: int, rounds: int) -> None:
-        """Perform one round; every few rounds, and after the last one, call `take`."""
+        """Perform one round; every few rounds, and after the last round, call `take`."""
         share = (done * STEPS + np.arange(STEPS)) / (rounds * STEPS)
         rates = RATE * (LAST_RATE + (1 - LAST_RATE) * (1 + np.cos(np.pi * share)) / 2)
         penalty = min(PENALTY * PENALTY_GROWTH**done, LARGEST_PENALTY)

@@ -60,7 +60,7 @@ def motion_limits(
     torque: Bound = None,
     torque_rate: Bound = None,
 ) -> MotionLimits:
-    """Create motion limits from those of a chain, some of which may be replaced.
+    """Create motion limits from the limits of a chain, any of which may be replaced.
 
     By default, limits of positions, velocities and torques (`limits.effort`) are those of the chain, and accelerations,
     jerks and torque rates, for which robot descriptions have no limits, are unlimited. Each limit is one number for all
@@ -202,8 +202,8 @@ def limit_usage(
         clearance: function q (n,) -> distances that must not be negative.
 
     Returns:
-        the largest shares (n,), by name of the limit (for positions, relative to half the range), and the smallest
-        clearance, which is infinite without a function.
+        The largest shares (n,), by name of the limit (for positions, relative to half the range), and the smallest
+        clearance, which is infinite without a clearance function.
     """
     with jax.enable_x64(True):
         t = jnp.asarray(times, jnp.float64)
@@ -216,11 +216,11 @@ def limit_usage(
 def repaired(
     chain: Chain, limits: MotionLimits, offset: Float[np.ndarray, "4 N n"], clearance: Clearance | None
 ) -> tuple[Float[np.ndarray, " n"], bool]:
-    """Factors on the joints' motion about the middle of their ranges with which all limits are satisfied, if there are any.
+    """Factors that scale each joint's motion about the middle of its range such that all limits are satisfied.
 
-    Position, velocity, acceleration and jerk are linear in a joint's motion, so each joint is scaled by its excess. For
-    torques and the clearance, all joints are then scaled by a common factor, found by bisection. Also returns whether
-    such factors were found.
+    Position, velocity, acceleration and jerk are linear in a joint's motion, so each joint is scaled down by its own
+    excess. For torques and the clearance, all joints are then scaled by a common factor, found by bisection. Also
+    returns whether such factors were found.
 
     Args:
         chain: the robot.

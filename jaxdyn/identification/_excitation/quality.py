@@ -88,7 +88,7 @@ def excitation_quality(
 
 
 def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float:
-    """Factor by which the variances of the motion `better` are smaller than those of `other`, in the geometric mean.
+    """Factor by which parameter variances are smaller with the motion `better` than with `other`, in the geometric mean.
 
     It is exp((better.log_det - other.log_det) / parameters), the D-efficiency of one design relative to the other for
     the same number of samples. The other motion would have to be repeated this many times for a confidence ellipsoid of
@@ -109,7 +109,7 @@ def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float
 
 
 def checked_noise(torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None, n: int) -> Float[np.ndarray, " n"]:
-    """Standard deviations of the joint torques, by default 1, after checking them."""
+    """Standard deviations of the joint torques after a check; 1 by default."""
     noise = np.ones(n) if torque_noise is None else np.asarray(torque_noise, float)
     if noise.shape != (n,) or not np.all((noise > 0) & np.isfinite(noise)):
         raise IdentificationError(

@@ -80,7 +80,7 @@ class State(NamedTuple):
 
 
 def motion_at(matrices: Float[Array, "4 n N k"], limits: MotionLimits, z: Float[Array, "n k"]) -> Float[Array, "4 N n"]:
-    """q, qd, qdd and qddd for coefficients z; z = 0 is a robot at rest in the middle of the position ranges."""
+    """q, qd, qdd and qddd for coefficients z; z = 0 corresponds to a robot at rest in the middle of the position ranges."""
     motion = jnp.einsum("djmk,jk->dmj", matrices, z)
     return motion.at[0].add(((limits.upper + limits.lower) / 2)[None])
 

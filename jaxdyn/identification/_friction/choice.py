@@ -32,7 +32,7 @@ class FrictionComparison:
     Attributes:
         names: names of the models.
         errors: (models, n) relative error of each joint on held-out runs, over all samples (RMS over the folds) [%].
-        moving: (models, n) the same over samples at which the joint moves [%].
+        moving: (models, n) the same error over the samples at which the joint moves [%].
         best: name of the model selected for each joint.
         model: the friction model with each joint's selected terms.
     """
@@ -156,7 +156,7 @@ def choose_friction(
 
 
 def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
-    """Combine one friction model per joint into one; equal terms of several joints become one term of these joints."""
+    """Combine one friction model per joint into a single model, in which equal terms of several joints become one term."""
     found: dict[tuple, tuple[FrictionTerm, list[int]]] = {}
     for j, model in enumerate(models):
         for term in model.terms:

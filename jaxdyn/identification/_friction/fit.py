@@ -1,4 +1,4 @@
-"""Joint estimation of friction and the rigid body: linear parameters by least squares, the others by Gauss-Newton.
+"""Combined estimation of friction and rigid body: linear parameters by least squares, the others by Gauss-Newton.
 
 All parameters are linear except a few widths, velocity scales and exponents (a separable problem: Golub & Pereyra
 1973). For given nonlinear parameters a, the linear parameters c are solved for exactly. Columns for changes of the
@@ -42,7 +42,7 @@ class FrictionFit:
         chain: the robot.
         columns: columns of the rigid body and its rotors.
         base: base parameters of these columns.
-        model: the friction model with the fitted nonlinear parameters, one per joint.
+        model: the friction model with the fitted nonlinear parameters of each joint.
         values: (b + f,) base parameters, then the linear parameters of friction, in SI units.
         covariance: (b + f, b + f) covariance of the values for fixed nonlinear parameters, by a block jackknife
             (`Estimate.covariance`).
@@ -93,7 +93,7 @@ class FrictionFit:
         return load + self.model.signals(samples, load) @ self.values[self.base.size :]
 
     def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
-        """Names, values, standard deviations and units of the friction parameters, of which the nonlinear ones are last."""
+        """Names, values, standard deviations and units of the friction parameters, with the nonlinear parameters last."""
         n, size = self.chain.n, self.base.size
         turns = turning_joints(self.chain).tolist()
         names, units = list(self.model.names(n)), list(self.model.units(turns))
@@ -144,7 +144,7 @@ def fit_friction(
         columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
 
     Raises:
-        IdentificationError: there are no runs, or not enough samples to determine the parameters.
+        IdentificationError: there are no runs, or too few samples to determine the parameters.
 
     Cost: about 0.5 s per iteration for 10 000 rows of 6 joints. Memory: the rigid-body regressor is processed in
     chunks, but the friction columns of whole runs are stored, which takes 8 N n k (p + 1) bytes for k columns and p
@@ -284,7 +284,7 @@ def _stack(
 
 
 def _least_squares(a: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least-squares solution and (A^T A)^-1, computed with columns of unit norm; unexcited directions stay at zero."""
+    """Least-squares solution and (A^T A)^-1, with columns scaled to unit norm; components in unexcited directions are zero."""
     norms = np.linalg.norm(a, axis=0)
     norms = np.where(norms > 0, norms, 1.0)
     u, s, vt = np.linalg.svd(a / norms, full_matrices=False)
@@ -306,7 +306,7 @@ def _solve(factors, counts, share, size, chosen, rounds=4):
 
 
 def _step(factors, noise, share, size, chosen, shift, damping):
-    """Gauss-Newton step of the nonlinear logarithms, and their standard deviations without damping or regularisation."""
+    """Gauss-Newton step of the nonlinear parameters' logarithms, and their undamped, unregularised standard deviations."""
     moving = np.array(
         [[np.linalg.norm(r[:, size + chosen.shape[1] + p]) > 0 for p in range(shift.shape[1])] for r in factors]
     )

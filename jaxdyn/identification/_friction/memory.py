@@ -2,8 +2,8 @@
 
 Before a dry contact slips, it yields like a spring over 1e-5 to 1e-2 rad. The state of that spring depends on the
 joint's displacement only (Maxwell slip, Dahl) or on displacement and velocity (LuGre). Each column is such a state
-divided by its value at steady slip, so that its coefficient is its share of the Coulomb torque. Each step between
-samples is solved exactly and is therefore stable at any sample rate.
+divided by its value at steady slip, so that its coefficient is the torque that this state contributes at steady slip.
+Each step between samples is solved exactly and is therefore stable at any sample rate.
 """
 
 import equinox as eqx
@@ -24,9 +24,9 @@ class MaxwellSlip(FrictionTerm):
     """Maxwell-slip element: a spring that slips at a limit torque, fz z with z <- clip(z + dq / width, -1, 1).
 
     Several of these terms with different widths in parallel form the Maxwell-slip (Iwan) model, a rate-independent
-    hysteresis with non-local memory (Al-Bender, Lampaert & Swevers 2005; for slip that depends on speed, as there, add
-    `Stribeck` and `Coulomb`). For given widths, the model is linear in the slip torques fz [N m or N]; fz / width is
-    the stiffness.
+    hysteresis with non-local memory (Al-Bender, Lampaert & Swevers 2005; for slip that depends on speed, as in that
+    paper, add `Stribeck` and `Coulomb`). For given widths, the model is linear in the slip torques fz [N m or N]; fz /
+    width is the stiffness.
 
     Attributes:
         width: travel from rest to slip [rad or m].
