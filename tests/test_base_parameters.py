@@ -327,9 +327,7 @@ def test_unknown_drive_terms_are_refused(truth):
     unknown: Any = ("viscous", "stiction")
     jaxtyping.config.update("jaxtyping_disable", True)  # users have no type checker running: the message is for them
     try:
-        with pytest.raises(
-            IdentificationError, match="drive term 'stiction' is unknown; the terms are armature, viscous"
-        ):
+        with pytest.raises(IdentificationError, match="unknown drive term 'stiction'; the terms are armature, viscous"):
             Columns(unknown)
         with pytest.raises(ModelError, match="drive term 'stiction' is unknown; choose among armature, viscous"):
             drive_regressor(truth, jnp.zeros(3), jnp.zeros(3), unknown)

@@ -151,7 +151,10 @@ def test_knowledge_that_makes_no_sense_is_refused(arm):
         (Knowledge(joints=("wrist",)), "no joint 'wrist' to identify"),
         (Knowledge(links=(), joints=()), "nothing is left to identify"),
         (Knowledge(links=("link1",), deviation=-0.1), "is -0.1; it must be a positive number"),
-        (Knowledge(links=("link1",), deviation={"link1": 0.1}), "'link1', which is identified or not in the robot"),
+        (
+            Knowledge(links=("link1",), deviation={"link1": 0.1}),
+            "'link1', which is identified or is not part of the robot",
+        ),
         (Knowledge(mirrored=(("link1", "hand"),)), "no link 'hand'"),
     ]
     for knowledge, text in cases:
@@ -280,7 +283,7 @@ def test_robots_that_cannot_be_fitted_together_are_refused(geared):
     log = run_of(geared, 5, 1.0)
     cases = [
         ({"left": log}, {}, "at least two robots"),
-        ({"left": log, "right": log}, {"terms": Terms()}, "no terms can be chosen"),
+        ({"left": log, "right": log}, {"terms": Terms()}, "no terms can be selected"),
         (
             {"left": log, "right": log},
             {"terms": Terms(("armature",), choose=())},

@@ -320,7 +320,7 @@ def test_blocks_lie_a_period_of_the_lowest_cutoff_apart(annotations_unchecked):
     assert len(Reading.grams(reading, None, [run(90)], None).grams) == 6  # of 1.5 s each
     assert len(Reading.grams(reading, None, [run(120)], None).grams) == 8
     # six times the margin is 1.5 s
-    with pytest.raises(LogError, match="the runs last 8 s, too short for 6 cross-validation blocks"):
+    with pytest.raises(LogError, match="the runs last 8 s in total, which is too short for 6 cross-validation blocks"):
         Reading.grams(reading, None, [run(80)], None)
 
 

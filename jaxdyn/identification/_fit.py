@@ -52,7 +52,8 @@ class Solution:
 
     Attributes:
         blocks: the factors, with the friction model's torque subtracted.
-        ols, wls: estimates by ordinary and weighted least squares.
+        ols: estimate by ordinary least squares.
+        wls: estimate by weighted least squares.
         split_half: agreement between fits to the two halves of the blocks; None if one half is not informative enough.
         consistent: the physically consistent estimate; None if not requested.
         parameters: (p,) the identified full parameters.

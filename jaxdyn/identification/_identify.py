@@ -58,8 +58,8 @@ def identify(
         logs: the runs to fit, with the chain's joints in its order.
         validate: validation runs, or the share of each fitted run to hold out at its end (default 0.3). The held-out
             part is predicted by a fit without it and then included in the final fit.
-        terms: torque terms in addition to the links' inertias, and those to select. By default the usual drive terms
-            are fitted, and the filter, friction, springs and delays are selected by cross-validation.
+        terms: torque terms in addition to the links' inertias, and the kinds of terms to select. By default the usual
+            drive terms are fitted, and the filter, friction, springs and delays are selected by cross-validation.
             `Terms(choose=())` is the plain model, linear in its parameters: the drive terms, the motors of a
             transmission (`motor_terms`), and the chain's springs. Held-out data are never used for selection. If a
             friction model is selected, the chain approximates it by viscous, Coulomb and constant friction;
@@ -72,8 +72,8 @@ def identify(
         knowledge: which links and drives to identify, how well the chain's values for the others are known, and which
             limbs mirror each other. By default everything is identified. If only a part of the robot is identified,
             only the plain drive terms are fitted.
-        dead_zone: exclude samples with |qd_j| below this from joint j's equations [rad/s]: near rest, dry friction
-            takes any value up to fc, which the drive terms cannot describe.
+        dead_zone: exclude samples with |qd_j| below this speed from joint j's equations [rad/s or m/s]: near rest, dry
+            friction takes any value up to fc, which the drive terms cannot describe.
         progress: called with (stage, done, total).
 
     Raises:
@@ -86,8 +86,8 @@ def identify(
     if knowledge is not None and knowledge.is_partial:
         if terms.further:
             raise IdentificationError(
-                "further terms are fitted at all joints and cannot be combined with partial knowledge of the robot; "
-                "leave out one of the two"
+                "further terms are fitted for all joints and cannot be combined with knowledge of only some links or "
+                "joints; omit one of the two"
             )
         terms = dataclasses.replace(terms, choose=())
     logs, unseen, holdout = _runs(chain, logs, validate, knowledge)

@@ -39,7 +39,7 @@ class Evaluation:
         unconstrained: errors of the prediction by the unconstrained base parameters.
         logged: (N, n) torques as logged, and their prediction with unfiltered friction [N m or N]; None if `identify`
             did not preprocess the log itself.
-        run: the run at the log's rate, if a friction model was fitted; else None.
+        run: the run at the log's rate, if a friction model was fitted; otherwise None.
         rows: indices of these samples in the run.
         with_forces: function that adds to predicted torques the effect of the best-fitting unmeasured forces; None if
             all forces were measured.
@@ -57,14 +57,14 @@ class Evaluation:
 
     @property
     def raw(self) -> Fit | None:
-        """Errors relative to the logged, unfiltered torque, including its noise; None if it is unknown."""
+        """Errors relative to the logged, unfiltered torque, including its noise; None if that torque is unknown."""
         return None if self.logged is None else fit_quality(*self.logged, self.samples.qd)
 
     def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
         """Torques predicted by a model for these samples [N m or N], for `fit_quality`.
 
         Raises:
-            IdentificationError: the model needs samples at the log's rate, but these were decimated.
+            IdentificationError: the model needs samples at the log's rate, but the samples were decimated.
         """
         if self.run is not None:
             return model.predict(self.run, self.rows)
@@ -102,7 +102,8 @@ class Identification(Summary):
             all data.
         friction: the friction model fitted in place of viscous, Coulomb and constant friction, or None.
         delay: (n,) delay of the torques relative to the positions, which was removed [s]; None if not estimated.
-        choice: the selected terms and all trials; None if there was no selection, or the runs were too short for it.
+        choice: the selected terms and all trials; None if no selection was requested, or the runs were too short for
+            it.
         factors: QR factors of the fitted runs: the columns, and the torque minus known torques.
         split_half: agreement between fits to the first and the second half of the data; None if a half does not
             determine the base parameters.
@@ -218,7 +219,8 @@ class ParameterRow:
         unit: unit of the value.
         standard_deviation: standard deviation of the value.
         relative_sd_percent: standard deviation in percent of the value.
-        lower, upper: 95 % confidence interval of the value.
+        lower: lower end of the 95 % confidence interval of the value.
+        upper: upper end of this interval.
         ols_value: estimate by ordinary least squares.
         ols_standard_deviation: standard deviation of `ols_value`.
         prior: value in the given model.
@@ -246,8 +248,8 @@ class ParameterRow:
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
     """The base parameters and the full parameters, each in column order.
 
-    A full parameter has a standard deviation only if it is a base parameter on its own; otherwise the completion chose
-    its value among all that give the same torques.
+    A full parameter has a standard deviation only if it is a base parameter on its own; otherwise its value is one of
+    many that yield the same torques, chosen by the completion.
     """
     units, owners = result.columns.units(result.prior), _owners(result)
     prior = prior_parameters(result.prior, result.columns)

@@ -27,8 +27,8 @@ class Stretch:
 
     Attributes:
         samples: the samples.
-        given: known torques, of the chain's drive terms that are not identified.
-        weights: one per sample and joint: zero if the row is excluded, else one.
+        given: known torques of the chain's drive terms that are not identified [N m or N].
+        weights: one number per sample and joint: zero if the row is excluded, otherwise one.
         signals: columns of the friction model, if any.
         logged: raw torques, before any filter; None if unknown.
         run: the run at the log's rate, for a friction model.
@@ -49,7 +49,7 @@ class Stretch:
         return self.samples.tau - self.given
 
     def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:
-        """The first part, and the last part, which is held out.
+        """The two parts of the stretch, of which the last is held out.
 
         Raises:
             LogError: one of the parts would be too short.
@@ -151,7 +151,7 @@ def fit_friction_beside(
     stride: int,
     iterations: int = 10,
 ) -> FrictionFit:
-    """Fit a friction model together with the columns to runs at the log's rate.
+    """Fit a friction model, together with the regressor's columns, to runs at the log's rate.
 
     Args:
         iterations: number of iterations for the nonlinear parameters.
@@ -166,5 +166,5 @@ def fit_friction_beside(
 
 
 def with_friction_terms(columns: Columns) -> Columns:
-    """The columns, with the friction terms that a friction model replaces."""
+    """The columns, extended by the drive friction terms that a friction model replaces."""
     return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION_TERMS))

@@ -44,26 +44,27 @@ def identify_together(
         tau_r = W pi + W_own(r) d_r,        r = left, right, ..
 
     is one regression over all logs. The data of all robots determine the link parameters, so the motion of one robot
-    can excite parameters that another's does not. Each joint has one noise level, shared by all robots. Everything else
-    is as in `identify` with plain drive terms.
+    can excite parameters that the motion of another does not. Each joint has one noise level, shared by all robots.
+    Everything else is as in `identify` with plain drive terms.
 
     Args:
         chain: the robots' model; its inertias are the prior.
         logs: the runs to fit, by robot name.
         validate: the validation runs, by robot name, or the share of each run to hold out at its end.
-        own: drive terms with separate values for each robot; the others (rotor inertias) are shared, like the links.
-        terms: the drive terms, with nothing to choose and no further terms; by default all drive terms.
+        own: drive terms with separate values for each robot; the other terms (by default the rotor inertias) are
+            shared, like the links.
+        terms: the drive terms, without terms to select and without further terms; by default all drive terms.
         filters: cutoffs, stride and delay; by default chosen from the first run and used for all.
         consistent: as in `identify`.
         progress: called with (stage, done, total).
 
     Returns:
-        the identification of each robot, by name. Links, their covariances and the split-half agreement are common to
+        The identification of each robot, by name. Links, their covariances and the split-half agreement are common to
         all.
 
     Raises:
         IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; there are terms
-            to choose; or logs of only one robot were given.
+            to select; or logs of only one robot were given.
     """
     terms = terms or Terms(choose=())
     share = float(validate) if isinstance(validate, float | int) else None
@@ -124,7 +125,7 @@ def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequ
     """Raise an error if the robots cannot be fitted together."""
     if terms.choose or terms.further:
         raise IdentificationError(
-            "several robots are fitted with plain drive terms: no terms can be chosen or added",
+            "several robots are fitted with plain drive terms: no terms can be selected or added",
             "Use {terms}",
             terms="Terms(choose=())",
         )

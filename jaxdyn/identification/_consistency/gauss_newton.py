@@ -63,16 +63,19 @@ class Cost:
     The cost is |A x - y|^2 / 2 + weight sum_i D(pi_i, prior_i) + ridge + barrier * entropy + constraints.
 
     Attributes:
-        matrix, values: A (b, p) and y (b,).
+        matrix: (b, p) A.
+        values: (b,) y.
         prior: (p,) prior parameters.
         u0: (n, 4, 4) factors of the prior's pseudo-inertias.
         ridge: (p,) weights of |x - prior|^2 / 2.
-        weight, divergence: weight and divergence of the prior.
+        weight: weight of the divergence from the prior.
+        divergence: divergence D between a link's parameters and those of the prior.
         positive: (m,) mask of the other parameters that must be positive.
         centre: (m,) values of these parameters that minimise their entropy.
         spread: (m,) scales of the other parameters that may have either sign.
         barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k r_k - log r_k - 1 with r = x / centre.
-        rows, sides: (c, p), (c,) constraints rows @ x = sides, or >= if `least`.
+        rows: (c, p) left-hand sides of the constraints rows @ x = sides, or >= sides if `least`.
+        sides: (c,) right-hand sides of the constraints.
         least: (c,) mask of the inequalities.
         multipliers: (c,) Lagrange multipliers.
         stiffness: penalty weight of the constraints.

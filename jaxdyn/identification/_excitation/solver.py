@@ -32,7 +32,8 @@ class Setting(NamedTuple):
         columns: the identified columns.
         kept: indices of the base parameters' columns.
         clearance: the user's function.
-        torques, torque_rates: True if these are limited for any joint.
+        torques: True if the torque of any joint is limited.
+        torque_rates: True if the torque rate of any joint is limited.
         conditioned: True if the condition number is part of the cost.
 
     """

@@ -66,7 +66,7 @@ class FrictionModel(eqx.Module):
                 )
             if not np.all(np.isfinite(values) & (values > 0)):
                 raise IdentificationError(
-                    f"widths, velocity scales and exponents of friction must be positive; one is {values}"
+                    f"widths, velocity scales and exponents of friction must be positive; one of them is {values}"
                 )
             return jnp.asarray(values if values.ndim else np.full(n, values))
 
@@ -74,7 +74,7 @@ class FrictionModel(eqx.Module):
             return jax.tree.map(spread, self)
 
     def chosen(self, n: int) -> Bool[np.ndarray, "n k"]:
-        """Mask of the columns of each joint, out of the columns of all terms in order."""
+        """Mask of the columns that each joint has, among the columns of all terms in order."""
         rows = [
             [term.joints is None or j + 1 in term.joints for term in self.terms for _ in term.labels] for j in range(n)
         ]
@@ -104,7 +104,7 @@ class FrictionModel(eqx.Module):
         return tuple(each[j][k] for j, k in np.argwhere(self.chosen(len(turns))).tolist())
 
     def blocks(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
-        """Columns of all linear parameters along samples at the log's rate (stride 1), by joint.
+        """Columns of all linear parameters for samples at the log's rate (stride 1), by joint.
 
         Each piece of the samples starts with relaxed memory. Columns are zero for joints without the term.
 
@@ -176,7 +176,7 @@ class FrictionModel(eqx.Module):
         return 1 + sum(term.remembers for term in self.terms)
 
     def step(self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """The memory one sample later; the model must have nonlinear parameters per joint (`for_joints`)."""
+        """The memory one sample later; the nonlinear parameters must be given per joint (`for_joints`)."""
         travel, states = q - memory[:, 0], iter(memory[:, 1:].T)
         moved = [term.step(next(states), travel, qd) for term in self.terms if term.remembers]
         return jnp.stack([q, *moved], axis=1)
@@ -205,7 +205,7 @@ class FrictionModel(eqx.Module):
         return jnp.concatenate([term.columns(q, qd, load, temperature) for term in self.terms], axis=2)
 
     def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
-        """Mask of samples with known memory: the joint's range since the start of the piece exceeds the memory's reach."""
+        """Mask of samples with known memory: the range covered since the start of the piece exceeds the memory's reach."""
         reach = max(term.reach for term in self.terms)
         out = np.ones((len(samples), samples.n), bool)
         for start, stop in samples.segments if reach > 0 else ():
@@ -241,7 +241,7 @@ def spread_blocks(
 
 
 def _blocks(model: FrictionModel, *samples: Array) -> np.ndarray:
-    """`FrictionModel.columns`, by one program for each kind of term, whatever its joints."""
+    """`FrictionModel.columns`, by one program per kind of term, which does not depend on the joints with the term."""
     terms = [dataclasses.replace(term, joints=None) for term in model.terms]
     return np.concatenate([np.asarray(_columns(term, *samples)) for term in terms], axis=2)
 
@@ -262,7 +262,7 @@ def _slopes(model: FrictionModel, q: Array, qd: Array, load: Array, *temperature
 
 
 def shifted(model: FrictionModel, shift: Float[ArrayLike, "n p"]) -> FrictionModel:
-    """A model from `for_joints`, with its nonlinear parameters multiplied by exp(shift)."""
+    """The given model, a result of `for_joints`, with its nonlinear parameters multiplied by exp(shift)."""
     leaves, tree = jax.tree.flatten(model)
     factor = jnp.exp(jnp.asarray(shift))
     return jax.tree.unflatten(tree, [leaf * factor[:, p] for p, leaf in enumerate(leaves)])

@@ -1,4 +1,4 @@
-"""Approximation of friction by dissipative friction of a chain, for files and simulators without further terms."""
+"""Approximation of a friction model by a chain's dissipative friction, for files and simulators without other terms."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _LAW = ("friction.viscous", "friction.coulomb", "friction.offset", "friction.str
 
 
 def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float | None = None) -> Chain:
-    """The chain with the viscous, Coulomb and constant friction that best approximates a fitted friction model over runs.
+    """The chain with the viscous, Coulomb and constant friction that best fits a friction model over the given runs.
 
     The friction of a chain cannot have memory or depend on the load. For simulation and files, f = fv qd + fc tanh(qd /
     width) + off with fv >= 0 and fc >= 0 is therefore fitted to the torques of the friction model by least squares, for
@@ -30,9 +30,9 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
     Args:
         fit: the fitted friction model.
         runs: samples at the log's rate.
-        width: width of the smooth sign [rad/s or m/s]; by default, for each joint, the best of the width of the Coulomb
-            term or of the chain, and 0.005 to 0.1. With extra columns, which may use the chain's width, only that one
-            is used.
+        width: width of the smooth sign [rad/s or m/s]. By default, the best for each joint among the width of the
+            Coulomb term (without such a term, of the chain) and several widths from 0.005 to 0.1. With extra columns,
+            which may depend on the chain's width, it is the chain's width.
     """
     fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))  # without filtering the torques
     friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])
@@ -51,7 +51,7 @@ def with_nearest_friction(
     widths: Sequence[float] = (),
     width: float | None = None,
 ) -> Chain:
-    """The chain with the dissipative friction that best fits the friction torques of samples, as in `chain_with_friction`.
+    """The chain with the dissipative friction that best fits given friction torques, as in `chain_with_friction`.
 
     Args:
         widths: candidate widths of the smooth sign in addition to the chain's.
@@ -79,7 +79,7 @@ def with_nearest_friction(
 
 
 def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " N"]) -> Float[np.ndarray, "3"]:
-    """Least-squares coefficients of a viscous, a Coulomb and a constant column, of which the first two are non-negative."""
+    """Least-squares coefficients of a viscous, a Coulomb and a constant column; the first two are non-negative."""
     found = np.linalg.lstsq(columns, torque, rcond=None)[0]
     if found[:2].min() >= 0:
         return found
@@ -87,7 +87,7 @@ def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " 
 
 
 def dissipative_chain(chain: Chain, runs: Sequence[Samples]) -> tuple[Chain, tuple[str, ...]]:
-    """The chain without negative viscous friction, Coulomb friction or armature, and the names of the modified joints.
+    """The chain with negative viscous friction, Coulomb friction and armature removed, and the names of the modified joints.
 
     The friction of a modified joint is fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0, fitted to its
     original friction over the velocities of the runs by least squares; a negative armature becomes zero. All other

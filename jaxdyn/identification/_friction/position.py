@@ -1,6 +1,7 @@
 """Torques of single joints that depend on their position: counterbalances and cables.
 
-Gravity torque is a sum of sines and cosines of the positions; only components of other form can be separated from it.
+Gravity torque is a sum of sines and cosines of the positions; only components of a different form can be separated from
+it.
 """
 
 import equinox as eqx

@@ -1,7 +1,7 @@
 """The rigid-body regressor for friction fits, in chunks, and its triangular factors with friction columns.
 
-Regressors of up to `HELD` bytes are stored between evaluations; those of longer runs are recomputed, so that beyond
-this size memory grows only by the friction columns of whole runs.
+Regressors of up to `HELD` bytes are stored between evaluations; those of longer runs are recomputed. Beyond this size,
+memory therefore grows only by the friction columns of whole runs.
 """
 
 import dataclasses
@@ -25,11 +25,12 @@ HELD = 1 << 28  # bytes of a run's cached regressor: 130 000 rows of 6 joints an
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run prepared for fitting: only some samples are rows of the regressor, but friction uses all.
+    """A run prepared for fitting: only some samples are rows of the regressor, but friction is computed from all samples.
 
     Attributes:
         chain: the robot, in float64.
-        columns, base: columns and base parameters of the rigid body.
+        columns: columns of the rigid body.
+        base: base parameters of these columns.
         samples: samples at the log's rate.
         kept: indices of the samples with rows in the fit.
         held: chunks of the regressor, if cached.
@@ -68,7 +69,7 @@ class Run:
 
 
 def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
-    """Prepare a run with every stride-th row of each piece. Memory: 8 M n b bytes for M rows, but not more than `HELD`."""
+    """Prepare a run, with every stride-th sample of a piece as a row. Memory: 8 M n b bytes for M rows, at most `HELD`."""
     with jax.enable_x64(True):
         model = as_float64(chain)
     kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])

@@ -1,7 +1,7 @@
 """Friction that depends on the temperature of the joint, which is a column of the log.
 
 The memory of this term does not depend on the motion: it is the temperature above the reference. Along a run it follows
-the log; step by step and in simulation it remains as set by `TorqueModel.at_temperature`.
+the logged temperature; in step-by-step evaluation and simulation it remains as set by `TorqueModel.at_temperature`.
 """
 
 import math

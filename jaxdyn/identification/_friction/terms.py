@@ -59,7 +59,7 @@ class FrictionTerm(eqx.Module):
     def columns_at(
         self, z: Float[Array, " n"], q: Float[Array, " n"], qd: Float[Array, " n"], load: Float[Array, " n"]
     ) -> Float[Array, "n k"]:
-        """Columns of all joints for one sample, given its memory (`step`): a row of `columns`."""
+        """Columns of all joints for one sample, given its memory (`step`): one row of the result of `columns`."""
         return self._columns(q, qd, load, z)
 
     @property
@@ -180,8 +180,8 @@ class PowerViscous(FrictionTerm):
     """Nonlinear viscous friction, fp sign(qd) |qd|^exponent, with fp [N m (s/rad)^exponent or N (s/m)^exponent].
 
     Attributes:
-        exponent: exponent; below 1, friction grows more slowly than the speed (gear grease), above 1 faster; 1 equals
-            `Viscous`.
+        exponent: exponent; below 1, friction grows more slowly than the speed (gear grease), above 1 faster; at 1, the
+            term equals `Viscous`.
         joints: joints with the term, counted from 1; by default all.
     """
 
@@ -202,7 +202,7 @@ class PowerViscous(FrictionTerm):
 
 
 class Asymmetry(FrictionTerm):
-    """Difference of friction between the directions of motion, fva |qd| + fca tanh(qd / width)^2.
+    """Difference in friction between the two directions of motion, fva |qd| + fca tanh(qd / width)^2.
 
     Together with `Viscous` and `Coulomb`, viscous friction is fv + fva forwards and fv - fva backwards [N m s/rad or N
     s/m], Coulomb friction fc + fca and fc - fca [N m or N].
@@ -288,7 +288,7 @@ class GearRipple(FrictionTerm):
     between the logged position and torque shifts the phase by radians, so it must be part of the model.
 
     Attributes:
-        harmonics: h_k, the number of periods per revolution of the joint; by default that of a gear ratio of 101.
+        harmonics: h_k, the number of periods per revolution of the joint; by default 202, for a gear ratio of 101.
         delay: delay of the logged torque relative to the position [s].
         joints: joints with the term, counted from 1; by default all.
     """

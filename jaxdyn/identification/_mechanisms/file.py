@@ -49,7 +49,7 @@ def read_mechanism_log(
         path: the file.
         chain: the robot, with its floating base (`load(..., floating_base=True)`).
         held: frames fixed in place by unmeasured forces, as in `MechanismLog`.
-        rows: first and last data row to read, counted from 1, both included; by default all.
+        rows: first and last data row to read, counted from 1, both inclusive; by default all rows.
 
     Raises:
         LogError: the file cannot be read; the robot does not have exactly one floating base, or has spherical joints;
@@ -99,8 +99,8 @@ def read_mechanism_log(
 def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: MechanismLog) -> None:
     """Write a log of a robot with one floating base as a table for `read_mechanism_log`.
 
-    Coordinates that are all NaN (not measured) have no column. Fixed frames and constraints are not written. The file
-    is written completely or not at all.
+    Coordinates that contain only NaN (not measured) have no column. Fixed frames and constraints are not written. The
+    file is written completely or not at all.
 
     Args:
         path: the file.

@@ -150,7 +150,7 @@ def _split(run: MechanismSamples, share: float) -> tuple[MechanismSamples, Mecha
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Fit:
-    """The fit of `identify` with other rows; `projected` means that unmeasured forces are eliminated."""
+    """The fit of `identify` for the rows of a mechanism; `projected` is True if unmeasured forces are eliminated."""
 
     fitting: Fitting
     projected: bool
@@ -207,7 +207,7 @@ class _Fit:
         return s.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
 
     def evaluated(self, title: str, run: MechanismSamples, solution: Solution) -> Evaluation:
-        """Evaluation of a solution on the measured rows; the others are NaN."""
+        """Evaluation of a solution on the measured rows; torques of unmeasured rows are NaN."""
         s, noise = run.samples, solution.wls.noise
         noise = noise if self.projected else np.ones(self.fitting.chain.nv)
         found, nearest = (self.predicted(run, x, noise) for x in (solution.parameters, solution.nearest))

@@ -35,8 +35,8 @@ class MechanismLog:
         t: time stamps, strictly increasing [s].
         q: positions in the chain's layout [rad or m], with (px, py, pz, w, x, y, z) for a floating base; with an IMU,
             these seven entries are ignored and may be NaN.
-        tau: measured generalised forces [N m or N]; NaN for drives without measurement. A floating base has no drive:
-            its six entries count as zero.
+        tau: measured generalised forces [N m or N]; NaN for drives without measurement. A floating base has no drive;
+            its six entries are taken as zero.
         wrenches: by frame name, (N, 6) wrenches (moment, force) of the world on the robot, in the frame's axes about
             its origin [N m, N]; zero while there is no contact.
         held: by frame name, "pose" or "point": whether unmeasured forces fix the pose or only the origin of the frame
@@ -69,7 +69,8 @@ class MechanismSamples:
     Attributes:
         samples: the motion, and the measured generalised forces including those of the wrenches.
         measured: (nv,) mask of the rows of the equations of motion with a measured right-hand side.
-        held, constraints: as in the log.
+        held: fixed frames, as in the log.
+        constraints: loop constraints, as in the log.
     """
 
     samples: Samples
@@ -95,7 +96,7 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
 
     Raises:
         LogError: an array has a wrong shape or contains non-finite numbers, or the motion of the base was not measured.
-        ModelError: a frame is unknown, is both in `wrenches` and `held`, or is held by something other than "pose" or
+        ModelError: a frame is unknown, is in both `wrenches` and `held`, or has a value in `held` other than "pose" and
             "point".
     """
     shapes = {"q": (log.q, chain.nq), "tau": (log.tau, chain.nv)}
@@ -117,7 +118,10 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
         if hold not in ("pose", "point"):
             raise ModelError(f'frame {frame!r}: held must be "pose" or "point", not {hold!r}')
     if log.imu is not None and len(free) != 1:
-        raise LogError(f"{log.source}: an IMU replaces the pose of one floating base, but this robot has {len(free)}")
+        raise LogError(
+            f"{log.source}: an IMU replaces the pose of one floating base, but this robot has {len(free)} floating "
+            "bases"
+        )
     for name, (x, _) in shapes.items():
         looked_at = np.asarray(x, float)
         if name == "q" and log.imu is not None:
@@ -132,11 +136,11 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
 def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None = None) -> MechanismSamples:
     """Filter and differentiate a log of a floating base, as `preprocess` does for joints.
 
-    Quaternions are made continuous, filtered entry by entry and normalised, n = r / |r|. From the derivatives of r
-    follow the body's angular velocity w = 2 Im(n* dn/dt) and its derivative 2 Im(n* d2n/dt2), the linear part of the
-    twist v = R^T dp/dt, and its derivative R^T d2p/dt2 - w x v. With an IMU, the pose is the identity and the linear
-    velocity zero; w and dw/dt are those of the gyroscope, and the linear acceleration is specific force plus gravity.
-    Measured wrenches are converted to generalised forces sum_i J_i^T F_i on the right-hand side.
+    Quaternions are made continuous, filtered entry by entry and normalised, n = r / |r|. The derivatives of r determine
+    the body's angular velocity w = 2 Im(n* dn/dt) and its derivative 2 Im(n* d2n/dt2). The linear part of the twist is
+    v = R^T dp/dt, with the derivative R^T d2p/dt2 - w x v. With an IMU, the pose is the identity and the linear
+    velocity is zero; the gyroscope provides w and dw/dt, and the linear acceleration is the specific force plus
+    gravity. Measured wrenches are converted to generalised forces sum_i J_i^T F_i on the right-hand side.
 
     Args:
         chain: the robot.
@@ -192,7 +196,7 @@ def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
 
 
 def held_rows(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N k nv"]:
-    """Jacobians J in J qd = 0 of all constraints with unmeasured forces, along samples."""
+    """Jacobians J in J qd = 0 of all constraints with unmeasured forces, one per sample."""
     q = run.samples.q
     rows = [np.zeros((len(q), 0, chain.nv))]
     for frame, hold in run.held.items():

@@ -27,7 +27,7 @@ ROUNDED = 1e-7  # relative rank tolerance of columns at logged postures, which s
 
 
 def unknown_forces(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N nv k"]:
-    """Matrix A of every sample, which maps unmeasured forces to generalised forces."""
+    """Matrix A for each sample, which maps unmeasured forces to generalised forces."""
     missing = np.eye(chain.nv)[:, ~run.measured]
     missing = np.broadcast_to(missing, (len(run), *missing.shape))
     return np.concatenate([np.swapaxes(held_rows(chain, run), 1, 2), missing], axis=2)
@@ -63,8 +63,9 @@ def projected_blocks(
     kept = [chain.nv - unknown_forces(chain, run.part(0, 1)).shape[2] for run in runs]
     if min(kept) < 1:
         raise IdentificationError(
-            f"{runs[int(np.argmin(kept))].samples.source}: there are as many unmeasured forces as equations of motion, "
-            "so no equations are left to fit; measure the contacts or the joint torques, or hold fewer frames"
+            f"{runs[int(np.argmin(kept))].samples.source}: there are as many unmeasured forces as equations of "
+            "motion, so no equations are left to fit; measure the contacts or the joint torques, or list fewer "
+            "frames in held"
         )
     edges = block_edges([len(run) for run in runs], count)
     scaled = [[(a * m, b * m) for a, b in part] for part, m in zip(edges, kept, strict=True)]

@@ -35,7 +35,7 @@ def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: M
 
     Raises:
         ModelError: the model has user-defined columns (`ExtraColumns`), which are functions and cannot be saved; remove
-            them by `dataclasses.replace(model, extra=(), extra_values=None)`. Also raised as by `save_model`.
+            them by `dataclasses.replace(model, extra=(), extra_values=None)`; or as for `save_model`.
     """
     if own := [name for e in model.extra if e.recipe is None for name in e.names]:
         raise ModelError(

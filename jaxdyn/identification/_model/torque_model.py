@@ -45,7 +45,7 @@ class TorqueModel(eqx.Module, Summary):
             `FrictionModel.blocks`.
         extra: further columns E, whose parameters the chain cannot contain.
         extra_values: parameters e of the further columns.
-        delay: delay of the logged torques that was removed [s]; not applied here.
+        delay: delay of the logged torques that was removed before the fit [s]; predictions do not include it.
     """
 
     chain: Chain
@@ -84,13 +84,13 @@ class TorqueModel(eqx.Module, Summary):
 
     @property
     def needs_full_rate(self) -> bool:
-        """True if `predict` needs samples at the log's rate (stride 1): friction has memory or was low-pass filtered."""
+        """True if `predict` needs samples at the log's rate (stride 1) since friction has memory or was low-pass filtered."""
         f = self.friction
         return f is not None and (f.cutoff is not None or any(term.remembers for term in f.terms))
 
     @property
     def unfiltered(self) -> "TorqueModel":
-        """The model without the low-pass of friction in `predict`, for comparison with raw torques."""
+        """The model without the low-pass filter on friction in `predict`, for comparison with raw torques."""
         if self.friction is None or self.friction.cutoff is None:
             return self
         return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=None))
@@ -116,7 +116,7 @@ class TorqueModel(eqx.Module, Summary):
         return jnp.zeros((len(q), self.friction.memory_size), q.dtype).at[:, 0].set(q)
 
     def at_temperature(self, memory: Float[Array, "n m"], temperature: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """The memory for joints at these temperatures [°C], which stay in effect until set again.
+        """The memory for joints at these temperatures [°C], which remain in effect until they are set again.
 
         Needed only for models with `TemperatureDependent` friction, for which `start` assumes the reference
         temperature; other models return the memory unchanged.
@@ -171,7 +171,8 @@ class TorqueModel(eqx.Module, Summary):
     def predict(self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, "M n"]:
         """Torques predicted for the samples [N m or N], in double precision; each piece starts with relaxed memory.
 
-        Friction is low-pass filtered like the torques of the samples if it was in the fit (`FrictionModel.cutoff`).
+        Friction is low-pass filtered like the torques of the samples if it was filtered in the fit
+        (`FrictionModel.cutoff`).
 
         Args:
             samples: the samples; at the log's rate (`preprocess` with stride 1) if `needs_full_rate`.
@@ -267,7 +268,8 @@ def torque_model(
 
     Args:
         chain: the chain with the identified parameters in its leaves.
-        columns, parameters: the identified columns and parameters, of which those without a leaf in the chain are used.
+        columns: the identified columns.
+        parameters: the identified parameters; only those without a leaf in the chain are used.
         friction: the fitted friction.
         delay: delay removed from the logs [s].
     """

@@ -24,10 +24,11 @@ class DriveGains:
     Attributes:
         factors: factors by which the logged torques must be multiplied, one per joint.
         covariance: covariance of the logarithms of the factors.
-        gains: calibrated gains, the factors times the gains with which the logs were read [N m/A or N/A]; the factors
-            if none were given.
-        told: True for joints whose gain the runs determine; the factor of the others is the geometric mean of theirs.
-        common: the factor of a fit with one factor for all joints.
+        gains: calibrated gains, the factors times the gains with which the logs were read [N m/A or N/A]; equal to
+            `factors` if none were given.
+        told: True for joints whose gain the runs determine; each of the other joints has the geometric mean of the
+            determined factors.
+        common: the factor from a fit with the same factor for all joints.
         common_deviation: standard deviation of `common`.
         payload: (10,) parameters of the payload, with the known mass, in its link's frame [kg, kg m, kg m^2].
         payload_torque: RMS torque of the payload on each joint [N m or N].
@@ -71,11 +72,11 @@ def calibrate_gains(
 
         i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass,
 
-    with s = 1 in loaded runs and 0 in the others. The noise is assigned to the currents; weighted least squares is then
-    the maximum-likelihood form of total least squares on k_j i_j = Y_j pi + ... . Motion alone determines the ratios of
-    gains, since joints share the arm's parameters, but only the known payload determines their scale. A joint whose
-    gain is not determined to within 10 % keeps its nominal ratio to the others: its factor is the geometric mean of
-    theirs.
+    with s = 1 in loaded runs and 0 in the others. All noise is assumed to be in the currents; weighted least squares is
+    then the maximum-likelihood form of total least squares on k_j i_j = Y_j pi + ... . Motion alone determines the
+    ratios of gains, since joints share the arm's parameters, but only the known payload determines their scale. A joint
+    whose gain is not determined to within 10 % keeps its nominal ratio to the others: its factor is the geometric mean
+    of the determined ones.
 
     Standard deviations come from a jackknife over twenty blocks. They do not include the effects of a wrong mass, a
     different friction law, or parts of the payload that were not weighed, such as a flange and its screws.

@@ -1,4 +1,4 @@
-"""Joint fit of runs with and without a payload: one arm, one set of friction parameters, ten further columns for the payload.
+"""Combined fit of runs with and without a payload: one arm, one set of friction parameters, and ten payload parameters.
 
 The measured torque of joint j, in units that the gain c_j converts to newton metres, is
 
@@ -49,7 +49,7 @@ class Model:
             parameters.
         known_arm: True if the arm's parameters are known to be those of the chain.
         friction: friction terms fitted for every joint.
-        own: terms fitted separately for each run.
+        own: friction terms fitted separately for each run.
     """
 
     chain: Chain
@@ -60,7 +60,7 @@ class Model:
     own: tuple[FrictionTerm, ...]
 
     def load(self, samples: Samples, loaded: bool, solution: "Solution | None") -> np.ndarray:
-        """Magnitude of the transmitted torque, |Y pi + s Y_P p| (N, n); without a solution, that of a known arm."""
+        """Magnitude of the transmitted torque, |Y pi + s Y_P p| (N, n); without a solution, that of the known arm alone."""
         if solution is None and not self.known_arm:
             return np.zeros_like(samples.q)
         held = self.arm @ (np.ones(1) if solution is None else solution.arm)
@@ -76,7 +76,7 @@ class Factors:
     Attributes:
         r: (blocks, n, w, w).
         counts: rows in each joint's factors.
-        arm: number of columns of the arm; ten of the payload and those of friction follow.
+        arm: number of columns of the arm, which are followed by ten columns of the payload and those of friction.
         known_arm: True if the only column of the arm is the torque of the known arm.
         loaded: number of samples with the payload.
     """
@@ -128,7 +128,7 @@ def model_of(
     """
     for term in (*friction, *own):
         if term not in FRICTION_TERMS:
-            raise IdentificationError(f"friction term {term!r} is unknown; the terms are {', '.join(FRICTION_TERMS)}")
+            raise IdentificationError(f"unknown friction term {term!r}; the terms are {', '.join(FRICTION_TERMS)}")
     if lost := [term for term in own if term not in friction]:
         raise IdentificationError(
             f"friction term {lost[0]!r} is listed in own_friction but is not fitted; add it to friction"
@@ -188,7 +188,7 @@ def solve(
     scale: np.ndarray | None = None,
     spread: float = GAIN_SPREAD,
 ) -> Solution:
-    """Weighted least squares by the Gauss-Newton method, each joint weighted by its noise; linear if no gain is free.
+    """Weighted least squares by the Gauss-Newton method, with joints weighted by their noise; linear if all gains are known.
 
     Args:
         factors: factors of the runs.
@@ -198,7 +198,7 @@ def solve(
         start: initial solution.
         rounds: maximum number of iterations.
         without: index of a block to exclude.
-        scale: (n,) factors on the torques.
+        scale: (n,) factors by which the torques are multiplied.
         spread: prior standard deviation of a log gain.
 
     Raises:

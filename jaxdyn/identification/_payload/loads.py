@@ -40,7 +40,7 @@ def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
 def given_body(
     mass: float, com: Sequence[float] | np.ndarray | None, pose: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Terms of p = known + free @ z, the parameters of a body of known mass and, if given, centre of mass (in `pose`)."""
+    """Terms of p = known + free @ z for a body of known mass and, if given, known centre of mass in the frame at `pose`."""
     known = np.zeros(10)
     known[0] = mass
     if com is None:
@@ -55,7 +55,7 @@ def given_body(
 def prepare_runs(
     chain: Chain, unloaded: Runs, loaded: Runs, filters: Filters | None
 ) -> tuple[list[tuple[Samples, bool]], list[str]]:
-    """All runs, preprocessed with the same filters and each with a flag for the payload, and notes.
+    """All runs, preprocessed with the same filters and each flagged as loaded or unloaded, and notes.
 
     Raises:
         IdentificationError: a run has a wrong number of joints, or there is no loaded run.

@@ -42,8 +42,8 @@ class Payload(Summary):
         covariance: covariance of the parameters, including the uncertainty of gains passed as `DriveGains`.
         determined: True for parameters that the runs determine; the others are NaN, in `parameters` and derived
             quantities.
-        body: the nearest physically consistent parameters in the metric of the covariance, with undetermined ones as
-            small as possible; equal to `parameters` if those are consistent.
+        body: the nearest physically consistent parameters in the metric of the covariance, with undetermined parameters
+            as small as possible; equal to `parameters` if those are consistent.
         possible: True if `parameters` are physically consistent.
         payload_torque: RMS torque of the payload on each joint [N m or N].
         noise: standard deviation of each joint's residual torque [N m or N].
@@ -76,7 +76,7 @@ class Payload(Summary):
 
     @property
     def scale_caveat(self) -> str:
-        """Caveat about the interval of the mass if the gains were not calibrated, else empty."""
+        """Caveat about the interval of the mass if the gains were not calibrated; otherwise an empty string."""
         if self.calibrated:
             return ""
         return f" for exact gains (they were not calibrated: 1 % of error shifts the mass by {0.01 * abs(self.mass):.2g} kg)"
@@ -130,13 +130,13 @@ def identify_payload(
     own_friction: Sequence[FrictionTerm] = (),
     filters: Filters | None = None,
 ) -> Payload:
-    """Identify the ten parameters of a payload from runs with and without it, by one fit to all runs.
+    """Identify the ten parameters of a payload from runs with and without it, in a single fit to all runs.
 
         tau_j = Y_j pi + s Y_P,j p + friction_j,    s = 1 in loaded runs, 0 in the others.
 
     All runs share the arm's base parameters pi; the payload's columns Y_P are those of the link that carries it
     (Khalil, Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps, because nothing is
-    subtracted sample by sample. With the usual difference of two separate fits, the noise of both would affect the
+    subtracted sample by sample. If two separate fits were subtracted, as is usual, the noise of both would affect the
     payload.
 
     Args:
@@ -179,7 +179,7 @@ def identify_payload_on(
         tau_j - inverse_dynamics(chain)_j = Y_P,j p + friction_j
 
     The friction terms in `friction` are refitted, because friction changes from day to day; the others are those of the
-    chain. Errors in the chain's inertias are attributed to the payload and not included in standard deviations.
+    chain. Errors in the chain's inertias are attributed to the payload and are not included in the standard deviations.
 
     Args:
         chain: the identified arm.

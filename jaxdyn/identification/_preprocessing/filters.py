@@ -43,8 +43,8 @@ def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.n
     """First derivative along the first axis, by sixth-order central differences.
 
     x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. A sine of f Hz is underestimated by the
-    relative error (2 pi f / rate)^6 / 140: 2e-6 at 4 Hz and 100 samples per second. The three samples at either end are
-    of second order.
+    relative error (2 pi f / rate)^6 / 140: 2e-6 at 4 Hz and 100 samples per second. The derivatives at the three
+    samples at either end are accurate to second order.
 
     Args:
         values: at least three evenly spaced samples.
@@ -64,11 +64,11 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
     differentiated positions:
 
     - frequencies above 25 Hz, at which robots do not move intentionally, are ignored;
-    - for each joint, only power above twice the median of its spectrum (the noise floor) counts;
+    - for each joint, only power above twice the median of its spectrum (the noise floor) is included;
     - the result is at most three times the frequency below which 90 % lies: with continuous acceleration, the spectrum
       falls as f^-4 or faster, and the two differ by a factor of 2.2;
-    - joints with more than 10 % of their power above 8 Hz (noise at rest), or at most a tenth as fast as the fastest,
-      are ignored.
+    - joints with more than 10 % of their power above 8 Hz (noise at rest), and joints at most a tenth as fast as the
+      fastest joint, are ignored.
     """
     frequency, power = signal.welch(
         q - q.mean(axis=0), rate, nperseg=min(len(q), int(4 * rate)), axis=0, detrend="linear"
@@ -91,7 +91,8 @@ def low_pass_before(tau: Float[np.ndarray, "N n"], rate: float) -> float | None:
 
     Jumps of dry friction make the amplitude spectrum decrease like 1/f, and sensor noise makes it level off. Amplitudes
     that decrease by more than a factor of 64 from f to 2 f (median of the joints) therefore indicate a filter: with a
-    cutoff of f / 0.78, the gain of `low_pass` decreases by a factor of 32; the other factor of two is that of friction.
+    cutoff of f / 0.78, the gain of `low_pass` decreases by a factor of 32, and friction accounts for the remaining
+    factor of two.
     """
     frequency, power = signal.welch(
         tau - tau.mean(axis=0), rate, "blackmanharris", min(len(tau), int(8 * rate)), axis=0, detrend="linear"

@@ -92,7 +92,7 @@ def shifted_torques(
     pieces: Iterable[tuple[int, int]],
     shifts: Float[np.ndarray, "n k"],
 ) -> tuple[Int[np.ndarray, " M"], Float[np.ndarray, "M n k"]]:
-    """The rows whose shifted times stay within their piece, and their tau_j(t + shifts_jk), by a cubic spline per piece."""
+    """The rows whose shifted times lie within their piece, and their tau_j(t + shifts_jk), by a cubic spline per piece."""
     least, most = min(shifts.min(), 0.0), max(shifts.max(), 0.0)
     rows, found = [np.zeros(0, int)], [np.zeros((0, *shifts.shape))]
     for start, stop in pieces:

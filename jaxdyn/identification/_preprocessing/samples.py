@@ -26,10 +26,10 @@ class Samples:
 
     Attributes:
         t: time [s].
-        q: joint positions, low-passed [rad or m].
-        qd: their derivative [rad/s or m/s].
-        qdd: their second derivative [rad/s^2 or m/s^2].
-        tau: joint torques, low-passed [N m or N].
+        q: joint positions, low-pass filtered [rad or m].
+        qd: first derivative of `q` [rad/s or m/s].
+        qdd: second derivative of `q` [rad/s^2 or m/s^2].
+        tau: joint torques, low-pass filtered [N m or N].
         rate: samples per second within a piece [1/s].
         segments: (start, stop) indices of each piece, with stop excluded.
         position_cutoff: cutoff of the low-pass on q [Hz].
@@ -106,10 +106,10 @@ class Filters:
         margin: time discarded at both ends of each piece [s]; by default two periods of the lower cutoff, after which
             end effects on qdd have decayed to 1 %.
         gap: longest time step within a piece [s]; by default 5 median steps or, if longer, a tenth of a period of the
-            higher cutoff, over which cubic interpolation loses nothing.
-        logged_cutoff: cutoff of a zero-phase low-pass of this order that the torques passed through before they were
-            logged [Hz]. Such torques are used as logged, not filtered with `torque_cutoff`, and a model's friction is
-            filtered in the same way. If None, `identify` tests whether there was such a filter.
+            higher cutoff, over which cubic interpolation remains accurate.
+        logged_cutoff: cutoff of a zero-phase low-pass of the same order that the torques passed through before they
+            were logged [Hz]. Such torques are used as logged, not filtered with `torque_cutoff`, and a model's friction
+            is filtered in the same way. If None, `identify` tests whether there was such a filter.
     """
 
     position_cutoff: float | None = None
@@ -130,7 +130,7 @@ class Filters:
 
         Args:
             log: the log.
-            rate: sample rate of the uniform grid [1/s]; by default the log's mean.
+            rate: sample rate of the uniform grid [1/s]; by default the mean rate of the log.
 
         Raises:
             LogError: a cutoff is not between 0 and half the rate, or the stride or the margin is too small.
@@ -172,18 +172,18 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
        quarter of the median step are discarded.
     3. If time steps are uneven, q and tau are resampled by cubic splines on a uniform grid at the log's mean rate.
     4. q and tau are filtered by `low_pass`, a zero-phase Butterworth filter.
-    5. qd and qdd are computed as the first and second derivatives of the filtered q (`differentiate`), hence
-       consistent.
+    5. qd and qdd are computed as the first and second derivatives of the filtered q (`differentiate`), so they are
+       mutually consistent.
     6. `margin` is discarded at both ends of each piece, where the filter extrapolates.
     7. The samples are decimated by `stride`.
 
     Logged velocities are not used, since the controller's filter and delay are unknown; a note states how much they
-    differ. With equal cutoffs for q and tau (the default), both sides of tau = Y pi are filtered equally as far as Y is
-    linear in the motion. To filter them exactly equally, use stride 1, and apply `low_pass` to tau and every column of
-    Y with one cutoff, below that of q, before decimating both.
+    differ. With equal cutoffs for q and tau (the default), both sides of tau = Y pi are filtered equally to the extent
+    that Y is linear in the motion. To filter them exactly equally, use stride 1, and apply `low_pass` to tau and every
+    column of Y with one cutoff, below that of q, before decimating both.
 
     Args:
-        log: the log, checked.
+        log: the log.
         filters: cutoffs, stride and further settings.
 
     Raises:
@@ -387,7 +387,7 @@ def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -
     second = int(np.searchsorted(samples.t, edge + guard)) if guard > 0 else cut
     if first < LEAST_SAMPLES or len(samples) - second < LEAST_SAMPLES:
         raise LogError(
-            f"{samples.source}: splitting {len(samples)} samples at {fraction:g} leaves {first} and {len(samples) - second}; "
-            f"each part needs {LEAST_SAMPLES}"
+            f"{samples.source}: splitting {len(samples)} samples at {fraction:g} leaves {first} and "
+            f"{len(samples) - second}; each part needs at least {LEAST_SAMPLES}"
         )
     return samples.part(0, first), samples.part(second, len(samples))

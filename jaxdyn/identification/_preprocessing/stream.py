@@ -26,8 +26,8 @@ def preprocess_stream(
     Args:
         chunks: parts of a log in order, as from `read_log_chunks`.
         filters: as for `preprocess`, without a delay; by default chosen from the first chunk.
-        rate: sample rate of the uniform grid [1/s]; by default the mean of the first chunk. If time steps jitter, set
-            it to the rate of the whole log.
+        rate: sample rate of the uniform grid [1/s]; by default the mean rate of the first chunk. If time steps jitter,
+            set it to the rate of the whole log.
 
     Yields:
         Gap-free samples, in a single piece each.
@@ -70,13 +70,13 @@ def preprocess_stream(
 
 
 def _overlap(s: Setting) -> int:
-    """Samples after which the filter has forgotten its initial state."""
+    """Number of samples after which the effect of the filter's initial state is negligible."""
     periods = MEMORY / (2 * math.pi * math.sin(math.pi / (2 * s.order)))
     return math.ceil(periods * s.rate / min(s.position_cutoff, s.torque_cutoff)) + SPLINE
 
 
 class _Window:
-    """The rows (t, q, tau) of one piece that are still needed, from the overlap before the next sample on."""
+    """The rows (t, q, tau) of one piece that are still needed: the overlap before the next sample, and all later rows."""
 
     def __init__(self, setting: Setting, n: int):
         self.setting, self.n, self.overlap = setting, n, _overlap(setting)

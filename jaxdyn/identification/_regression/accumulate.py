@@ -38,15 +38,19 @@ def accumulate(
     progress: Callable[[int], None] | None = None,
     signals: np.ndarray | None = None,
 ) -> QRFactors:
-    """`accumulate_stream` of a single chunk.
+    """Accumulate the triangular factors of a stacked regressor from samples in memory, as `accumulate_stream` does.
 
     Args:
-        q, qd, qdd, tau: (N, n) samples; if coordinates are not the joints, (N, nq) for q and (N, nv) for the others.
-        weights: (N, n) factors on the rows; zero excludes a sample for a joint. By default all are one.
+        q: (N, n) positions, or (N, nq) if the coordinates are not the joints [rad or m].
+        qd: (N, n) velocities, or (N, nv) if the coordinates are not the joints [rad/s or m/s].
+        qdd: accelerations, of the same shape as `qd` [rad/s^2 or m/s^2].
+        tau: torques, of the same shape as `qd` [N m or N].
+        weights: (N, n) factors by which the rows are multiplied; zero excludes a sample for a joint. By default all are
+            one.
         start: factors to continue from, for example those of an earlier log.
         progress: called with the number of samples done.
-        signals: (N, n, k) further columns, computed from the whole run (friction with memory); placed after those of
-            `columns` and before the torque.
+        signals: (N, n, k) further columns, computed from the whole run (friction with memory); they follow those of
+            `columns` and precede the torque.
     """
     return accumulate_stream(columns, chain, [(q, qd, qdd, tau, weights, signals)], start=start, progress=progress)
 
@@ -69,7 +73,7 @@ def accumulate_blocks(
         runs: arrays (q, qd, qdd, tau[, weights[, signals]]) of each run, as for `accumulate`; in SI units.
         progress: called with the number of samples done.
         count: total number of blocks, of about equal length; each run has at least one.
-        edges: the blocks of each run as (first sample, stop), instead of `count` blocks of equal length.
+        edges: the blocks of each run as (first sample, stop), used instead of `count` blocks of equal length.
 
     Raises:
         IdentificationError: as for `accumulate_stream`.
@@ -175,7 +179,7 @@ def _drive(triangles: Sequence[Triangle], source: "_Blocks", progress: Callable[
 
 
 class _Blocks:
-    """Blocks of any size from chunks of other sizes, which are checked on arrival."""
+    """Blocks of any requested size, assembled from chunks of different sizes, which are checked on arrival."""
 
     def __init__(self, chain: Chain, chunks: Iterator[Samples | Sequence[Any]]):
         self.positions, self.n = chain.nq, chain.nv

@@ -1,8 +1,8 @@
 """Rows of the regressor by joint, without the columns that are always zero for a joint.
 
-The torque of joint j depends only on the links it carries and its own drive, so the last joint of a serial arm has few
-of the p columns. Samples are along the last axis, which avoids transpositions between the recursion that computes the
-columns and the products that use them, and keeps a block of samples in cache.
+The torque of joint j depends only on the links it carries and its own drive, so only few of the p columns are nonzero
+for the last joint of a serial arm. Samples are along the last axis, which avoids transpositions between the recursion
+that computes the columns and the products that use them, and keeps a block of samples in cache.
 """
 
 import math
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
             last.
         width: number of all columns, including the torque.
         block: number of samples processed in parallel.
-        kernel: True if these are few enough for a CPU kernel.
+        kernel: True if `block` is small enough for a CPU kernel.
     """
 
     of_joint: tuple[tuple[int, ...], ...]
@@ -125,6 +125,6 @@ def packed(block: Sequence[np.ndarray], size: int) -> Float[np.ndarray, "size w"
 
 
 def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
-    """Samples divided into blocks, with those of a block along the last axis; N is a multiple of the block's size, or less."""
+    """Samples divided into blocks, each along the last axis; N is a multiple of the block size, or smaller than it."""
     size = min(layout.block, len(samples))
     return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

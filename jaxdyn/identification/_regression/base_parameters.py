@@ -28,7 +28,7 @@ class BaseParameters:
     """Basis of the identifiable parameter combinations: base = matrix @ parameters, and W parameters = W[:, kept] base.
 
     Attributes:
-        kept: (b,) columns of the leading parameters of the base parameters.
+        kept: (b,) column of the leading parameter of each base parameter.
         matrix: (b, p) coefficients; row k contains those of the combination names[k].
         names: the combinations, such as "Izz1 + Ia1 + Iyy2".
         unidentifiable: parameters without effect on any torque.
@@ -60,8 +60,8 @@ class BaseParameters:
     def null_space(self) -> np.ndarray:
         """Changes of the unknown parameters that do not affect any torque, one per row (p - b, p): matrix @ null_space.T = 0.
 
-        Row k increases one non-leading parameter by 1, and subtracts its coefficient in each base parameter from the
-        leading parameter. Adding a multiple of a row to the parameters does not change any torque.
+        Row k increases one non-leading parameter by 1, and decreases the leading parameter of each base parameter by
+        the coefficient of that parameter. Adding a multiple of a row to the parameters does not change any torque.
         """
         rest = self._rest
         out = np.zeros((len(rest), self.matrix.shape[1]))
@@ -86,9 +86,9 @@ def base_parameters(
     """Find the base parameters of a chain from its regressor at random states, independently of any log.
 
     Columns are considered link by link, in the order inertia, first moment, mass. A column that is linearly dependent
-    on those kept so far is dropped, and its parameter is added to theirs (the numerical method of Gautier 1991, in an
-    order that reproduces the combinations in the literature). Positions are drawn within the limits or, without limits,
-    within half a revolution or 1 m of zero.
+    on the columns kept so far is dropped, and its parameter is combined with theirs (the numerical method of Gautier
+    1991, in an order that reproduces the combinations in the literature). Positions are drawn within the limits or,
+    without limits, within half a revolution or 1 m of zero.
 
     Args:
         chain: the robot; its inertias are not used.
@@ -96,10 +96,10 @@ def base_parameters(
             transmission and springs of the chain.
         states: number of random states; 0 means at least 256 and three per column.
         seed: seed of the random states.
-        rows: factors on the rows of the regressor, zero for unmeasured rows (for example those of all joints if only
-            the six rows of a floating base are fitted); by default all are one.
-        knowledge: prior knowledge; exactly known parameters are not part of the base parameters, and those known with a
-            standard deviation count as measured.
+        rows: factors by which the rows of the regressor are multiplied, zero for unmeasured rows (for example those of
+            all joints if only the six rows of a floating base are fitted); by default all are one.
+        knowledge: prior knowledge; exactly known parameters are not part of the base parameters, and parameters known
+            with a standard deviation are treated as measured.
 
     Raises:
         IdentificationError: no parameter affects any torque, or the rank is ambiguous.
@@ -126,7 +126,7 @@ def rank_tolerance(chain: Chain) -> float:
 def chosen_parameters(
     chain: Chain, columns: Columns, r: Float[np.ndarray, "_ p"], tolerance: float, known: Known | None = None
 ) -> BaseParameters:
-    """The base parameters from the triangular factor of the rows, given what is known."""
+    """The base parameters from the triangular factor of the rows, given the prior knowledge."""
     names, absent = columns.names(chain.n), columns.absent(chain)
     fixed = np.zeros(len(names), bool) if known is None else known.fixed & ~absent
     if known is not None:
@@ -175,8 +175,8 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
 
     If the model's axes are parallel only to seven digits, some columns differ only slightly from combinations of
     others. A basis that contains such columns magnifies rounding errors, so that the number of independent columns
-    seems to exceed the rank. In this case the threshold for independence is increased until both agree; the columns
-    then span the same space.
+    seems to exceed the rank. In this case the threshold for independence is increased until the two numbers agree; the
+    columns then span the same space.
 
     Raises:
         IdentificationError: r is zero, or no threshold yields as many columns as the rank.
@@ -195,7 +195,7 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
 
 
 def _independent(r: np.ndarray, order: tuple[int, ...], floor: float) -> tuple[list[int], list[int]]:
-    """Columns whose component orthogonal to the columns before them exceeds the floor, and the others."""
+    """Columns whose component orthogonal to the previous columns exceeds the floor, and the remaining columns."""
     basis = np.zeros((r.shape[0], 0))
     kept, rest = [], []
     for k in order:

@@ -85,7 +85,7 @@ class BlockFactors:
         return take(slice(half)), take(slice(half, None))
 
     def joined(self, other: "BlockFactors") -> "BlockFactors":
-        """These blocks together with further ones, of the same or other runs."""
+        """These blocks followed by further blocks, of the same or other runs."""
         if self.r.shape[1:] != other.r.shape[1:]:
             raise IdentificationError(
                 f"blocks of shapes {self.r.shape} and {other.r.shape} are incompatible: they must come from one robot "
@@ -122,14 +122,14 @@ def block_factors(factors: Sequence[QRFactors], runs: Sequence[int] | None = Non
 
 
 def block_edges(lengths: Sequence[int], count: int = BLOCKS) -> list[list[tuple[int, int]]]:
-    """The blocks (first sample, stop) of each run, `count` in total, of about equal length."""
+    """The blocks (first sample, stop) of each run: `count` blocks in total, of about equal length."""
     total = max(sum(lengths), 1)
     many = [min(length, max(1, round(count * length / total))) for length in lengths]
     return [equal_blocks(length, m) for length, m in zip(lengths, many, strict=True)]
 
 
 def equal_blocks(length: int, count: int) -> list[tuple[int, int]]:
-    """The limits (first, stop) of the given number of blocks of about equal length."""
+    """The limits (first, stop) of a given number of blocks of about equal length."""
     return list(itertools.pairwise(np.linspace(0, length, count + 1).astype(int).tolist()))
 
 
@@ -201,7 +201,7 @@ def least_squares_covariance(
         values: the solution.
         independent: covariance for independent residuals.
         curved: roots V of the blocks' Hessians V^T V, if weights depend on the residuals; by default W.
-        besides: further rows of the fit that are never left out.
+        besides: further rows of the fit, which are never left out.
     """
     curved = [part[:, :-1] for part in parts] if curved is None else curved
     whole = triangle_of(np.concatenate([*curved, *(() if besides is None else (besides,))]))
@@ -243,7 +243,7 @@ def block_degrees(blocks: int) -> float:
 
 
 def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, " b"]:
-    """(I - share)^-1 score, limited to score / `LEAST_LEFT` in directions that almost only one block determines."""
+    """Solve (I - share) x = score, with x limited to score / `LEAST_LEFT` where the other blocks determine almost nothing."""
     u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
     return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT))
 

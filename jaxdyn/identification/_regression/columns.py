@@ -40,7 +40,7 @@ class ExtraColumns:
         joints: joints or motors (counted from 1) of the leaf's entries, one per column.
         recipe: name and arguments of the library function that created the columns, from which a model file recreates
             them; None for user-defined columns, which cannot be saved.
-        positive: True if the parameters cannot be negative.
+        positive: True if the parameters must be non-negative.
 
     Raises:
         IdentificationError: `leaf` is set, but `joints` does not name one joint per column.
@@ -80,7 +80,7 @@ class Columns:
     def __post_init__(self) -> None:
         unknown = [t for t in self.drive_terms if t not in DRIVE_TERMS]
         if unknown:
-            raise IdentificationError(f"drive term {unknown[0]!r} is unknown; the terms are {', '.join(DRIVE_TERMS)}")
+            raise IdentificationError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(DRIVE_TERMS)}")
 
     def matrix(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
@@ -99,7 +99,7 @@ class Columns:
             block = extra.matrix(chain, q, qd, qdd)
             if block.shape != (chain.nv, len(extra.names)):
                 raise IdentificationError(
-                    f"the extra columns {', '.join(extra.names)} have shape {block.shape}, not "
+                    f"the extra columns {', '.join(extra.names)} have shape {block.shape}; it must be "
                     f"{(chain.nv, len(extra.names))}"
                 )
             parts.append(block)
@@ -189,7 +189,7 @@ RECIPES: dict[str, Callable[..., ExtraColumns]] = {}
 
 
 def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
-    """Make the columns that a function creates from numbers and tuples savable by the function's name and arguments."""
+    """Make the columns created by a function of numbers and tuples savable, by the function's name and arguments."""
 
     @functools.lru_cache  # equal columns are the same object, so compiled programs are reused
     def made(*arguments: Any) -> ExtraColumns:
@@ -279,8 +279,8 @@ def motor_terms(
     Each motor has a rotor inertia J [kg m^2], viscous friction B [N m s/rad] and Coulomb friction Fc [N m], which are
     leaves of the chain's transmission. The columns of a motor that drives a single joint are multiples of that joint's
     Ia, fv and fc, and the base parameters contain their sums; a motor that drives several joints has separate
-    parameters, so for a wrist with coupled drives it suffices to specify its transmission. Empty for a chain without a
-    transmission.
+    parameters, so for a wrist with coupled drives it suffices to specify its transmission. For a chain without a
+    transmission, the result is empty.
 
     Args:
         chain: the robot.

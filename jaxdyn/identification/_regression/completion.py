@@ -27,8 +27,8 @@ from .rows import by_chunks, chunk_rows
 def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """The full parameters nearest the prior (smallest |p - prior|) with base.matrix @ p = values.
 
-    p = prior + B^T (B B^T)^-1 (values - B prior), with B = base.matrix. Torques equal those of the base parameters;
-    components that the data do not determine are those of the prior.
+    p = prior + B^T (B B^T)^-1 (values - B prior), with B = base.matrix. The result predicts the same torques as the
+    base parameters; components that the data do not determine have the values of the prior.
 
     Args:
         base: the base parameters.
@@ -119,7 +119,7 @@ def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 def rigid_torque(
     chain: Chain, q: Float[np.ndarray, "N nq"], qd: Float[np.ndarray, "N nv"], qdd: Float[np.ndarray, "N nv"]
 ) -> Float[np.ndarray, "N nv"]:
-    """Inverse dynamics of samples, without friction and springs [N m or N]; for use under `jax.enable_x64(True)`.
+    """Inverse dynamics at the samples, without friction and springs [N m or N]; for use under `jax.enable_x64(True)`.
 
     For uncoupled joints it is computed as W pi, by a program shared with the rest of the identification.
     """
@@ -136,9 +136,9 @@ def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 
 
 def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
-    """Torques that a chain predicts for the motion of samples, including friction and springs [N m or N].
+    """Torques that a chain predicts for the motion in the samples, including friction and springs [N m or N].
 
-    They are inverse_dynamics + resistive_force, in float64, computed in chunks of equal size.
+    They equal inverse_dynamics + resistive_force, and are computed in float64, in chunks of equal size.
 
     Args:
         chain: the robot.

@@ -28,7 +28,8 @@ class QRFactors(NamedTuple):
 def merge_factors(*factors: QRFactors) -> QRFactors:
     """Merge factors of parts of the samples, by a QR decomposition of the stacked factors.
 
-    R^T R = sum_k R_k^T R_k, so up to rounding the result is independent of the order and place of accumulation.
+    R^T R = sum_k R_k^T R_k, so up to rounding, the result does not depend on the order in which samples are
+    accumulated, nor on the devices.
 
     Raises:
         IdentificationError: there are no factors, or they have different columns or robots.

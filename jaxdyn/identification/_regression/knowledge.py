@@ -21,16 +21,16 @@ class Knowledge:
     """Links and drives to identify, and the uncertainty of the others.
 
     The parameters of links and drives that are not identified are those of the model, either exactly or with a relative
-    standard deviation s. If exactly, their torque is subtracted from the logs. Otherwise they are also estimated, from
-    the logs and the model together, and all intervals include the uncertainty of the model. The prior probability
-    density p of a link with pseudo-inertia J (J0 in the model) is
+    standard deviation s. If they are known exactly, their torque is subtracted from the logs. Otherwise they are also
+    estimated, from the logs and the model together, and all intervals include the uncertainty of the model. The prior
+    probability density p of a link with pseudo-inertia J (J0 in the model) is
 
         -log p = |J0^-1/2 (J - J0) J0^-1/2|^2 / (8 s^2),
 
-    which is the entropic divergence to second order and independent of the frame. If a body is scaled as a whole, s is
-    the standard deviation of its mass, relative to the mass. The relative standard deviation of its second moment along
-    a principal axis is 2 s, and the standard deviation of its centre of mass is sqrt(2) s radii of gyration. For a
-    drive, s is the relative standard deviation of each parameter; parameters that are zero are exact.
+    which is the entropic divergence to second order and independent of the frame. If the density of a body is scaled
+    uniformly, s is the relative standard deviation of its mass. The relative standard deviation of its second moment
+    along a principal axis is 2 s, and the standard deviation of its centre of mass is sqrt(2) s radii of gyration. For
+    a drive, s is the relative standard deviation of each parameter; parameters that are zero are exact.
 
     Attributes:
         links: names of the links to identify; by default all. Bodies fixed to a link belong to it.
@@ -39,8 +39,8 @@ class Knowledge:
             links or joints, in which missing names mean zero.
         mirrored: pairs of links of a left and a right limb (`mirrored_links`) that are mirror images of each other,
             with the standard deviation `mirrored_deviation`.
-        mirrored_deviation: s of one body about the mirror image of the other, relative to the mean of both in the
-            model; pairs of links without mass in the model are ignored.
+        mirrored_deviation: s for the difference between one body and the mirror image of the other, relative to the
+            mean of both in the model; pairs of links without mass in the model are ignored.
 
     Source: the divergence is that of Lee, Wensing & Park 2020.
     """
@@ -92,7 +92,7 @@ class Knowledge:
         for name, s in given.items():
             if name not in known:
                 raise IdentificationError(
-                    f"a standard deviation is specified for {name!r}, which is identified or not in the robot"
+                    f"a standard deviation is specified for {name!r}, which is identified or is not part of the robot"
                 )
             _check_deviation(s, f"of {name!r}", 0.0)
         return given
@@ -138,7 +138,7 @@ class Known:
         return vt[values > 1e-12 * values.max()]
 
     def stated(self, width: int) -> Float[np.ndarray, "k w"] | None:
-        """`rows`, padded to factors of this width, whose further columns precede the torque; None if there are no rows."""
+        """`rows`, padded to this width by columns of zeros before the torque; None if there are no rows."""
         if not len(self.rows):
             return None
         further = np.zeros((len(self.rows), width - self.rows.shape[1]))
@@ -154,14 +154,14 @@ class Known:
         return dataclasses.replace(blocks, r=r)
 
     def filled_in(self, parameters: Float[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
-        """The parameters, of which further ones may follow, with the exactly known ones inserted."""
+        """The parameters with the exactly known ones inserted; further parameters at the end are unchanged."""
         out, p = np.array(parameters, float), len(self.fixed)
         out[:p] = np.where(self.fixed, self.values, out[:p])
         return out
 
 
 def body_rows(name: str, pi: Float[np.ndarray, "10"], s: float) -> Float[np.ndarray, "10 10"]:
-    """P in |P (x - pi)|^2 / 2 = |J0^-1/2 (J(x) - J0) J0^-1/2|^2 / (8 s^2), where J0 is the pseudo-inertia of the body pi.
+    """Matrix P in |P (x - pi)|^2 / 2 = |J0^-1/2 (J(x) - J0) J0^-1/2|^2 / (8 s^2), with the pseudo-inertia J0 of the body pi.
 
     A body thinner than a tenth of its size is assumed to have that thickness.
 

@@ -1,4 +1,4 @@
-"""Torques that parameters predict for samples, and their errors by joint."""
+"""Torques predicted by parameters for samples, and their errors by joint."""
 
 import dataclasses
 
@@ -25,7 +25,9 @@ def predict(
         columns: columns of the regressor W.
         chain: the robot's kinematics and gravity.
         parameters: parameters in column order, those of the signals last, in SI units.
-        q, qd, qdd: (N, n) samples [rad, rad/s, rad/s^2, or with m instead of rad].
+        q: (N, n) positions [rad or m].
+        qd: (N, n) velocities [rad/s or m/s].
+        qdd: (N, n) accelerations [rad/s^2 or m/s^2].
         signals: (N, n, k) further columns, as for `accumulate`.
 
     Raises:

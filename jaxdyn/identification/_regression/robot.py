@@ -11,7 +11,7 @@ from ...model._chain import Chain
 
 
 def check_identifiable(chain: Chain) -> None:
-    """Raise an error for robots whose configuration a joint log does not contain.
+    """Raise an error for robots whose configuration a log of joint positions does not determine.
 
     Raises:
         IdentificationError: the robot has a floating base or spherical joints.
@@ -47,7 +47,7 @@ def as_float64(chain: Chain) -> Chain:
     """The chain in double precision, without single-precision rounding errors; for use under `jax.enable_x64(True)`.
 
     Rotations are orthonormalised, axes normalised, and pitches within rounding of zero set to zero; otherwise rounding
-    errors appear as identifiable parameters of small effect.
+    errors would appear as identifiable parameters with a small effect.
     """
     whole = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
     if chain.dtype == np.float64:

@@ -1,8 +1,8 @@
 """Rows of the regressor along a run, computed by programs shared throughout an identification.
 
 For logs of a few minutes, compilation takes most of the time. The links' columns, which take long to compile, are
-therefore computed by one program per robot, in chunks of one length and independent of further columns; the rest uses
-NumPy.
+therefore computed by one program per robot, in chunks of equal length and independently of further columns; all other
+columns are computed in NumPy.
 """
 
 import functools
@@ -21,7 +21,7 @@ SHORT = 512  # samples per chunk
 
 
 def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarray) -> np.ndarray:
-    """Results (N, ...) of a function of chunks of the arrays, all of one length, so that every run uses the same program."""
+    """Results (N, ...) of a function applied to chunks of equal length, so that every run uses the same program."""
     total, out = len(arrays[0]), None
     for at in range(0, max(total, 1), SHORT):
         found = np.asarray(function(*(filled(x[at : at + SHORT]) for x in arrays)))[: total - at]

@@ -19,7 +19,8 @@ class TotalMass:
         value: total mass of the identified robot [kg].
         deviation: standard deviation of the weighted least-squares estimate, by jackknife [kg]; None if the fitted rows
             do not determine the total mass, in which case the value depends on the given model. Unmeasured forces on
-            fixed frames hide the mass of everything that never moves, and a fixed base hides that of the whole robot.
+            fixed frames hide the mass of everything that never moves, and a fixed base hides the mass of the whole
+            robot.
         prior: total mass of the given model [kg].
     """
 
@@ -44,7 +45,8 @@ def total_mass_of(
 
     Args:
         covariance: covariance of the base parameters.
-        parameters, prior: the identified and the prior full parameters.
+        parameters: the identified full parameters.
+        prior: the full parameters of the prior.
         bodies: links that can have a mass (`with_bodies`).
     """
     masses = np.zeros(base.matrix.shape[1])

@@ -38,13 +38,13 @@ PIECE = 100_000  # samples at the log's rate per chunk
 
 
 class Reading:
-    """The runs of a selection, with candidate filters, shifts, and rigid-body columns.
+    """The runs from which terms are selected, with candidate filters, torque shifts, and rigid-body columns.
 
     Attributes:
         tried: candidate filters.
         usual: index of the default filter.
         before: candidates for a low-pass that the torques passed through before they were logged.
-        shifts: shifts of the torque [s].
+        shifts: candidate time shifts of the torque [s].
     """
 
     def __init__(self, chain: Chain, logs: Sequence[Log], terms: Terms, filters: Filters, share: float):
@@ -98,7 +98,7 @@ class Reading:
         return any(extra.leaf == "springs.stiffness" for extra in self.all.extra)
 
     def runs(self, filters: Filters) -> list[FullRun]:
-        """The filtered runs, divided into pieces; all filters give the same sample times."""
+        """The filtered runs, divided into pieces; the sample times are the same for all filters."""
         out = []
         for log in self.logs:
             run = preprocess(log, filters.but(margin=2 / self.lowest))
@@ -146,7 +146,9 @@ class Reading:
         seconds = sum(len(run.thinned) / run.thinned.rate for run in runs)
         count = min(BLOCKS, max(LEAST_BLOCKS, int(seconds / SECONDS)), int(seconds / (MARGINS * margin)))
         if count < LEAST_BLOCKS:
-            raise LogError(f"the runs last {seconds:.3g} s, too short for {LEAST_BLOCKS} cross-validation blocks")
+            raise LogError(
+                f"the runs last {seconds:.3g} s in total, which is too short for {LEAST_BLOCKS} cross-validation blocks"
+            )
         parts = [self.rows(candidates, run, load) for run in runs]
         edges = block_edges([len(known) for _, known in parts], count)
         found = RowBlocks(edges, self.chain.n, parts[0][0].shape[2])
@@ -160,7 +162,7 @@ class Reading:
     def rows(
         self, candidates: Candidates, run: FullRun, load: Float[np.ndarray, " b"] | None
     ) -> tuple[Float[np.ndarray, "m n w"], Float[np.ndarray, "m n"]]:
-        """[W, candidates, torque at each shift] of a run, and the rows in use."""
+        """Rows [W, candidates, torque at each shift] of a run, and a mask of the rows in use."""
         regressor = lambda *x: chunk_rows(self.columns, self.model, *x)[:, :, self.base.kept]
         full, n = run.samples, self.chain.n
         model, loads = FrictionModel(candidates.terms, full.torque_cutoff), None

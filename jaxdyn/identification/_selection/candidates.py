@@ -1,4 +1,4 @@
-"""Candidate terms of a joint, and the friction model of the selected ones."""
+"""Candidate terms of a joint, and the friction model that consists of the selected terms."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Candidates:
     Attributes:
         dry: candidates for dry friction, of which each joint has one; the first is that of the chain.
         given: further terms that are always included, with one column per label.
-        further: optional terms of a joint with their kinds, one column each.
+        further: optional terms of a joint, with one column each, and their kinds.
         spring: True if the last column is that of a spring.
     """
 
@@ -46,7 +46,7 @@ class Candidates:
 
     @property
     def last(self) -> int:
-        """Number of columns without that of the spring, which follows if present."""
+        """Number of columns other than that of the spring, which comes last if present."""
         return self.first + len(self.further)
 
     def of_kind(self, kind: str) -> list[int]:
@@ -72,7 +72,7 @@ class Candidates:
 
 
 def further_terms() -> tuple[tuple[str, FrictionTerm], ...]:
-    """Optional terms of a joint in addition to dry friction with their kinds, one column each."""
+    """Optional terms of a joint in addition to dry friction, with one column each, and their kinds."""
     return (
         *(("second slip", MaxwellSlip(width=width)) for width in SLIPS),
         *(("speed", PowerViscous(exponent=exponent)) for exponent in (0.5, 1.5)),
@@ -90,7 +90,7 @@ def candidates_of(
     Args:
         own: width of the chain's smooth sign, by joint [rad/s or m/s].
         given: the user's further terms, with the parameters fitted so far.
-        sprung: True if the columns already include springs.
+        sprung: True if the regressor's columns already include springs.
     """
     dry: list[FrictionTerm] = [Coulomb(width=own)] if "coulomb" in terms.drives else []
     free = "friction" in terms.choose and bool(dry)
@@ -124,7 +124,7 @@ def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: floa
 
 
 def _together(by_joint: dict[int, FrictionTerm], n: int) -> FrictionTerm:
-    """One term with one number per joint, from terms of the same class of several joints."""
+    """Merge terms of the same class at several joints into a single term with one number per joint."""
     some = next(iter(by_joint.values()))
     leaves, tree = jax.tree.flatten(some)
     each = []

@@ -46,14 +46,14 @@ def choose_terms(
     - a torque delay of up to 20 ms, of either sign, from a parabola through the three smallest errors.
 
     Joints share the rigid-body parameters, so each candidate is tried at all joints simultaneously. Terms that no
-    longer help after later ones were adopted are dropped. The low-pass cutoff is selected last, between 0.5 and 1.25
-    times the default. All predictions are compared with the torque filtered with the highest cutoff, so that no filter
-    wins by removing content that is hard to predict. If the spectrum of the torques shows that they were low-pass
-    filtered before they were logged (`Filters.logged_cutoff`), that filter is selected first instead: all candidates
-    predict the torque as logged, and one is used if it improves the plain model.
+    longer help once other terms have been adopted are dropped. The low-pass cutoff is selected last, between 0.5 and
+    1.25 times the default. All predictions are compared with the torque filtered with the highest cutoff, so that no
+    filter wins by removing content that is hard to predict. If the spectrum of the torques shows that they were
+    low-pass filtered before they were logged (`Filters.logged_cutoff`), that filter is selected first instead: all
+    candidates predict the torque as logged, and one is used if it improves the plain model.
 
     The selection uses triangular factors of the blocks, with the columns of all candidates and the torque at all
-    shifts, so samples are read only once. Loads are those of the plain fit.
+    shifts, so samples are read only once. The loads on which friction depends are those of the plain fit.
 
     Args:
         chain: the robot.
@@ -123,7 +123,7 @@ class _Choosing:
         return self.outcome(search, candidates, best, plain, tuple(trials))
 
     def searched(self, filters: Filters) -> tuple[Search, np.ndarray, Candidates, np.ndarray | None]:
-        """The search with a filter, the errors of the plain model, the candidates and the load."""
+        """The completed search with the given filters, the errors of the plain model, the candidates and the load."""
         reading = self.reading
         runs = reading.runs(filters)
         candidates = candidates_of(reading.terms, reading.widths, reading.given(runs), reading.sprung)
@@ -158,7 +158,7 @@ class _Choosing:
         return list(zip(reading.before[near], gains[near], strict=True)) if gains[best].confirmed[0] else []
 
     def search(self, plain: Search, candidates: Candidates) -> Search:
-        """The better of two searches, with springs and delays after further friction or, if anything was adopted, before it."""
+        """The better of two searches, which try springs and delays after or before further friction."""
         late, early = copy.copy(plain), copy.copy(plain)
         self.go(late, candidates, False)
         if late.state.same(plain.state) or not (plain.grams.shifts[1:].any() or candidates.spring):
@@ -232,7 +232,7 @@ class _Choosing:
 
 
 def gains_of(squares: Sequence[Float[np.ndarray, "k n"]], usual: int) -> list[Gain]:
-    """Gains of squared errors on left-out blocks relative to those of the default filter, averaged over joints."""
+    """Reductions of the squared errors on left-out blocks relative to the default filter, averaged over joints."""
     size = np.maximum(squares[usual].sum(0), 1e-300)
     mean = [(x / size).mean(axis=1, keepdims=True) for x in squares]
     return [gain(mean[usual], x) for x in mean]

@@ -42,7 +42,7 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
 
     Raises:
         IdentificationError: the file cannot be read, is not TOML, or has other contents; or a kind, joint or field is
-            unknown, or a value invalid. The message names the file and the term.
+            unknown, or a value is invalid. The message names the file and the term.
     """
     try:
         held = tomllib.loads(Path(path).read_text("utf-8"))
@@ -50,7 +50,7 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
         raise IdentificationError(f"{path}: not a valid file of terms: {error}") from None
     terms = held.get("term")
     if set(held) != {"term"} or not isinstance(terms, list) or not terms:
-        raise IdentificationError(f"{path}: a file of terms must contain only tables [[term]]")
+        raise IdentificationError(f"{path}: a file of terms may contain only [[term]] tables")
     return tuple(term_of(f"{path}: term {k + 1}", said, joints) for k, said in enumerate(terms))
 
 

@@ -1,4 +1,4 @@
-"""Cross-validated search for columns, using the factors of blocks from one accumulation.
+"""Cross-validated search for columns, using factors of blocks that are accumulated only once.
 
 All joints share the rigid-body columns, and each joint has further columns to select from. The factors of the blocks
 contain all columns and the torque at several shifts, so a selection can be fitted to all blocks but one and tested on
@@ -24,9 +24,9 @@ class State:
     """The selections of all joints.
 
     Attributes:
-        dry: index of the dry-friction column.
-        more: mask of further columns.
-        delay: torque delay [s].
+        dry: index of each joint's dry-friction column.
+        more: mask of each joint's further columns.
+        delay: torque delay of each joint [s].
     """
 
     dry: Int[np.ndarray, " n"]
@@ -137,7 +137,9 @@ class Part:
 
     Attributes:
         place: indices of the joint's columns among those of all joints.
-        a, c, y: inner products of the columns, of the columns with the torque, and of the torque.
+        a: inner products of the columns.
+        c: inner products of the columns with the torque.
+        y: inner product of the torque with itself.
     """
 
     place: Int[np.ndarray, " m"]
@@ -189,7 +191,7 @@ def weights_between(shifts: Float[np.ndarray, " s"], d: float) -> Float[np.ndarr
 
 
 class Search:
-    """Stepwise improvement of a selection, with steps confirmed on left-out blocks.
+    """Stepwise improvement of a selection, in which every step must be confirmed on left-out blocks.
 
     Attributes:
         state: the current selection.
@@ -247,7 +249,7 @@ class Search:
         return self.better(self._also_on_time([self._with(k) for k in columns]))
 
     def _also_on_time(self, states: list[State]) -> list[State]:
-        """The states, and copies without delays, which otherwise substitute for presliding friction."""
+        """The states, and copies of them without delays, because a delay may substitute for presliding friction."""
         if not self.state.delay.any():
             return states
         return [*states, *(state.but(delay=np.zeros_like(state.delay)) for state in states)]
@@ -257,7 +259,7 @@ class Search:
         return len(self.grams.shifts) > 1 and self.better([self.with_delays(self.state)])
 
     def dry_friction_and_delays(self, kinds: int) -> bool:
-        """Try to replace dry friction, with the best delay, since a wide sign and a delay have similar effects."""
+        """Try to replace dry friction and adapt the delay, since a wide smooth sign and a delay have similar effects."""
         if not self.state.delay.any():
             return False
         n = len(self.state.dry)

@@ -23,7 +23,8 @@ class Setup:
     Attributes:
         chain: the robot, with the selected widths of the smooth sign.
         columns: columns of the regressor.
-        friction: terms fitted at the log's rate, replacing viscous, coulomb and offset; None if there are none.
+        friction: friction terms fitted at the log's rate, which replace viscous, coulomb and offset; None if there are
+            none.
         filters: filters with the selected cutoff and delays.
         delay: (n,) torque delays [s]; None if neither specified nor selected.
         terms: the requested terms.
@@ -64,12 +65,13 @@ class Setup:
             where = {name: k for k, name in enumerate(names)}
             if rows.shape[1] != len(self.names):
                 raise IdentificationError(
-                    f"constraints refer to {rows.shape[1]} parameters, but there are {len(self.names)}: {', '.join(self.names)}"
+                    f"the constraints refer to {rows.shape[1]} parameters, but there are {len(self.names)}: "
+                    f"{', '.join(self.names)}"
                 )
             gone = [name for k, name in enumerate(self.names) if rows[:, k].any() and name not in where]
             if gone:
                 raise IdentificationError(
-                    f"constraints refer to {', '.join(gone)}, which the selected friction model replaces",
+                    f"the constraints refer to {', '.join(gone)}, which the selected friction model replaces",
                     "disable the selection of friction with {terms}",
                     terms="Terms(choose=())",
                 )

@@ -22,8 +22,8 @@ class Terms(Summary):
     the plain model with drive terms only, which is linear in its parameters.
 
     Attributes:
-        drives: drive terms to identify, out of armature, viscous, coulomb and offset; the others keep the chain's
-            values.
+        drives: drive terms to identify, out of armature, viscous, coulomb and offset; the parameters of other terms are
+            those of the chain.
         further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values;
             their nonlinear parameters are fitted at the log's rate.
         extra: columns that affect several joints or are user-defined (`coupled_drive`, `ExtraColumns`); by default the
@@ -47,7 +47,8 @@ class Terms(Summary):
         for term in self.further:
             if not isinstance(term, FrictionTerm):
                 raise IdentificationError(
-                    f"further contains {type(term).__name__}; it must contain terms like MaxwellSlip(). Pass columns as extra"
+                    f"further contains {type(term).__name__}; it must contain terms such as MaxwellSlip(). Pass "
+                    "columns as extra"
                 )
 
     def __repr__(self) -> str:

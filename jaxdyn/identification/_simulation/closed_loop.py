@@ -74,7 +74,7 @@ class ClosedLoop(eqx.Module):
         qd: velocities of the reference [rad/s or m/s].
         qdd: accelerations of the reference [rad/s^2 or m/s^2].
         law: control law (torque, (q_r, qd_r, qdd_r), q, qd) -> tau, a pytree like `ProportionalDerivativeLaw` and
-            `ComputedTorqueLaw`; its argument torque is the function (q, qd, qdd) -> tau of the simulated model.
+            `ComputedTorqueLaw`; the argument `torque` is the function (q, qd, qdd) -> tau of the simulated model.
         start: initial state (q, qd).
         dt: period of the controller [s].
         t_0: time of the first instant [s].
@@ -120,7 +120,7 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def tracking(cls, samples: Samples, frequency: float = 60.0, period: float = 1e-3) -> "ClosedLoop":
-        """Closed loop that tracks a measured motion by `ComputedTorqueLaw`, for an unknown reference and controller.
+        """Closed loop that tracks a measured motion by `ComputedTorqueLaw`, for logs with an unknown reference and controller.
 
         The reference is a fifth-order spline through the filtered positions. It contains the noise that passed the
         filter, so simulating estimators benefit less than with the robot's actual reference.
@@ -147,12 +147,12 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def replaying(cls, samples: Samples, law: Any, period: float = 1e-3) -> "ClosedLoop":
-        """Closed loop driven by the measured torques and kept near the measured motion by a law, for an unknown controller.
+        """Closed loop driven by the measured torques and kept near the measured motion by `law`, for an unknown controller.
 
-        tau = tau_measured(t) + law(q_measured, q). Model errors move the simulated robot away from the measured motion,
-        and the further the softer the law is. The output error can thus be fitted without the reference or the gains of
-        the real controller, by a predictor whose correction is the law (Ljung 1999, ch. 4). The measured torques are
-        needed and determine the scale.
+        tau = tau_measured(t) + law(q_measured, q). Model errors move the simulated robot away from the measured motion;
+        the softer the law, the larger the distance. The output error can thus be fitted without the reference or the
+        gains of the real controller, by a predictor whose correction is the law (Ljung 1999, ch. 4). The measured
+        torques are required; they determine the scale of the parameters.
 
         Args:
             samples: the run, in one piece, with torques aligned with positions.
@@ -225,7 +225,7 @@ def simulate_closed_loop(
     """Simulate the chain under the loop's control law: M qdd + C qd + g + friction (+ extra columns) = tau(q_r, q, qd).
 
     The function can be compiled, batched and differentiated with respect to the parameters and the loop. Torques depend
-    only on the base parameters, so all full parameters with the same base parameters give the same motion.
+    only on the base parameters, so all full parameters with the same base parameters yield the same motion.
 
     Args:
         loop: the closed loop.

@@ -1,4 +1,4 @@
-"""Position controllers, and logs of an arm with such a controller, for Monte-Carlo comparisons of estimators.
+"""Position controllers, and simulated logs of position-controlled arms, for Monte Carlo comparisons of estimators.
 
 The protocol is that of BIRDy (Leboutet, Roux, Janot, Guadarrama-Olvera & Cheng, "Inertial Parameter Identification in
 Robotics: A Survey", Applied Sciences 2021): a position-controlled arm, noise on positions and torques, and estimators
@@ -106,8 +106,8 @@ def _run(loop, chain, seen):
 def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: int = 0) -> list[Chain]:
     """Physically consistent chains with randomly perturbed inertial, friction and rotor parameters.
 
-    They are initial models for a Monte-Carlo comparison. Each parameter is multiplied by 1 + deviation N(0, 1); the
-    parameters of a link are drawn again until they are physically consistent.
+    They serve as initial models for a Monte Carlo comparison. Each parameter is multiplied by 1 + deviation N(0, 1);
+    the parameters of a link are drawn again until they are physically consistent.
 
     Args:
         chain: the robot to perturb.

@@ -41,7 +41,7 @@ def tracking_log(
         model: the robot.
         motion: the reference; the robot starts at its first position and velocity, with relaxed friction.
         rate: sample rate of the log [1/s].
-        noise: standard deviations of encoders and torques.
+        noise: standard deviations of the encoder noise and the torque noise.
         bandwidth: bandwidth w of the controller [rad/s].
         seed: seed of the noise.
 
@@ -63,7 +63,7 @@ def tracking_log(
         mobility = np.diag(np.asarray(mass_matrix_inverse(model.chain, q[0])))
         if not (np.all(np.isfinite(mobility)) and np.all(mobility > 0)):
             raise ModelError(
-                "the model has links without inertia, so its motion cannot be simulated; give them inertials"
+                "the model has links without inertia, so its motion cannot be simulated; add inertials to these links"
             )
         rows = q, qd, qdd, jnp.asarray(seen)
         found, tau = (np.asarray(x) for x in _followed(model, jnp.asarray(bandwidth), rows, jnp.asarray(period)))
@@ -79,7 +79,7 @@ def reference_of(motion: Motion) -> interpolate.CubicSpline:
 
 
 def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: float) -> None:
-    """Raise ModelError if a joint's error exceeds a tenth of its range; small ranges count as a tenth of the largest."""
+    """Raise ModelError if a joint's error exceeds a tenth of its range; ranges have a lower bound of a tenth of the largest."""
     spread = np.ptp(q, axis=0)
     allowed = 0.1 * np.maximum(spread, 0.1 * spread.max(initial=0.0) + 1e-2)
     bad = ~(np.abs(error) <= allowed)

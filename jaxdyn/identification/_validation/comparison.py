@@ -20,7 +20,7 @@ from .resimulation import Resimulation, resimulate
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """One log, with the torques that both models predict for it.
+    """One log, and the torques that both models predict for it.
 
     Attributes:
         source: origin of the log.
@@ -87,11 +87,11 @@ def compare_models(
 ) -> ModelComparison:
     """Compare the torques that two complete models predict for logged motion with the measured torques.
 
-    Nothing is fitted. A chain predicts inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), a `TorqueModel` the
-    torques of `TorqueModel.predict`. Both are evaluated on the same filtered samples (`preprocess`), so errors equal
-    those reported by `identify` for the same run and filters. Unless the filters specify delays, the torque delays of
-    the first model that has any are removed. Joints are matched by order. Motion is also simulated by both complete
-    models (`resimulate`).
+    Nothing is fitted. A chain predicts inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), and a `TorqueModel`
+    predicts the torques of `TorqueModel.predict`. Both are evaluated on the same filtered samples (`preprocess`), so
+    errors equal those reported by `identify` for the same run and filters. Unless the filters specify delays, the
+    torque delays of the first model that has any are removed. Joints are matched by order. Motion is also simulated by
+    both complete models (`resimulate`).
 
     Args:
         a: one model.

@@ -65,20 +65,19 @@ def diagnose(
 ) -> tuple[Finding, ...]:
     """Diagnose runs of a robot before identification.
 
-    - *short*: there are fewer independent samples than base parameters; then no other checks are made.
+    - *short*: there are fewer independent samples than base parameters; in this case, no other checks are made.
     - *unexcited*: base parameters that have no effect in this motion, are determined only in combination with others,
       or have a standard deviation above 0.3 times the largest parameter with the same unit.
     - *sign*: joints whose friction would generate power instead of dissipating it, or whose reversed torque fits the
       common parameters much better. A joint is not reported if the two criteria disagree, or if, with its sign
       reversed, a fit to the first 70 % of the runs predicts the last 30 % worse.
-    - *gain*: joints whose gain, in the ratios that best fit the arm's shared parameters, is off by a factor of 1.4 and
-      significantly. Joints that share few parameters with the others, such as those of a wrist, are judged differently:
-      if the given model has inertials, they are reported if the ratio of their torque to the model's, without friction
-      and rotor, differs from that of the other joints by a factor of 1.5 and significantly (`prior_scales`). Joints
-      whose link torque is negligible relative to friction are not judged, and no motion determines a factor common to
-      all gains.
-    - *scale*: the torques of motion and gravity are off by a factor of 2 relative to the given model, if it has
-      inertials.
+    - *gain*: joints whose gain, relative to the ratios that best fit the arm's shared parameters, is significantly off,
+      by a factor of more than 1.4. Joints that share few parameters with the others, such as those of a wrist, are
+      judged differently: if the given model has inertials, they are reported if the ratio of their torque to the
+      model's, without friction and rotor, differs significantly from that of the other joints, by a factor of more than
+      1.5 (`prior_scales`). Joints whose link torque is negligible relative to friction are not judged, and no motion
+      determines a factor common to all gains.
+    - *scale*: the torques due to motion and gravity are off by a factor of 2 relative to the given model, if it has inertials.
     - *prior*: links of the given model are physically inconsistent.
 
     Args:
@@ -208,7 +207,7 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
         return QRFactors(r, factors.counts)
 
     def better(signs: np.ndarray) -> np.ndarray:
-        """Factor by which each joint's residual decreases with its sign reversed, all else equal."""
+        """Factor by which each joint's residual decreases if its sign is reversed and all else is equal."""
         here = _weighted(turned(signs), base)[0]
         there = [_weighted(turned(np.where(np.arange(n) == j, -signs, signs)), base)[0] for j in range(n)]
         return np.exp((here - np.array(there)) / (2 * factors.counts))
@@ -300,7 +299,7 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
 
 
 def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
-    """Joints whose torque, divided by that of the given model, differs from the same ratio at the other joints."""
+    """Joints for which the ratio of measured torque to that of the given model differs from the ratio of other joints."""
     if not np.any(np.asarray(chain.inertia)):
         return []
     found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])

@@ -36,7 +36,7 @@ class PriorScales:
 
 
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
-    """Factor between each joint's measured torque and the torque of the chain's inertias.
+    """Compute the factor between each joint's measured torque and the torque of the chain's inertias.
 
     For each joint j separately, tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted. Friction
     and rotor inertia, which model files rarely contain, therefore do not affect the factor s_j; gravity and the

@@ -25,12 +25,12 @@ class Resimulation:
     """Positions of a run, simulated under its measured torques in short windows, each starting from the measured state.
 
     Attributes:
-        windows: (start, stop) of each window in the samples; the first of its samples is the measured state.
+        windows: (start, stop) indices of each window; its first sample is the measured state.
         simulated: (N, n) simulated positions [rad or m]; NaN outside the windows.
         rms: (n,) RMS difference between measured and simulated positions over all windows [rad or m].
         growth: (steps + 1, n) the same RMS difference by time since the window's start, one row per sample [rad or m].
-        coasting_rms: (n,) as `rms`, for positions extrapolated from the velocity at each window's start, without any
-            model [rad or m].
+        coasting_rms: (n,) RMS difference for positions extrapolated with the constant velocity of each window's start,
+            without any model [rad or m].
         seconds: length of a window [s].
     """
 
@@ -75,7 +75,7 @@ def resimulate(
             each piece.
 
     Raises:
-        IdentificationError: the window is not positive, or no piece of the run is that long.
+        IdentificationError: the window is not positive, or no piece of the run is as long as a window.
 
     Cost: n + 1 inverse dynamics per sample and, for friction, six linear systems of n equations; at most 400 windows,
     spread evenly, are simulated.

@@ -21,7 +21,7 @@ SAME = 1.05  # held-out errors within this ratio count as equal: a joint that sh
 def confirmed_signs(
     chain: Chain, samples: Sequence[Samples], columns: Columns, base: BaseParameters, signs: np.ndarray
 ) -> np.ndarray:
-    """Signs without those that predict held-out motion worse (n,); for use under `jax.enable_x64(True)`.
+    """Signs (n,), without the sign changes that worsen the prediction of held-out motion; for use under `jax.enable_x64(True)`.
 
     A joint keeps the sign -1 if, with it, a weighted fit to the first 70 % of each run predicts the remaining torques
     no worse, both for that joint and in the mean of the logarithms over all joints. If a joint's model lacks a term,

@@ -47,10 +47,10 @@ class Symmetry:
 def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | None = None) -> Symmetry:
     """Test whether left and right limbs, identified independently, are mirror images within their uncertainty.
 
-    Of the differences D pi = pi_right - T pi_left of all pairs, those combinations A D pi that depend on base
-    parameters only are compared with their covariance. Most robots are built symmetric, so differences well above 1
-    show that standard deviations are too small, or that the limbs differ (a battery, cables, worn gears on one side).
-    If `Knowledge.mirrored` was specified, the differences were fitted to be small and contain no information.
+    Of the differences D pi = pi_right - T pi_left of all pairs, the combinations A D pi that depend only on base
+    parameters are compared with their covariance. Most robots are built symmetric, so differences well above 1 show
+    that standard deviations are too small, or that the limbs differ (a battery, cables, worn gears on one side). If
+    `Knowledge.mirrored` was specified, the differences were fitted to be small and contain no information.
 
     Args:
         result: result of `identify`.
@@ -83,7 +83,7 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
 
 
 def _determined(rows: Float[np.ndarray, "m p"], base: Float[np.ndarray, "b p"]) -> Float[np.ndarray, "d m"]:
-    """A such that the rows of A @ rows lie in the row space of `base`."""
+    """Matrix A such that the rows of A @ rows lie in the row space of `base`."""
     _, _, vt = np.linalg.svd(base)
     null = vt[len(base) :].T
     if not null.shape[1]:

@@ -58,7 +58,7 @@ def base_regressor(
     qd: Float[np.ndarray, "N nv"],
     qdd: Float[np.ndarray, "N nv"],
 ) -> Float[np.ndarray, "N nv b"]:
-    """Base regressors W of samples, tau = W @ base parameters, all in memory; use at most a few thousand samples."""
+    """Base regressors W in tau = W @ base parameters for all samples, stored in memory; use at most a few thousand samples."""
     with jax.enable_x64(True):
         model = as_float64(chain)
         return by_chunks(lambda *x: chunk_rows(columns, model, *x)[:, :, base.kept], q, qd, qdd)
