@@ -383,7 +383,7 @@ def test_rows_and_torques_behind_one_filter(exact):
     np.testing.assert_array_equal(problem.samples[0].t, whole.t[[*range(50, 100, 2), *range(230, 350, 2)]])
     np.testing.assert_allclose(estimate_ols(problem).values, truth, rtol=1e-6, atol=1e-8)
     assert problem.independence == pytest.approx(2 * 0.9 * 4 / 50)
-    with pytest.raises(IdentificationError, match=r"longer than four periods of 0\.1 Hz"):
+    with pytest.raises(IdentificationError, match=r"longer than four periods of the cutoff, 0\.1 Hz"):
         estimation_problem(arm, pieces, ALL, base=base, parallel_cutoff=0.1)
     for cutoff in (0.0, 50.0):
         with pytest.raises(IdentificationError, match="between 0 and half the sample rate, 50 Hz"):

@@ -131,8 +131,8 @@ def _of_kind(
     own: Sequence[str],
 ) -> Iterator[Trial]:
     """Trials of one kind: the gain of a joint's adopted term over the initial selection or, if no term was adopted, the
-        gain of the best candidate over the current selection.
-        """
+    gain of the best candidate over the current selection.
+    """
     squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
     without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]
     for j, there in enumerate(has.tolist()):

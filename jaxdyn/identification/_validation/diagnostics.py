@@ -77,7 +77,8 @@ def diagnose(
       model's, without friction and rotor, differs significantly from that of the other joints, by a factor of more than
       1.5 (`prior_scales`). Joints whose link torque is negligible relative to friction are not judged, and no motion
       determines a factor common to all gains.
-    - *scale*: the torques due to motion and gravity are off by a factor of 2 relative to the given model, if it has inertials.
+    - *scale*: the torques due to motion and gravity are off by a factor of 2 relative to the given model, if it has
+      inertials.
     - *prior*: links of the given model are physically inconsistent.
 
     Args:
