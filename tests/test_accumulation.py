@@ -118,7 +118,7 @@ def test_bad_samples_are_named(long_run):
         accumulate_stream(ALL, chain, [(few[0], few[1][:39], *few[2:])])
     with pytest.raises(IdentificationError, match="a chunk has 3 arrays"):
         accumulate_stream(ALL, chain, [few[:3]])
-    with pytest.raises(IdentificationError, match="a chunk has 1 signals, but earlier ones had 0"):
+    with pytest.raises(IdentificationError, match="a chunk has 1 signals, but earlier chunks had 0"):
         accumulate_stream(ALL, chain, [few, (*few, None, np.zeros((40, 3, 1)))])
     broken = [a.copy() for a in few]
     broken[2][7, 1] = np.nan

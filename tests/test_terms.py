@@ -485,7 +485,7 @@ def test_constraints_follow_their_parameters(elbow):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Terms(("inertia",)), "drive term 'inertia' is unknown"),
+        (lambda: Terms(("inertia",)), "unknown drive term 'inertia'"),
         (
             lambda: Terms(choose=("gains",)),
             "'gains' cannot be selected; choose may contain filter, friction, springs, delays",

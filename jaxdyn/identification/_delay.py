@@ -72,7 +72,7 @@ def estimate_delay(
         longest: largest shift tried in either direction [s].
 
     Raises:
-        LogError: the run is too short, its number of joints is not the chain's, or `longest` is not positive.
+        LogError: the run is too short, its number of joints differs from the chain's, or `longest` is not positive.
 
     Cost: 5000 samples of 6 joints in about 2 s after compilation.
     """

@@ -117,7 +117,7 @@ class Fitting:
 
     @property
     def independence(self) -> float:
-        """Share of independent samples, the smallest of all fitted runs."""
+        """Share of independent samples: the smallest value of all fitted runs."""
         return min(run.thinned.independence for run in self.runs[: self.fitted])
 
     @property
@@ -148,7 +148,7 @@ class Fitting:
         return held, self.solved(self.accumulated(parts[: self.fitted]), found)
 
     def stretches(self, share: float, start: FrictionModel | None) -> tuple[list[Stretch], FrictionFit | None]:
-        """All runs as stretches, and the friction model fitted to the first share of each fitted run.
+        """All runs as stretches, and the friction model fitted to the first part of each fitted run.
 
         Args:
             share: share of each fitted run, from its beginning, to which the friction model is fitted.
@@ -344,7 +344,7 @@ def begin(
     knowledge: Knowledge | None = None,
     choose_base: Callable[[Known | None], BaseParameters] | None = None,
 ) -> Fitting:
-    """The regression, with base parameters and prior.
+    """Create the regression, with its base parameters and prior.
 
     Args:
         choose_base: function from the prior knowledge to the base parameters; by default, they are those of the full

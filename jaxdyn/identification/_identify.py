@@ -55,7 +55,7 @@ def identify(
     Args:
         chain: the robot; its inertias are the prior for parameters that the data do not determine. Links without
             inertia (a kinematics-only model) get a default prior, and a note says so.
-        logs: the runs to fit, with the chain's joints in its order.
+        logs: the runs to fit, with the joints of the chain in the same order.
         validate: validation runs, or the share of each fitted run to hold out at its end (default 0.3). The held-out
             part is predicted by a fit without it and then included in the final fit.
         terms: torque terms in addition to the links' inertias, and the kinds of terms to select. By default the usual
@@ -117,7 +117,7 @@ def _runs(
     """The runs to fit and the validation runs, with unique names, and the held-out share, if any.
 
     Raises:
-        IdentificationError: no log was given, a log has a wrong number of joints, or a joint does not move in any
+        IdentificationError: no log was given, a log has the wrong number of joints, or a joint does not move in any
             fitted log.
     """
     listed = lambda some: [some] if isinstance(some, Log) else list(some)

@@ -49,7 +49,7 @@ class Stretch:
         return self.samples.tau - self.given
 
     def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:
-        """The two parts of the stretch, of which the last is held out.
+        """The two parts of the stretch, of which the second is held out.
 
         Raises:
             LogError: one of the parts would be too short.

@@ -44,7 +44,7 @@ class ConsistentProblem:
     Attributes:
         matrix: (b, p) A, weighted so that the noise of every row has unit variance.
         values: (b,) y.
-        floor: irreducible part of the cost, the weighted residual of the unconstrained estimate.
+        floor: irreducible part of the cost, half the sum of squared weighted residuals of the unconstrained estimate.
         prior: (p,) full parameters of the prior, with strictly consistent inertias, in SI units.
         start: (p,) full parameters with the initial values of the drive terms.
         links: number of links; the first 10 * links columns are inertial.
@@ -185,7 +185,7 @@ def consistent_problem(
             (`Known.stated`).
 
     Raises:
-        IdentificationError: the prior is physically inconsistent, or constraints or weight are invalid.
+        IdentificationError: the prior is physically inconsistent, or the constraints or the weight are invalid.
     """
     links = _links(columns, base, prior)
     size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
@@ -363,7 +363,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
 
 
 def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
-    """The cost with the largest barrier, that of the first round, and the initial point, at the links of the prior."""
+    """The cost of the first round, with the largest barrier, and the initial point, at the links of the prior."""
     inner = 10 * problem.links
     information = np.sqrt((problem.matrix**2).sum(0))
     spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)

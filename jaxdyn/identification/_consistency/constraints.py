@@ -90,7 +90,7 @@ class Consistency:
         mass: total mass of all moving links [kg], if known.
         constraints: constraints on the parameters, for example from `known_parameters`, `mass_bounds` or
             `bounding_ellipsoid`.
-        densities: lower and upper bound on the density of a link, computed for the solid ellipsoid with its mass and
+        densities: lower and upper bounds on the density of a link, computed for the solid ellipsoid with its mass and
             inertia [kg/m^3]. Each link is also bounded by an ellipsoid derived from the distances between joints
             (`link_bounds`). None: no bounds on size and density.
         prior_weight: weight of the chain's inertias relative to the log (`consistent_problem`).

@@ -40,7 +40,7 @@ class LinkBounds:
     most: Float[np.ndarray, " n"]
 
     def constraints(self, names: tuple[str, ...]) -> Constraints:
-        """Constraints that every link lies within its ellipsoid (`bounding_ellipsoid`); `names` are those of all parameters."""
+        """Constraints that every link lies within its ellipsoid (`bounding_ellipsoid`); `names` lists all parameters."""
         out = no_constraints(len(names))
         for i, (c, s, r) in enumerate(zip(self.centres, self.semi_axes, self.rotations, strict=True)):
             if np.all(np.isfinite(s)):
@@ -52,15 +52,15 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
     """Bounds on each link from the distances between joints, widened to include the chain's links.
 
     A link extends from its joint to the joints of its child links and to its named frames; L is the largest of these
-    distances. P is the distance between its joint and that of its parent, and S the sum of P over the robot. The centre
-    of the ellipsoid is halfway to the farthest point. The semi-axes are L / 2 + w along that line and w across it, with
-    w = max(max(L, P) / 2, S / 10), because parts of a link, for example motors, may lie off the line between the
-    joints. For a prismatic joint, its travel is added to P. If the chain has inertias, bounds that its links violate
-    are widened to 1.5 times the extent of those links.
+    distances. P is the distance between its joint and that of its parent, and S is the sum of P over all joints. The
+    centre of the ellipsoid is halfway to the farthest point. The semi-axes are L / 2 + w along that line and w across
+    it, with w = max(max(L, P) / 2, S / 10), because parts of a link, for example motors, may lie off the line between
+    the joints. For a prismatic joint, its travel is added to P. If the chain has inertias, bounds that its links
+    violate are widened to 1.5 times the extent of those links.
 
     Args:
         chain: the robot; links without inertia do not widen the bounds.
-        densities: lower and upper bound on density [kg/m^3].
+        densities: lower and upper bounds on density [kg/m^3].
 
     Raises:
         IdentificationError: densities are negative or not increasing.
@@ -151,7 +151,7 @@ def _volume(pi: Float[np.ndarray, "10"]) -> float:
 
 
 def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: LinkBounds) -> ConsistentEstimate:
-    """Solve a consistent estimation problem with bounds on the size and density of links.
+    """Solve a physically consistent estimation problem with bounds on the size and density of links.
 
     Bounds on size are linear in the parameters (`LinkBounds.constraints`). Bounds on density are not, and are enforced
     in several rounds of convex estimation. A link that was too dense in one round must in the next be at least as thick
@@ -226,7 +226,7 @@ def unusual_links(
 
     Args:
         chain: the robot; links without mass are ignored.
-        densities: lower and upper bound on density [kg/m^3].
+        densities: lower and upper bounds on density [kg/m^3].
         model: robot whose inertias widen the bounds (`link_bounds`); by default only the kinematics of `chain` define
             them.
     """

@@ -128,12 +128,12 @@ def compare_estimators(
 ) -> EstimatorComparison:
     """Solve one problem by several estimators and compute their figures of merit; `print` the result for a table.
 
-    Estimators that raise an error are listed with the message.
+    Estimators that raise an error are listed with their message.
 
     Args:
         problem: the problem.
         estimators: functions of a problem; by default all linear estimators and, with closed loops, the simulating
-            ones.
+            estimators.
         truth: true base parameters, if known.
         check: problem with the runs on which torques and positions are compared; by default the fitted runs.
     """

@@ -30,7 +30,7 @@ class Estimate:
         converged: True if the last step was below the tolerance.
         degrees: degrees of freedom of the covariance: those of the jackknife blocks and the shrinkage target or,
             without blocks, those of the independent rows; infinite if unknown.
-        notes: remarks of the estimator.
+        notes: remarks by the estimator.
         independent: (b, b) covariance for residuals that are correlated only by the filter, s^2 (W^T W)^-1 with the
             noise s of the (weighted) rows; None if `covariance` already is this covariance.
     """

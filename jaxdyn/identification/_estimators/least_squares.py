@@ -156,7 +156,7 @@ def weighted_least_squares(
 ) -> Estimate:
     """Weighted least squares on factors: minimises sum_j |tau_j - W_j base|^2 / s_j^2, with the noise s_j of each joint.
 
-    It starts from ordinary least squares and computes s from the residuals of the previous iteration.
+    Starting from ordinary least squares, each iteration computes s from the residuals of the previous one.
 
     Args:
         factors: as for `ordinary_least_squares`.

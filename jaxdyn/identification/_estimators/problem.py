@@ -179,7 +179,7 @@ def estimation_problem(
     parallel_cutoff: float | None = None,
     friction: RunFriction | None = None,
 ) -> EstimationProblem:
-    """Create the estimation problem for the estimators.
+    """Create an estimation problem, the input of all estimators.
 
     The share min(1, 2 * 0.9 * torque cutoff / rate) of the samples counts as independent (`Samples.independence`); to
     change it, use `dataclasses.replace(problem, independence=...)`.
@@ -201,7 +201,7 @@ def estimation_problem(
             others and replace viscous, coulomb and offset; a `FrictionFit` if terms depend on loads. The runs must have
             the log's rate (stride 1). Samples at which the friction memory is not yet known are excluded. The k columns
             take 8 N n k bytes. Simulating estimators apply the friction computed along the loop's reference, and
-            compare torques with its columns along the simulated motion.
+            compare the measured torques with friction columns along the simulated motion.
 
     Raises:
         IdentificationError: there are no runs, the number of joints, loops or weights is wrong, the cutoff is not below

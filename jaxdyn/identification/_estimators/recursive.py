@@ -48,9 +48,9 @@ def recursive_step(
     """Update the state with one more sample: the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
 
     This is the square-root information form (Bierman 1977, ch. IV). With forgetting = 1 it equals, up to rounding,
-    batch weighted least squares of all samples. With less, a sample of age k has the weight forgetting^k, which
-    corresponds to a memory of 1 / (1 - forgetting) samples. Knowledge of unexcited parameters also decays, so start
-    with finite standard deviations, or use forgetting = 1. The function is pure and works under `jax.jit` and
+    batch weighted least squares of all samples. With forgetting < 1, a sample of age k has the weight forgetting^k,
+    which corresponds to a memory of 1 / (1 - forgetting) samples. Knowledge of unexcited parameters also decays, so
+    start with finite standard deviations, or use forgetting = 1. The function is pure and works under `jax.jit` and
     `jax.vmap`, in float32 and float64. Cost: O(b^2 (b + n)) per sample.
 
     Args:
@@ -139,7 +139,7 @@ def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> E
 
     Args:
         problem: the problem.
-        forgetting: factor on the weight of previous samples, per sample.
+        forgetting: factor by which each sample multiplies the weight of all previous ones.
 
     Raises:
         IdentificationError: forgetting is not between 0 and 1; or as for `estimate_wls`.

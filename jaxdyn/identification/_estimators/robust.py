@@ -23,7 +23,8 @@ def estimate_irls(
 
     Args:
         problem: the problem.
-        threshold: threshold, in standard deviations; 1.345 costs 5 % of efficiency for normal noise.
+        threshold: largest residual with full weight, in standard deviations; 1.345 costs 5 % of efficiency for normal
+            noise.
         tolerance: largest relative step of the values at convergence.
         iterations: maximum number of iterations.
 

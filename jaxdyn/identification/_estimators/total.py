@@ -31,7 +31,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
         errors: for each joint, the (c, c) covariance of the errors of a row [W_j, tau_j], with c = b + 1.
 
     Raises:
-        IdentificationError: the covariances have a wrong shape, the errors exceed the regressor, or `errors` is None
+        IdentificationError: the covariances have the wrong shape, the errors exceed the regressor, or `errors` is None
             and the assumption of equal errors is not tenable.
     """
     start = estimate_wls(problem)

@@ -14,7 +14,7 @@ Matrices = Float[np.ndarray, "4 N k"]  # q, qd, qdd and qddd of every basis func
 
 @dataclasses.dataclass(frozen=True)
 class FourierSeries:
-    """Finite Fourier series (Swevers et al. 1997): periodic motions, band-limited to harmonics / duration.
+    """Finite Fourier series (Swevers et al. 1997): periodic motions with frequencies up to harmonics / duration.
 
     Attributes:
         duration: the period [s].
@@ -65,7 +65,7 @@ class BSplines:
     """B-splines with uniform knots, whose start and end positions may differ.
 
     Attributes:
-        duration: duration [s].
+        duration: duration of the motion [s].
         intervals: number of intervals between knots; more intervals allow faster motions.
         degree: polynomial degree; at least 4, for continuous jerk.
 
@@ -108,7 +108,7 @@ def _check(duration: float, count: int, least: int, name: str, what: str) -> Non
     if not (duration > 0 and np.isfinite(duration)):
         raise IdentificationError(f"the duration of the motion is {duration:g} s; it must be positive and finite")
     if count < least:
-        raise IdentificationError(f"{what} needs at least {least} {name}; it has {count}")
+        raise IdentificationError(f"{what} needs at least {least} {name}, not {count}")
 
 
 def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:

@@ -79,7 +79,7 @@ class ExcitationSearch:
 
     Attributes:
         starts: number of random initial motions.
-        rounds: number of rounds of twenty steps.
+        rounds: number of rounds, each of twenty steps.
         time_limit: time after which the search stops and returns the best motion so far [s]; None: no limit.
         seed: seed of the random initial motions.
     """
@@ -268,7 +268,7 @@ class _Search:
                 self._tighten(np.asarray(self.state.z)[best])
 
     def take(self) -> int:
-        """Scale the motions to satisfy the limits, and store the best one if it is the best so far; return its index."""
+        """Scale the motions to satisfy the limits, and store the best of them if it is the best so far; return its index."""
         return self._keep(*self._repaired(np.asarray(self.state.z)))
 
     def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:

@@ -77,7 +77,7 @@ def motion_limits(
         torque_rate: limit of |d tau / dt| [N m/s or N/s].
 
     Raises:
-        IdentificationError: a limit has a wrong shape, is NaN or is not positive, or an upper position limit does not
+        IdentificationError: a limit has the wrong shape, is NaN or is not positive, or an upper position limit does not
             exceed the lower limit.
     """
     own = coordinate_limits(chain)
@@ -131,7 +131,7 @@ def coordinate_limits(chain: Chain) -> dict[str, Numbers]:
 
 
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
-    """The limits with a finite range for every joint: one revolution or 1 m about zero, or from its only limit."""
+    """The limits with a finite range for every joint: one revolution or 1 m, centred at zero or starting at its only limit."""
     size = np.where(turning_joints(chain)[leading_joints(chain)], 2 * np.pi, 1.0)
     free = np.isinf(limits.lower) & np.isinf(limits.upper)
     lower, upper = np.where(free, -size / 2, limits.lower), np.where(free, size / 2, limits.upper)
@@ -173,7 +173,7 @@ def largest_shares(
     """The largest share of each limit that samples of q, qd, qdd, qddd use, and their smallest clearance.
 
     A share is |x| / limit; for positions it is the distance from the middle of the range divided by half the range. For
-    a motion within its limits, all shares are at most 1 and the clearance is not negative (infinite without a
+    a motion within its limits, all shares are at most 1 and the clearance is not negative (infinite without a clearance
     function).
     """
     rates = bool(np.isfinite(limits.torque_rate).any())

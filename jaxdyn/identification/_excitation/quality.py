@@ -17,12 +17,12 @@ from .._regression.robot import as_float64
 
 @dataclasses.dataclass(frozen=True)
 class ExcitationQuality:
-    """Information on the base parameters contained in samples, H = W^T Sigma^-1 W / N with their base regressor W.
+    """Information about the base parameters in a set of samples, H = W^T Sigma^-1 W / N, with their base regressor W.
 
     Attributes:
         log_det: log det H; among motions with the same number of samples, larger is better. Differences do not depend
-            on the units of the parameters: if the log det of two motions differ by d, the standard deviations of the
-            better one are smaller by a factor of exp(d / (2 parameters)), in the geometric mean over all directions.
+            on the units of the parameters: if the log det of two motions differs by d, the standard deviations from the
+            better motion are smaller by a factor of exp(d / (2 parameters)), in the geometric mean over all directions.
         condition: condition number of Sigma^-1/2 W.
         scaled_condition: condition number with columns scaled to unit norm, which is independent of units.
         parameters: number of base parameters.
@@ -109,7 +109,7 @@ def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float
 
 
 def checked_noise(torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None, n: int) -> Float[np.ndarray, " n"]:
-    """Standard deviations of the joint torques after a check; 1 by default."""
+    """Check and return the standard deviations of the joint torques; 1 by default."""
     noise = np.ones(n) if torque_noise is None else np.asarray(torque_noise, float)
     if noise.shape != (n,) or not np.all((noise > 0) & np.isfinite(noise)):
         raise IdentificationError(

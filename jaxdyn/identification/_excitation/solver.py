@@ -143,7 +143,7 @@ def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penal
 
 
 def _adam():
-    """Adam's direction (Kingma & Ba 2015), with a shorter memory of squares than usual, because there are few steps."""
+    """Adam's direction (Kingma & Ba 2015), with a shorter memory of squared gradients than usual since there are few steps."""
     import optax
 
     return optax.scale_by_adam(0.9, 0.99)
@@ -187,7 +187,7 @@ def advance(
 def criteria(
     setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
 ) -> tuple[Array, Float[Array, "s b"]]:
-    """f of every motion, and the weighted RMS of its base regressor's columns."""
+    """The criterion f of every motion, and the weighted RMS of its base regressor's columns."""
 
     def one(z):
         rows = regressor_rows(setting, problem.chain, motion_at(problem.coarse, problem.limits, z))

@@ -84,11 +84,11 @@ class FrictionFit:
             return predict(self.columns, as_float64(self.chain), parameters, samples.q, samples.qd, samples.qdd)
 
     def signals(self, samples: Samples) -> Float[np.ndarray, "N n f"]:
-        """Columns of the friction model at samples with the log's rate, for `accumulate` and `predict`."""
+        """Columns of the friction model for samples at the log's rate, for `accumulate` and `predict`."""
         return self.model.signals(samples, self.load(samples))
 
     def predict(self, samples: Samples) -> Float[np.ndarray, "N n"]:
-        """Torques at samples with the log's rate, including friction [N m or N]."""
+        """Torques for samples at the log's rate, including friction [N m or N]."""
         load = self.load(samples)
         return load + self.model.signals(samples, load) @ self.values[self.base.size :]
 
@@ -108,7 +108,7 @@ class FrictionFit:
         return names, values, deviations, units
 
     def to_pandas(self) -> Any:
-        """Friction parameters as a `pandas.DataFrame` with one row per parameter and columns value, deviation (standard), unit.
+        """Friction parameters as a `pandas.DataFrame`: one row per parameter; columns value, (standard) deviation and unit.
 
         Raises:
             ImportError: pandas is not installed.

@@ -201,7 +201,7 @@ class FrictionModel(eqx.Module):
         load: Float[Array, "N n"],
         temperature: Float[Array, "N n"] | None = None,
     ) -> Float[Array, "N n k"]:
-        """Unfiltered columns of all terms along an evenly sampled run, from relaxed memory; traceable by JAX."""
+        """Unfiltered columns of all terms along an evenly sampled run that starts with relaxed memory; traceable by JAX."""
         return jnp.concatenate([term.columns(q, qd, load, temperature) for term in self.terms], axis=2)
 
     def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
@@ -241,7 +241,7 @@ def spread_blocks(
 
 
 def _blocks(model: FrictionModel, *samples: Array) -> np.ndarray:
-    """`FrictionModel.columns`, by one program per kind of term, which does not depend on the joints with the term."""
+    """Compute `FrictionModel.columns` by one compiled program per kind of term, whichever joints have the term."""
     terms = [dataclasses.replace(term, joints=None) for term in model.terms]
     return np.concatenate([np.asarray(_columns(term, *samples)) for term in terms], axis=2)
 

@@ -30,9 +30,9 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
     Args:
         fit: the fitted friction model.
         runs: samples at the log's rate.
-        width: width of the smooth sign [rad/s or m/s]. By default, the best for each joint among the width of the
-            Coulomb term (without such a term, of the chain) and several widths from 0.005 to 0.1. With extra columns,
-            which may depend on the chain's width, it is the chain's width.
+        width: width of the smooth sign [rad/s or m/s]. By default, the best for each joint among several widths from
+            0.005 to 0.1 and the width of the Coulomb term or, without such a term, of the chain. With extra columns,
+            which may depend on the chain's width, the default is the chain's width.
     """
     fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))  # without filtering the torques
     friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])

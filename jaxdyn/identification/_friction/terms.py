@@ -205,7 +205,7 @@ class Asymmetry(FrictionTerm):
     """Difference in friction between the two directions of motion, fva |qd| + fca tanh(qd / width)^2.
 
     Together with `Viscous` and `Coulomb`, viscous friction is fv + fva forwards and fv - fva backwards [N m s/rad or N
-    s/m], Coulomb friction fc + fca and fc - fca [N m or N].
+    s/m], and Coulomb friction is fc + fca forwards and fc - fca backwards [N m or N].
 
     Attributes:
         width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].

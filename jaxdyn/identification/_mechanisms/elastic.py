@@ -76,7 +76,7 @@ def identify_elastic_joints(
         coulomb_velocity: v, the width of the smooth sign of Coulomb friction [rad/s].
 
     Raises:
-        LogError: theta has a wrong shape or is not finite; or as for `preprocess`.
+        LogError: theta has the wrong shape or is not finite; or as for `preprocess`.
         IdentificationError: the motion of a joint does not separate its parameters, because it is at rest or its spring
             does not deflect.
 

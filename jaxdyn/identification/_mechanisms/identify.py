@@ -193,7 +193,7 @@ class _Fit:
     def predicted(
         self, run: MechanismSamples, parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
     ) -> Float[np.ndarray, "N nv"]:
-        """Generalised forces that parameters predict, including unmeasured ones."""
+        """Generalised forces predicted by parameters, including the unmeasured forces."""
         fitting, s = self.fitting, run.samples
         torque = predict(fitting.columns, fitting.model, parameters, s.q, s.qd, s.qdd) + _given(fitting, run)
         return self._with_forces(run, noise, torque) if self.projected else torque

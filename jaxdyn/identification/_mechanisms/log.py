@@ -95,7 +95,7 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
     """Raise an error if a log does not match the chain or lacks a measurement.
 
     Raises:
-        LogError: an array has a wrong shape or contains non-finite numbers, or the motion of the base was not measured.
+        LogError: an array has the wrong shape or contains non-finite numbers, or the motion of the base was not measured.
         ModelError: a frame is unknown, is in both `wrenches` and `held`, or has a value in `held` other than "pose" and
             "point".
     """
@@ -184,7 +184,7 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
 
 
 def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
-    """Default cutoff for robots with a floating base: 0.4 times that of `preprocess`, but at least its minimum [Hz]."""
+    """Default cutoff for robots with a floating base: 0.4 times that of `preprocess`, but at least the same minimum [Hz]."""
     check_mechanism_log(chain, log)
     free = [joint.start + k for joint in layout(chain).quaternions for k in range(joint.size + 1)]
     q = np.delete(np.asarray(log.q, float), free, axis=1)

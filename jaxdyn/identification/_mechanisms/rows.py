@@ -34,7 +34,7 @@ def unknown_forces(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N 
 
 
 def left_over(a: Float[np.ndarray, "N nv k"], noise: Float[np.ndarray, " nv"]) -> Float[np.ndarray, "N m nv"]:
-    """P^T S^-1, where P is an orthonormal basis of the complement of the range of S^-1 A; m = nv - k rows per sample.
+    """Matrix P^T S^-1 with an orthonormal basis P of the complement of the range of S^-1 A; m = nv - k rows per sample.
 
     If A loses rank (a straight knee), m of the remaining rows are used.
     """

@@ -14,8 +14,8 @@ from .torque_model import TorqueModel, in_float64
 def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[str, Path]:
     """Write a model as C (path.c, path.h) and Python (path.py) code for a control loop without JAX or this library.
 
-    The files define three functions, whose names have the file name as prefix in C (see `write_source` for properties
-    of the code):
+    The files define three functions, whose names are prefixed with the file name in C (see `write_source` for
+    properties of the code):
 
     - `start(q, memory)`: friction memory of a robot at rest at q, with relaxed friction;
     - `torque(memory, q, qd, qdd, tau, next)`: torques of one cycle with all terms, and the memory for the next cycle;
@@ -36,7 +36,7 @@ def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[st
         DeploymentError: a user-defined term uses non-arithmetic operations (`write_source`).
         OutputError: a file cannot be written.
 
-    Cost: one to two seconds. For seven joints, a call of the written code takes 1 us in C, and 10 to 20 us in Python.
+    Cost: one to two seconds. For seven joints, a call of the generated code takes 1 us in C, and 10 to 20 us in Python.
     """
     with jax.enable_x64(True):
         double = in_float64(model)

@@ -45,8 +45,8 @@ class Model:
     Attributes:
         chain: the arm, in double precision.
         link: index of the link.
-        arm: (p, a) map from the fitted parameters to the arm's: base parameters, or one factor on the chain's
-            parameters.
+        arm: (p, a) map to the arm's parameters from the fitted ones, which are base parameters or one common factor of
+            the chain's parameters.
         known_arm: True if the arm's parameters are known to be those of the chain.
         friction: friction terms fitted for every joint.
         own: friction terms fitted separately for each run.

@@ -58,7 +58,7 @@ def prepare_runs(
     """All runs, preprocessed with the same filters and each flagged as loaded or unloaded, and notes.
 
     Raises:
-        IdentificationError: a run has a wrong number of joints, or there is no loaded run.
+        IdentificationError: a run has the wrong number of joints, or there is no loaded run.
     """
     groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
     given = [(run, on) for on, group in enumerate(groups) for run in group]
@@ -79,7 +79,7 @@ def prepare_runs(
 
 
 def transform_matrix(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10 10"]:
-    """T in p_a = T p_b, the ten parameters in frames a and b, where b has this pose in a; for use under float64."""
+    """Matrix T in p_a = T p_b for the ten parameters in frames a and b; `pose` is the pose of b in a; for use in float64."""
     return np.asarray(_transformed(jnp.asarray(pose), jnp.eye(10)))
 
 

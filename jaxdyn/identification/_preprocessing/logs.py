@@ -59,8 +59,8 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
 
     Args:
         log: the log.
-        seconds: delays d of the torques, one or one per joint, for example from `estimate_delay` [s]; negative if
-            positions are delayed.
+        seconds: delays d of the torques, one for all joints or one per joint, for example from `estimate_delay` [s];
+            negative if positions are delayed.
 
     Raises:
         LogError: the number of delays is neither one nor that of the joints, a delay is not finite, or no piece of the
@@ -73,7 +73,10 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
         )
     kept, tau = shifted_torques(log.t, log.tau, segments(log.t), delays[:, None])
     if not len(kept):
-        raise LogError(f"{log.source}: no piece of the log is longer than the delays, {np.abs(delays).max():.3g} s")
+        raise LogError(
+            f"{log.source}: no piece of the log is longer than the delays, {np.abs(delays).max():.3g} s; "
+            "log a longer run"
+        )
     listed = ", ".join(f"{1e3 * d:.3g}" for d in delays)
     return dataclasses.replace(
         log,

@@ -91,7 +91,7 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """Settings of `preprocess`; those that are None are chosen from the log, or from the first of several.
+    """Settings of `preprocess`; those that are None are chosen from the log, or from the first of several logs.
 
     Attributes:
         position_cutoff: cutoff frequency for q, at which the amplitude is halved [Hz]; by default that of tau, if

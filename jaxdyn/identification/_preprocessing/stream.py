@@ -1,4 +1,4 @@
-"""`preprocess` for logs read in chunks, by windows that overlap by the length of the filter's transients."""
+"""`preprocess` for logs read in chunks, in windows that overlap by the length of the filter's transients."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ def preprocess_stream(
     cutoffs, rate and gap. Memory: one chunk and the overlap.
 
     Args:
-        chunks: parts of a log in order, as from `read_log_chunks`.
+        chunks: parts of a log in order, for example from `read_log_chunks`.
         filters: as for `preprocess`, without a delay; by default chosen from the first chunk.
         rate: sample rate of the uniform grid [1/s]; by default the mean rate of the first chunk. If time steps jitter,
             set it to the rate of the whole log.
@@ -48,7 +48,7 @@ def preprocess_stream(
             window = _Window(setting, log.n)
         assert window is not None
         if log.n != window.n:
-            raise LogError(f"{log.source}: a chunk has {log.n} joints, but earlier ones had {window.n}")
+            raise LogError(f"{log.source}: a chunk has {log.n} joints, but earlier chunks had {window.n}")
         rows = np.column_stack([log.t, log.q, log.tau])
         if len(window.rows) and rows[0, 0] <= window.rows[-1, 0]:
             raise LogError(

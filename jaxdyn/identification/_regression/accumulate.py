@@ -242,7 +242,7 @@ class _Blocks:
                     f"{name} have shape {x.shape}; for {total} samples of {self.n} joints it must be {axes}"
                 )
         if self.signals not in (-1, parts[5].shape[2]):
-            raise IdentificationError(f"a chunk has {parts[5].shape[2]} signals, but earlier ones had {self.signals}")
+            raise IdentificationError(f"a chunk has {parts[5].shape[2]} signals, but earlier chunks had {self.signals}")
         self.signals = parts[5].shape[2]
         return parts
 

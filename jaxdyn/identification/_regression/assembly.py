@@ -1,6 +1,6 @@
 """Rows of the regressor by joint, without the columns that are always zero for a joint.
 
-The torque of joint j depends only on the links it carries and its own drive, so only few of the p columns are nonzero
+The torque of joint j depends only on the links it carries and its own drive, so only a few of the p columns are nonzero
 for the last joint of a serial arm. Samples are along the last axis, which avoids transpositions between the recursion
 that computes the columns and the products that use them, and keeps a block of samples in cache.
 """

@@ -94,7 +94,7 @@ def base_parameters(
         chain: the robot; its inertias are not used.
         columns: columns identified in addition to the ten parameters per link; by default all drive terms, motors of a
             transmission and springs of the chain.
-        states: number of random states; 0 means at least 256 and three per column.
+        states: number of random states; 0 means three per column, but at least 256.
         seed: seed of the random states.
         rows: factors by which the rows of the regressor are multiplied, zero for unmeasured rows (for example those of
             all joints if only the six rows of a floating base are fitted); by default all are one.

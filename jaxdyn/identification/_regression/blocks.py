@@ -1,8 +1,8 @@
 """Factors of a stacked regressor by block, and the jackknife covariance of estimates.
 
-Residual torques of a robot are rarely white: filters correlate noise, friction errors repeat with the motion, and a
-controller has a period. Fits that leave out one contiguous block at a time capture all of these without a noise model.
-With the full fit x, H = sum_k H_k, H_k = W_k^T W_k, and the scores s_k = W_k^T (tau_k - W_k x) of the blocks,
+Residual torques of a robot are rarely white: filters correlate noise, friction errors repeat with the motion, and
+controllers are periodic. Fits that leave out one contiguous block at a time capture all these effects without a noise
+model. With the full fit x, H = sum_k H_k, H_k = W_k^T W_k, and the scores s_k = W_k^T (tau_k - W_k x) of the blocks,
 
     x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T,
 

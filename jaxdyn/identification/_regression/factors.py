@@ -28,8 +28,8 @@ class QRFactors(NamedTuple):
 def merge_factors(*factors: QRFactors) -> QRFactors:
     """Merge factors of parts of the samples, by a QR decomposition of the stacked factors.
 
-    R^T R = sum_k R_k^T R_k, so up to rounding, the result does not depend on the order in which samples are
-    accumulated, nor on the devices.
+    R^T R = sum_k R_k^T R_k, so up to rounding, the result does not depend on the devices or on the order in which
+    samples are accumulated.
 
     Raises:
         IdentificationError: there are no factors, or they have different columns or robots.
@@ -48,8 +48,8 @@ def merge_factors(*factors: QRFactors) -> QRFactors:
 def merge_over_processes(factors: QRFactors) -> QRFactors:
     """Merge the factors of all processes, on every process, after `jax.distributed.initialize`.
 
-    Each process passes the factors of its own samples; a single process gets its factors back. The processes exchange 8
-    n (p + 1)^2 bytes each, independently of the number of samples.
+    Each process passes the factors of its own samples; with a single process, its factors are returned unchanged. The
+    processes exchange 8 n (p + 1)^2 bytes each, independently of the number of samples.
 
     Args:
         factors: factors of this process's samples.

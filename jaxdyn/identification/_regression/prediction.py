@@ -31,7 +31,7 @@ def predict(
         signals: (N, n, k) further columns, as for `accumulate`.
 
     Raises:
-        IdentificationError: signals have a wrong shape, or the numbers of parameters and columns differ.
+        IdentificationError: signals have the wrong shape, or the numbers of parameters and columns differ.
     """
     total, n = np.shape(qd)
     signals = np.zeros((total, n, 0)) if signals is None else np.asarray(signals)

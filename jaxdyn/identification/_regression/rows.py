@@ -44,7 +44,7 @@ def chunk_rows(
     qd: Float[np.ndarray, "m nv"],
     qdd: Float[np.ndarray, "m nv"],
 ) -> Float[np.ndarray, "m nv p"]:
-    """W of one chunk of `SHORT` samples (`filled`), in the chain's precision; memory: 8 m nv p bytes."""
+    """Regressor W of one chunk of `SHORT` samples (see `filled`), in the chain's precision; memory: 8 m nv p bytes."""
     state = [jnp.asarray(x, chain.dtype) for x in (q, qd, qdd)]
     links = np.asarray(_of_links(chain, *state))
     beyond = np.asarray(_beyond_links(columns, chain, *state))

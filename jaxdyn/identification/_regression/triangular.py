@@ -131,7 +131,7 @@ def on_cpu(mesh: Mesh) -> bool:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _products(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, inverse, samples):
-    """C^T C of every joint, flattened, one row per device; `inverse` contains P^-T."""
+    """Products C^T C of every joint, flattened, one row per device; `inverse` contains P^-T."""
 
     def local(chain, inverse, samples):
         def add(totals, x):

@@ -49,8 +49,8 @@ def choose_terms(
     longer help once other terms have been adopted are dropped. The low-pass cutoff is selected last, between 0.5 and
     1.25 times the default. All predictions are compared with the torque filtered with the highest cutoff, so that no
     filter wins by removing content that is hard to predict. If the spectrum of the torques shows that they were
-    low-pass filtered before they were logged (`Filters.logged_cutoff`), that filter is selected first instead: all
-    candidates predict the torque as logged, and one is used if it improves the plain model.
+    low-pass filtered before they were logged (`Filters.logged_cutoff`), that filter is selected first instead: its
+    candidates all predict the torque as logged, and one of them is used if it improves the plain model.
 
     The selection uses triangular factors of the blocks, with the columns of all candidates and the torque at all
     shifts, so samples are read only once. The loads on which friction depends are those of the plain fit.

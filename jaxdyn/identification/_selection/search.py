@@ -279,7 +279,7 @@ class Search:
         return self.state.but(more=more)
 
     def pruned(self, columns: Sequence[int]) -> None:
-        """Drop terms whose gain is no longer significant after later ones were adopted."""
+        """Drop terms whose gain is no longer significant once other terms have been adopted."""
         for column in [k for k in columns if self.state.more[:, k].any()]:
             more = self.state.more.copy()
             more[:, column] = False

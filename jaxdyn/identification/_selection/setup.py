@@ -57,7 +57,8 @@ class Setup:
         """Prior knowledge of the links, with constraints mapped to the parameters with these names.
 
         Raises:
-            IdentificationError: constraints refer to a wrong number of parameters, or to one that is not fitted.
+            IdentificationError: the constraints refer to the wrong number of parameters, or to a parameter that is not
+                fitted.
         """
         given = consistent.constraints
         if given is not None and given.equal.shape[1] != len(names):

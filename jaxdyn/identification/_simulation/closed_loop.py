@@ -128,7 +128,7 @@ class ClosedLoop(eqx.Module):
         Args:
             samples: the run, in one piece.
             frequency: bandwidth of the simulated controller [rad/s].
-            period: longest period of the simulated controller [s]; the sample time is a multiple of the one used.
+            period: upper bound on the period of the simulated controller [s]; the period used divides the sample time.
 
         Raises:
             IdentificationError: the samples are in several pieces.
@@ -159,7 +159,7 @@ class ClosedLoop(eqx.Module):
             law: for example `drive_gains(model, 30.0)`, with a bandwidth of a few times the frequencies of the motion
                 [rad/s]. With a softer law the simulated arm drifts until sensitivities are meaningless; a stiffer law
                 is unstable with this period.
-            period: longest period of the simulated controller [s]; the sample time is a multiple of the one used.
+            period: upper bound on the period of the simulated controller [s]; the period used divides the sample time.
 
         Raises:
             IdentificationError: the samples are in several pieces.

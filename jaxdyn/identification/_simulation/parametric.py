@@ -90,7 +90,7 @@ def parametric_acceleration(
 
 
 def _matrices(columns: Columns, chain: Chain, parameters: Array, q: Array, qd: Array, qdd: Array) -> tuple[Any, ...]:
-    """W, d tau / d q, d tau / d qd and M of `parametric_torque` at one state."""
+    """The matrices W, d tau / d q, d tau / d qd and M of `parametric_torque` at one state."""
     robot = with_parameters(chain, columns, parameters)
     rigid = inverse_dynamics_derivatives(robot, q, qd, qdd)
     stiffness, damping = jax.jacfwd(lambda x, xd: resistive_force(robot, x, xd), argnums=(0, 1))(q, qd)

@@ -27,7 +27,7 @@ def synthetic_log(
     seed: int = 0,
     source: str = "synthetic",
 ) -> Log:
-    """Create a log of the chain on a trajectory: tau = inverse_dynamics + friction_force, plus white noise.
+    """Create a log of a chain that follows a trajectory: tau = inverse_dynamics + friction_force, plus white noise.
 
     Args:
         chain: the robot.

@@ -79,7 +79,7 @@ def reference_of(motion: Motion) -> interpolate.CubicSpline:
 
 
 def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: float) -> None:
-    """Raise ModelError if a joint's error exceeds a tenth of its range; ranges have a lower bound of a tenth of the largest."""
+    """Raise ModelError if a joint's error exceeds a tenth of its range or, if larger, a hundredth of the largest range."""
     spread = np.ptp(q, axis=0)
     allowed = 0.1 * np.maximum(spread, 0.1 * spread.max(initial=0.0) + 1e-2)
     bad = ~(np.abs(error) <= allowed)

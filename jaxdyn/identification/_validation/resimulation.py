@@ -68,8 +68,8 @@ def resimulate(
 
     Args:
         model: the identified robot.
-        samples: samples of the run, whose velocities and accelerations are derivatives of its positions, as from
-            `preprocess`.
+        samples: samples of the run, whose velocities and accelerations are the derivatives of its positions, for
+            example from `preprocess`.
         window: length of a window [s].
         memory: friction memory at each sample; by default `model.memory(samples)`, which is relaxed at the start of
             each piece.
@@ -77,8 +77,8 @@ def resimulate(
     Raises:
         IdentificationError: the window is not positive, or no piece of the run is as long as a window.
 
-    Cost: n + 1 inverse dynamics per sample and, for friction, six linear systems of n equations; at most 400 windows,
-    spread evenly, are simulated.
+    Cost: n + 1 inverse dynamics per sample and, for friction, six linear systems of n equations; at most 400 evenly
+    spaced windows are simulated.
     """
     if not window > 0:
         raise IdentificationError(f"the window is {window:g} s; it must be positive")
