@@ -229,6 +229,9 @@ def unusual_links(
         densities: lower and upper bounds on density [kg/m^3].
         model: robot whose inertias widen the bounds (`link_bounds`); by default only the kinematics of `chain` define
             them.
+
+    Raises:
+        IdentificationError: densities are negative or not increasing.
     """
     bare = dataclasses.replace(chain, inertia=0 * chain.inertia)
     bounds = link_bounds(bare if model is None else model, densities)

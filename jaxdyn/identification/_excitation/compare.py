@@ -38,6 +38,10 @@ def compare_with_log(
 
     Returns:
         The quality of the design, and that of the recorded motion.
+
+    Raises:
+        LogError: the log is too short to be filtered, or the cutoff is not between 0 and half the log's rate.
+        IdentificationError: as for `excitation_quality`.
     """
     recorded = preprocess(log, Filters(position_cutoff=cutoff, stride=1))
     samples = sample_trajectory(chain, design.trajectory, 1 / float(np.median(np.diff(log.t))))

@@ -151,7 +151,8 @@ def identify_payload(
         filters: as in `preprocess`; by default chosen from the first run and used for all.
 
     Raises:
-        IdentificationError: the logs do not match the chain, or are too short.
+        IdentificationError: the logs do not match the chain, or have too few samples.
+        LogError: a log is too short to be filtered, or `filters` is invalid.
 
     Cost: two runs of 5000 samples of 6 joints in about 1.5 s after compilation.
     """
@@ -191,7 +192,8 @@ def identify_payload_on(
         filters: as in `identify_payload`.
 
     Raises:
-        IdentificationError: the logs do not match the chain, the chain has no inertias, or the runs are too short.
+        IdentificationError: the logs do not match the chain, the chain has no inertias, or there are too few samples.
+        LogError: a log is too short to be filtered, or `filters` is invalid.
     """
     if not np.any(np.asarray(chain.inertia)):
         raise IdentificationError(

@@ -53,6 +53,9 @@ def merge_over_processes(factors: QRFactors) -> QRFactors:
 
     Args:
         factors: factors of this process's samples.
+
+    Raises:
+        IdentificationError: the factors of the processes have different columns or robots.
     """
     import jax
 
