@@ -260,7 +260,7 @@ def test_refusals(prior, log):
         IdentificationError, match=r"synthetic: the log has 3 joints, but the model has 7: panda_joint1"
     ):
         identify(robots.panda(), log)
-    with pytest.raises(LogError, match="each part needs 10"):
+    with pytest.raises(LogError, match="each part needs at least 10"):
         identify(prior, log, 1.0, **SHARP)
 
 

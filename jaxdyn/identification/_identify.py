@@ -79,7 +79,7 @@ def identify(
     Raises:
         IdentificationError: the logs do not match the chain or do not excite its parameters; the chain has spherical
             joints, a floating base or an invalid prior; or the constraints cannot be met.
-        LogError: a log is too short to be filtered, or `filters` is invalid.
+        LogError: a log is too short to be filtered, or a filter setting is invalid.
     """
     check_identifiable(chain)
     if terms.further:

@@ -65,7 +65,7 @@ def identify_together(
     Raises:
         IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; there are terms
             to select; or logs of only one robot were given.
-        LogError: a log is too short to be filtered, or `filters` is invalid.
+        LogError: a log is too short to be filtered, or a filter setting is invalid.
     """
     terms = terms or Terms(choose=())
     share = float(validate) if isinstance(validate, float | int) else None

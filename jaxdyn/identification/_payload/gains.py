@@ -96,7 +96,7 @@ def calibrate_gains(
     Raises:
         IdentificationError: the logs do not match the chain, the mass is not positive, there is not one gain per joint,
             or the payload's torque is too small to determine any gain.
-        LogError: a log is too short to be filtered, or `filters` is invalid.
+        LogError: a log is too short to be filtered, or a filter setting is invalid.
 
     Cost: two runs of 5000 samples of 6 joints in about 3 s after compilation.
     """

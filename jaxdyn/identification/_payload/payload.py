@@ -152,7 +152,7 @@ def identify_payload(
 
     Raises:
         IdentificationError: the logs do not match the chain, or have too few samples.
-        LogError: a log is too short to be filtered, or `filters` is invalid.
+        LogError: a log is too short to be filtered, or a filter setting is invalid.
 
     Cost: two runs of 5000 samples of 6 joints in about 1.5 s after compilation.
     """
@@ -193,7 +193,7 @@ def identify_payload_on(
 
     Raises:
         IdentificationError: the logs do not match the chain, the chain has no inertias, or there are too few samples.
-        LogError: a log is too short to be filtered, or `filters` is invalid.
+        LogError: a log is too short to be filtered, or a filter setting is invalid.
     """
     if not np.any(np.asarray(chain.inertia)):
         raise IdentificationError(

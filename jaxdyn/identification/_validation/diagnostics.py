@@ -89,7 +89,7 @@ def diagnose(
 
     Raises:
         IdentificationError: the robot has a floating base or spherical joints.
-        LogError: a run is too short to be filtered, or `filters` is invalid.
+        LogError: a run is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for 5000 samples of 6 joints, after compilation.
     """
