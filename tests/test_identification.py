@@ -249,7 +249,7 @@ def test_columns_of_ones_own_are_identified(elbow):
     assert result.columns.units(elbow)[-5:] == ("N m/rad", "N m/rad", "kg m^2", "N m s/rad", "N m")
     assert result.fitted[0].fit.total_relative < 0.01
     wrong = ExtraColumns(("k",), ("N m/rad",), spring.matrix)
-    with pytest.raises(IdentificationError, match=r"the extra columns k have shape \(2, 2\), not \(2, 1\)"):
+    with pytest.raises(IdentificationError, match=r"the extra columns k have shape \(2, 2\); it must be \(2, 1\)"):
         Columns((), (wrong,)).matrix(elbow, *jnp.zeros((3, 2)))
 
 
