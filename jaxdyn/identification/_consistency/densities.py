@@ -154,11 +154,11 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
     """Solve a physically consistent estimation problem with bounds on the size and density of links.
 
     Bounds on size are linear in the parameters (`LinkBounds.constraints`). Bounds on density are not, and are enforced
-    in several rounds of convex estimation. A link that was too dense in one round must in the next be at least as thick
-    as a ball with its mass and the maximum density: J(pi) - m diag(e^2, e^2, e^2, 0) is positive definite, which is a
-    linear change of parameters. For a link that was too light, the bound on log det J - 6 log m, which decreases with
-    density, is linearised about the parameters of the previous round. Density bounds that conflict with the other
-    constraints are dropped (`unusual_links` names the links).
+    in several rounds of convex estimation. A link that was too dense in one round must, in the next round, be at least
+    as thick as a ball with its mass and the maximum density: J(pi) - m diag(e^2, e^2, e^2, 0) is positive definite,
+    which is a linear change of parameters. For a link that was too light, the bound on log det J - 6 log m, which
+    decreases with density, is linearised about the parameters of the previous round. Density bounds that conflict with
+    the other constraints are dropped (`unusual_links` names the links).
 
     Args:
         problem: result of `consistent_problem`.

@@ -113,7 +113,7 @@ def row_errors(
     """Estimate the covariance of the errors of a row [W_j, tau_j] by perturbing the positions of the runs with noise.
 
     White noise at the sample rate is low-pass filtered like the samples, scaled, differentiated twice, and added to the
-    motion. The resulting change of W gives the covariance of its columns, for each joint.
+    motion. The covariance of the columns is computed from the resulting change of W, for each joint.
 
     Args:
         problem: the problem.

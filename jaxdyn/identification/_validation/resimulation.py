@@ -132,7 +132,7 @@ def _in_terms(model: TorqueModel) -> TorqueModel:
 def _by_windows(
     model: TorqueModel, parts: list[Float[np.ndarray, "windows ..."]], dt: float
 ) -> Float[np.ndarray, "windows steps n"]:
-    """`_deviations` in batches of one size, so that runs of any length share one program; the last batch is padded."""
+    """`_deviations` in batches of equal size, so that runs of any length share one program; the last batch is padded."""
     count, step = len(parts[0]), jnp.asarray(dt)
     padded = [x[np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1)] for x in parts]
     at = range(0, count, TOGETHER)
