@@ -301,7 +301,9 @@ def test_split_keeps_order_and_leaves_the_cut_out():
     for fraction in (0.0, 1.0, 0.001):
         text = complaint(split, samples, fraction)
         assert (
-            text.startswith("made: splitting ") and f" at {fraction:g} leaves" in text and "each part needs at least 10" in text
+            text.startswith("made: splitting ")
+            and f" at {fraction:g} leaves" in text
+            and "each part needs at least 10" in text
         )
 
 
