@@ -19,9 +19,9 @@ class AdaptiveRollout(NamedTuple):
 
     Attributes:
         positions: q at the requested times [rad or m]; not finite after the time at which integration stopped early.
-        velocities: qd at these times [rad/s or m/s].
+        velocities: qd at the same times [rad/s or m/s].
         steps: number of steps, including rejected ones.
-        successful: True if the integration reached the last time.
+        successful: True if the integration reached the last of the requested times.
     """
 
     positions: Float[Array, "times nq"]
@@ -44,8 +44,8 @@ def adaptive_rollout(
     """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps, and return the states at given times.
 
     Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
-    length. Error control keeps the RMS over the entries of y = (q, qd) of each step's estimated error, divided by
-    atol + rtol |y|, below 1.
+    length. A step is accepted if its estimated error, divided by atol + rtol |y| for each entry of y = (q, qd), has an
+    RMS below 1.
 
     Derivatives are those of the steps taken. The default is reverse mode with checkpoints
     (`diffrax.RecursiveCheckpointAdjoint`); for forward mode, pass adjoint=diffrax.ForwardMode().
@@ -53,19 +53,21 @@ def adaptive_rollout(
     Args:
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
-        controls: torques, constant between successive times, at which steps then end [N m or N], or a smooth policy tau =
-            controls(t, q, qd), which may see quaternions of slightly less or more than unit length.
+        controls: torques, one row per interval between successive times and constant within it (steps then end at the
+            times) [N m or N], or a smooth policy tau = controls(t, q, qd), which must accept quaternions whose length
+            differs slightly from 1.
         times: increasing times [s]; (q, qd) is the state at the first.
         rtol: relative tolerance; by default, like atol, the square root of the machine epsilon: 1.5e-8 in float64, 3.5e-4
             in float32.
         atol: absolute tolerance [rad or m, rad/s or m/s].
         external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
         options: passed to `diffrax.diffeqsolve`: `solver` (default `Tsit5`, explicit, fifth order; `Kvaerno5` for stiff
-            friction), `adjoint`, `max_steps` (default 4096; if they do not suffice, `successful` is False), and others.
+            friction), `adjoint`, `max_steps` (default 4096; if they do not suffice, `successful` is False), and other
+            arguments.
 
     Raises:
         ImportError: diffrax is not installed.
-        ModelError: there are fewer than two times, or the number of torque rows is not that of the intervals.
+        ModelError: there are fewer than two times, or the number of torque rows differs from the number of intervals.
     """
     try:
         import diffrax

@@ -27,11 +27,11 @@ def constrained_step(
     method: Method = "rk4",
     stabilisation: Stabilisation | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, qd) after a time step dt: integrates qdd = constrained_forward_dynamics(tau - resistive_force), then
-    projects onto the nearest state that satisfies the constraints (`project_configuration`, `project_velocity`).
+    """Integrate qdd = constrained_forward_dynamics(tau - resistive_force) over a time step dt, then project the
+    state (q, qd) onto the nearest state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
-    The projection moves the state by no more than the scheme's error and preserves its order. `stabilisation` replaces it
-    with Baumgarte's feedback, which corrects drift at the cost of an artificial spring and damper.
+    The projection moves the state by no more than the scheme's error and preserves its order. `stabilisation` replaces
+    it with Baumgarte's feedback, which corrects drift at the cost of introducing an artificial spring and damper.
 
     Args:
         constraints: one or several constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
@@ -45,7 +45,7 @@ def constrained_step(
             scheme's error.
 
     Raises:
-        ModelError: the scheme is unknown, or there is no constraint, or a constraint names an unknown frame.
+        ModelError: the scheme is unknown, there is no constraint, or a constraint names an unknown frame.
     """
     q, qd = promoted(chain, q, qd)
     gains = (0.0, 0.0) if stabilisation is None else stabilisation
@@ -74,7 +74,7 @@ def constrained_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every dt, ..., steps dt by `constrained_step`; the first row is the initial state.
+    """Positions and velocities at t = 0, every * dt, ..., steps * dt by `constrained_step`; row 0 is the initial state.
 
     Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
@@ -90,7 +90,7 @@ def constrained_rollout(
         checkpoint: as in `rollout`.
 
     Raises:
-        ModelError: as for `rollout`.
+        ModelError: as for `rollout` and `constrained_step`.
     """
     move = lambda q, qd, tau, dt, _: constrained_step(chain, constraints, q, qd, tau, dt, None, method)
     return repeated(move, promoted(chain, q, qd), controls, dt, steps, None, every, checkpoint)

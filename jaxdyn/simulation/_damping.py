@@ -20,11 +20,11 @@ def with_implicit_friction(
 
         M (qd' - qd) = dt (tau - h - f(qd) - D (qd' - qd))   <=>   (M + dt D) (qd' - qd) = dt (tau - h - f(qd)),
 
-    which is forward dynamics with additional inertia (for the motors of a transmission, rotor inertia). D is diagonal in
-    joints and motors: it contains the slope f' if the joint keeps its direction (0 where f' is negative, on the falling
-    branch of Stribeck friction), and the chord f(qd) / qd if the step without D would reverse the joint. The slope at a
-    sliding speed does not see the jump of friction at rest, so the slope alone would make the joint chatter; the chord is
-    at least as steep, and slows the joint without reversing it.
+    which is forward dynamics with additional inertia (for the motors of a transmission, rotor inertia). D is diagonal
+    in joints and motors: it contains the slope f' if the joint keeps its direction (0 where f' is negative, on the
+    falling branch of Stribeck friction), and the chord f(qd) / qd if the step without D would reverse the joint. The
+    slope at a sliding speed does not reflect the jump of friction at zero speed, so the slope alone would make the
+    joint chatter; the chord is at least as steep, and slows the joint without reversing it.
 
     Args:
         predicted: velocity at the end of the step without D; only its signs are used.

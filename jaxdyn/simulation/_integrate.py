@@ -37,9 +37,10 @@ def step(
       at the same cost, loses 1e-3 J), and a frictionless Panda gains energy until its state is not finite. With friction,
       the energy stays bounded and the motion first-order accurate. Figures: docs/rollouts.md.
     - `implicit_damping`: the same, with friction linearised at the end of the step: (M + dt D) (qd' - qd) = dt (tau - h -
-      resistive_force), where D >= 0 contains the slopes of `friction_force` (like MuJoCo's implicitfast scheme, but including
-      dry friction). First order; two evaluations, of which the first finds the joints that would reverse. These are slowed
-      by the chord of their friction, and come to rest instead of chattering, however stiff friction is.
+      resistive_force), where D >= 0 contains the slopes of `friction_force` (like MuJoCo's implicitfast scheme, but
+      including dry friction). First order; two evaluations, of which the first finds the joints that would reverse.
+      These are slowed by the chord of their friction, and come to rest instead of chattering, however stiff the
+      friction is.
     - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd; first order; gains energy (Lynch & Park 2017, sec. 8.5).
     - `rk4`: the classical Runge-Kutta scheme; fourth order; four evaluations. Quaternions use exponential coordinates u
       about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the scheme's order (Munthe-Kaas 1999).
@@ -57,7 +58,7 @@ def step(
         method: integration scheme.
 
     Raises:
-        ModelError: the scheme is unknown, or was passed in the place of `external_wrenches`.
+        ModelError: the scheme is unknown, or its name was passed as `external_wrenches`.
     """
     if isinstance(external_wrenches, str):
         raise ModelError(f"external_wrenches is {external_wrenches!r}", "pass the scheme as method=...")

@@ -34,10 +34,10 @@ def march(
     """
     if every < 1 or steps % every:
         raise ModelError(
-            f"every={every} does not divide {steps} steps; every=steps returns only the first and the last state"
+            f"every={every} does not divide {steps} steps; choose a divisor, or every=steps for only the first and last state"
         )
     if checkpoint is not None and checkpoint < 1:
-        raise ModelError(f"checkpoint={checkpoint}: set the number of levels to 1 or more, or to None")
+        raise ModelError(f"checkpoint={checkpoint} is not a number of levels; pass 1 or more, or None")
     turns = None if checkpoint is None else max(2, math.ceil(steps ** (1 / checkpoint) - 1e-9))
 
     def one(carry, x):
@@ -55,8 +55,8 @@ def march(
 
 
 def _loop(advance, keep, carry, xs, length, turns):
-    """The last carry = advance(carry, x), and keep(carry) after each iteration, by nested loops of about `turns` iterations
-    each; None: one plain loop."""
+    """Iterate carry = advance(carry, x) in nested loops of about `turns` iterations each (None: one plain
+    loop); return the last carry, and keep(carry) after each iteration."""
     sizes = (length,) if turns is None else level_sizes(length, turns)
     total = math.prod(sizes)
     idle = total - length

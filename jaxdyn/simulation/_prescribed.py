@@ -33,7 +33,7 @@ def moving_base_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot on a base that follows a path of poses T(t).
+    """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot whose base follows a path of poses T(t).
 
     Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force, evaluated at the scheme's
     stage times, which preserves its order.
@@ -77,14 +77,16 @@ def hybrid_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every dt, ..., steps dt of a robot some of whose joints follow functions of time.
+    """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot with some joints prescribed over time.
 
-    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates are on their path at all stage times; their
-    entries in q and qd are ignored. For the forces that this requires, call `hybrid_dynamics` at the returned states.
+    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their functions exactly at all stage
+    times; their entries in q and qd are ignored. To obtain the forces that this requires, call `hybrid_dynamics` at the
+    returned states.
 
     Args:
-        prescribed: function from time [s] to joint position [rad or m], twice differentiable, for each prescribed joint, by
-            name (of the coordinate, if joints are coupled) or by column of v; quaternion joints are not supported.
+        prescribed: mapping from each prescribed joint, by name (of the coordinate, if joints are coupled) or by column
+            of v, to a twice differentiable function of time [s] that returns its position [rad or m]; quaternion joints
+            are not supported.
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd); ignored for prescribed
@@ -131,6 +133,6 @@ def hybrid_rollout(
 
 
 def _starts(controls: Controls, dt: float | Array, steps: int | None, like: Array) -> Float[Array, " steps"] | None:
-    """The time at which each step starts [s]; None if the number of steps is missing, for which `repeated` raises."""
+    """The time at which each step starts [s]; None if the number of steps is missing (`repeated` then raises an error)."""
     count = steps if callable(controls) else len(controls)
     return None if count is None else jnp.arange(count, dtype=like.dtype) * jnp.asarray(dt, like.dtype)

@@ -25,13 +25,13 @@ def rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every dt, 2 every dt, ..., steps dt: steps / every + 1 rows; the first is (q, qd).
+    """Positions and velocities at t = 0, every * dt, 2 * every * dt, ..., steps * dt, from the initial state (q, qd) on.
 
-    Memory is needed for the controls and the returned rows; with a policy and every = steps it does not grow with the
-    horizon. Reverse-mode derivatives store every step's intermediate values unless `checkpoint` is set: with L levels they
-    store about L steps^(1 / L) states and the intermediate values of one step, and compute every step up to L + 1 times
-    (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values; L = 2 is enough for
-    thousands of steps. Values and derivatives do not depend on L.
+    There are steps / every + 1 rows. Memory is needed for the controls and the returned rows; with a policy and every =
+    steps it does not grow with the horizon. Reverse-mode derivatives store every step's intermediate values unless
+    `checkpoint` is set: with L levels they store about L steps^(1 / L) states and the intermediate values of one step,
+    and compute every step up to L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no
+    intermediate values; L = 2 is enough for thousands of steps. Values and derivatives do not depend on L.
 
     Args:
         q: initial positions [rad or m].
@@ -41,12 +41,12 @@ def rollout(
         steps: number of steps; required with a policy.
         method: as in `step`.
         external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row per step [N m, N].
-        every: return every k-th state; k must divide the number of steps.
+        every: number of steps from one returned state to the next; must divide the number of steps.
         checkpoint: levels of checkpoints for reverse-mode derivatives; None stores everything.
 
     Raises:
-        ModelError: `steps` is missing with a policy or differs from the number of torque rows; `every` does not divide it;
-            or `checkpoint` is less than 1.
+        ModelError: `steps` is missing with a policy or differs from the number of torque rows; `every` does not divide
+            `steps`; or `checkpoint` is less than 1.
     """
     by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
 
@@ -67,7 +67,7 @@ def repeated(
     every: int,
     checkpoint: int | None,
 ) -> tuple[Array, Array]:
-    """Positions and velocities from repeated steps (q, qd) = move(q, qd, tau, dt, row), as `rollout` returns them.
+    """Positions and velocities from repeated steps (q, qd) = move(q, qd, tau, dt, row), in the form returned by `rollout`.
 
     Raises:
         ModelError: as for `rollout`.

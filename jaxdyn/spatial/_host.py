@@ -38,13 +38,13 @@ def packed(mass: Any, first: Any, tensor: Any, xp: ModuleType = np) -> Any:
 
 
 def ten_parameters(mass: float, com: Values, inertia: Values) -> Ten:
-    """Ten parameters from mass, centre of mass and the inertia about it."""
+    """Ten parameters from the mass, the centre of mass, and the inertia about the centre of mass."""
     c = np.asarray(com, float)
     return packed(mass, mass * c, np.asarray(inertia, float) + mass * _square(c))
 
 
 def about_com(pi: Ten) -> tuple[np.ndarray, Matrix]:
-    """Centre of mass [m], and the inertia about it [kg m^2], of a body with mass."""
+    """Centre of mass [m], and the inertia about it [kg m^2], of a body with nonzero mass."""
     com = pi[1:4] / pi[0]
     return com, inertia_tensor(pi) - pi[0] * _square(com)
 

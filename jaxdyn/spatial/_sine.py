@@ -1,7 +1,7 @@
 """Simultaneous evaluation of sine and cosine, with arithmetic that a compiler can vectorise.
 
-For float64, XLA's programs for the CPU call the C library once per sine, which took a third of the time of a batch of
-inverse dynamics. For float32 they do not.
+In float64, XLA's programs for the CPU call the C library once per sine, which took a third of the time of a batch of
+inverse dynamics. In float32 they do not.
 """
 
 import jax
@@ -33,7 +33,7 @@ COSINE = (
 
 @jax.custom_jvp
 def sine_and_cosine(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """sin x and cos x of float64 values, accurate to 2e-16 if x is exact."""
+    """Sine and cosine of float64 values, accurate to 2e-16 if x is exact."""
     quadrants = jnp.round(x * (2 / jnp.pi))
     r = ((x - quadrants * QUARTER[0]) - quadrants * QUARTER[1]) - quadrants * QUARTER[2]
     z = r * r

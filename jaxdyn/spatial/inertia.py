@@ -43,7 +43,7 @@ def rotational_inertia(pi: Float[Array, "10"]) -> Float[Array, "3 3"]:
 def spatial_inertia(pi: Float[Array, "10"]) -> Float[Array, "6 6"]:
     """Spatial inertia G = [[I_o, [h]], [[h]^T, m 1]], angular part first [kg m^2, kg m, kg].
 
-    The momentum is (l, p) = G (w, v), and the kinetic energy V^T G V / 2.
+    The momentum is (l, p) = G (w, v), and the kinetic energy is V^T G V / 2.
     """
     pi = jnp.asarray(pi)
     k = skew(pi[1:4])
@@ -51,7 +51,7 @@ def spatial_inertia(pi: Float[Array, "10"]) -> Float[Array, "6 6"]:
 
 
 def inertial_parameters_from_spatial(g: Float[Array, "6 6"]) -> Float[Array, "10"]:
-    """The ten parameters of a spatial inertia matrix [kg, kg m, kg m^2], the inverse of `spatial_inertia`."""
+    """The ten parameters of a spatial inertia matrix [kg, kg m, kg m^2]: the inverse of `spatial_inertia`."""
     return jnp.stack([g[5, 5], g[2, 4], g[0, 5], g[1, 3], g[0, 0], g[0, 1], g[1, 1], g[0, 2], g[1, 2], g[2, 2]])
 
 

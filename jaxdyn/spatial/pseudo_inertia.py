@@ -74,9 +74,9 @@ def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Arra
 def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array, "10"]:
     """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite.
 
-    `pi` are its ten parameters [kg, kg m, kg m^2].
-    Inverse of `log_cholesky_to_inertial_parameters`. For an error that names an inconsistent body, call
-    `check_consistent` first, outside `jax.jit`.
+    `pi` contains the body's ten parameters [kg, kg m, kg m^2]. The function is the inverse of
+    `log_cholesky_to_inertial_parameters`. For an error that names an inconsistent body, call `check_consistent` first,
+    outside `jax.jit`.
     """
     return log_cholesky_from_factor(pseudo_inertia_factor(pseudo_inertia(pi)))
 
@@ -88,13 +88,14 @@ def pseudo_inertia_factor(j: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
 
 
 def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]) -> None:
-    """Check that ten parameters have a positive definite pseudo-inertia, as those of all bodies with positive density.
+    """Check that ten parameters have a positive definite pseudo-inertia, as any body of positive density does.
 
     Not for use inside `jax.jit`. Stricter than `make_chain`: a point mass, a thin rod and a massless link are limiting
     cases without log-Cholesky parameters. Lengths are scaled by the size of the body, so units do not matter.
 
     Raises:
-        ModelError: they do not; the message names the link, the fault and a remedy.
+        ModelError: the pseudo-inertia is not positive definite, or a parameter is not finite; the message names the
+            link, the fault and a remedy.
     """
     pi = np.asarray(pi, float)
     if not np.all(np.isfinite(pi)):

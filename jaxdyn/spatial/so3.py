@@ -110,7 +110,7 @@ def rotation_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
 
 
 def quaternion_to_rotation(quaternion: Float[Array, "4"]) -> Float[Array, "3 3"]:
-    """Rotation of a quaternion (w, x, y, z), which need not have unit length."""
+    """Rotation matrix of a quaternion (w, x, y, z), which need not have unit length but must not be zero."""
     w, x, y, z = quaternion[0], quaternion[1], quaternion[2], quaternion[3]
     s = 2 / (quaternion @ quaternion)
     return jnp.stack(

@@ -107,8 +107,9 @@ def hollow_cylinder(
 def capsule(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
     """Ten parameters of a solid capsule along z: a cylinder of length l between two hemispheres of radius r [m].
 
-    The mass is divided by volume, l : 4 r / 3, between the cylinder (m_c) and the caps (m_s). About the centre, Izz =
-    m_c r^2 / 2 + 2 m_s r^2 / 5 and Ixx = Iyy = m_c (3 r^2 + l^2) / 12 + m_s (2 r^2 / 5 + 3 r l / 8 + l^2 / 4).
+    The mass is divided between the cylinder (m_c) and the caps (m_s) in proportion to their volumes, l : 4 r / 3. About
+    the centre, Izz = m_c r^2 / 2 + 2 m_s r^2 / 5 and Ixx = Iyy = m_c (3 r^2 + l^2) / 12 + m_s (2 r^2 / 5 + 3 r l / 8 +
+    l^2 / 4).
     """
     m, r, length = _float(mass), _float(radius), _float(length)
     inside = m * length / (length + 4 * r / 3)
@@ -142,9 +143,9 @@ def mesh(
 
     They are computed from volume integrals of tetrahedra. Each triangle (a, b, c) forms a tetrahedron with the origin,
     with signed volume V = a . (b x c) / 6. The sums of V, of the first moments V s / 4 and of the second moments V (a
-    a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c, are the moments of the solid. All triangles are anticlockwise
-    as seen from outside, or all are clockwise; the mass is positive in either case. If the surface has holes, the
-    result depends on the position of the frame.
+    a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c, are the moments of the solid. The vertices of every triangle
+    must be anticlockwise as seen from outside, or of every triangle clockwise; the mass is positive in either case. If the
+    surface has holes, the result depends on the position of the frame.
 
     Args:
         vertices: vertices in the solid's frame [m].
@@ -171,7 +172,7 @@ def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None)
 
 
 def _place(mass: Array, inertia: Array, centre: Array, pose: Values | None) -> Float[Array, "10"]:
-    """Parameters about the link's origin, from the inertia of a body about its centre, both in the solid's frame."""
+    """Parameters about the link's origin, from a body's centre of mass and the inertia about it, in the solid's frame."""
     if pose is not None:
         t = _float(pose)
         r = t[:3, :3]

@@ -1,1 +1,1 @@
-"""Energies, Lagrange's and Hamilton's equations, passivity, and their regressors."""
+"""Energies, Lagrange's and Hamilton's equations, passivity, and the corresponding regressors."""

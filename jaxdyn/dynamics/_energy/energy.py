@@ -1,4 +1,4 @@
-"""Energies, the Lagrangian, and the Euler-Lagrange torques, an independent derivation of the equations of motion."""
+"""Energies, the Lagrangian, and the Euler-Lagrange torques as an independent derivation of the equations of motion."""
 
 import jax
 from jaxtyping import Array, Float
@@ -44,7 +44,7 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
     """Potential energy of gravity P = -sum_i gravity . (m_i p_i + R_i h_i), O(n) [J].
 
-    It is zero if all mass is at the origin of the base.
+    It is zero if all mass is at the origin of the world frame.
     """
     gravity = unstack(chain.gravity)
 

@@ -53,9 +53,9 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
     """Y with Y pi = M(q) v, the generalised momentum of the links [N m s, or N s for prismatic joints], O(n^2).
 
-    Columns as in `regressor`; armature and rotors are excluded. Computed as the torques that give the resting links the
-    accelerations v, without gravity. With dp/dt known from torques, as in `hamiltonian_flow`, parameters can be
-    identified without accelerations (Gautier & Khalil 1988 for energies).
+    Columns as in `regressor`; armature and rotors are excluded. Computed as the torques that accelerate the links from
+    rest with joint accelerations v, without gravity. If dp/dt is computed from measured torques, as in
+    `hamiltonian_flow`, parameters can be identified without accelerations (Gautier & Khalil 1988, who use energies).
     """
     (r, p), (w, u) = _poses_and_twists(chain, q, v)
     w, u = (tuple(x[None] for x in component) for component in (w, u))
@@ -105,8 +105,8 @@ def passivity_regressor_product(
 ) -> Float[Array, "n 10"]:
     """Product Y_r^T s with the `passivity_regressor`, one row per link, without forming the regressor, O(n).
 
-    Used in adaptive control. s^T Y_r pi is the power of the links' reference wrenches on the link twists that belong to
-    the joint rates s [W].
+    Used in adaptive control. s^T Y_r pi is the power [W] of the links' reference wrenches on the twists that the links
+    have at the joint rates s.
     """
     links, x = place(chain, q)
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
@@ -124,7 +124,7 @@ def _link_products(
     s: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
 ) -> Float[Array, "n 10 *#lanes"]:
-    """The contribution of the rigid links, for a chain with ordinary joints."""
+    """The product Y_r^T s for the rigid links of a chain with ordinary joints."""
 
     def out(parent, link: Link, inputs):
         motion, twist = parent
@@ -139,7 +139,7 @@ def _link_products(
 
 
 def _reference_coefficients(spin, velocity, w, wr, dw, a):
-    """`regressor.power_coefficients`, made symmetric in w and w_r like `passivity.reference_wrench`."""
+    """Coefficients as in `regressor.power_coefficients`, symmetric in w and w_r as in `passivity.reference_wrench`."""
     centripetal = mean(cross(w, cross(wr, velocity)), cross(wr, cross(w, velocity)))
     by_h = add(cross(velocity, dw), centripetal, cross(a, spin))
     u, ur = cross(spin, w), cross(spin, wr)

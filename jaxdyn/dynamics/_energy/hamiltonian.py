@@ -17,7 +17,7 @@ from .energy import potential_energy
 def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Generalised momentum p = M(q) v = dL/dv, including armature and rotors, O(n) [N m s or N s].
 
-    Computed as the torques that give the resting robot the accelerations v, without gravity.
+    Computed as the torques that accelerate the robot from rest with joint accelerations v, without gravity.
     """
     links, x = place(chain, q)
     rates = joint_rates(chain, v)
@@ -57,7 +57,7 @@ def hamiltonian_flow(
 
 @compiled
 def momentum_drift(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Rate of the momentum p = M v without torques, C(q, v)^T v - g(q) - k(q) as in `hamiltonian_flow`, O(n) [N m or N]."""
+    """Rate of the momentum p = M v at zero torques, C^T v - g - k as in `hamiltonian_flow`, O(n) [N m or N]."""
     links, x = place(chain, q)
     rates = joint_rates(chain, v)
     zero, still = jnp.zeros_like(rates), jnp.zeros_like(chain.gravity)

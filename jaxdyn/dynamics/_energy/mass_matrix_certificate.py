@@ -1,4 +1,4 @@
-"""Proved bounds on the mass matrix of revolute robots at all configurations, from Fourier coefficients and bisection."""
+"""Proved bounds on the mass matrix of revolute robots over all configurations, from Fourier coefficients and bisection."""
 
 import itertools
 from typing import NamedTuple
@@ -20,10 +20,10 @@ class CertifiedBounds(NamedTuple):
 
     Attributes:
         below: proved lower bound on the eigenvalues of M(q) [kg m^2].
-        above: proved upper bound on them [kg m^2].
-        lowest: smallest eigenvalue found at a configuration [kg m^2].
-        highest: largest eigenvalue found at a configuration [kg m^2].
-        boxes: number of boxes of configurations in the proof.
+        above: proved upper bound on the eigenvalues of M(q) [kg m^2].
+        lowest: smallest eigenvalue of M(q) found at any configuration evaluated [kg m^2].
+        highest: largest eigenvalue of M(q) found at any configuration evaluated [kg m^2].
+        boxes: number of boxes of configurations examined in the proof.
     """
 
     below: float
@@ -47,18 +47,18 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
 
         min over corners of lambda_min(A) - rho(R)  and  max over corners of lambda_max(A) + rho(R)
 
-    bound the eigenvalues on the box, and the extremes of these bounds over boxes that cover the range are valid there.
-    The boxes with the worst bounds are halved until the bounds are within the tolerance of actual eigenvalues of M, or
-    the maximum number of boxes is reached; the bounds are valid in either case. To cover rounding, they are widened by
-    10^4 units in the last place of the largest moment.
+    bound the eigenvalues on the box, and the extremes of these bounds over boxes that cover the range are valid over
+    the range. The boxes with the worst bounds are halved until the bounds are within the tolerance of actual
+    eigenvalues of M, or the maximum number of boxes is reached; the bounds are valid in either case. To cover rounding
+    errors, the bounds are widened by 10^4 eps times the largest entry of M.
 
     With two or three joints beyond the first, the tolerance is reached in seconds; with six, the bounds may remain
     loose. `mass_matrix_bounds` estimates bounds for all robots by search.
 
     Args:
         boxes: maximum number of boxes for each of the two bounds.
-        tolerance: maximum distance between a bound and the eigenvalue found, relative to the latter; if it is not
-            reached, the lower bound may be negative.
+        tolerance: maximum distance between a bound and the extreme eigenvalue found, relative to that eigenvalue; if it
+            is not reached, the lower bound may be negative.
 
     Raises:
         ModelError: the robot has joints that are not revolute, a coupling, a transmission, or more than seven joints
@@ -67,10 +67,14 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
     screws, parents = np.asarray(chain.screw, float), np.array(chain.topology.parents)
     revolute = (np.abs(np.sum(screws[:, :3] * screws[:, 3:], axis=1)) < 1e-12) & (np.abs(screws[:, :3]).sum(1) > 0)
     if not is_ordinary(chain) or chain.transmission is not None or not revolute.all():
-        raise ModelError("certified bounds require revolute joints, without couplings and transmissions")
+        raise ModelError(
+            "certified bounds require revolute joints without couplings or transmissions; use mass_matrix_bounds"
+        )
     moving = np.flatnonzero(parents >= 0)
     if len(moving) > MOST:
-        raise ModelError(f"M depends on {len(moving)} joints; certified bounds support up to {MOST}")
+        raise ModelError(
+            f"M depends on {len(moving)} joints; certified bounds support up to {MOST}; use mass_matrix_bounds"
+        )
     limits = np.array(chain.limits.position, float)[moving]
     limits[~np.isfinite(limits).all(1)] = -np.pi, np.pi
     series = _Series(chain, moving)
@@ -108,7 +112,7 @@ class _Series:
 
 
 def _bounds(series: _Series, boxes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
-    """Upper bound of sign * eigenvalues on each box (b, d, 2), and the largest value at its centre."""
+    """Upper bound on sign * eigenvalues of M over each box (b, d, 2), and the largest value at its centre."""
     centres, half = boxes.mean(2), (boxes[:, :, 1] - boxes[:, :, 0]) / 2
     value, slopes = series.affine(centres)
     rest = np.linalg.eigvalsh(np.einsum("bk,bl,klij->bij", half, half, series.second) / 2)[:, -1]
@@ -121,7 +125,7 @@ def _bounds(series: _Series, boxes: np.ndarray, sign: int) -> tuple[np.ndarray, 
 
 
 def _search(series: _Series, limits: np.ndarray, most: int, tolerance: float, sign: int) -> tuple[float, float, int]:
-    """An upper bound of sign * eigenvalues, the largest one found, and the number of boxes."""
+    """Upper bound on sign * eigenvalues of M, the largest value found, and the number of boxes examined."""
     boxes, found, closed, count = limits[None], -np.inf, -np.inf, 0
     weight = np.einsum("kkij->k", series.second)
     while True:
@@ -146,7 +150,7 @@ def _parts(boxes: np.ndarray) -> list[np.ndarray]:
 
 
 def _halves(boxes: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Every box, halved along the side that contributes most to the remainder."""
+    """The two halves of every box, cut across the side that contributes most to the remainder."""
     at, k = np.arange(len(boxes)), np.argmax((boxes[:, :, 1] - boxes[:, :, 0]) ** 2 * weight, axis=1)
     middle = boxes[at, k].mean(1)
     left, right = boxes.copy(), boxes.copy()

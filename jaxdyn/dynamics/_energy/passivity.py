@@ -53,7 +53,7 @@ def passivity_inverse_dynamics(
 
 
 def reference_accelerations(chain: Chain, v: Array, v_ref: Array, a_ref: Array) -> Float[Array, " n"]:
-    """Reference accelerations of the links' joints, S (a_ref - dA/dt v_ref): see `coordinates`."""
+    """Reference accelerations of the links' joints, S (a_ref - dA/dt v_ref), as explained in `coordinates`."""
     if chain.topology.quaternion_joints:
         a_ref = a_ref - rate_matrix(chain, v) @ v_ref
     return joint_rates(chain, a_ref)
@@ -68,7 +68,7 @@ def _link_torques(
     accelerations: Float[Array, "n *#lanes"],
     gravity: Float[Array, "3 *#lanes"],
 ) -> Float[Array, "n *#lanes"]:
-    """The contribution of the rigid links, for a chain with ordinary joints."""
+    """The torques due to the rigid links of a chain with ordinary joints."""
 
     def motions(parent, link: Link, inputs):
         motion = accelerate_by_reference(parent, link, *inputs)
@@ -82,9 +82,10 @@ def _link_torques(
 
 
 def accelerate_by_reference(parent, link: Link, rate, reference, acceleration):
-    """Both angular velocities w and w_r of a link, and the acceleration (dw, a) of its reference motion.
+    """Actual and reference angular velocity w and w_r of a link, and the acceleration (dw, a) of its reference motion.
 
-    `newton_euler.accelerate`, with B(u, u) in w and the joint's rate replaced by (B(u, u_r) + B(u_r, u)) / 2.
+    The formulas of `newton_euler.accelerate`, in which each product B(u, u) of velocities is replaced by (B(u, u_r) +
+    B(u_r, u)) / 2.
     """
     w_parent, wr_parent, dw_parent, a_parent = parent
     p, axis, slide = link.translation, link.screw[:3], link.screw[3:]
@@ -101,7 +102,7 @@ def accelerate_by_reference(parent, link: Link, rate, reference, acceleration):
 
 
 def reference_wrench(inertia, w, wr, dw, a):
-    """`newton_euler.body_wrench` with w x (w x h) and w x I w made symmetric in w and w_r."""
+    """The wrench of `newton_euler.body_wrench`, with w x (w x h) and w x I w made symmetric in w and w_r."""
     mass, h, rotational = inertia[0], inertia[1:4], inertia[4:10]
     centripetal = mean(cross(w, cross(wr, h)), cross(wr, cross(w, h)))
     gyroscopic = mean(cross(w, sym_apply(rotational, wr)), cross(wr, sym_apply(rotational, w)))

@@ -52,7 +52,7 @@ class VelocityProducts(NamedTuple):
 
 
 def rate_pairs(nv: int) -> tuple[tuple[int, int], ...]:
-    """Pairs (j, k) with j < k, in the order of the columns of `VelocityProducts.coriolis`."""
+    """Pairs (j, k) of joints, j < k, in the order of the columns of `VelocityProducts.coriolis`."""
     return tuple(zip(*(x.tolist() for x in np.triu_indices(nv, 1)), strict=True))
 
 

@@ -39,7 +39,7 @@ class Decomposition(NamedTuple):
 
 @compiled
 def decomposition(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Decomposition:
-    """Decomposition into D_w, D_v, C_w, C_v and G by the cross-product method (Shih et al. 2012, sec. 2.2 and 3).
+    """Decomposition of M, C and g into D_w, D_v, C_w, C_v and G by the cross-product method (Shih et al. 2012).
 
     In world axes, w_i = Jw_i qd is the angular velocity of link i, dp_i/dt = Jv_i qd is the velocity of its centre of
     mass, and I_i is its inertia about the centre of mass. D_w + D_v is the mass matrix without armature and rotors.

@@ -51,7 +51,7 @@ def drive_regressor(
     }
     unknown = [t for t in terms if t not in columns]
     if unknown:
-        raise ModelError(f"drive term {unknown[0]!r} is unknown; choose among {', '.join(columns)}")
+        raise ModelError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(columns)}")
     if not terms:
         return jnp.zeros((chain.nv, 0), qd.dtype)
     values = jnp.stack([columns[t] for t in terms], axis=1)  # (n, len(terms))
@@ -79,9 +79,11 @@ def motor_regressor(
         ModelError: the chain has no transmission, or a term is unknown.
     """
     if chain.transmission is None:
-        raise ModelError("the chain has no transmission and therefore no motors: add one by with_transmission")
+        raise ModelError(
+            "the chain has no transmission and therefore no motors; add a transmission by with_transmission"
+        )
     if unknown := [t for t in terms if t not in MOTOR_LEAVES]:
-        raise ModelError(f"motor term {unknown[0]!r} is unknown; choose among {', '.join(MOTOR_LEAVES)}")
+        raise ModelError(f"unknown motor term {unknown[0]!r}; the terms are {', '.join(MOTOR_LEAVES)}")
     ratios = chain.transmission.matrix
     rates, accelerations = ratios @ joint_rates(chain, qd), ratios @ joint_rates(chain, qdd)
     columns = {"inertia": accelerations, "viscous": rates, "coulomb": chain.transmission.friction.sign(rates)}

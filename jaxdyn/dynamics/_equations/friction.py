@@ -27,7 +27,7 @@ def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]
 
 @compiled
 def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """Torque that the drives need against the joint springs: k (q - q_rest), the derivative of `spring_energy` [N m or N].
+    """Torque that drives need against the joint springs: k (q - q_rest), the gradient of `spring_energy` [N m or N].
 
     Positive beyond the rest position: a drive must supply it in addition to inverse_dynamics(...).
     """
@@ -54,7 +54,7 @@ def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
 def resistive_force_by_lane(
     chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
 ) -> Float[Array, "n *#lanes"]:
-    """`resistive_force` of ordinary joints, for use in functions written for lanes."""
+    """`resistive_force` of a chain with ordinary joints, written for lanes (`batch`)."""
     parts = chain.friction, chain.springs
     force = lambda parts, q, qd: resistive_force(dataclasses.replace(chain, friction=parts[0], springs=parts[1]), q, qd)
     if not lane_shape():

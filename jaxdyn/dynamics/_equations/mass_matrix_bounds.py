@@ -33,7 +33,7 @@ class MassMatrixBounds(NamedTuple):
 
 
 def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
-    """Estimate lambda_m and lambda_M with lambda_m 1 <= M(q) <= lambda_M 1 over the range of positions by search.
+    """Estimate by search the bounds lambda_m 1 <= M(q) <= lambda_M 1 on the mass matrix over the range of positions.
 
     The eigenvalues of M are computed at `count` random configurations; the best configurations are then refined along
     the gradient u^T dM/dq u of the eigenvalue, with steps of decreasing length (Spong, Hutchinson & Vidyasagar 2020,
@@ -44,8 +44,8 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
 
     Args:
         key: key of `jax.random`.
-        count: number of samples.
-        refinements: number of steps from each refined sample.
+        count: number of random configurations.
+        refinements: number of steps from each configuration that is refined.
 
     Returns:
         The bounds [kg m^2 or kg] and their configurations. The derivatives of the bounds with respect to the robot are
@@ -71,7 +71,7 @@ def _ends(x: Array) -> Array:
 
 
 def _climb(chain: Chain, q: Array, top: Array, refinements: int) -> Float[Array, " nq"]:
-    """Ascent from q to a higher largest eigenvalue (`top`), or descent to a lower smallest one; monotonic."""
+    """Configuration reached from q by monotonic ascent of the largest eigenvalue (`top`) or descent of the smallest."""
     low, high = _range(chain)
     steps = jnp.asarray(STEPS, q.dtype)
     sign = jnp.where(top, jnp.ones_like(q[0]), -jnp.ones_like(q[0]))
@@ -95,7 +95,7 @@ def _climb(chain: Chain, q: Array, top: Array, refinements: int) -> Float[Array,
 
 
 def _range(chain: Chain) -> tuple[Array, Array]:
-    """Bounds of the ordinary coordinates, as in `random_configuration`."""
+    """Lower and upper ends of the range of the ordinary coordinates, as in `random_configuration`."""
     if chain.coupling is not None:
         one = jnp.ones(len(layout(chain).columns), chain.dtype)
         return -one, one

@@ -52,7 +52,7 @@ def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv
 def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *#lanes"]:
     """The inverse of a symmetric positive definite matrix, by one symmetric sweep per row (Goodnight 1979), O(n^3).
 
-    No pivoting, which such matrices do not need. For batches of small matrices.
+    Without pivoting, which positive definite matrices do not need; for batches of small matrices.
     """
     n = matrix.shape[0]
 
@@ -72,8 +72,8 @@ def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *
 def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Solution x of M(q) x = b, O(n^3).
 
-    Uses `mass_matrix_inverse` up to 24 velocities, and a Cholesky factor of `crba` beyond. With torques b [N m or N], x are
-    accelerations [rad/s^2 or m/s^2].
+    Uses `mass_matrix_inverse` for robots with up to 24 velocities, and a Cholesky factor of the mass matrix for larger
+    ones. With torques b [N m or N], x are accelerations [rad/s^2 or m/s^2].
     """
     if chain.nv <= SMALL:
         return mass_matrix_inverse(chain, q) @ b

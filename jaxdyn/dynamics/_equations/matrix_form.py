@@ -27,8 +27,8 @@ class MatrixForm(NamedTuple):
         inertias: G, block-diagonal.
         transport: Gamma, with Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
         propagation: L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), with Ad_{T_ij} if j is i or an ancestor of i.
-        base_twist: V_base, with Ad_{T_i0} V_0 in the rows of links on the base [rad/s, m/s].
-        base_acceleration: dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in these rows [rad/s^2, m/s^2].
+        base_twist: V_base, with Ad_{T_i0} V_0 in the rows of links attached to the base [rad/s, m/s].
+        base_acceleration: dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in the same rows [rad/s^2, m/s^2].
         tip_wrench: F_tip, with Ad_{T_ti}^T F_t in the rows of the tip's link: the wrench of the tip on the world [N m, N].
         twists: V = L (A qd + V_base) [rad/s, m/s].
         accelerations: dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base), including -g [rad/s^2, m/s^2].
@@ -71,9 +71,9 @@ def matrix_form(
 
     For teaching and as an independent check: dense, O(n^3) with large constants, whereas `inverse_dynamics` is O(n).
     Supports serial chains and trees of ordinary joints. Armature, rotors and friction are not included. Three
-    corrections to the printed source: the joint screw is in the link frame, A_i = Ad_{M_i^-1} S_i; the base
+    corrections are made to the printed equations: the joint screw is in the link frame, A_i = Ad_{M_i^-1} S_i; the base
     acceleration is (0, -g), with the gravity vector g pointing down; and ad_{A qd} has a minus sign, since [V_i, A_i
-    qd_i] = -ad_{A_i qd_i} V_i. If the base moves, c includes the terms with its velocity, and g those with its
+    qd_i] = -ad_{A_i qd_i} V_i. If the base moves, c includes the terms in its velocity, and g those in its
     acceleration.
 
     Args:

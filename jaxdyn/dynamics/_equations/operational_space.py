@@ -19,9 +19,9 @@ class OperationalSpace(NamedTuple):
     """The result of `operational_space`.
 
     Attributes:
-        inertia: Lambda, zero in directions in which the frame cannot move [kg m^2, kg m, kg].
-        bias: eta [N m, N].
-        inverse: J_bar = M^-1 J^T Lambda.
+        inertia: operational-space inertia Lambda, zero in directions in which the frame cannot move [kg m^2, kg m, kg].
+        bias: bias wrench eta [N m, N].
+        inverse: dynamically consistent inverse of the Jacobian, J_bar = M^-1 J^T Lambda.
         rank: number of independent directions in which the frame can move, to within the tolerance.
     """
 
@@ -48,7 +48,7 @@ def operational_space_inertia(
     Args:
         frame: link or frame; the chain's tip if None.
         reference: coordinates of the twist, as for `jacobian`.
-        damping: one number, or one for each of the six directions [1/(kg m^2), 1/kg].
+        damping: d, one number or one for each of the six directions [1/(kg m^2), 1/kg].
 
     Returns:
         Symmetric matrix, with rotations first [kg m^2, kg m, kg].
@@ -71,8 +71,9 @@ def operational_space_bias(
 ) -> Float[Array, "6"]:
     """Bias wrench eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v of F = Lambda dV/dt + eta [N m, N].
 
-    The wrench F on the robot at the frame, or equivalently the joint torques J^T F, produce the acceleration dV/dt. If J
-    is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. Arguments, cost and errors as for `operational_space_inertia`.
+    The wrench F on the robot at the frame, or equivalently the joint torques J^T F, produces the acceleration dV/dt. If
+    J is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. Arguments, cost and errors as for
+    `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, _drift(chain, q, v, frame, reference, solved))
@@ -145,11 +146,11 @@ def _mobility_factors(
 def _mobility(
     chain: Chain, q: Array, frame: str | None, reference: Reference, damping: float | Array
 ) -> tuple[Float[Array, "6 6"], Float[Array, "nv 6"]]:
-    """J M^-1 J^T + diag(damping), which has a Cholesky factor, and M^-1 J^T."""
+    """J M^-1 J^T + diag(damping), regularised so that its Cholesky factor exists, and M^-1 J^T."""
     if chain.nv < 6 and isinstance(damping, int | float) and damping == 0:
         raise ModelError(
-            f"a robot with {chain.nv} velocities cannot move a frame in six directions, so the inertia is infinite in some: "
-            "pass damping=, or use operational_space"
+            f"a robot with {chain.nv} velocities cannot move a frame in six directions, so its inertia is infinite in "
+            "some directions; pass damping= or use operational_space"
         )
     mobility, solved = _mobility_factors(chain, q, frame, reference)
     # Rounding makes a singular matrix indefinite by a few eps of its diagonal (Higham 2002, theorem 10.7): that much is

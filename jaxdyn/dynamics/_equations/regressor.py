@@ -55,7 +55,7 @@ def regressor_entries(
 
 
 def _places(parents: tuple[int, ...]) -> np.ndarray:
-    """Positions of the regressor's entries: [j, 10 i + k] is the position for parameter k of link i carried by joint j."""
+    """Positions in `regressor_entries`: [j, 10 i + k] is that of row j's entry for parameter k of link i."""
     pairs = pairs_of(parents)
     rows = pairs.above.T[:, :, None]
     return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
@@ -83,8 +83,8 @@ def carried_regressor(
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
     """The regressor's rows in groups (`row_groups`); entries are arbitrary if a joint does not carry the link.
 
-    Not computing such entries saves time. Each joint's row is multiplied by its weight at no extra cost, since the row
-    is linear in the joint's screw. The columns `beside` are appended unchanged, without copying the rows.
+    Skipping these entries saves time. Each joint's row is multiplied by its weight at no extra cost, since the row is
+    linear in the joint's screw. The columns `beside` are appended unchanged, without copying the rows.
     """
     of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
     of_joints = jax.tree.map(lambda s: s * weights, screws), at
@@ -137,7 +137,7 @@ def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> F
 
 
 def link_axes(chain: Chain, r, p):
-    """Components (n, n) of the angular and linear velocity of link i's frame, in its axes, at unit rate of joint j: [j, i].
+    """Components (n, n) of the angular and linear velocity of link i's frame, in its axes, per rate of joint j: [j, i].
 
     r and p are the poses of the links in the base, as components over links.
     """

@@ -57,7 +57,7 @@ def generalised_force(chain: Chain, torques: Float[Array, "n *columns"]) -> Floa
 
 
 def generalised_inertia(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
-    """The mass matrix in generalised coordinates, S^T (M + R^T J R) S, from that of the links, with rotors added."""
+    """The mass matrix in generalised coordinates, S^T (M + R^T J R) S, from that of the links, M; includes rotors."""
     return by_coordinates(chain, matrix + rotor_inertia(chain))
 
 

@@ -39,7 +39,7 @@ def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 
 
 @compiled
 def frame_pose(chain: Chain, q: Float[Array, " nq"], frame: str | None = None) -> Float[Array, "4 4"]:
-    """Pose T_0f of a link or named frame in the world, of the chain's tip if `frame` is None [m].
+    """Pose T_0f in the world of a link or named frame, or of the chain's tip if `frame` is None [m].
 
     Raises:
         ModelError: the chain has no link or frame of that name.

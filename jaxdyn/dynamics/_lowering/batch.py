@@ -8,7 +8,7 @@ lanes, that is, states computed in parallel. To its callers it is a function of 
 - under `vmap`, however nested, all batch axes are merged into one last axis, so every component is contiguous. On the
   CPU the batch is processed in chunks that fit the first-level cache, each one kernel; elsewhere it is one program on
   all lanes;
-- when differentiated, it uses the given rule, or else JAX differentiates the function.
+- when differentiated, it uses the derivative rule passed to `by_batch`; without a rule, JAX differentiates it.
 
 docs/design.md reports measurements. The CPU form is selected when a program is lowered for that platform.
 """
@@ -54,7 +54,7 @@ def spread_over_lanes(x: Array) -> Array:
 
 
 def with_lanes(x: Array, dimensions: int) -> Array:
-    """An array with lanes as last axis, after the given number of other axes; repeated if it is the same for all lanes."""
+    """An array with lanes as last axis, after `dimensions` other axes; broadcast if it is the same for all lanes."""
     lanes = lane_shape()
     return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
 
@@ -135,7 +135,7 @@ def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -
 
 
 def _inside(call: Callable, lanes: tuple[Count, ...]) -> Callable:
-    """The function, including nested functions of this kind, traced for these lanes."""
+    """The function, traced for these lanes together with all functions decorated with `by_batch` that it calls."""
 
     def traced(*variables):
         token = _LANES.set(lanes)
@@ -195,14 +195,14 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, wi
 def _over_lanes(
     call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
 ) -> Any:
-    """All states at once as lanes; on the CPU in chunks. The kernel transposes arrays, or receives them transposed."""
+    """Evaluate all states as lanes, on the CPU in chunks; arrays are transposed inside the kernel or before it."""
     spec = _sharding_of_rows(variables, mapped)
     if spec is not None:
         untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)
         return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
 
     def everything(*variables, wrapped=lambda function: function):
-        """The first axis of inputs and outputs is that of the states; inside, states are lanes."""
+        """The function with states along the first axis of inputs and outputs, evaluated with states as lanes."""
         states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))

@@ -19,11 +19,11 @@ each case; tests/users_programs (arguments, flow, compilers) tries to violate th
    user functions, and they consist of arithmetic, indexing and loops. If lanes are sharded over devices, an entry of
    every lane is returned, without communication.
 3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
-   (parallel_task_assignment.cc) distributes an instruction if bytes >= flops and the result has 512 KiB, or if bytes < flops
-   and flops + 2 * transcendentals + 10 * bytes (read and written) is 200 000. `batch` prevents the first by `LARGEST` and
-   the sizes given with the functions. The second is not excluded by construction: a fusion with much computation would
-   reach the limit with 18 KB. At 64 lanes, functions of this library stay below it, by a factor of 4 for an arm with three
-   joints.
+   (parallel_task_assignment.cc) distributes an instruction if bytes >= flops and the result has 512 KiB, or if bytes <
+   flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `batch` prevents the first by
+   `LARGEST` and the sizes given with the functions. Nothing excludes the second by construction: a fusion that computes
+   much would reach the limit with 18 KB. At 64 lanes, functions of this library stay below it, by a factor of 4 for an
+   arm with three joints.
 4. Called computations must be emitted before their callers, and the computation of a reduction must not contain a call
    (`EmitThreadLocalCall`, `EmitGlobalCall`; computation_partitioner.cc: "operand_maps.size() == 1", an abort). The
    attributes apply to every call traced or lowered under them; therefore calls inside the kernel are marked as ordinary
@@ -56,7 +56,7 @@ def in_kernel() -> bool:
 
 
 def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
-    """The function as one kernel; numbers in comments refer to the list in the module's docstring.
+    """The function compiled to one kernel; numbers in comments refer to the list in the module's docstring.
 
     Args:
         lanes: the lane axis of each argument; None if it has none.

@@ -34,7 +34,7 @@ batch_first.defjvp(lambda primals, tangents: (batch_first(*primals), tangents[0]
 
 
 def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-    """`jax.jvp` that excludes arguments with a `SymbolicZero` tangent from the derivative, at any depth of trees."""
+    """`jax.jvp`, except that leaves of the arguments with a `SymbolicZero` tangent are not differentiated."""
     values, structure = jax.tree.flatten(primals)
     directions = jax.tree.leaves(tangents, is_leaf=is_zero)
     active = [not is_zero(t) for t in directions]

@@ -1,4 +1,4 @@
-"""Projection onto constraints: the nearest configuration and the nearest velocity."""
+"""Projection onto constraints: the nearest configuration and the nearest velocity that satisfy them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -45,16 +45,16 @@ def project_configuration(
 ) -> Projection:
     """The configuration with phi = 0 nearest to q: integrate(chain, q, u) with the least |u|.
 
-    Gauss-Newton iteration on the manifold, u <- J^+ (J u - phi) with J = d phi / du; its fixed points satisfy phi = 0, with
-    u in the range of J^T. Starting nearby it converges in a few steps; if q is far away or there is no solution, it may
-    fail and reports this in the result. Derivatives are those of the fixed point, du = (1 - dT/du)^-1 dT for the iteration
-    u = T(u); iterations are neither differentiated nor stored.
+    Gauss-Newton iteration on the manifold, u <- J^+ (J u - phi) with J = d phi / du; its fixed points satisfy phi = 0,
+    with u in the range of J^T. From a nearby q it converges in a few steps; if q is far away or there is no solution,
+    it may fail, which `converged` reports. Derivatives are those of the fixed point, du = (1 - dT/du)^-1 dT for the
+    iteration u = T(u); iterations are neither differentiated nor stored.
 
     Args:
-        held: fixed coordinates (names of joints, or columns of v); if all independent ones are fixed, the others are found by
-            closing the loop.
+        held: fixed coordinates (names of joints, or columns of v); if all independent coordinates are fixed, closing
+            the loop determines the dependent ones.
         max_iterations: maximum number of iterations.
-        tolerance: of residual and step [m, rad]; 1000 times the machine epsilon by default.
+        tolerance: tolerance of the residual and of the step [m, rad]; by default, 1000 times the machine epsilon.
 
     Raises:
         ModelError: a coordinate is unknown, there is no constraint, or a constraint has an unknown frame.

@@ -58,19 +58,19 @@ def constrained_forward_dynamics(
         M(q) qdd + C(q, qd) qd + g(q) = tau + J(q)^T lambda,
         J(q) qdd + dJ/dt qd = -2 alpha d phi/dt - beta^2 phi.
 
-    With M = L L^T, W = J L^-T and the required value r of J qdd, the solution is L^T qdd = z + W^+ (r - W z), lambda = W^+T
-    W^+ (r - W z), where z = L^-1 (tau - C qd - g) is the unconstrained solution. The Schur complement J M^-1 J^T = W W^T
-    is inverted by singular values, so multipliers of redundant constraints have minimum norm. Derivatives are implicit,
-    those of the two equations at constant rank. O(n^3). Friction and springs are not included: pass
-    tau - resistive_force(chain, q, qd).
+    With M = L L^T, W = J L^-T and the required value r of J qdd, the solution is L^T qdd = z + W^+ (r - W z), lambda =
+    W^+T W^+ (r - W z), where z = L^-1 (tau - C qd - g) is the unconstrained solution. The Schur complement J M^-1 J^T =
+    W W^T is inverted by singular values, so multipliers of redundant constraints have minimum norm. Derivatives are
+    obtained by implicit differentiation of the two equations, at constant rank. O(n^3). Friction and springs are not
+    included: pass tau - resistive_force(chain, q, qd).
 
     Args:
         constraints: one constraint or several (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
         tau: joint torques [N m] (forces [N] for prismatic joints).
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         stabilisation: Baumgarte's alpha, beta [1/s], which counteract drift; critically damped if equal.
-        tolerance: singular values of W below this fraction of the largest count as zero; by default the square root of the
-            machine epsilon.
+        tolerance: singular values of W below this fraction of the largest are treated as zero; by default, the square
+            root of the machine epsilon.
 
     Raises:
         ModelError: there is no constraint, or a constraint has an unknown frame.
@@ -106,7 +106,7 @@ def factorise(chain: Chain, q: Float[Array, " nq"], j: Float[Array, "m nv"], tol
 def solve(
     factors: Factors, force: Float[Array, " nv"], rate: Float[Array, " m"]
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
-    """x and lambda with M x = force + J^T lambda and J x = rate, O(n^2)."""
+    """Solution (x, lambda) of M x = force + J^T lambda and J x = rate, O(n^2)."""
     free = solve_triangular(factors.lower, force, lower=True)
     change = factors.inverse @ (rate - factors.whitened @ free)
     x = solve_triangular(factors.lower, free + change, lower=True, trans="T")

@@ -69,8 +69,8 @@ def constraint_bias(
 ) -> Float[Array, " m"]:
     """Bias dJ/dt qd of d2 phi/dt2 = J(q) qdd + dJ/dt qd: the second derivative of phi(integrate(chain, q, t qd)) at t = 0.
 
-    In [rad/s^2, m/s^2] for frames, where it is computed from the links' twists V and their rates dV/dt at qdd = 0 by
-    one outward sweep. Errors as for `constraint_residual`.
+    For frames [rad/s^2, m/s^2], one outward sweep computes it from the links' twists V and their rates dV/dt at qdd =
+    0. Errors as for `constraint_residual`.
     """
     return constraint_terms(chain, constraints, q, qd).bias
 

@@ -113,7 +113,7 @@ def elastic_inverse_dynamics(
     """
     if chain.topology.quaternion_joints:
         raise ModelError(
-            "the chain has spherical or free joints, which have no motors, so not every motion is feasible"
+            "the chain has spherical or free joints, which have no motors, so the motor torques of a motion need not exist"
         )
     stiffness = eqx.error_if(
         elastic.stiffness,

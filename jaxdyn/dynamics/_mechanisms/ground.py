@@ -37,7 +37,7 @@ def ground_reaction(
         q: joint positions [rad or m].
         v: joint velocities [rad/s or m/s].
         a: joint accelerations [rad/s^2 or m/s^2].
-        external_wrenches: other wrenches on each link, in the link's frame [N m, N].
+        external_wrenches: wrenches on each link, except those of the ground, in the link's frame [N m, N].
     """
 
     def out(parent, link: Link, x):

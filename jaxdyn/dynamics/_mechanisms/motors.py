@@ -11,7 +11,7 @@ from .._kinematics.coordinates import generalised_force, joint_rates, joints_of
 
 @compiled
 def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
-    """Speeds of the motors, R S qd, where R is the transmission's matrix and S the coupling's, or 1 [rad/s].
+    """Speeds of the motors, R S qd, with the transmission's matrix R and the coupling's S (1 without coupling) [rad/s].
 
     For ordinary joints, passing q instead of qd returns the motor angles [rad], which are zero at zero joint positions.
 
@@ -23,10 +23,10 @@ def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
 
 @compiled
 def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Float[Array, " nv"]:
-    """Generalised forces tau = S^T R^T tau_m from motor torques, with equal power tau . qd = tau_m . qd_m [N m or N].
+    """Generalised forces tau = S^T R^T tau_m from motor torques, of equal power tau . qd = tau_m . qd_m [N m or N].
 
-    R is the transmission's matrix and S the coupling's, or 1. `forward_dynamics` includes the rotor inertias but neither
-    friction nor springs: pass tau - resistive_force(chain, q, qd).
+    R is the transmission's matrix and S the coupling's (1 without coupling). `forward_dynamics` includes the rotor
+    inertias but neither friction nor springs: pass tau - resistive_force(chain, q, qd).
 
     Args:
         motor_torques: torques tau_m on the rotors [N m].
@@ -60,5 +60,7 @@ def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
 
 def _matrix(chain: Chain) -> Float[Array, "m n"]:
     if chain.transmission is None:
-        raise ModelError("the chain has no transmission and therefore no motors: add one by with_transmission")
+        raise ModelError(
+            "the chain has no transmission and therefore no motors; add a transmission by with_transmission"
+        )
     return chain.transmission.matrix

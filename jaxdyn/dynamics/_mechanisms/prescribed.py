@@ -133,9 +133,9 @@ class HybridDynamics(NamedTuple):
     """Motion and forces of a robot with prescribed accelerations of some coordinates.
 
     Attributes:
-        acceleration: accelerations of all coordinates; as given for prescribed coordinates [rad/s^2 or m/s^2].
-        torques: torques on all coordinates; as given for free coordinates, as required by the motion for prescribed ones
-            [N m or N].
+        acceleration: accelerations of all coordinates, including the prescribed ones [rad/s^2 or m/s^2].
+        torques: torques on all coordinates: the given torques on free coordinates, and those that the motion requires
+            on prescribed coordinates [N m or N].
     """
 
     acceleration: Float[Array, " nv"]
@@ -156,10 +156,10 @@ def hybrid_dynamics(
 
         M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
-    (Featherstone 2008, sec. 9.2), O(n^3). Without prescribed coordinates this is forward dynamics; if all are
-    prescribed, inverse dynamics. To prescribe the motion of a base, use the six columns of its free joint. Friction and
-    springs are not included: pass tau - resistive_force(chain, q, qd), and add resistive_force to the resulting torques
-    on the prescribed coordinates.
+    (Featherstone 2008, sec. 9.2), O(n^3). Without prescribed coordinates this is forward dynamics; with all coordinates
+    prescribed, it is inverse dynamics. To prescribe the motion of a base, use the six columns of its free joint.
+    Friction and springs are not included: pass tau - resistive_force(chain, q, qd), and add resistive_force to the
+    resulting torques on the prescribed coordinates.
 
     Args:
         prescribed: names of joints (of coordinates if there is a coupling) or columns of v.

@@ -8,14 +8,14 @@ from jaxtyping import Array, Float
 def pseudo_inverse(
     matrix: Float[Array, "m n"], tolerance: float | Float[Array, ""] | None = None
 ) -> tuple[Float[Array, "n m"], Float[Array, ""]]:
-    """Moore-Penrose inverse A^+ and the rank of A: singular values below `tolerance` times the largest count as zero.
+    """Moore-Penrose inverse A^+ and rank of A, with singular values below `tolerance` times the largest treated as zero.
 
     Its derivative, of any order, is that of Golub & Pereyra (1973) at constant rank,
     dA^+ = -A^+ dA A^+ + A^+ A^+T dA^T (1 - A A^+) + (1 - A^+ A) dA^T A^+T A^+,
     which contains no differences of singular values. O(m n min(m, n)).
 
     Args:
-        tolerance: relative tolerance; by default the square root of the machine epsilon.
+        tolerance: relative tolerance; by default, the square root of the machine epsilon.
 
     Returns:
         A^+ and the rank, with the floating-point type of A.

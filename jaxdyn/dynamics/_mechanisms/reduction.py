@@ -53,7 +53,8 @@ def independent_coordinates(
             degrees of freedom.
 
     Raises:
-        ModelError: a coordinate is unknown, there are more dependent coordinates than constraint rows, or none.
+        ModelError: a coordinate is unknown, no coordinate is dependent, or more coordinates are dependent than there
+            are constraint rows.
     """
     return _split(chain, constraints, q, independent)[0]
 
@@ -178,8 +179,8 @@ def _split(chain: Chain, constraints: Constraints, q: Array, independent: Sequen
     j = constraint_jacobian(chain, constraints, q)
     if len(dependent) > j.shape[0] or not len(dependent):
         raise ModelError(
-            f"{len(chosen)} of {chain.nv} coordinates are independent, which leaves {len(dependent)} for {j.shape[0]} "
-            "constraint rows; choose as many as the mechanism has degrees of freedom"
+            f"{len(chosen)} of {chain.nv} coordinates are independent, which leaves {len(dependent)} dependent ones for "
+            f"{j.shape[0]} constraint rows; choose as many independent ones as the mechanism has degrees of freedom"
         )
     inverse, _ = pseudo_inverse(j[:, dependent])
     k = len(chosen)

@@ -56,9 +56,10 @@ def articulated_body(
 ) -> Float[Array, "n *#lanes"]:
     """Accelerations qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
 
-    Three sweeps: velocities outward; articulated inertias and bias wrenches inward; accelerations outward. As in inverse
-    dynamics, accelerations are the conventional ones of the frame origins. Their velocity terms are merged with those of
-    the joint: the acceleration of link i is X a_parent + bias_i + A_i qdd_i, with X the motion transform.
+    Three sweeps: velocities outward; articulated inertias and bias wrenches inward; accelerations outward. As in
+    inverse dynamics, accelerations are the conventional accelerations of the frame origins. Their velocity terms are
+    merged with those of the joint, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, with X the motion
+    transform.
     """
     zero = zeros(3, (q, qd, tau, gravity), (chain.inertia,))
 
@@ -127,7 +128,7 @@ def apply(inertia: ArticulatedInertia, twist) -> tuple[Array, ...]:
 
 
 def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
-    """IA - column column^T / pivot, with gain = column / pivot: the inertia felt through the free joint."""
+    """Inertia felt through the joint at zero torque, IA - column column^T / pivot, with gain = column / pivot."""
     pairs = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
     return ArticulatedInertia(
         tuple(x - gain[i] * column[j] for x, (i, j) in zip(inertia.angular, pairs, strict=True)),

@@ -11,7 +11,7 @@ from .sweep import inward, outward
 
 
 def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"]):
-    """Every joint's screw, and the momentum (l, p) of all links it carries at unit rate; both in the world frame.
+    """Screw of every joint, and the momentum (l, p) at unit joint rate of all links that it carries; in the world frame.
 
     Returns tuples of components over links; the momentum is G^c_j A_j, about the world's origin.
     """

@@ -1,8 +1,8 @@
-"""Matrices with an entry for each pair of links, which is zero unless one of the two links carries the other.
+"""Matrices whose entry for a pair of links is zero unless one of the two links carries the other.
 
-In a tree such pairs are few (341 of 1225 for a humanoid). An algorithm computes an entry for each pair from the vectors of
-its two links, and `spread` inserts the entries into the matrix. For a batch, this happens after the kernel that computes
-them, so that the matrix is written only once and the kernel need not contain such a large array.
+In a tree such pairs are few (341 of 1225 for a humanoid). An algorithm computes the entry of each such pair from the
+vectors of its two links, and `spread` inserts the entries into the matrix. For a batch, this happens after the kernel
+that computes them, so that the matrix is written only once and the kernel need not contain such a large array.
 """
 
 import functools
@@ -25,7 +25,7 @@ class Pairs(NamedTuple):
         carrier: the first link of every pair.
         carried: the second link of every pair.
         above: [i, j] is the index of the pair in which j carries i or is i, or the number of pairs if there is none.
-        together: like `above`, but links that move together count as carrying each other.
+        together: like `above`, with links that move together treated as carrying each other.
     """
 
     carrier: np.ndarray
@@ -44,7 +44,7 @@ class Pairs(NamedTuple):
             entries: number of entries per pair.
             above: index among a pair's entries of the matrix entry [i, j] if j carries i or is i.
             beyond: index among a pair's entries of the matrix entry [i, j] if i carries j.
-            together: links that move together count as carrying each other.
+            together: treat links that move together as carrying each other.
         """
         rows = self.together if together else self.above
         found = np.where(rows < self.count, entries * rows + above, entries * self.above.T + beyond)

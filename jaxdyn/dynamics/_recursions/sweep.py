@@ -5,8 +5,9 @@ depends on the topology. The step is the body of one scan (unrolled for short sw
 component is a separate array; the scan carries only what the next link needs, and stacks everything else. `_lowering`
 compiles the scan.
 
-A tree is also traversed in one scan, in an order in which every link follows its parent or starts a new branch. The scan
-carries the state of the previous link, and another state for every open branching (`tree.Walk`); a serial chain has none.
+A tree is also traversed in one scan, in an order in which every link follows its parent or starts a new branch. The
+scan carries the state of the previous link, and another state for every open branching (`tree.Walk`); a serial chain
+has no branchings.
 """
 
 import functools
@@ -34,7 +35,7 @@ def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, x
         step: function of the parent's state, the link at q_i and the link's slice of `xs`.
         base: the state of the base, a tree of scalars.
         xs: arrays stacked over links.
-        shared: number of values that several results use; the step returns them as third item. A kernel carries them, so
+        shared: number of values that several results use; the step returns them as its third item. A kernel carries them, so
             that they are computed once: XLA's fusion would otherwise recompute them for every result.
 
     Returns:
@@ -50,7 +51,7 @@ def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs
         step: function of the sum of the children's values (`zero` at a tip), the link at q_i and the link's slice of `xs`.
         zero: the value at a link without children, a tree of scalars.
         xs: arrays stacked over links.
-        shared: number of values that several results use; the step returns them as third item. A kernel carries them, so
+        shared: number of values that several results use; the step returns them as its third item. A kernel carries them, so
             that they are computed once: XLA's fusion would otherwise recompute them for every result.
 
     Returns:
@@ -154,10 +155,10 @@ def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
     n, axes = chain.n, 1 + len(lane_shape())
     if chain.screw.shape[:2] != (n, 6) or chain.screw.ndim > 1 + axes:
         raise ModelError(
-            f"the chain contains a batch of robots (screws of shape {chain.screw.shape}): use jax.vmap over the chain"
+            f"the chain contains a batch of robots (screws of shape {chain.screw.shape}); use jax.vmap over the chain"
         )
     wrong = next((x.shape for x in (q, *jax.tree.leaves(xs)) if x.shape[:1] != (n,) or x.ndim > axes), None)
     if wrong is not None:
         raise ModelError(
-            f"an argument has shape {wrong}, but the chain has {n} joints: pass one state, and use jax.vmap for batches"
+            f"an argument has shape {wrong}, but the chain has {n} joints; pass one state, and use jax.vmap for batches"
         )

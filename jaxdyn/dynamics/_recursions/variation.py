@@ -54,7 +54,7 @@ DENSE = 64  # from this number of links, differentiating the recursion is cheape
 
 
 class LinkDerivatives(NamedTuple):
-    """Jacobians (n, n) of the joints' torques: row i, column j is d tau_i / d q_j, d qd_j, d qdd_j."""
+    """Jacobians (n, n) of the joint torques: entry [i, j] is d tau_i / d q_j, d tau_i / d qd_j or d tau_i / d qdd_j."""
 
     position: Array
     velocity: Array
@@ -62,7 +62,7 @@ class LinkDerivatives(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """For every link, in the world frame: its joint's screw, its parent's twist and acceleration, and its dynamics."""
+    """For every link, in the world frame: joint screw, parent's twist and acceleration, inertia, momentum and wrench."""
 
     screw: tuple[Array, ...]
     parent_twist: tuple[Array, ...]
@@ -108,9 +108,9 @@ def derivative_entries(
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
     """Entries of `link_derivatives` for each pair in `pairs_of`: two for q, two for qd, one for qdd.
 
-    The armature is added to the diagonal for qdd. The quaternion joints are given in `joints` as (first link, number of
-    links): their positions do not move these links one after the other, but rotate the frame that carries all of them,
-    like the joint's placement. Their links have accelerations qdd - g(qd) (`coordinates`), which adds a term to the
+    The armature is added to the diagonal for qdd. `joints` contains (first link, number of links) for each quaternion
+    joint: its position does not move these links one after the other, but rotates the frame that carries all of them,
+    like the joint's placement. Its links have accelerations qdd - g(qd) (`coordinates`), which adds a term to the
     derivatives with respect to qd: with T = sum_k S_k dg_k/dqd_j, 2 Psi'_j becomes 2 Psi'_j - T.
     """
     motion = world_motion(chain, q, qd, qdd, gravity, wrenches)
@@ -159,7 +159,7 @@ def derivative_entries(
 def coriolis_entries(
     chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
 ) -> Float[Array, "entries *#lanes"]:
-    """Half the derivatives with respect to qd, without accelerations and gravity: two entries per pair in `pairs_of`."""
+    """Half of d tau / d qd at qdd = 0 without gravity: two entries for each pair in `pairs_of`."""
     still = jnp.zeros_like(chain.gravity)
     motion = world_motion(chain, q, qd, jnp.zeros_like(qd), still, None)
     s = motion.screw
@@ -268,7 +268,7 @@ def coriolis_wrench(spread, p, x):
 
 
 def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    """Derivative rule of `newton_euler`: Jacobians for the motion, differentiation of the recursion for other arguments.
+    """Derivative rule of `newton_euler`: analytic Jacobians for q, qd and qdd, JAX's differentiation for other arguments.
 
     The recursion is not differentiated if only q, qd and qdd vary.
     """

@@ -29,7 +29,7 @@ def link_wrenches(
         return external_wrenches
     link, frame = frame_index(chain, None)
     if link < 0:
-        raise ModelError("the chain's tip is fixed to the base, so a wrench at the tip cannot load the joints")
+        raise ModelError("the chain's tip is fixed to the base, so a wrench at the tip cannot load the joints; omit it")
     on_link = -jnp.asarray(wrench_by_tip)
     if frame is not None:
         on_link = adjoint(pose_inverse(chain.frame_poses[frame])).T @ on_link
