@@ -32,14 +32,14 @@ _GROWTH = 4.0  # growth factor of the weight
 
 
 class _Controls(NamedTuple):
-    """Torques and, if it is free, the duration; also used for their unconstrained substitutes and their limits."""
+    """Torques, and the duration if it is free; the class also represents their unconstrained substitutes and limits."""
 
     tau: Float[Array, "steps nv"]
     duration: Float[Array, ""] | None
 
 
 class _Task(NamedTuple):
-    """Data shared by all iterations; `bounds` contains the lower and the upper limits."""
+    """Data shared by all iterations; `bounds` contains the lower and upper limits of the unknowns."""
 
     problem: OptimalControlProblem
     bounds: tuple[_Controls, _Controls]
@@ -49,7 +49,7 @@ class _Task(NamedTuple):
 
 
 class _Iterate(NamedTuple):
-    """An iterate and its values; `merit` is the augmented Lagrangian."""
+    """An iterate and the quantities evaluated at it; `merit` is the augmented Lagrangian."""
 
     z: _Controls
     merit: Float[Array, ""]
@@ -94,9 +94,9 @@ def solve_by_gradient(
 
         cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / 2w,    c = 0, d <= 0,
 
-    minimised in rounds, each followed by l' = l + w c and m' = max(0, m + w d), and by w' = 4 w if the violation has not
-    fallen to a quarter. Constraints on the fixed initial state are ignored. jit, vmap over problems and float32 are
-    supported; a batch finishes with its slowest problem.
+    minimised in rounds, each followed by l' = l + w c and m' = max(0, m + w d), and by w' = 4 w if the violation is
+    more than a quarter of its previous value. Constraints on the fixed initial state are ignored. jit, vmap over
+    problems and float32 are supported; a batch finishes with its slowest problem.
 
     Args:
         guess: initial torques [N m] and duration [s]; None: torques that hold the robot at its initial position.
@@ -107,7 +107,8 @@ def solve_by_gradient(
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
 
     Returns:
-        A solution with multipliers {"equality": (knots, end), "inequality": (knots, end)}, history {"cost", "residual"}.
+        The solution, with multipliers "equality" and "inequality", each a pair (at the knots, at the end), and the
+        history of "cost" and "residual".
 
     Raises:
         TrajectoryError: the guess has a different number of steps, or `iterations` is less than 1.
@@ -116,7 +117,7 @@ def solve_by_gradient(
     Source: Nocedal & Wright 2006, Numerical Optimization, secs. 7.2 (L-BFGS) and 17.3 (augmented Lagrangian).
     """
     if iterations < 1:
-        raise TrajectoryError(f"iterations={iterations}: at least one is needed")
+        raise TrajectoryError(f"iterations={iterations}; it must be at least 1")
     start = stationary_guess(problem) if guess is None else guess
     if start.tau.shape != (problem.steps, problem.chain.nv):
         raise TrajectoryError(
@@ -271,7 +272,7 @@ def _within(u: Array, lower: Array, upper: Array) -> Array:
 
 
 def _freed(x: Array, lower: Array, upper: Array) -> Array:
-    """The inverse of `_within`, with x moved slightly inside its limits, where the gradient would vanish."""
+    """The inverse of `_within`, with x moved slightly inside its limits, since the gradient would vanish at a limit."""
     low, high, has_low, has_high = _sides(lower, upper)
     half = jnp.where(high > low, (high - low) / 2, 1.0)
     both = half * jnp.arctanh(jnp.clip((x - (low + high) / 2) / half, -0.95, 0.95))

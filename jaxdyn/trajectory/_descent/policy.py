@@ -117,10 +117,10 @@ def optimise_policy(
 ) -> PolicyOptimisation:
     """Find a policy tau = policy(t, q, v) [N m] of minimum mean cost over rollouts, by gradients through the simulator.
 
-    Minimises mean_b [ sum_k dt l(knot_k) + l_N(knot_N) ] over the policy's arrays, with x_{k+1} = step(chain_b, x_k, tau_k) and
-    tau_k clipped to the problem's torque limits: an analytic policy gradient, or backpropagation through time. All
-    floating-point arrays in the policy (an Equinox module: gains, `equinox.nn.MLP`, ...) are trained; apply
-    `jax.lax.stop_gradient` to constants in the policy.
+    Minimises mean_b [ sum_k dt l(knot_k) + l_N(knot_N) ] over the policy's arrays, with x_{k+1} = step(chain_b, x_k,
+    tau_k) and tau_k clipped to the problem's torque limits: an analytic policy gradient, or backpropagation through
+    time. All floating-point arrays in the policy (an Equinox module: gains, `equinox.nn.MLP`, ...) are trained; apply
+    `jax.lax.stop_gradient` to arrays of the policy that are constants.
 
     A rollout whose state becomes non-finite or whose speed exceeds `settings.speed_bound` is frozen at its last good state,
     which keeps its cost and gradient finite, and is counted in history["stopped"]. An update with a non-finite cost or
@@ -136,8 +136,8 @@ def optimise_policy(
         updates: total number of updates, including those of earlier runs that used the same file.
         batch: number of rollouts per update, drawn without replacement; None: all of them.
         optimiser: an `optax.GradientTransformation`, with or without a line search; None: `clipped_adam()`.
-        file: file to which progress is saved atomically, periodically and at the end; an existing file is resumed, with
-            bit-identical results.
+        file: file to which progress is saved atomically, periodically and at the end; an optimisation is resumed from
+            an existing file, with bit-identical results.
         settings: further settings; None: the defaults.
 
     Raises:
@@ -153,7 +153,7 @@ def optimise_policy(
     count = rollouts.count
     size = count if batch is None else batch
     if not 1 <= size <= count:
-        raise TrajectoryError(f"batch={size} of {count} rollouts; choose between 1 and {count}")
+        raise TrajectoryError(f"batch={size}, but there are {count} rollouts; choose a batch size from 1 to {count}")
     if not jax.tree.leaves(rollouts.trained):
         raise TrajectoryError("the policy has no floating-point arrays to optimise")
     trained = firm(rollouts.trained)
@@ -183,7 +183,7 @@ def _descended(
     file: str | os.PathLike[str] | None,
     settings: PolicySettings,
 ) -> _Progress:
-    """Update until the number of updates is reached or too many fail; save periodically and at the end, even after errors."""
+    """Update until `updates` or too many consecutive failures; save periodically and at the end, even after errors."""
     carry, history, lost = start
     key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
     done = len(history["cost"])
@@ -226,7 +226,7 @@ def policy_costs(
     *,
     speed_bound: float = 1e3,
 ) -> Float[Array, " rollouts"]:
-    """The cost of each rollout under a policy, for example with unseen robots and initial states.
+    """The cost of each rollout under a policy, for example for robots and initial states not used in the optimisation.
 
     The mean of these costs is the objective of `optimise_policy`, which also describes the arguments.
 
@@ -324,7 +324,7 @@ def _drawn(key: Array, count: int, size: int) -> Array:
 
 @eqx.filter_jit
 def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None, bound: Array, static: _Static):
-    """Make one update; return it with (cost, norm of the gradient, fraction of diverged rollouts)."""
+    """Make one update; return the new state and (cost, norm of the gradient, fraction of diverged rollouts)."""
     mapped, _, (descent, checkpoint) = static.key
     if chosen is not None:
         leaves = [x[chosen] if m else x for x, m in zip(leaves, mapped, strict=True)]

@@ -43,7 +43,7 @@ def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[
     """Arrays with the structure of `like`, the history, and the number of consecutive non-finite updates.
 
     Raises:
-        TrajectoryError: the file cannot be read, has other contents, or is damaged.
+        TrajectoryError: the file cannot be read, is damaged, or does not contain the progress of this optimisation.
     """
     name = os.fspath(path)
     first, _, content = read_bytes(path, "file with the progress", TrajectoryError).partition(b"\n")

@@ -41,7 +41,7 @@ def pivot(p: Float[Array, "n n"], d: Float[Array, "m n"], rho: Float[Array, ""],
 
 
 def block_forward(block: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
-    """y = L^-1 (r1 + rho D^T r2) and w = C^-1 (D (L L^T)^-1 (r1 + rho D^T r2) - r2)."""
+    """Forward substitution: y = L^-1 (r1 + rho D^T r2) and w = C^-1 (D (L L^T)^-1 (r1 + rho D^T r2) - r2)."""
     # D^T = L (L^-1 D^T), so that L^-1 rho D^T r2 = rho (L^-1 D^T) r2
     y = block.root @ r1 + block.rho * (block.across @ r2)
     return y, block.weight @ (block.across.T @ y - r2)
@@ -50,7 +50,7 @@ def block_forward(block: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) 
 def block_backward(
     block: Pivot, y: Float[Array, " n"], w: Float[Array, " m"], after: Float[Array, " m"]
 ) -> tuple[Array, Array]:
-    """(z, multipliers) of the block; `after` is the contribution of the next stage's z to this block's second row."""
+    """Back substitution for (z, multipliers); `after`: contribution of the next stage's z to the second row."""
     share = 1 - block.rho * block.delta
     multipliers = block.weight.T @ (w + block.weight @ after / share) - block.rho / share * after
     return block.root.T @ (y - block.across @ (share * multipliers + block.rho * after)), multipliers
@@ -93,7 +93,7 @@ def factor_stages(
 def solve_stages(
     factors: StageFactors, r1: Float[Array, "S n"], r2: Float[Array, "N m"], last: Float[Array, " k"]
 ) -> tuple[Array, Array, Array]:
-    """(z, multipliers of the stages' rows, multipliers of the last rows); two passes, O(N (n + m)^2)."""
+    """Solve for z and the multipliers of the stages' rows and of the last rows, in two passes, O(N (n + m)^2)."""
 
     def forward(carried, x):
         block, r, own, rows = x

@@ -72,8 +72,8 @@ class Program(eqx.Module):
 
 
 def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
-    """rho in `elimination`: large enough to outweigh negative curvature of W across the constraints, small enough to preserve
-    precision."""
+    """The rho of `elimination`: large enough to outweigh negative curvature of W across the constraints, small enough to
+    preserve precision."""
     size = jnp.maximum(largest * largest, jnp.finfo(largest.dtype).tiny)
     return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)
 
@@ -155,7 +155,7 @@ class DenseLinearisation(eqx.Module):
 
 
 class DenseProgram(Program):
-    """A program defined by functions of x, for up to a few hundred unknowns. JAX computes the derivatives; W is exact.
+    """A program defined by functions of x, for up to a few hundred unknowns. JAX computes exact derivatives.
 
     Attributes:
         objective: f.

@@ -10,8 +10,9 @@ restoration phase reduces only the infeasibility,
     minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0,
 
 by Levenberg-Marquardt steps, until the filter accepts the iterate (the barrier keeps the iterates away from the bounds,
-which would truncate the steps). The constraints are declared locally infeasible only if this ends at a stationary point
-of the violation itself. If necessary, a multiple of the identity makes Newton's matrix positive definite.
+which would truncate the steps). The constraints are declared locally infeasible only if the restoration ends at a
+stationary point of the violation itself. If necessary, a multiple of the identity makes Newton's matrix positive
+definite.
 """
 
 from typing import Any, NamedTuple
@@ -123,8 +124,9 @@ def interior_point(
         inequality: x -> (r,) values that must not be positive; None: no inequalities.
         lower: lower bounds of x.
         upper: upper bounds of x.
-        tolerance: tolerance of the largest KKT residual; by default 1e-8, or 1e-4 in float32. The residuals of stationarity
-            and complementarity are first divided by the mean multiplier / 100, limited to between 1 and 100.
+        tolerance: tolerance of the largest KKT residual; by default 1e-8, or 1e-4 in float32. The residuals of
+            stationarity and complementarity are first divided by the mean multiplier / 100, limited to the range from 1
+            to 100.
         max_iterations: maximum number of iterations.
         barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
@@ -193,7 +195,7 @@ def solve_program(
 
 
 def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
-    """The bounds, and the guess, moved inside them by a hundredth of their distance or magnitude."""
+    """The bounds, and the guess moved inside them by a hundredth of the bounds' distance or magnitude."""
     bounds = bounds_of(lower, upper)
     has_lower, has_upper = bounds.has_lower, bounds.has_upper
     both = has_lower & has_upper
@@ -255,7 +257,7 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
 
 
 def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
-    """The largest residual of w s = mu and of the corresponding equations of the bounds."""
+    """The largest residual of w s = mu and of the corresponding equations for the bounds."""
     below, above = bounds.gaps(p.x)
     of_lower = jnp.where(bounds.has_lower, jnp.abs(p.low * below - mu), 0.0).max(initial=0.0)
     of_upper = jnp.where(bounds.has_upper, jnp.abs(p.high * above - mu), 0.0).max(initial=0.0)

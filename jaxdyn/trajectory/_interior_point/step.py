@@ -48,7 +48,7 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(lower: Array, upper: Array) -> Bounds:
-    """The bounds, with masks of the finite ones; equal bounds fix an unknown and are not counted as bounds."""
+    """The bounds, with masks of the finite ones; equal bounds fix an unknown and are masked out."""
     free = lower < upper
     return Bounds(lower, upper, free.astype(lower.dtype), jnp.isfinite(lower) & free, jnp.isfinite(upper) & free)
 
@@ -93,7 +93,7 @@ def barrier_function(bounds: Bounds, x: Array, s: Array, f: Array, mu: Array) ->
 
 
 def passes(filter_: Array, theta: Array, phi: Array) -> Array:
-    """True if infeasibility or barrier function improves on every filter entry."""
+    """True if, compared with every filter entry, the infeasibility or the barrier function has improved."""
     return ((theta < filter_[:, 0]) | (phi < filter_[:, 1])).all()
 
 
@@ -104,7 +104,7 @@ class Judge(NamedTuple):
         mu: barrier parameter.
         inner: barrier parameter during restoration.
         filter: infeasibilities and barrier functions that a step must improve on, (iterations, 2); infinite in unused rows.
-        worst: upper bound of the infeasibility.
+        worst: upper bound on the infeasibility.
         restoring: True in the restoration phase.
     """
 

@@ -80,11 +80,11 @@ def inverse_kinematics(
     """Find q within the joint limits at which a frame has the pose T_d: e(q) = (log(R_d^T R), R_d^T (p - p_d)) = 0.
 
     Levenberg-Marquardt with damping lambda = mu |e|^2 / 2, for which convergence is quadratic even at singular poses
-    (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are not held at a
-    limit, clipped to the limits (a projected step). Of 64 times as many random positions within the limits as there are
-    starts, those with poses nearest to the target become the starts. They run in parallel until one converges; among those
-    that have converged, the solution nearest to the guess is returned. Split large batches of targets,
-    `jax.lax.map(f, targets, batch_size=64)`: each part finishes with its slowest target.
+    (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are not fixed at
+    a limit, clipped to the limits (a projected step). The starts are selected from 64 times as many random positions
+    within the limits: those whose poses are nearest to the target. They run in parallel until one converges; among
+    those that have converged, the solution nearest to the guess is returned. Split large batches of targets by
+    `jax.lax.map(f, targets, batch_size=64)`, since every part runs until its slowest target is finished.
 
     Differentiable with respect to the target and the chain, by implicit differentiation: dq = -J^+ de over the joints that
     are not at a limit (the smallest motion that follows the target). Derivatives are first-order only, and meaningless
@@ -102,15 +102,16 @@ def inverse_kinematics(
             the chain (with coupled joints, of the joints moved by a single coordinate). Quaternion joints have no limits.
         starts: number of starts.
         seed: seed of the random starts; joints without limits start within half a revolution, or a metre, of zero.
-        tolerance: largest component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in float32.
+        tolerance: tolerance of each component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in float32.
         max_iterations: maximum number of iterations; all starts iterate simultaneously.
 
     Returns:
-        The best position. UNREACHABLE means that no start converged; this proves nothing, but is rare for poses within the
-        reach of an arm.
+        The best position. UNREACHABLE means that no start converged, which does not prove that the pose is out of
+        reach, but is rare for poses within the reach of an arm.
 
     Raises:
-        TrajectoryError: the target is not a pose, limits contradict each other, no weight is positive, or there are no starts.
+        TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is
+            negative or none is positive, or `starts` or `max_iterations` is less than 1.
         ModelError: the frame is unknown, or none is given for a tree with several tips.
     """
     dtype = jnp.result_type(chain.dtype, target)
@@ -137,7 +138,7 @@ def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, m
 def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
     """Lower and upper position limit of every coordinate [rad or m]: those of the joints; infinite for quaternions.
 
-    If joints are coupled, only the limits of joints that are moved by a single coordinate count.
+    If joints are coupled, only the limits of joints that are moved by a single coordinate apply.
     """
     if chain.coupling is None:
         columns = jnp.asarray(layout(chain).columns)
@@ -243,7 +244,7 @@ def _starts(
     starts: int,
     seed: int,
 ) -> Array:
-    """(starts, nq) positions within the limits, the first of which is the guess if there is one.
+    """Start positions (starts, nq) within the limits; the first is the guess if there is one.
 
     The others are the random positions whose poses are nearest to the target, measured by |w_v (p - p_d)|^2 + w_w^2 (3 - tr
     R_d^T R). The random positions are constants, and all targets of a batch share their poses.
@@ -276,7 +277,7 @@ def _middle(chain: Chain, limits: Array, dtype) -> Array:
 
 
 def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
-    """Limits, with substitutes for missing ones: half a revolution or a metre about zero, or twice that from the only limit."""
+    """Limits, with missing ones replaced: +-pi or +-1 m, or two pi or 2 m from the other limit if that one exists."""
     turns = (chain.screw[:, :3] != 0).any(1)
     turns = turns if chain.coupling is None else ((chain.coupling.matrix != 0) & turns[:, None]).any(0)
     half = jnp.where(turns, jnp.pi, 1.0).astype(limits.dtype)
@@ -319,9 +320,9 @@ _following.defjvp(_following_jvp, symbolic_zeros=True)
 
 
 def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: int) -> None:
-    """Raise if arguments are invalid; values are checked only outside `jax.jit`."""
+    """Raise an error if arguments are invalid; values are checked only outside `jax.jit`."""
     if starts < 1 or max_iterations < 1:
-        raise TrajectoryError(f"{starts} starts and {max_iterations} iterations: at least one of each is needed")
+        raise TrajectoryError(f"starts={starts}, max_iterations={max_iterations}; both must be at least 1")
     if limits.shape != (chain.nv, 2):
         raise TrajectoryError(
             f"position limits have shape {limits.shape}; pass (lower, upper) for each of the {chain.nv} coordinates"

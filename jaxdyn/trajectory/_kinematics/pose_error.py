@@ -4,10 +4,10 @@ The error is the pose of the frame relative to the target, as six numbers in the
 
     e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m],
 
-angular before linear; a component with weight zero is free. Its Jacobian is approximated by (R_d^T J_w, R_d^T J_v), which
-is exact at phi = log(R_d^T R) = 0; the gradient of |e|^2 / 2 is exact everywhere if the angular weights are equal, because
-a rotation does not change its own axis. The code is written for lanes (`dynamics._lowering`), with scans over the joints,
-so shared values are computed only once.
+angular before linear; a component with weight zero is free. Its Jacobian is approximated by (R_d^T J_w, R_d^T J_v),
+which is exact at phi = log(R_d^T R) = 0; the gradient of |e|^2 / 2 is exact everywhere if the angular weights are
+equal, because a rotation leaves its own axis unchanged. The code is written for lanes (`dynamics._lowering`), with
+scans over the joints, so shared values are computed only once.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Linear-quadratic problems: the subproblems of shooting iterations, and of the derivatives of their solution."""
+"""Linear-quadratic problems: the subproblems of shooting iterations, and those for the solution's derivatives."""
 
 from typing import Any, NamedTuple
 
@@ -134,7 +134,7 @@ def linear_quadratic(
     r: Float[Array, "steps m"] | None = None,
     end_gradient: Float[Array, " n"] | None = None,
 ) -> LinearQuadratic:
-    """Build a `LinearQuadratic` from the usual blocks; omitted ones are zero.
+    """Build a `LinearQuadratic` from the usual blocks; omitted blocks are zero.
 
     The dynamics are dx_{k+1} = A dx + B du + c, with the cost 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du.
 

@@ -67,7 +67,7 @@ def policy_and_descent(lq: LinearQuadratic, bounds, damping: float | Float[Array
 
 
 class _Seen(NamedTuple):
-    """The Hessian Q = H + F' P F of a knot, in rows of states and of controls; columns of x, followed by the gradient."""
+    """The Hessian Q = H + F' P F at a knot: rows of x and of u, each with the columns of x, followed by the gradient."""
 
     by_state: Array
     by_control: Array

@@ -116,7 +116,7 @@ def controllable_speeds(
 def fastest_speeds(
     bands: Bands, sets: Float[Array, "points 2"], first: Float[Array, ""], step: Float[Array, ""]
 ) -> tuple[Float[Array, " points"], Float[Array, " intervals"]]:
-    """The largest u that stays in the controllable intervals, forward from the start: x at the points, u between them."""
+    """Forward pass with the largest u that keeps x in the controllable intervals: x at the points, u between them."""
     negligible = 32 * jnp.finfo(first.dtype).eps
 
     def forward(x, inputs):

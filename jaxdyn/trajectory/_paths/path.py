@@ -32,7 +32,7 @@ class SplinePath(eqx.Module):
     coefficients: Float[Array, "pieces 4 n"]
 
     def __call__(self, s: Float[Array, ""]) -> Float[Array, " n"]:
-        """Position q(s) [rad or m]; the outer pieces extend beyond the ends."""
+        """Position q(s) [rad or m]; the first and last pieces also apply beyond the ends."""
         piece = jnp.clip(jnp.searchsorted(self.knots, s, side="right") - 1, 0, len(self.knots) - 2)
         a, b, c, d = self.coefficients[piece]
         h = s - self.knots[piece]
@@ -62,7 +62,7 @@ def spline_path(
         steps = jnp.sqrt(jnp.sqrt(((points[1:] - points[:-1]) ** 2).sum(1)))
         if not isinstance(steps, Tracer) and not np.all(np.asarray(steps) > 0):
             k = int(np.flatnonzero(~(np.asarray(steps) > 0))[0])
-            raise TrajectoryError(f"waypoints {k} and {k + 1} are equal or not finite: remove one")
+            raise TrajectoryError(f"waypoints {k} and {k + 1} are equal or not finite; remove or correct one")
         where = jnp.concatenate([jnp.zeros(1, points.dtype), jnp.cumsum(steps)])
         where = where / where[-1]
     else:
@@ -74,7 +74,7 @@ def spline_path(
         if not isinstance(where, Tracer):
             x = np.asarray(where)
             if x[0] != 0 or abs(x[-1] - 1) > 1e-6 or not np.all(np.diff(x) > 0):
-                raise TrajectoryError(f"the knots of a path must increase from 0 to 1; these are {x}")
+                raise TrajectoryError(f"the knots of a path must increase from 0 to 1, but are {x}")
     h = jnp.diff(where)
     rise = jnp.diff(points, axis=0) / h[:, None]
     second = jnp.zeros_like(points)
@@ -158,7 +158,7 @@ def joint_limits(
     own = is_ordinary(chain)
     if not own and (velocity is None or torque is None):
         raise TrajectoryError(
-            "the chain's limits apply to its joints, not to its coordinates: pass limits for the coordinates"
+            "the chain's limits apply to its joints, not to its coordinates; pass limits for the coordinates"
         )
     speed = chain.limits.velocity if velocity is None else jnp.asarray(velocity)
     push = jnp.full(chain.nv, jnp.inf, speed.dtype) if acceleration is None else jnp.asarray(acceleration)
@@ -169,7 +169,7 @@ def joint_limits(
         ("torque", effort, (chain.nv, 2)),
     ):
         if x.shape != shape:
-            raise TrajectoryError(f"the {name} limits have shape {x.shape}; this robot needs {shape}")
+            raise TrajectoryError(f"the {name} limits have shape {x.shape}, but this robot requires {shape}")
         if isinstance(x, Tracer):
             continue
         values = np.asarray(x)

@@ -156,7 +156,7 @@ def joint_motion(
 def _along(
     scaling: Scaling, duration: Duration, t: Array, way: Array, moved: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """Configurations at the displacements s way, and the first two derivatives of the displacements."""
+    """Configurations after the displacements s(t) * way, and the first two time derivatives of the displacements."""
     s, sd, sdd = scaled_time(scaling, duration, t)
     return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 
@@ -185,7 +185,7 @@ def cartesian_motion(
 ) -> PoseMotion:
     """Motion of a frame's origin along a straight line, with a separate rotation R(s) = R_0 exp([w] s) about a fixed axis.
 
-    Lynch & Park 2017, eqs. 9.7, 9.8. `start` and `goal` are poses in the world [m]; for the other arguments see
+    (Lynch & Park 2017, eqs. 9.7 and 9.8.) `start` and `goal` are poses in the world [m]; for the other arguments see
     `joint_motion`.
     """
     turn = rotation_log(start[:3, :3].T @ goal[:3, :3])

@@ -88,11 +88,13 @@ def time_optimal_path(
     every grid interval and exceeded by O(1 / points^2) in between; the duration exceeds the optimum by O(1 / points).
     Cost: O(points n^2).
 
-    Friction along the path depends on s', not only on s'^2. It is evaluated at the speeds of the previous round, starting
-    without friction. Each round reduces the remaining error by about the ratio of viscous friction to inertial torque.
+    Friction along the path depends on s', not only on s'^2. The problem is therefore solved in rounds: the first
+    without friction, each further round with friction evaluated at the speeds of the previous one. Each round reduces
+    the remaining error by about the ratio of viscous friction to inertial torque.
 
     Args:
-        path: function s -> q [rad or m], twice differentiable by JAX: `spline_path`, `straight_path`, or a user's function.
+        path: function s -> q [rad or m], twice differentiable by JAX: `spline_path`, `straight_path`, or a user-defined
+            function.
         velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
         acceleration_limits: largest |qdd| [rad/s^2 or m/s^2]; None: unlimited.
         torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
@@ -110,7 +112,7 @@ def time_optimal_path(
             `friction_rounds` are negative, or the robot has quaternion joints.
     """
     if points < 3 or friction_rounds < 0:
-        raise TrajectoryError(f"points={points}, friction_rounds={friction_rounds}: at least 3 and 0 are needed")
+        raise TrajectoryError(f"points={points}, friction_rounds={friction_rounds}; they must be at least 3 and 0")
     for name, x in (("start", start_speed), ("end", end_speed)):
         if not isinstance(x, Tracer) and not float(x) >= 0:
             raise TrajectoryError(f"the speed at the {name} is {float(x):g}; it must not be negative")

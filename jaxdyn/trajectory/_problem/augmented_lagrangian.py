@@ -46,7 +46,7 @@ class Values(eqx.Module):
     equalities: tuple[int, int] = eqx.field(static=True)
 
     def beside(self, penalty: Penalty) -> Iterator[tuple[Array, Array, Array, int]]:
-        """(values, multipliers, mask of enforced constraints, number of equalities), running then terminal."""
+        """(values, multipliers, mask of enforced constraints, number of equalities), at the knots and then at the end."""
         counted = penalty.counted, jnp.ones_like(self.terminal)
         return zip((self.running, self.terminal), penalty.multipliers, counted, self.equalities, strict=True)
 
@@ -101,7 +101,7 @@ def penalty_residual(
 
 
 def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
-    """Additional cost: m . c + rho/2 |c|^2 for equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho for inequalities."""
+    """Cost of the constraints: m . c + rho/2 |c|^2 for equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho for inequalities."""
     total, weight = jnp.zeros_like(penalty.weight), penalty.weight
     for value, multiplier, counts, count in values.beside(penalty):
         shifted = _shifted(value, multiplier, weight, count)

@@ -1,4 +1,4 @@
-"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are leaves (traced)."""
+"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are traced leaves."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
@@ -83,7 +83,7 @@ class VelocityLimits(Constraint):
 
 
 class StateConstraint(Constraint):
-    """The state equals (q_d, v_d), for example a goal at the last knot.
+    """Constraint on the state, (q, v) = (q_d, v_d), for example a goal at the last knot.
 
     Attributes:
         q: q_d, or one row per knot [rad or m]; None: positions are free.
@@ -106,7 +106,7 @@ class StateConstraint(Constraint):
 
 
 class PoseConstraint(Constraint):
-    """A frame has the pose T_d: log(T_d^-1 T) = 0, a twist (rotation, translation) in the frame's axes [rad, m].
+    """Constraint on a frame's pose: log(T_d^-1 T) = 0, a twist (rotation, translation) in the frame's axes [rad, m].
 
     Attributes:
         target: T_d in the world, or one pose per knot [m].
@@ -127,7 +127,7 @@ class PoseConstraint(Constraint):
 
 
 class PointConstraint(Constraint):
-    """The origin of a frame is at p_d in the world.
+    """Constraint on the position p of a frame's origin in the world: p = p_d.
 
     Attributes:
         target: p_d, or one row per knot [m].
@@ -144,7 +144,7 @@ class PointConstraint(Constraint):
 
 
 class Clearance(Constraint):
-    """Spheres about the origins of some frames stay outside an obstacle: radius <= signed_distance(p, data).
+    """Clearance of spheres about the origins p of some frames from an obstacle: radius <= signed_distance(p, data).
 
     Attributes:
         signed_distance: function (point (3,) in the world [m], data) -> distance of the point from the obstacle's surface,
@@ -224,7 +224,7 @@ def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
     """Columns in v and entries in q of the ordinary joints."""
     if chain.coupling is not None:
         raise TrajectoryError(
-            "the chain's limits apply to its joints, not to its coupled coordinates: "
+            "the chain's limits apply to its joints, not to its coupled coordinates; "
             "use PositionLimits, VelocityLimits or a UserConstraint in the coordinates"
         )
     where = layout(chain)

@@ -1,4 +1,4 @@
-"""Costs of a motion, each 1/2 |residual|^2 at a knot, which are added. Weights and targets are leaves (traced)."""
+"""Costs of a motion, each 1/2 |residual|^2 at a knot, which are added. Weights and targets are traced leaves."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -42,7 +42,7 @@ class Cost(eqx.Module):
 class StateCost(Cost):
     """Cost of the state, 1/2 |w_q (q - q_d)|^2 + 1/2 |w_v (v - v_d)|^2, with q - q_d = difference(chain, q_d, q).
 
-    Weights multiply the residuals, so they are square roots of the weights of the squares.
+    Weights multiply the residuals before these are squared, so they are the square roots of the usual weights.
 
     Attributes:
         q: desired positions q_d, or one row per knot [rad or m].

@@ -55,6 +55,6 @@ def reference_at(owner: Any, name: str, shape: tuple[int, ...], k: Int[Array, ""
     at = jnp.take(x, k, axis=0) if x.ndim == len(shape) + 1 else x
     if at.shape != shape:
         raise TrajectoryError(
-            f"{type(owner).__name__}: {name} has shape {x.shape}, but this robot needs {shape}, or one such row per knot"
+            f"{type(owner).__name__}: {name} has shape {x.shape}, but this robot requires {shape}, or one such row per knot"
         )
     return at

@@ -37,8 +37,8 @@ class OptimalControlProblem(eqx.Module):
         terminal: costs at the last knot.
         constraints: constraints at knots 1 ... N; those on torques apply at knots 0 ... N-1.
         terminal_constraints: constraints at the last knot.
-        torque_limits: lower and upper torque of each coordinate [N m or N]; `torque_limits(chain)` returns the chain's
-            limits; None: no limits.
+        torque_limits: lower and upper limit of the torque on each coordinate [N m or N]; `torque_limits(chain)` returns
+            the chain's limits; None: no limits.
         duration_limits: shortest and longest duration [s] if it is free; None: fixed at N dt.
         duration_weight: cost per second of duration [1/s].
         tau0: torques before the first knot, used by costs of the torque rate [N m or N]; None: those that hold the robot
@@ -67,7 +67,7 @@ class OptimalControlProblem(eqx.Module):
 
     def __check_init__(self) -> None:
         if self.steps < 1:
-            raise TrajectoryError(f"a horizon of {self.steps} steps: at least one is needed")
+            raise TrajectoryError(f"steps={self.steps}; a problem needs at least one step")
         nq, nv = self.chain.nq, self.chain.nv
         wanted = {"q0": (self.q0, (nq,)), "v0": (self.v0, (nv,)), "dt": (self.dt, ())}
         if self.torque_limits is not None:
@@ -79,7 +79,7 @@ class OptimalControlProblem(eqx.Module):
         for name, (value, shape) in wanted.items():
             got = jnp.shape(value)
             if got[len(got) - len(shape) :] != shape:  # leading axes: a batch of problems
-                raise TrajectoryError(f"{name} has shape {got}, but this robot needs {shape}")
+                raise TrajectoryError(f"{name} has shape {got}, but this robot requires {shape}")
         if jnp.ndim(self.q0) == 1:
             _check_rows(self.running, self.steps)
             _check_rows((*self.constraints, *self.terminal, *self.terminal_constraints), self.steps + 1)
@@ -202,7 +202,7 @@ def simulate_controls(
 
 def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:
     """The status before solving: NOT_FINITE if the initial state or the time step is not finite or dt is not positive,
-    CONTRADICTORY_LIMITS if a lower limit exceeds its upper limit, else CONVERGED."""
+    CONTRADICTORY_LIMITS if a lower limit exceeds its upper limit, otherwise CONVERGED."""
     numbers = jnp.concatenate([problem.q0, problem.v0, problem.dt[None]])
     finite = jnp.all(jnp.isfinite(numbers)) & (problem.dt > 0)
     ordered = jnp.ones((), bool)

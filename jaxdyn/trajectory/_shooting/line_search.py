@@ -31,9 +31,9 @@ def first_that_helps(
 ) -> tuple[Any, Float[Array, ""]]:
     """Find the longest step that lowers the merit to merit + 1e-4 length slope or less; return (result, step length).
 
-    If no step is accepted, this is (nothing, 0). If the Hessian is too large, which is common with Gauss-Newton, steps of
-    length 1 are too short. If the merit at length 1 indicates this, the minimiser of the parabola defined by the current
-    merit, its slope and the merit at length 1 is tried, too, and used if better.
+    If no step is accepted, return (nothing, 0). If the Hessian is too large, which is common with Gauss-Newton, steps
+    of length 1 are too short. If the merit at length 1 indicates this, also try the minimiser of the parabola defined
+    by the current merit, its slope and the merit at length 1, and use it if it is better.
 
     Args:
         attempt: function from a step length to (result, merit).

@@ -1,4 +1,4 @@
-"""The local model of shooting around a trajectory: linear-quadratic problem, objective, constraints."""
+"""The local model of shooting around a trajectory: linear-quadratic problem, objective, and constraints."""
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +135,7 @@ def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Arr
 
 
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
-    """[Hessian, gradient] of 1/2 |residual|^2 + scalar, with a Gauss-Newton Hessian, or exact plus the Jacobian of `exact`."""
+    """[Hessian, gradient] of 1/2 |residual|^2 + scalar: Gauss-Newton, or exact plus the symmetrised Jacobian of `exact`."""
     with_scalar = any(cost.is_scalar for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
     rows = jnp.concatenate([*jacobian, residual(*parts)[:, None]], -1)

@@ -25,7 +25,7 @@ def under_policy(
     gaps: Float[Array, "steps n"],
     length: float | Float[Array, ""],
 ) -> Trajectory:
-    """The trajectory under tau + length k + K (x - x_before), clipped to the limits, with gaps scaled by (1 - length).
+    """The trajectory under torques tau + length k + K (x - x_before), clipped to limits, with gaps scaled by 1 - length.
 
     As in feasibility-driven dynamic programming (Mastalli et al. 2020), a full step closes all gaps.
     """

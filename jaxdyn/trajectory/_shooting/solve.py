@@ -130,9 +130,9 @@ def solve_by_shooting(
         TrajectoryError: the duration is free, the guess has a different number of steps, or `max_iterations` is less than 1.
     """
     if problem.duration_limits is not None:
-        raise TrajectoryError("shooting needs a fixed duration: use solve_by_collocation, or omit duration_limits")
+        raise TrajectoryError("shooting needs a fixed duration; use solve_by_collocation, or omit duration_limits")
     if not isinstance(max_iterations, Array) and max_iterations < 1:
-        raise TrajectoryError(f"max_iterations={max_iterations}: at least one is needed")
+        raise TrajectoryError(f"max_iterations={max_iterations}; it must be at least 1")
     if isinstance(guess, Solution):
         guess = Guess(guess.trajectory, guess.multipliers)
     # the guess and the numeric options are arguments of the compiled program

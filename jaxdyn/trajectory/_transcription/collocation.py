@@ -95,8 +95,8 @@ def solve_by_collocation(
 
     Args:
         problem: the problem; its `method` is ignored.
-        guess: initial motion, which need not satisfy the dynamics; None: a quintic motion from rest to rest, from q0 to the
-            goal in a terminal `StateConstraint` or `StateCost`, or no motion if there is none.
+        guess: initial motion, which need not satisfy the dynamics; None: a quintic motion from rest to rest, from q0 to
+            the goal in a terminal `StateConstraint` or `StateCost`; without a goal, the robot at rest at q0.
         scheme: "hermite_simpson" or "trapezoidal".
         hessian: Hessian of the Lagrangian: "exact", or "gauss_newton" without the second derivatives of inverse dynamics,
             which compiles and runs several times faster but needs more iterations if torque limits are active.

@@ -72,7 +72,8 @@ def solve_by_inverse_dynamics(
     Args:
         problem: the problem; its `method` is ignored.
         guess: initial motion, as for `solve_by_collocation`.
-        intervals: number of intervals between the spline's knots; None: a quarter of the steps, limited to between 4 and 30.
+        intervals: number of intervals between the spline's knots; None: a quarter of the steps, limited to the range
+            from 4 to 30.
         degree: polynomial degree; 5 makes torque rates smooth.
         hessian: as in `solve_by_collocation`.
         tolerance: tolerance of the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in float32.
@@ -93,7 +94,7 @@ def solve_by_inverse_dynamics(
     check_transcribable(problem)
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
     if intervals < 1 or degree < 3:
-        raise TrajectoryError(f"{intervals} intervals of degree {degree}: at least 1 interval and degree 3 are needed")
+        raise TrajectoryError(f"intervals={intervals}, degree={degree}; they must be at least 1 and 3")
     form_of = lambda problem, exact, like: _Form(problem, intervals, degree, exact, like)
     return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
 
@@ -110,7 +111,7 @@ class _Form:
         if self.torques.given:
             raise TrajectoryError(
                 f"joints {[problem.chain.joint_names[j] for j in self.torques.given]} have no drive (their torque limits are "
-                "equal): use solve_by_collocation or solve_by_shooting"
+                "equal); use solve_by_collocation or solve_by_shooting"
             )
         self.orders = 4 if problem.has_torque_rate else 3
         self.grounded = any(c.of_ground_reaction for c in (*problem.constraints, *problem.terminal_constraints))

@@ -26,7 +26,7 @@ from .._interior_point.program import (
 
 
 class SplineLinearisation(NamedTuple):
-    """Values; gradient and Jacobian of the equalities with respect to x; other derivatives with respect to y_k."""
+    """Values; gradient, and Jacobian of the equalities, with respect to x; all other derivatives with respect to y_k."""
 
     values: tuple[Array, Array, Array]
     gradient: Float[Array, " n"]
@@ -41,8 +41,8 @@ class SplineLinearisation(NamedTuple):
 class SplineProgram(Program):
     """A sum over knots, with additional terms for the first and the last knot.
 
-    Equalities, and likewise inequalities, are ordered: those of each knot, knot by knot, then the additional ones of the
-    first and of the last knot.
+    The order of equalities is: those of each knot, knot by knot, then the additional ones of the first and of the last
+    knot. Inequalities have the same order.
 
     Attributes:
         basis: values of the splines and of their derivatives at the knots.

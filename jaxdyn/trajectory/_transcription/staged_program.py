@@ -55,8 +55,8 @@ class StagedLinearisation(NamedTuple):
 class StagedProgram(Program):
     """A program with S stages of n unknowns each; x contains them stage by stage.
 
-    Equalities are ordered: couplings, equalities of each stage, additional ones of the last stage. Inequalities: those of
-    each stage, then the additional ones of the last stage.
+    The order of equalities is: couplings, equalities of each stage, additional ones of the last stage. The order of
+    inequalities is: those of each stage, then the additional ones of the last stage.
 
     Attributes:
         data: data of the stages; every leaf has one row per stage.

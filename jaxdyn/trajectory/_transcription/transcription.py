@@ -91,7 +91,7 @@ def check_transcribable(problem: OptimalControlProblem) -> None:
     if problem.chain.topology.quaternion_joints:
         raise TrajectoryError(
             "collocation and inverse dynamics need positions that form a vector space, but this robot has spherical or free "
-            "joints: use solve_by_shooting, or model the base by three prismatic and three revolute joints"
+            "joints; use solve_by_shooting, or model the base by three prismatic and three revolute joints"
         )
 
 
@@ -150,7 +150,7 @@ def guessed_motion(
     """Initial motion and duration: the interpolated guess, or a motion from the initial position to a goal.
 
     Without a guess, this is the quintic polynomial from rest to rest, from q0 to the first position in a terminal
-    constraint or cost, or no motion if there is none; its duration is N dt, clipped to the duration limits.
+    constraint or cost (without one, the robot at rest at q0); its duration is N dt, clipped to the duration limits.
     """
     duration = problem.dt * problem.steps
     if problem.duration_limits is not None:
