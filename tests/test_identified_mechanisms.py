@@ -60,7 +60,7 @@ def test_columns_of_a_geared_link_give_its_torque(annotations_unchecked):
     assert_products(chain)
     base = base_parameters(chain)
     assert base.names == ("Ixx1 + Ia1 + 10000 J1", "my1", "mz1", "fv1 + 10000 B1", "fc1 + 100 Fc1", "off1")
-    with pytest.raises(ModelError, match="motor term 'offset' is unknown"):
+    with pytest.raises(ModelError, match="unknown motor term 'offset'"):
         jaxdyn.dynamics.motor_regressor(chain, np.zeros(1), np.zeros(1), ("offset",))
     with pytest.raises(ModelError, match="no transmission"):
         jaxdyn.dynamics.motor_regressor(random_chain(1), np.zeros(1), np.zeros(1))

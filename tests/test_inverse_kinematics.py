@@ -67,7 +67,7 @@ def test_bad_input_says_what_is_wrong():
     for named, message in (
         ({"target": 2 * target}, "not a pose"),
         ({"weights": jnp.zeros(6)}, "weights"),
-        ({"starts": 0}, "at least one"),
+        ({"starts": 0}, "starts=0, .* at least 1"),
         ({"position_limits": jnp.ones((7, 2)).at[3, 0].set(2.0)}, "coordinate 3 exceeds"),
         ({"position_limits": jnp.ones((6, 2))}, "shape"),
     ):

@@ -170,7 +170,7 @@ def test_constraints_have_the_sign_they_say():
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({"steps": 0}, "0 steps"),
+        ({"steps": 0}, "steps=0"),
         ({"q0": jnp.zeros(3)}, "q0 has shape"),
         ({"torque_limits": jnp.zeros(2)}, "torque_lim"),
     ],
