@@ -279,9 +279,7 @@ def test_inertia_at_a_frame_is_finite_where_directions_are_lost(dtype):
 
 
 def test_inertia_at_a_frame_of_few_joints_needs_damping():
-    with pytest.raises(
-        jaxdyn.ModelError, match=r"a robot with 3 velocities .* pass damping= or use operational_space"
-    ):
+    with pytest.raises(jaxdyn.ModelError, match=r"a robot with 3 velocities .* pass damping= or use operational_space"):
         jaxdyn.dynamics.operational_space_inertia(random_chain(3), jnp.zeros(3))
 
 

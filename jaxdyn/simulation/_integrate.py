@@ -102,8 +102,10 @@ def advance(
 
 
 def _rk4(chain, q, qd, dt, acceleration):
-    """Stage k starts from c_k dt times the previous stage's slope; slopes are summed with weights w_k dt. The scan compiles
-    one stage, not four."""
+    """The state after a step of the classical Runge-Kutta scheme, by a scan, which compiles one stage instead of four.
+
+    Stage k starts from c_k dt times the slope of the previous stage; slopes are summed with weights w_k dt.
+    """
     nodes, weights = jnp.asarray([[0.0, 0.5, 0.5, 1.0], [1 / 6, 1 / 3, 1 / 3, 1 / 6]], q.dtype) * dt
 
     def stage(carry, x):

@@ -46,7 +46,7 @@ def rollout(
 
     Raises:
         ModelError: `steps` is missing with a policy or differs from the number of torque rows; `every` does not divide
-            `steps`; or `checkpoint` is less than 1.
+            `steps`; `checkpoint` is less than 1; or the scheme is unknown.
     """
     by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
 

@@ -1,4 +1,4 @@
-"""Vectors and matrices as tuples of scalars, for the steps of sweeps.
+"""Vectors and matrices as tuples of scalars, for the step functions of sweeps.
 
 Inside a scan over links, representing 3-vectors by three separate arrays lets XLA fuse an entire link step into a few
 loops over the batch with unit stride: on CPU about three times the throughput of stacked arrays and small matrix products

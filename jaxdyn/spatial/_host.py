@@ -1,4 +1,4 @@
-"""Poses and ten parameters in NumPy's float64, independent of JAX's default type, for builders, readers and checks.
+"""Poses and inertial parameters in NumPy's float64, independent of JAX's default type: for builders, readers and checks.
 
 `inertia_tensor` and `packed` define the order of the ten parameters, also for JAX (xp = jax.numpy).
 """
@@ -101,7 +101,7 @@ def rotation_about(axis: np.ndarray, angle: float) -> Matrix:
 
 
 def rotation_from_rpy(cosines: Values, sines: Values) -> Matrix:
-    """Rz(yaw) Ry(pitch) Rx(roll), from the cosines and sines of (roll, pitch, yaw)."""
+    """Rotation matrix Rz(yaw) Ry(pitch) Rx(roll), from the cosines and sines of (roll, pitch, yaw)."""
     (cr, cp, cy), (sr, sp, sy) = np.asarray(cosines), np.asarray(sines)
     return np.array(
         [

@@ -25,9 +25,9 @@ def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
 
 def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """sin t / t, (1 - cos t) / t^2 and (t - sin t) / t^3 as smooth functions of t^2, accurate to rounding in both float types.
+    """Coefficients sin t / t, (1 - cos t) / t^2 and (t - sin t) / t^3 as smooth functions of t^2.
 
-    For t < 1 they are computed by power series, which avoid cancellation.
+    They are accurate to rounding in float32 and float64: for t < 1, power series avoid cancellation.
     """
     small = t2 < 1
     series = jnp.where(small, t2, jnp.zeros_like(t2))

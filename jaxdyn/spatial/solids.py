@@ -1,9 +1,9 @@
 """Ten inertial parameters of uniform solids. For bodies fixed to each other, add their parameters.
 
-The arguments of all functions are the mass [kg], the dimensions [m] and `pose`, the 4x4 pose of the solid's frame in the
-link (None: they coincide). The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2] about the origin
-of the *link* frame, as in `spatial.inertia`. The solid's frame is at its centre. All functions are smooth in every
-argument and contain no checks, so they can be differentiated, batched and jitted; O(1).
+The arguments of all functions are the mass [kg], the dimensions [m] and `pose`, the 4x4 pose of the solid's frame in
+the link (None: the frames coincide). The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2]
+about the origin of the *link* frame, as in `spatial.inertia`. The solid's frame is at its centre. All functions are
+smooth in every argument and contain no checks, so they can be differentiated, batched and jitted; O(1).
 """
 
 from collections.abc import Sequence
@@ -151,7 +151,7 @@ def mesh(
         vertices: vertices in the solid's frame [m].
         triangles: indices of the three vertices of each triangle.
         density: density [kg/m^3].
-        pose: pose of the solid's frame in the link [m]; None: they coincide.
+        pose: pose of the solid's frame in the link [m]; None: the frames coincide.
     """
     v, rho = _float(vertices), _float(density)
     corners = v[jnp.asarray(triangles)]

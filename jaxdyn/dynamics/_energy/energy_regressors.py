@@ -150,7 +150,7 @@ def _reference_coefficients(spin, velocity, w, wr, dw, a):
 
 
 def _poses_and_twists(chain: Chain, q: Array, v: Array):
-    """Every link's pose (R, p) in the world and its twist in the link frame, as components over links."""
+    """Pose (R, p) of every link in the world and its twist in the link frame; each component is an array over links."""
 
     def out(parent, link: Link, rate):
         here = walk(parent[0], link), carry_twist(parent[1], link, rate)

@@ -38,12 +38,13 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
 
     (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5, for the bounds.) Positions range over the joint limits, or over the
     full circle for a joint without limits. Proof: M is a trigonometric polynomial of degree two in each joint angle,
-    since poses enter M twice, and does not depend on a first joint that carries all links. Thus M(q) = sum_m C_m
-    exp(i m . q) with m_k in -2..2, and a discrete Fourier transform of five samples per joint gives all C_m exactly. On
-    a box with centre c and half widths h, Taylor's theorem gives M = A(d) + E, with A(d) = M(c) + sum_k d_k dM/dq_k(c)
-    and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A is affine in d, its smallest
-    eigenvalue is concave and its largest is convex; both attain their extremes at corners of the box. By Weyl's
-    inequality, the eigenvalues of M differ from those of A by no more than the spectral radius of R. Therefore
+    since the transform of each joint enters M twice, and does not depend on the angle of a first joint that carries all
+    links. Thus M(q) = sum_m C_m exp(i m . q) with m_k in -2..2, and a discrete Fourier transform of five samples per
+    joint gives all C_m exactly. On a box with centre c and half widths h, Taylor's theorem gives M = A(d) + E, with
+    A(d) = M(c) + sum_k d_k dM/dq_k(c) and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A
+    is affine in d, its smallest eigenvalue is concave and its largest is convex; both attain their extremes at corners
+    of the box. By Weyl's inequality, the eigenvalues of M differ from those of A by no more than the spectral radius of
+    R. Therefore
 
         min over corners of lambda_min(A) - rho(R)  and  max over corners of lambda_max(A) + rho(R)
 
@@ -103,7 +104,7 @@ class _Series:
         self.second = np.einsum("mk,ml,me->kle", np.abs(self._m), np.abs(self._m), large).reshape(d, d, n, n)
 
     def affine(self, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """M and its derivatives at centres (b, d): (b, n, n) and (b, d, n, n)."""
+        """Values (b, n, n) of M and its derivatives (b, d, n, n) at the boxes' centres (b, d)."""
         n = round(self._c.shape[1] ** 0.5)
         waves = np.exp(1j * centres @ self._m.T)
         value = np.real(waves @ self._c).reshape(-1, n, n)

@@ -22,8 +22,8 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
 
     Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2, symmetric in j and k (Lynch & Park 2017, sec. 8.1.2), and
     c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k; the units are those of torque over squared rate [N m s^2/rad^2 for revolute
-    joints]. Twists of quaternion joints are not rates of coordinates: there, the symbols are those of local coordinates
-    x about the current placement, minus M dA/dt (`coordinates`), and are not symmetric.
+    joints]. Twists of quaternion joints are not rates of coordinates: for these joints, the symbols are those of local
+    coordinates x about the current placement, minus M dA/dt (`coordinates`), and are not symmetric.
     """
     links, x = place(chain, q)
     dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
@@ -71,7 +71,7 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
 
 @compiled
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """Coriolis matrix C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, the `christoffel_symbols`, O(n depth) [N m s/rad].
+    """Coriolis matrix C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, Gamma from `christoffel_symbols`, O(n depth) [N m s/rad].
 
     Computed as C = (d c / d qd) / 2 with c = `coriolis_force`, which is exact because c is quadratic in qd and Gamma_ijk
     is symmetric in j and k; the derivative is analytic, as in `inverse_dynamics_derivatives`. dM/dt - 2 C is

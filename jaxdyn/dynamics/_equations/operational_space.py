@@ -106,7 +106,7 @@ def operational_space(
     reference: Reference = "body",
     tolerance: float | None = None,
 ) -> OperationalSpace:
-    """Lambda, eta and J_bar by the pseudo-inverse of J M^-1 J^T, for any number of joints, and the rank of J.
+    """Inertia Lambda, bias eta and inverse J_bar by the pseudo-inverse of J M^-1 J^T, for any number of joints; rank of J.
 
     If the frame can move in all six directions, the results are those of `operational_space_inertia`,
     `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise (fewer than six joints, or at a
@@ -163,7 +163,7 @@ def _mobility(
 def _drift(
     chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
 ) -> Float[Array, "6"]:
-    """J M^-1 (C v + g) - dJ/dt v, the negative of the frame's acceleration at zero torques."""
+    """The negative of the frame's acceleration at zero torques, J M^-1 (C v + g) - dJ/dt v."""
     return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
 
 

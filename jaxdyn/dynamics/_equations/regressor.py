@@ -139,7 +139,7 @@ def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> F
 def link_axes(chain: Chain, r, p):
     """Components (n, n) of the angular and linear velocity of link i's frame, in its axes, per rate of joint j: [j, i].
 
-    r and p are the poses of the links in the base, as components over links.
+    r and p are the rotations and positions of the links in the base frame; each component is an array over links.
     """
     axis, slide = tuple(chain.screw[:, :3].T), tuple(chain.screw[:, 3:].T)
     w = rotate(r, axis)

@@ -57,8 +57,9 @@ def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
 def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
     """Matrix A_G(q) with (l_G, p) = A_G v, angular momentum about the centre of mass and linear momentum, O(n) [SI units].
 
-    In world axes. Column j is the momentum G^c_j A_j of all links that joint j carries at unit rate, moved to the centre of
-    mass (Orin, Goswami & Lee 2013). The linear rows are m J_c. Pinocchio puts the linear part first.
+    Components are in world axes. Column j is the momentum G^c_j A_j of all links that joint j carries at unit rate,
+    moved to the centre of mass (Orin, Goswami & Lee 2013). The linear rows are m J_c. Pinocchio puts the linear part
+    first.
     """
     return _about(centre_of_mass(chain, q), _momentum_matrix(chain, q))
 

@@ -21,7 +21,8 @@ def frame_acceleration(
 ) -> Float[Array, "6"]:
     """Acceleration dV/dt = J a + dJ/dt v of a frame in mixed coordinates, O(n), without Jacobians [rad/s^2, m/s^2].
 
-    In world axes, angular part first. The linear part is the acceleration of the frame's origin, without gravity.
+    Components are in world axes, angular part first. The linear part is the acceleration of the frame's origin, without
+    gravity.
 
     Args:
         frame: link or frame; the chain's tip if None.

@@ -27,7 +27,7 @@ def product(a: Array, b: Array) -> Array:
 
 
 def by_row(function: Callable, *xs: Array) -> Any:
-    """`function` of each row, one after the other, so that the compiler does not recompute shared products for each row."""
+    """Apply `function` to the rows in sequence, so that the compiler does not recompute shared products for each row."""
     return jax.lax.scan(lambda _, rows: (None, function(*rows)), None, xs)[1]
 
 

@@ -18,7 +18,7 @@ def link_motions(
     qdd: Float[Array, "n *#lanes"],
     base: Float[Array, "9 *#lanes"] | None = None,
 ) -> Float[Array, "n 9 *#lanes"]:
-    """w, dw and the origin's conventional acceleration a of every link, in the link's axes (`accelerate`).
+    """Motion of every link in its own axes: w, dw and the origin's conventional acceleration a (`accelerate`).
 
     Args:
         base: w, dw and a of the base in its axes, with a = -gravity to account for gravity; None: zero.

@@ -42,8 +42,8 @@ class Pairs(NamedTuple):
 
         Args:
             entries: number of entries per pair.
-            above: index among a pair's entries of the matrix entry [i, j] if j carries i or is i.
-            beyond: index among a pair's entries of the matrix entry [i, j] if i carries j.
+            above: which of the pair's entries is the matrix entry [i, j] if j carries i or is i.
+            beyond: which of the pair's entries is the matrix entry [i, j] if i carries j.
             together: treat links that move together as carrying each other.
         """
         rows = self.together if together else self.above
@@ -121,7 +121,7 @@ def over_pairs(
 def spread(
     places: Int[np.ndarray, "rows columns"], entries: Float[Array, "entries *lanes"]
 ) -> Float[Array, "rows columns *lanes"]:
-    """The matrix with entries [i, j] taken from the positions places[i, j]."""
+    """The matrix whose entry [i, j] is `entries` at the position places[i, j]."""
     lanes = entries.shape[1:]
     numbers = jax.lax.GatherDimensionNumbers(tuple(range(1, 1 + len(lanes))), (0,), (0,))
     at = jnp.asarray(places.reshape(-1, 1), jnp.int32)

@@ -19,7 +19,7 @@ FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, which can still be r
 
 
 def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
-    """Write arrays and history atomically.
+    """Write the arrays and the history to the file atomically.
 
     Raises:
         TrajectoryError: the file cannot be written; an existing file is left unchanged.

@@ -54,7 +54,7 @@ def bounds_of(lower: Array, upper: Array) -> Bounds:
 
 
 class Direction(NamedTuple):
-    """A step: changes of the unknowns and slacks, the new multipliers of c, changes of the other multipliers."""
+    """A step: changes of the unknowns and slacks, the new multipliers of c, and changes of the other multipliers."""
 
     dx: Array
     ds: Array
@@ -65,7 +65,7 @@ class Direction(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A trial point: step length, unknowns, slacks, values, infeasibility, barrier function, and acceptance.
+    """A trial point: step length, unknowns, slacks, values of c and h, infeasibility, barrier function, and acceptance.
 
     `by_theta`: True if accepted for its infeasibility, which adds the current iterate to the filter.
     """
@@ -132,8 +132,8 @@ class Newton(NamedTuple):
 def newton_system(
     program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
-    """The Newton system [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], with the first trial delta that gives it the
-    inertia of a minimum.
+    """The Newton system [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], with the first delta tried for which it
+    has the inertia of a minimum.
 
     e regularises the multipliers of c about their current values, which changes the iterations but not the solution, and
     permits dependent constraints. During restoration, f is replaced by the penalty (|c|^2 + |g + s|^2) / 2, with the

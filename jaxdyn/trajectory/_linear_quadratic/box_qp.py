@@ -1,4 +1,4 @@
-"""Batches of small quadratic programs with bounds, solved by projected Newton steps, for lanes."""
+"""Batches of small quadratic programs with bounds, solved by projected Newton steps; written for lanes."""
 
 import jax
 import jax.numpy as jnp

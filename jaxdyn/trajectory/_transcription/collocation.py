@@ -172,7 +172,7 @@ class _Form:
         u, n = self.split(z), self.n
 
         def jacobian(q, v, a):
-            """The Jacobian with respect to the unknowns of a knot or midpoint, and to the ratio."""
+            """Jacobians of the torques with respect to the unknowns of a knot or midpoint, and to the duration ratio."""
             by_q, by_v, by_a = jnp.split(torque_jacobian(self.problem.chain, q, v, a), 3, axis=1)
             by_ratio = -(by_v @ v + 2 * by_a @ a) / u.ratio
             own = [by_q, by_v / u.ratio, by_a / (self.problem.dt * u.ratio**2)]

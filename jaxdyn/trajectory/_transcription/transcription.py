@@ -83,7 +83,7 @@ def torque_jacobian(
 
 
 def check_transcribable(problem: OptimalControlProblem) -> None:
-    """Raise if the robot is not supported.
+    """Raise an error if the robot is not supported.
 
     Raises:
         TrajectoryError: the robot has quaternion joints.
