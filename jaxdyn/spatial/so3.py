@@ -66,7 +66,7 @@ def rotation_log_rate(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
 
 def quaternion_log(quaternion: Float[Array, "4"]) -> Float[Array, "3"]:
-    """The rotation vector w, |w| <= pi [rad], of a unit quaternion (w, x, y, z); the same for q and -q."""
+    """The rotation vector r, |r| <= pi [rad], of a unit quaternion q = (w, x, y, z); the same for q and -q."""
     quaternion = jnp.where(quaternion[0] < 0, -quaternion, quaternion)
     scalar, vector = quaternion[0], quaternion[1:]
     s2 = vector @ vector

@@ -1,4 +1,4 @@
-"""Building blocks of passivity-based control: M a_r + C v_r + g with the Christoffel-consistent C; work done on a robot."""
+"""Building blocks of passivity-based control: M a_r + C v_r + g with the Christoffel-consistent C, and work on a robot."""
 
 import jax
 import jax.numpy as jnp

@@ -17,8 +17,8 @@ from .._recursions.pairs import jacobian_by_column, over_pairs, pairs_of, spread
 def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) = d inverse_dynamics / d qdd, by forward-mode differentiation of Newton-Euler, O(n^2) [kg m^2].
 
-    Symmetric and positive definite; the kinetic energy is qd^T M qd / 2. Armature is included on the diagonal (Lynch & Park
-    2017, sec. 8.5, for the columns as inverse dynamics). `crba` computes the same matrix by another algorithm.
+    Symmetric and positive definite; the kinetic energy is qd^T M qd / 2. Armature is included on the diagonal. (Lynch &
+    Park 2017, sec. 8.5, compute the columns by inverse dynamics.) `crba` computes the same matrix by another algorithm.
     """
     links, x = place(chain, q)
     return generalised_inertia(chain, link_mass_matrix(links, x) + jnp.diag(chain.armature))

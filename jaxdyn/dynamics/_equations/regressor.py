@@ -130,14 +130,14 @@ def _coefficients(of_links, of_joint):
 
 
 def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:
-    """A regressor from the ten coefficients [j, i] of link i's parameters in the torque of joint j, if j carries i."""
+    """The regressor from the coefficients [j, i] of link i's ten parameters in joint j's torque; 0 if j does not carry i."""
     mask = ancestor_mask(chain.topology.parents)
     columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in coefficients]
     return generalised_force(chain, jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n))
 
 
 def link_axes(chain: Chain, r, p):
-    """Components (n, n) of the angular and linear velocity of link i's frame, in its axes, per rate of joint j: [j, i].
+    """Velocities (w, v) of link i's frame, in its axes, at unit rate of joint j, as components (n, n) indexed [j, i].
 
     r and p are the rotations and positions of the links in the base frame; each component is an array over links.
     """

@@ -96,7 +96,7 @@ def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
 
 
 def _momentum_matrix(chain: Chain, q: Array) -> Float[Array, "6 nv"]:
-    """Momenta (l, p) about the world's origin, one column for unit rate of each coordinate."""
+    """Momenta (l, p) about the world's origin at unit rate of each coordinate, one column per coordinate."""
     links, x = place(chain, q)
     _, (angular, linear) = composite_momenta(links, x)
     return joints_of(chain, jnp.stack([*angular, *linear]))

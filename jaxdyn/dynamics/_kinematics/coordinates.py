@@ -29,7 +29,7 @@ def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " 
 
 @any_axis_types
 def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """g(v), the difference between the accelerations of quaternion joints and those of their links' joints."""
+    """The difference g(v) between the accelerations of quaternion joints and those of their links' joints."""
     out = jnp.zeros_like(v)
     for joint in layout(chain).quaternions:
         out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))
@@ -57,17 +57,17 @@ def generalised_force(chain: Chain, torques: Float[Array, "n *columns"]) -> Floa
 
 
 def generalised_inertia(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
-    """The mass matrix in generalised coordinates, S^T (M + R^T J R) S, from that of the links, M; includes rotors."""
+    """The mass matrix with rotors in generalised coordinates, S^T (M + R^T J R) S, from the links' mass matrix M."""
     return by_coordinates(chain, matrix + rotor_inertia(chain))
 
 
 def by_coordinates(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
-    """S^T X S for a matrix X with one row and one column per joint."""
+    """The matrix S^T X S, for X with one row and one column per joint; S is the coupling matrix."""
     return matrix if chain.coupling is None else chain.coupling.matrix.T @ matrix @ chain.coupling.matrix
 
 
 def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:
-    """R^T J R of the rotors, where R is the transmission's matrix; 0 if the chain has no transmission."""
+    """Inertia R^T J R of the rotors, where R is the transmission's matrix; 0 if the chain has no transmission."""
     if chain.transmission is None:
         return jnp.zeros((), chain.dtype)
     ratios = chain.transmission.matrix
@@ -88,5 +88,5 @@ def base_gravity(chain: Chain) -> Float[Array, "3"]:
 
 
 def joints_of(chain: Chain, matrix: Array) -> Array:
-    """J S, with one column per coordinate, from J with one column per joint."""
+    """The matrix J S with one column per coordinate, from J with one column per joint; S is the coupling matrix."""
     return matrix if chain.coupling is None else matrix @ chain.coupling.matrix

@@ -22,7 +22,7 @@ Reference = Literal["body", "space", "mixed"]
 def jacobian(
     chain: Chain, q: Float[Array, " nq"], frame: str | None = None, reference: Reference = "body"
 ) -> Float[Array, "6 nv"]:
-    """Jacobian J(q) of a link or named frame with twist V = (w, v) = J(q) qd [rad/s, m/s], O(n).
+    """Jacobian J(q) of a link or named frame, whose twist is V = (w, v) = J(q) qd [rad/s, m/s], O(n).
 
     (Lynch & Park 2017, sec. 5.1.)
 

@@ -47,7 +47,7 @@ def project_configuration(
 
     Gauss-Newton iteration on the manifold, u <- J^+ (J u - phi) with J = d phi / du; its fixed points satisfy phi = 0,
     with u in the range of J^T. From a nearby q it converges in a few steps; if q is far away or there is no solution,
-    it may fail, which `converged` reports. Derivatives are those of the fixed point, du = (1 - dT/du)^-1 dT for the
+    it may fail; `converged` is then False. Derivatives are those of the fixed point, du = (1 - dT/du)^-1 dT for the
     iteration u = T(u); iterations are neither differentiated nor stored.
 
     Args:

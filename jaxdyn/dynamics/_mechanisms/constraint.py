@@ -153,7 +153,7 @@ def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
 
 
 def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array, Array]:
-    """phi, and its second derivative along the motion from q at constant qd."""
+    """The residual phi, and its second derivative along the motion from q at constant qd."""
     if isinstance(constraint, PfaffianConstraint):
         rows = lambda t: constraint.function(chain, integrate(chain, q, t * qd), constraint.parameters) @ qd
         bias = jax.jvp(rows, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]

@@ -112,9 +112,7 @@ def elastic_inverse_dynamics(
             differential equation instead of a function of the link motion at one time.
     """
     if chain.topology.quaternion_joints:
-        raise ModelError(
-            "the chain has spherical or free joints, which have no motors, so the motor torques of a motion need not exist"
-        )
+        raise ModelError("elastic_inverse_dynamics does not support spherical or free joints, which have no motors")
     stiffness = eqx.error_if(
         elastic.stiffness,
         elastic.damping != 0,

@@ -53,7 +53,7 @@ class Pairs(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = ()) -> Pairs:
-    """The pairs of a tree with parents as in `Topology`.
+    """The pairs of links in a tree whose parents are given as in `Topology`.
 
     Args:
         together: groups (first link, number of links) of links that move together; their pairs are also added in reverse
@@ -83,9 +83,9 @@ def over_pairs(
         of_carried: arrays stacked over links; the function receives the carried link's slice.
 
     Returns:
-        For each result, its entries in the order of the pairs, followed by zeros for links that do not form a pair. The first
-        result has one zero and each further result one more, since XLA would copy the initial zeros of results of the
-        same shape.
+        For each result, its entries in the order of the pairs, followed by zeros for links that do not form a pair. The
+        first result has one such zero and each further result one more than the previous, since XLA would copy the
+        initial zeros of results of the same shape.
     """
     if not in_kernel():
         first, second = (

@@ -19,7 +19,7 @@ def supported(optimiser: Any) -> Any:
 
 @functools.cache
 def quasi_newton() -> Any:
-    """The optimiser for few unknowns: L-BFGS with a line search that uses values only, which halves compilation time."""
+    """The optimiser for few unknowns: L-BFGS with a line search that uses no gradients, which halves compilation time."""
     import optax
 
     return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))

@@ -183,7 +183,7 @@ def _descended(
     file: str | os.PathLike[str] | None,
     settings: PolicySettings,
 ) -> _Progress:
-    """Update until `updates` or too many consecutive failures; save periodically and at the end, even after errors."""
+    """Update until all are done or too many fail in succession; save periodically and at the end, even after errors."""
     carry, history, lost = start
     key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
     done = len(history["cost"])
@@ -361,7 +361,7 @@ def _rollouts(
     extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
     if any(x not in (0, 1) for x in extra):
         raise TrajectoryError(
-            "leaves of the rollouts' robots must have the shapes of those of the problem's robot, or one additional axis"
+            "every leaf of the rollouts' robots must have its shape in the problem's robot, or one additional (batch) axis"
         )
     flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
     where = lambda p: (p.chain, p.q0, p.v0)
@@ -372,6 +372,8 @@ def _rollouts(
     sizes = {len(x) for x, m in zip(leaves, batched, strict=True) if m}
     if len(sizes) != 1 or sizes == {0}:
         rows = ", ".join(map(str, sorted(sizes)))
-        raise TrajectoryError(f"q0, v0 and chains have {rows} rows; pass the same number of each, at least one")
+        raise TrajectoryError(
+            f"q0, v0 and chains have {rows} rows; pass the same number of rows for each, at least one"
+        )
     trained, rest = eqx.partition(policy, eqx.is_inexact_array)
     return _Rollouts(trained, rest, leaves, batched, structure, jnp.asarray(speed_bound, problem.dtype))

@@ -58,7 +58,7 @@ def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[
         ) from None
     if not intact:
         raise TrajectoryError(
-            f"{name}: this file is damaged or was written by another version; remove it to start anew"
+            f"{name}: this file is damaged or was written by another version; remove it to start again"
         )
     if leaves != _shapes(like):
         raise TrajectoryError(

@@ -308,7 +308,7 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
 def _stepped(
     bounds: Bounds, p: Point, step: Direction, trial: Trial, inner: Array, anew: Array, barrier: Array
 ) -> Point:
-    """The point of an accepted trial; multipliers use a separate step length and stay near those that mu = `inner` implies.
+    """The iterate after an accepted trial; multipliers have a separate step length and stay near those implied by mu = `inner`.
 
     Args:
         anew: True, at the start or end of a restoration, to reset the multipliers to those that mu = `barrier` implies.

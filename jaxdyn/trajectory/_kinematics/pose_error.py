@@ -121,7 +121,7 @@ def damped_step(
     lower: Float[Array, "nv *#lanes"],
     upper: Float[Array, "nv *#lanes"],
 ) -> tuple[Float[Array, "nv *#lanes"], Float[Array, "*#lanes"]]:
-    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of their gradient.
+    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of the gradient along them.
 
     Joints that descent would push beyond a limit are fixed; the step ends at the limits. The system is 6 x 6, whatever
     the number of joints.
@@ -156,7 +156,7 @@ def damped_step(
 def walk_down(
     at: Iterate, weights: Float[Array, "6 *#lanes"], rows: Columns, look: Callable, propose: Callable, count: int
 ) -> Iterate:
-    """`count` iterations: evaluate the trial, accept it if its error is smaller, adapt the damping, propose the next trial.
+    """Iterate `count` times: evaluate the trial, accept it if its error is smaller, adapt the damping, propose a new trial.
 
     Args:
         weights: weights w of the components of the error.

@@ -44,7 +44,8 @@ def spline_path(
 ) -> SplinePath:
     """The natural cubic spline through waypoints: q'' is continuous, and zero at both ends.
 
-    The second derivatives solve a tridiagonal system (de Boor 2001, ch. IV). Differentiable with respect to the waypoints.
+    The second derivatives are the solution of a tridiagonal system (de Boor 2001, ch. IV). The path is differentiable
+    with respect to the waypoints.
 
     Args:
         waypoints: at least two positions, in order [rad or m].
@@ -52,8 +53,8 @@ def spline_path(
             distance (centripetal, Lee 1989), which avoids overshoot between close waypoints.
 
     Raises:
-        TrajectoryError: there are fewer than two waypoints, successive waypoints are equal (with the default knots), or the
-            knots do not increase from 0 to 1.
+        TrajectoryError: there are fewer than two waypoints, successive waypoints are equal (with the default knots), or
+            the knots have the wrong shape or do not increase from 0 to 1.
     """
     points = jnp.asarray(waypoints)
     if len(points) < 2:
@@ -122,7 +123,7 @@ def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathD
     """The dynamics of a robot constrained to a path: tau = m(s) s'' + c(s) s'^2 + g(s), without friction.
 
     Follows from qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
-    Cost: three inverse dynamics per point.
+    Cost: three evaluations of inverse dynamics per point.
 
     Raises:
         TrajectoryError: the robot has quaternion joints, or the path does not return q of shape (nv,).

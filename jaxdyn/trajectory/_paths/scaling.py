@@ -121,7 +121,7 @@ def shortest_trapezoid(
 def scaled_time(
     scaling: Scaling, duration: Duration, t: Float[Array, " times"]
 ) -> tuple[Float[Array, " times"], Float[Array, " times"], Float[Array, " times"]]:
-    """s, ds/dt [1/s] and d2s/dt2 [1/s^2] at times t [s]; at rest before 0 and after the duration [s]."""
+    """The path parameter s, ds/dt [1/s] and d2s/dt2 [1/s^2] at times t [s]; at rest before 0 and after the duration [s]."""
     duration = jnp.asarray(duration, t.dtype)
     u = t / duration
     s, sd, sdd = jax.vmap(lambda u: with_derivatives(scaling, u))(jnp.clip(u, 0, 1))
@@ -139,8 +139,8 @@ def joint_motion(
 ) -> JointMotion:
     """Motion along the straight line in joint space, q(s) = q_0 + s (q_1 - q_0), with a time scaling.
 
-    In general, q = integrate(chain, q_0, s difference(chain, q_0, q_1)): quaternion joints rotate about a fixed axis, and free
-    joints follow a screw.
+    In general, q = integrate(chain, q_0, s difference(chain, q_0, q_1)): quaternion joints rotate about a fixed axis,
+    and free joints follow a screw motion.
 
     Args:
         start: q_0 [rad or m].

@@ -9,7 +9,7 @@ from ...errors import TrajectoryError
 
 
 class Knot(NamedTuple):
-    """A motion at time t = k dt. At the last knot, k = steps, no torque acts; `tau` repeats the previous torque.
+    """State and torques at time t = k dt. At the last knot, k = steps, no torque acts; `tau` repeats the previous torque.
 
     Attributes:
         k: index of the knot.

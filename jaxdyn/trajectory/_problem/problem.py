@@ -102,7 +102,7 @@ def _check_rows(parts: tuple[Cost | Constraint, ...], knots: int) -> None:
             x = getattr(part, name)
             if x is not None and x.ndim == dimensions + 1 and len(x) < knots:
                 raise TrajectoryError(
-                    f"{type(part).__name__}: {name} has {len(x)} rows, but it is evaluated at {knots} knots; give one "
+                    f"{type(part).__name__}: {name} has {len(x)} rows, but it is evaluated at {knots} knots; pass one "
                     "row per knot"
                 )
 

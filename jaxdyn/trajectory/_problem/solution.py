@@ -78,7 +78,8 @@ class Trajectory(eqx.Module, Summary):
         """
         if self.t.ndim != 1:
             raise TrajectoryError(
-                f"a table can contain only one motion, not {self.t.shape[:-1]}", "select one by its index"
+                f"a table can contain only one motion, not a batch of shape {self.t.shape[:-1]}",
+                "select one by its index",
             )
         tau = jnp.concatenate([self.tau, jnp.full_like(self.tau[:1], jnp.nan)])
         return data_frame(numbered("q", self.q) | numbered("v", self.v) | numbered("tau", tau), self.t, "t")

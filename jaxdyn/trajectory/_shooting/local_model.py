@@ -179,7 +179,7 @@ def gram(rows: Float[Array, "k w *#lanes"]) -> Array:
 def dynamics_jacobian(
     problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> Float[Array, "n w"]:
-    """The Jacobian [A, B] of a step: analytic for the Euler methods and ordinary joints, else by `jax.jacfwd` of `step`."""
+    """The Jacobian [A, B] of a step: analytic for Euler methods and ordinary joints, otherwise by `jax.jacfwd` of `step`."""
     chain, dt, nv = problem.chain, problem.dt, problem.chain.nv
     eye = jnp.eye(nv, dtype=q.dtype)
     if is_ordinary(chain) and problem.method in EULER:

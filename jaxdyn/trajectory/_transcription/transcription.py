@@ -69,7 +69,7 @@ def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) 
 
 
 def drive_torque(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Array:
-    """tau = ID(q, v, a) + resistive_force(q, v): the torque for which `step` integrates the acceleration a."""
+    """Torque tau = ID(q, v, a) + resistive_force(q, v), for which `step` integrates the acceleration a."""
     return inverse_dynamics(chain, q, v, a) + resistive_force(chain, q, v)
 
 
@@ -96,7 +96,7 @@ def check_transcribable(problem: OptimalControlProblem) -> None:
 
 
 def check_hessian(hessian: str) -> bool:
-    """True for the exact Hessian, after checking the name.
+    """Check the name of the Hessian; return True for the exact Hessian.
 
     Raises:
         TrajectoryError: the name is unknown.
@@ -122,7 +122,7 @@ def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
 
 
 def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Array, Array, Array, Array]:
-    """Lower and upper bounds of q, and of v, from the constraints of exactly the types `bounded`."""
+    """Lower and upper bounds of q, and of v, from the constraints whose types are exactly those in `bounded`."""
     q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
     q_high, v_high = -q_low, -v_low
     for limit in problem.constraints:
