@@ -50,7 +50,7 @@ def test_trajectory(pandas):
     np.testing.assert_array_equal(table["v2"], motion.v[:, 1])
     assert table["tau1"].isna().tolist() == [False, False, False, True]
     batch = jax.tree.map(lambda x: x[None], motion)
-    with pytest.raises(TrajectoryError, match="one motion, not \\(1,\\); select one"):
+    with pytest.raises(TrajectoryError, match="one motion, not a batch of shape \\(1,\\); select one"):
         batch.to_pandas()
 
 

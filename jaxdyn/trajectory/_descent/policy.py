@@ -361,7 +361,7 @@ def _rollouts(
     extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
     if any(x not in (0, 1) for x in extra):
         raise TrajectoryError(
-            "every leaf of the rollouts' robots must have its shape in the problem's robot, or one additional (batch) axis"
+            "every array in chains must have the shape of the same array in the problem's robot, or one additional batch axis"
         )
     flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
     where = lambda p: (p.chain, p.q0, p.v0)
