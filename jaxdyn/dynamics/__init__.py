@@ -1,4 +1,4 @@
-"""Terms of the equations of motion and their derivatives; the most used ones are also exported by `jaxdyn`."""
+"""Terms of the equations of motion and their derivatives; the most common terms are also exported by `jaxdyn`."""
 
 from ._energy.energy import (
     euler_lagrange_torque as euler_lagrange_torque,

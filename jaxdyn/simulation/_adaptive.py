@@ -41,7 +41,7 @@ def adaptive_rollout(
     external_wrenches: Float[Array, "n 6"] | None = None,
     **options: Any,
 ) -> AdaptiveRollout:
-    """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps, and return the states at given times.
+    """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps and return the states at requested times.
 
     Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
     length. A step is accepted if its estimated error, divided by atol + rtol |y| for each entry of y = (q, qd), has an

@@ -77,7 +77,7 @@ def hybrid_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot with some joints prescribed over time.
+    """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot with prescribed motions of some joints.
 
     Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their functions exactly at all stage
     times; their entries in q and qd are ignored. To obtain the forces that this requires, call `hybrid_dynamics` at the

@@ -40,7 +40,7 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
     full circle for a joint without limits. Proof: M is a trigonometric polynomial of degree two in each joint angle,
     since the transform of each joint enters M twice, and does not depend on the angle of a first joint that carries all
     links. Thus M(q) = sum_m C_m exp(i m . q) with m_k in -2..2, and a discrete Fourier transform of five samples per
-    joint gives all C_m exactly. On a box with centre c and half widths h, Taylor's theorem gives M = A(d) + E, with
+    joint yields all C_m exactly. On a box with centre c and half widths h, Taylor's theorem gives M = A(d) + E, with
     A(d) = M(c) + sum_k d_k dM/dq_k(c) and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A
     is affine in d, its smallest eigenvalue is concave and its largest is convex; both attain their extremes at corners
     of the box. By Weyl's inequality, the eigenvalues of M differ from those of A by no more than the spectral radius of

@@ -28,9 +28,9 @@ def regressor(
 
     pi = inertial_parameters(chain).reshape(-1): column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz,
     Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the origin of the link frame, in its axes). Y does not depend on the chain's
-    inertial parameters. If joint j carries link i, that is, lies between i and the base, then Y_j,i = A_j^T Ad^T W_i,
-    where W_i is the 6x10 regressor of the single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0. With coupled
-    coordinates, the joints' rows are multiplied by S^T. The torques of `inverse_dynamics` also include armature
+    inertial parameters. If joint j carries link i, that is, if j is between i and the base, then Y_j,i = A_j^T Ad^T
+    W_i, where W_i is the 6x10 regressor of the single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0. With
+    coupled coordinates, the joints' rows are multiplied by S^T. The torques of `inverse_dynamics` also include armature
     (`drive_regressor`) and rotors (`motor_regressor`).
     """
 

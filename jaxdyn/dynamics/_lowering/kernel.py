@@ -21,7 +21,7 @@ each case; tests/users_programs (arguments, flow, compilers) tries to violate th
 3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
    (parallel_task_assignment.cc) distributes an instruction if bytes >= flops and the result has 512 KiB, or if bytes <
    flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `batch` prevents the first by
-   `LARGEST` and the sizes given with the functions. Nothing excludes the second by construction: a fusion that computes
+   `LARGEST` and the functions' `size` arguments. Nothing excludes the second by construction: a fusion that computes
    much would reach the limit with 18 KB. At 64 lanes, functions of this library stay below it, by a factor of 4 for an
    arm with three joints.
 4. Called computations must be emitted before their callers, and the computation of a reduction must not contain a call

@@ -32,7 +32,7 @@ class BaseMotion(NamedTuple):
     """Motion of a robot's base, which replaces the chain's `base_pose`; `base_motion` computes it from a path.
 
     Attributes:
-        pose: pose of the base in the world [m]; gravity is given in world axes.
+        pose: pose of the base in the world [m]; gravity is expressed in world axes.
         twist: V_0 = (w, v) in the base frame [rad/s, m/s].
         acceleration: dV_0/dt, the rates of these six components, without gravity [rad/s^2, m/s^2].
     """

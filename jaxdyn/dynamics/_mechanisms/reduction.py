@@ -44,9 +44,9 @@ def independent_coordinates(
 ) -> Float[Array, "nv k"]:
     """Matrix G(q) with qd = G w and J G = 0, where w are the independent velocities [rad/s or m/s], O(n^3).
 
-    G is the identity in the rows of the independent coordinates and -J_d^+ J_i in the rows of the dependent coordinates,
-    where J_i and J_d are the corresponding columns of J. If J_d does not have full column rank, the independent
-    coordinates do not determine the motion: J G is not 0, or some motions are missing.
+    G is the identity in the rows of the independent coordinates and -J_d^+ J_i in the rows of the dependent
+    coordinates, where J_i and J_d are the corresponding columns of J. If J_d does not have full column rank, the
+    independent coordinates do not determine the motion: J G is not 0, or G does not contain all admissible motions.
 
     Args:
         independent: names of joints (of coordinates if there is a coupling) or columns of v, as many as the mechanism has

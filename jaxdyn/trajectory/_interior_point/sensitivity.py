@@ -46,7 +46,7 @@ def differentiable(
 
     Supports forward and reverse mode, first order only. The derivatives are those of the last barrier problem, whose mu
     is a tenth of the tolerance: if an active constraint has a zero multiplier, the solution has a kink, and the
-    computed derivatives are between the one-sided ones. They are NaN if the Hessian is not positive definite on the
+    computed values are between the one-sided derivatives. They are NaN if the Hessian is not positive definite on the
     null space of the active constraints (no strict local minimum), and meaningless if the status is not CONVERGED.
     """
     leaves, rest = eqx.partition(parameters, eqx.is_inexact_array)

@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Bounds of the unknowns; `free` is 0 for unknowns whose bounds are equal, else 1."""
+    """Bounds of the unknowns; `free` is 0 for unknowns whose bounds are equal, otherwise 1."""
 
     lower: Array
     upper: Array
@@ -135,10 +135,10 @@ def newton_system(
     """The Newton system [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], with the first delta tried for which it
     has the inertia of a minimum.
 
-    e regularises the multipliers of c about their current values, which changes the iterations but not the solution, and
-    permits dependent constraints. During restoration, f is replaced by the penalty (|c|^2 + |g + s|^2) / 2, with the
-    barrier `inner`: the multipliers are then the violations themselves, the matrix is [S + delta I, A^T, G^T; A, -I, 0;
-    G, 0, -I - s/w], and elimination of the multipliers gives the Gauss-Newton Hessian.
+    e regularises the multipliers of c about their current values, which changes the iterations but not the solution,
+    and permits dependent constraints. During restoration, f is replaced by the penalty (|c|^2 + |g + s|^2) / 2, with
+    the barrier `inner`: the multipliers are then the violations themselves, the matrix is [S + delta I, A^T, G^T; A,
+    -I, 0; G, 0, -I - s/w], and elimination of the multipliers yields the Gauss-Newton Hessian.
 
     Args:
         last: delta of the previous step.

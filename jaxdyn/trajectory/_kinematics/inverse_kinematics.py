@@ -112,7 +112,7 @@ def inverse_kinematics(
     Raises:
         TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is
             negative or none is positive, or `starts` or `max_iterations` is less than 1.
-        ModelError: the frame is unknown, or none is given for a tree with several tips.
+        ModelError: the frame is unknown, or `frame` is None for a tree with several tips.
     """
     dtype = jnp.result_type(chain.dtype, target)
     frame_index(chain, frame)

@@ -123,8 +123,8 @@ def damped_step(
 ) -> tuple[Float[Array, "nv *#lanes"], Float[Array, "*#lanes"]]:
     """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of the gradient along them.
 
-    Joints that descent would push beyond a limit are fixed; the step ends at the limits. The system is 6 x 6, whatever
-    the number of joints.
+    Joints that descent would push beyond a limit are fixed; the step ends at the limits. The system is 6 x 6 for any
+    number of joints.
     """
     lower, upper = (spread_over_lanes(x) for x in (lower, upper))
     e = unstack(error)

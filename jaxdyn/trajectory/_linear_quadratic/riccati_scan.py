@@ -27,7 +27,7 @@ class Stretch(NamedTuple):
 def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -> LQPolicy:
     """The policy of `riccati` without bounds, by an associative scan over the knots (Sarkka & Garcia-Fernandez 2023).
 
-    The depth is O(log steps). R must be positive definite at every knot. This takes about six times the work of
+    The depth is O(log steps). R must be positive definite at every knot. The scan does about six times the work of
     `riccati`, and is faster only if many knots are computed in parallel: on a GPU, for one or a few problems.
 
     Args:
@@ -118,7 +118,7 @@ def solve_lq(
     start: Float[Array, " n"] | None = None,
     bounds: tuple[Float[Array, "steps m"], Float[Array, "steps m"]] | None = None,
 ) -> LQSolution:
-    """The minimiser of a linear-quadratic problem: by the recursion on a CPU, O(steps), by the parallel scan elsewhere.
+    """The minimiser of a linear-quadratic problem: by the recursion, O(steps), on CPUs; by the parallel scan elsewhere.
 
     With bounds, the recursion is always used. Its policy is then optimal near dx = 0, and solves the problem if no further
     bounds become active along the motion.

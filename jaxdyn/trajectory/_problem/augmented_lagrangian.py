@@ -46,7 +46,7 @@ class Values(eqx.Module):
     equalities: tuple[int, int] = eqx.field(static=True)
 
     def beside(self, penalty: Penalty) -> Iterator[tuple[Array, Array, Array, int]]:
-        """(values, multipliers, mask of enforced constraints, number of equalities), at the knots and then at the end."""
+        """Groups (values, multipliers, mask of enforced constraints, number of equalities): at the knots, then at the end."""
         counted = penalty.counted, jnp.ones_like(self.terminal)
         return zip((self.running, self.terminal), penalty.multipliers, counted, self.equalities, strict=True)
 
@@ -94,7 +94,7 @@ def penalty_residual(
     weight: Float[Array, ""],
     counted: Float[Array, " k"],
 ) -> Float[Array, " k"]:
-    """Residuals that the constraints add at a knot: sqrt(rho) (c + m / rho), for inequalities its positive part."""
+    """Residuals that the constraints add at a knot: sqrt(rho) (c + m / rho), or its positive part for inequalities."""
     equal, below = constraint_values(constraints, chain, knot)
     both = _shifted(jnp.concatenate([equal, below]), multiplier, weight, equal.shape[0])
     return jnp.sqrt(weight) * both * counted

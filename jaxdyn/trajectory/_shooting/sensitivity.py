@@ -43,7 +43,7 @@ class Solved(NamedTuple):
         trajectory: the solution.
         penalty: multipliers and weight of the constraints.
         duals: multipliers of the dynamics.
-        side: for each torque, -1 at its lower limit, 1 at its upper limit, else 0.
+        side: for each torque, -1 at its lower limit, 1 at its upper limit, otherwise 0.
     """
 
     trajectory: Trajectory

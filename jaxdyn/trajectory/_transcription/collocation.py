@@ -143,7 +143,7 @@ class _Form:
         return self.scaled(self.nominal(z)._replace(ratio=ratio), 1 / ratio)
 
     def nominal(self, z: Array) -> Unknowns:
-        """The unknowns of a knot, with rates in the problem's nominal time."""
+        """The unknowns of a knot, with velocities and accelerations in the problem's nominal time."""
         n = self.n
         parts = [z[i * n : (i + 1) * n] for i in range(6 if self.middles else 3)]
         parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # unknowns are scaled to similar magnitudes

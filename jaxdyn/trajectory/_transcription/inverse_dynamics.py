@@ -65,9 +65,10 @@ def solve_by_inverse_dynamics(
 ) -> Solution:
     """Find the B-spline motion of minimum cost, with torques from inverse dynamics, by the interior-point method.
 
-    Costs are integrated by the trapezoidal rule over the problem's knots. Constraints and limits are imposed at the knots,
-    and satisfied only approximately in between. All joints must be actuated, because a spline cannot keep a torque at zero
-    throughout. Cost: O((nv k)^3) per iteration for k = intervals + degree control points, whatever the number of steps.
+    Costs are integrated by the trapezoidal rule over the problem's knots. Constraints and limits are imposed at the
+    knots, and satisfied only approximately in between. All joints must be actuated, because a spline cannot keep a
+    torque at zero throughout. Cost: O((nv k)^3) per iteration for k = intervals + degree control points, independent of
+    the number of steps.
 
     Args:
         problem: the problem; its `method` is ignored.

@@ -125,8 +125,8 @@ class StagedProgram(Program):
         )
 
     def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
-        """Split y into multipliers of couplings, of the stages' equalities and of the last stage's additional ones; and split
-        w for the inequalities."""
+        """Split y into multipliers of the couplings, the stages' equalities and the last stage's additional equalities, and w
+        into those of the stages' inequalities and the last stage's additional inequalities."""
         count, (m, p, r) = self.stages, self.sizes
         coupling, own, end = jnp.split(y, [(count - 1) * m, (count - 1) * m + count * p])
         inequality, inequality_end = jnp.split(w, [count * r])

@@ -182,8 +182,8 @@ def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
 def rows_that_count(
     problem: OptimalControlProblem, rows: TorqueRows, bounded: tuple[type, ...] = (), grounded: bool = False
 ) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
-    """Masks of the enforced rows of `path_rows` at each knot: 1, but 0 at the first knot for rows that depend neither on
-    torques nor on the ground wrench."""
+    """Masks of the enforced rows of `path_rows` at each knot: 1, except 0 at the first knot for rows that depend
+    neither on torques nor on the ground wrench."""
     zero = jnp.zeros_like(problem.v0)
     ground = jnp.zeros(6, zero.dtype) if grounded else None
     first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
