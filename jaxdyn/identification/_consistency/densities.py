@@ -79,8 +79,8 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
     farthest = np.zeros((n, 3))
     points = [(parent, translation[i]) for i, parent in enumerate(chain.topology.parents) if parent >= 0]
     points += [
-        (link, np.asarray(pose, float)[:3, 3])
-        for link, pose in zip(chain.topology.frame_links, chain.frame_poses, strict=True)
+        (link, pose[:3, 3])
+        for link, pose in zip(chain.topology.frame_links, np.asarray(chain.frame_poses, float), strict=True)
         if link >= 0
     ]
     for link, point in points:

@@ -1,6 +1,8 @@
 """Excitation trajectories: finite Fourier series that start and end at rest, and B-splines."""
 
 import dataclasses
+import functools
+from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -54,16 +56,25 @@ class FourierTrajectory:
     def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
         """Positions, velocities and accelerations at times t [s]."""
         t = jnp.asarray(t)
-        return _fourier(t, *(np.asarray(x, t.dtype) for x in (self.centre, self.a, self.b, self.period)))
+        return _traced(t, *(np.asarray(x, t.dtype) for x in (self.centre, self.a, self.b, self.period)))
+
+    def sampled(
+        self, t: Float[np.ndarray, " N"]
+    ) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, "N n"], Float[np.ndarray, "N n"]]:
+        """The result of a call in double precision, by NumPy, which needs no compilation."""
+        return _fourier(np, t, self.centre, self.a, self.b, self.period)
 
 
-@jax.jit
-def _fourier(t: Array, centre: Array, a: Array, b: Array, period: Array) -> tuple[Array, Array, Array]:
-    k = jnp.arange(1, a.shape[1] + 1, dtype=t.dtype)[None] * (2 * jnp.pi / period)
+def _fourier(xp: ModuleType, t, centre, a, b, period):
+    """The series and its derivatives, computed by NumPy or JAX."""
+    k = xp.arange(1, a.shape[1] + 1, dtype=t.dtype)[None] * (2 * np.pi / period)
     phase = t[:, None] * k
-    sin, cos = jnp.sin(phase), jnp.cos(phase)
+    sin, cos = xp.sin(phase), xp.cos(phase)
     q = centre[None] + (sin / k) @ a.T - (cos / k) @ b.T
     return q, cos @ a.T + sin @ b.T, -(sin * k) @ a.T + (cos * k) @ b.T
+
+
+_traced = jax.jit(functools.partial(_fourier, jnp))
 
 
 def random_excitation(
@@ -100,7 +111,7 @@ def random_excitation(
     a -= a.mean(1, keepdims=True)  # velocity at t = 0 is the sum of a
     b -= k * (b @ k)[:, None] / (k @ k)  # and acceleration the sum of k w b
     shape = FourierTrajectory(np.zeros(chain.n), a, b, period)
-    q, qd, _ = (np.asarray(x, float) for x in shape(jnp.linspace(0, period, 50 * harmonics)))
+    q, qd, _ = shape.sampled(np.linspace(0, period, 50 * harmonics))
     middle, reach = (q.max(0) + q.min(0)) / 2, (q.max(0) - q.min(0)) / 2
     factor = usage * (upper - lower) / 2 / reach
     factor = np.minimum(factor, usage * np.asarray(chain.limits.velocity, float) / np.abs(qd).max(0))

@@ -1,6 +1,7 @@
 """Friction of all joints: regressor columns of the terms of a friction model along a run."""
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,11 +14,12 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from ...errors import IdentificationError
 from .._preprocessing.filters import low_pass
 from .._preprocessing.samples import Samples
+from .._regression.rows import by_chunks
 from .temperature import TemperatureDependent
 from .terms import FrictionTerm
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-LENGTHS = 1024  # runs are padded to multiples of this length, so that few programs are compiled
+LENGTHS = 1024  # runs are padded to multiples of this length, so that terms with memory need few programs
 
 
 class FrictionModel(eqx.Module):
@@ -135,7 +137,7 @@ class FrictionModel(eqx.Module):
                 size = stop - start
                 fill = [(0, -size % LENGTHS), (0, 0)]
                 parts = [np.pad(x[start:stop], fill, mode="edge") for x in (samples.q, samples.qd, load, *heat)]
-                block = np.array(function(model, *map(jnp.asarray, parts)))[:size]
+                block = np.array(function(model, *parts))[:size]
                 block *= chosen.reshape(1, *chosen.shape, *[1] * (block.ndim - 3))
                 out.append(block if self.cutoff is None else low_pass(block, samples.rate, self.cutoff))
         return np.concatenate(out)
@@ -241,9 +243,12 @@ def spread_blocks(
 
 
 def _blocks(model: FrictionModel, *samples: Array) -> np.ndarray:
-    """Compute `FrictionModel.columns` by one compiled program per kind of term, whichever joints have the term."""
-    terms = [dataclasses.replace(term, joints=None) for term in model.terms]
-    return np.concatenate([np.asarray(_columns(term, *samples)) for term in terms], axis=2)
+    """`FrictionModel.columns`, by one program for each kind of term, whatever its joints and the length of the run."""
+    blocks = []
+    for term in model.terms:
+        program = functools.partial(_columns, dataclasses.replace(term, joints=None))
+        blocks.append(np.asarray(program(*samples) if term.remembers else by_chunks(program, *samples)))
+    return np.concatenate(blocks, axis=2)
 
 
 @eqx.filter_jit

@@ -16,10 +16,9 @@ from ...model._chain import Chain
 from .._friction.fit import FrictionFit
 from .._friction.model import FrictionModel
 from .._preprocessing.samples import Samples
-from .._regression.columns import Columns, ExtraColumns
-from .._regression.completion import model_torque
+from .._regression.columns import Columns, ExtraColumns, joint_springs
+from .._regression.completion import model_torque, motion_torque, rigid_torque
 from .._regression.robot import as_float64
-from .._regression.rows import by_chunks
 
 _STEPS = 6  # Newton steps for accelerations with load-dependent friction
 
@@ -186,19 +185,20 @@ class TorqueModel(eqx.Module, Summary):
             return model_torque(self.chain, s if rows is None else s.rows(rows, ()))
         rows = np.arange(len(s)) if rows is None else rows
         with jax.enable_x64(True):
-            model = in_float64(self)
+            chain, extra, values = as_float64(self.chain), self.extra, self.extra_values
+            values = None if values is None else np.asarray(values, float)
             if self.friction is None or self.coefficients is None:
-                return by_chunks(functools.partial(_torques, model), s.q[rows], s.qd[rows], s.qdd[rows])
-            # without friction, so that models with any friction share a program
-            rigid = TorqueModel(model.chain, extra=model.extra, extra_values=model.extra_values)
-            loads, friction = functools.partial(_loads, rigid), self.friction
+                return motion_torque(chain, s.q[rows], s.qd[rows], s.qdd[rows], extra, values)
+            if np.any(np.asarray(chain.springs.stiffness)):
+                extra = (joint_springs(chain), *extra)
+            loads, friction = lambda *x: rigid_torque(chain, *x, extra, values), self.friction
             if friction.cutoff is not None:  # cutoff of the measured torques
                 friction = dataclasses.replace(friction, cutoff=s.torque_cutoff)
             if not friction.needs_load:
-                load = by_chunks(loads, s.q[rows], s.qd[rows], s.qdd[rows])
+                load = loads(s.q[rows], s.qd[rows], s.qdd[rows])
                 blocks = friction.blocks(s)[rows]
             else:
-                whole = by_chunks(loads, s.q, s.qd, s.qdd)
+                whole = loads(s.q, s.qd, s.qdd)
                 load, blocks = whole[rows], friction.blocks(s, whole)[rows]
         return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float))
 
@@ -245,16 +245,6 @@ def _memory(model: TorqueModel, q, qd):
         return memory, memory
 
     return jax.lax.scan(body, model.start(q[0]), (q, qd))[1]
-
-
-@jax.jit
-def _loads(model: TorqueModel, q, qd, qdd):
-    return jax.vmap(model.load)(q, qd, qdd)
-
-
-@jax.jit
-def _torques(model: TorqueModel, q, qd, qdd):
-    return model.torques(q, qd, qdd)
 
 
 def torque_model(

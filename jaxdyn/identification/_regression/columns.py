@@ -136,7 +136,7 @@ class Columns:
         """Parameter units in column order."""
         inertial = ["kg", *["kg m"] * 3, *["kg m^2"] * 6] * chain.n
         drive = []
-        for w in chain.screw[:, :3]:
+        for w in np.asarray(chain.screw)[:, :3]:
             turns = bool((w != 0).any())
             rotary = {"armature": "kg m^2", "viscous": "N m s/rad", "coulomb": "N m", "offset": "N m"}
             linear = {"armature": "kg", "viscous": "N s/m", "coulomb": "N", "offset": "N"}
@@ -257,7 +257,7 @@ def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraCol
     joints = tuple(range(1, chain.n + 1)) if joints is None else tuple(int(j) for j in joints)
     if any(not 1 <= j <= chain.n for j in joints) or len(set(joints)) < len(joints):
         raise IdentificationError(f"springs cannot be at joints {joints}; name different joints from 1 to {chain.n}")
-    return _springs(joints, tuple(bool((w != 0).any()) for w in chain.screw[[j - 1 for j in joints], :3]))
+    return _springs(joints, tuple(bool((w != 0).any()) for w in np.asarray(chain.screw)[[j - 1 for j in joints], :3]))
 
 
 @_with_recipe

@@ -19,7 +19,7 @@ from ...spatial.inertia import pseudo_inertia
 from ...spatial.pseudo_inertia import check_consistent, inertial_parameters_from_pseudo_inertia
 from .._preprocessing.samples import Samples
 from .base_parameters import BaseParameters
-from .columns import Columns, leaf_entries, prior_parameters
+from .columns import Columns, ExtraColumns, leaf_entries, motor_terms, prior_parameters
 from .robot import as_float64
 from .rows import by_chunks, chunk_rows
 
@@ -117,17 +117,30 @@ def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
 
 def rigid_torque(
-    chain: Chain, q: Float[np.ndarray, "N nq"], qd: Float[np.ndarray, "N nv"], qdd: Float[np.ndarray, "N nv"]
+    chain: Chain,
+    q: Float[np.ndarray, "N nq"],
+    qd: Float[np.ndarray, "N nv"],
+    qdd: Float[np.ndarray, "N nv"],
+    extra: tuple[ExtraColumns, ...] = (),
+    values: Float[np.ndarray, " m"] | None = None,
 ) -> Float[np.ndarray, "N nv"]:
     """Inverse dynamics at the samples, without friction and springs [N m or N]; for use under `jax.enable_x64(True)`.
 
     For uncoupled joints it is computed as W pi, by a program shared with the rest of the identification.
+
+    Args:
+        chain: the robot.
+        q, qd, qdd: the samples.
+        extra: further columns to include, of uncoupled joints; those with a leaf come first.
+        values: parameters of the columns without a leaf.
     """
-    if not is_ordinary(chain) or chain.transmission is not None:
+    if not is_ordinary(chain):
         return by_chunks(functools.partial(_inverse_dynamics, chain), q, qd, qdd)
-    columns = Columns(("armature",))
-    held = prior_parameters(chain, columns)
-    return by_chunks(lambda *x: chunk_rows(columns, chain, *x) @ held, q, qd, qdd)
+    columns = Columns(("armature",), (*motor_terms(chain, ("inertia",)), *extra))
+    known = prior_parameters(chain, columns)
+    if values is not None:
+        known[len(known) - len(values) :] = values
+    return by_chunks(lambda *x: chunk_rows(columns, chain, *x) @ known, q, qd, qdd)
 
 
 @jax.jit
@@ -145,9 +158,20 @@ def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
         samples: the samples.
     """
     with jax.enable_x64(True):
-        model, s = as_float64(chain), samples
-        resistance = by_chunks(functools.partial(_resistance, model), s.q, s.qd)
-        return rigid_torque(model, s.q, s.qd, s.qdd) + resistance
+        return motion_torque(as_float64(chain), samples.q, samples.qd, samples.qdd)
+
+
+def motion_torque(
+    chain: Chain,
+    q: Float[np.ndarray, "N nq"],
+    qd: Float[np.ndarray, "N nv"],
+    qdd: Float[np.ndarray, "N nv"],
+    extra: tuple[ExtraColumns, ...] = (),
+    values: Float[np.ndarray, " m"] | None = None,
+) -> Float[np.ndarray, "N nv"]:
+    """`rigid_torque` plus the chain's friction and springs [N m or N]; for use under `jax.enable_x64(True)`."""
+    resistance = by_chunks(functools.partial(_resistance, chain), q, qd)
+    return rigid_torque(chain, q, qd, qdd, extra, values) + resistance
 
 
 @jax.jit

@@ -1,20 +1,16 @@
 """Synthetic logs of a known robot that moves along a trajectory, with friction and sensor noise, for tests and teaching."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from ...dynamics import friction_force
 from ...io._logs.log import Log
 from ...model._chain import Chain
 from ...model._examples.robots import panda
 from .._excitation.trajectories import FourierTrajectory, random_excitation
-from .._regression.completion import rigid_torque
-from .._regression.rows import by_chunks
+from .._regression.completion import motion_torque
 
 
 def synthetic_log(
@@ -27,7 +23,7 @@ def synthetic_log(
     seed: int = 0,
     source: str = "synthetic",
 ) -> Log:
-    """Create a log of a chain that follows a trajectory: tau = inverse_dynamics + friction_force, plus white noise.
+    """Create a log of the chain on a trajectory: tau = inverse_dynamics + resistive_force, plus white noise.
 
     Args:
         chain: the robot.
@@ -42,9 +38,8 @@ def synthetic_log(
     with jax.enable_x64(True):
         model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
         t = np.arange(round((trajectory.period if duration is None else duration) * rate)) / rate
-        q, qd, qdd = trajectory(jnp.asarray(t))
-        q, qd, qdd = (np.asarray(x, float) for x in (q, qd, qdd))
-        torque = rigid_torque(model, q, qd, qdd) + by_chunks(functools.partial(_friction, model), qd)
+        q, qd, qdd = trajectory.sampled(t)
+        torque = motion_torque(model, q, qd, qdd)
     rng = np.random.default_rng(seed)
     return Log(
         t=t,
@@ -53,11 +48,6 @@ def synthetic_log(
         tau=torque + torque_noise * rng.normal(size=q.shape),
         source=source,
     )
-
-
-@jax.jit
-def _friction(chain: Chain, qd: Array) -> Array:
-    return jax.vmap(friction_force, (None, 0))(chain, qd)
 
 
 def example(seed: int = 0) -> tuple[Chain, Chain, list[Log], list[Log]]:

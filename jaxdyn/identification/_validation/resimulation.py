@@ -122,7 +122,12 @@ def _in_terms(model: TorqueModel) -> TorqueModel:
     that differ in their values alone then share a program."""
     model, law = dataclasses.replace(model.unfiltered, delay=None), model.chain.friction
     coupled = model.chain.transmission is not None or model.chain.coupling is not None
-    if model.friction is not None or coupled or model.chain.topology.quaternion_joints or np.any(law.stribeck):
+    if (
+        model.friction is not None
+        or coupled
+        or model.chain.topology.quaternion_joints
+        or np.any(np.asarray(law.stribeck))
+    ):
         return model
     terms = FrictionModel((Viscous(), Coulomb(width=law.coulomb_velocity), Offset()))
     coefficients = jnp.stack([law.viscous, law.coulomb, law.offset], axis=1)

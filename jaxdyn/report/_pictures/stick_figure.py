@@ -19,7 +19,7 @@ def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
     if tip is not None and tip in chain.frame_names:
         link, frame = frame_index(chain, tip)
         assert frame is not None
-        lines.append((link, link, np.asarray(chain.frame_poses[frame, :3, 3], float)))
+        lines.append((link, link, np.asarray(chain.frame_poses, float)[frame, :3, 3]))
     return tuple(lines)
 
 
@@ -49,4 +49,4 @@ def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray
 
 @jax.jit
 def _poses(chain: Chain, q: Array) -> Array:
-    return jax.vmap(lambda x: forward_kinematics(chain, x))(q)
+    return jax.lax.map(lambda x: forward_kinematics(chain, x), q)  # compiles in half the time of a batch
