@@ -242,7 +242,7 @@ def spread_blocks(
     return out
 
 
-def _blocks(model: FrictionModel, *samples: Array) -> np.ndarray:
+def _blocks(model: FrictionModel, *samples: np.ndarray) -> np.ndarray:
     """`FrictionModel.columns`, by one program for each kind of term, whatever its joints and the length of the run."""
     blocks = []
     for term in model.terms:

@@ -191,7 +191,8 @@ class TorqueModel(eqx.Module, Summary):
                 return motion_torque(chain, s.q[rows], s.qd[rows], s.qdd[rows], extra, values)
             if np.any(np.asarray(chain.springs.stiffness)):
                 extra = (joint_springs(chain), *extra)
-            loads, friction = lambda *x: rigid_torque(chain, *x, extra, values), self.friction
+            loads = lambda q, qd, qdd: rigid_torque(chain, q, qd, qdd, extra, values)
+            friction = self.friction
             if friction.cutoff is not None:  # cutoff of the measured torques
                 friction = dataclasses.replace(friction, cutoff=s.torque_cutoff)
             if not friction.needs_load:
