@@ -134,7 +134,7 @@ def test_options_reach_the_identification(files, tmp_path, capsys, numbers, give
     assert options["terms"].drives == ("viscous", "offset") and options["terms"].choose == ("springs", "filter")
     assert [extra.names for extra in options["terms"].extra] == [("Iam2", "fvm2", "fsm2")]
     assert options["filters"] == Filters(12.0, 9.0, 3, delay=[0.004, 0.001])
-    assert options["dead_zone"] == 0.05
+    assert options["terms"].dead_zone == 0.05
     assert main(arguments(files, tmp_path / "out", "--holdout", "0.2")) == 1
     assert given[1][2] == 0.2
 
@@ -144,7 +144,7 @@ def test_defaults_are_the_librarys(files, tmp_path, given):
     assert main(arguments(files, tmp_path / "out")) == 1
     assert [given[k][3]["filters"] for k in (0, 1)] == [Filters(), Filters()]
     assert given[0][3]["terms"] == Terms((), choose=()) and given[1][3]["terms"] == Terms()
-    assert given[1][2] == 0.3 and given[1][3]["dead_zone"] == 0.0
+    assert given[1][2] == 0.3
 
 
 def test_tip_and_currents_and_garbage(files, tmp_path, numbers, given):

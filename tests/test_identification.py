@@ -180,7 +180,7 @@ def test_validation_runs_are_not_fitted(prior, log, result):
 
 
 def test_samples_in_the_dead_zone_are_left_out_joint_by_joint(prior, log):
-    result = identify(prior, log, [log], dead_zone=0.3, **SHARP)
+    result = identify(prior, log, [log], filters=SHARP["filters"], terms=Terms(choose=(), dead_zone=0.3))
     s = result.fitted[0].samples
     moving = np.abs(s.qd) >= 0.3
     assert 0.2 < moving.mean() < 0.98

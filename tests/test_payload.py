@@ -174,7 +174,7 @@ def test_standard_deviations_of_payload_and_gains(arm):
         z.append((found.parameters - body()) / found.standard_deviations)
         currents = [dataclasses.replace(s, tau=s.tau / GAINS) for s in pair]
         gains = calibrate_gains(arm, *currents, 2.0, friction=LINEAR)
-        assert gains.told.all()
+        assert gains.determined.all()
         z_gains.append((gains.gains - GAINS) / gains.standard_deviations)
     for values in (z, z_gains):
         assert 0.5 < np.sqrt(np.mean(np.square(values))) < 1.4
@@ -222,7 +222,7 @@ def test_a_joint_whose_gain_the_payload_does_not_tell_keeps_its_ratio(arm):
     loud = 100 * np.random.default_rng(0).normal(size=pair[0].tau.shape) * [0, 0, 1]
     pair = [dataclasses.replace(s, tau=s.tau / 1.2 + loud) for s in pair]
     found = calibrate_gains(arm, *pair, 2.0, friction=LINEAR)
-    assert found.told.tolist() == [True, True, False]
+    assert found.determined.tolist() == [True, True, False]
     assert found.factors[2] == pytest.approx(np.sqrt(found.factors[0] * found.factors[1]), rel=1e-9)
     assert f"{arm.joint_names[2]}: the runs do not determine its gain" in found.notes[-1]
     assert found.common == pytest.approx(1.2, abs=4 * found.common_deviation)
@@ -357,7 +357,7 @@ def test_the_command(arm, tmp_path, capsys):
     assert "not a file with calibrated gains" in capsys.readouterr().err
     whole = json.loads((tmp_path / "gains.json").read_text())
     for change in (
-        {"told": [True]},
+        {"determined": [True]},
         {"noise": [1.0]},
         {"gains": [0.0, None, 1.0]},
         {"notes": [1]},
@@ -389,7 +389,7 @@ def test_ur10e_gains_from_its_payload_weigh_it_again(ur10e):
     plain = identify_payload(chain, *pair, friction=LINEAR)
     assert plain.mass == pytest.approx(3.06, abs=0.04)  # the gains listed are too large
     gains = calibrate_gains(chain, *pair, 2.805, gains=listed)
-    assert gains.common == pytest.approx(0.91, abs=0.02) and gains.told.all()
+    assert gains.common == pytest.approx(0.91, abs=0.02) and gains.determined.all()
     for name in ("train_20sec_8harm", "train_30sec_12harm", "train_40sec_12harm"):
         assert identify_payload(chain, read(name), pair[1], gains=gains).mass == pytest.approx(2.805, rel=0.02)
     samples = [preprocess(log) for log in pair]

@@ -253,14 +253,17 @@ def _identified(
         logs,
         validation or options.holdout,
         terms=Terms(
-            options.terms, tuple(further), extra=coupled or None, choose=() if options.plain else options.choose
+            options.terms,
+            tuple(further),
+            extra=coupled or None,
+            choose=() if options.plain else options.choose,
+            dead_zone=options.dead_zone,
         ),
         filters=filters_of(options, options.delay),
         consistent=None
         if options.no_consistent
         else Consistency(options.mass, densities=options.densities, prior_weight=options.prior_weight),
         knowledge=knowledge_of(options, chain),
-        dead_zone=options.dead_zone,
         progress=progress,
     )
     with progress.stage("looking for faults"):

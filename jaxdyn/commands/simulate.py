@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     """Simulate the robot and write the log; return the exit code."""
     use_float64()
     from ..identification._simulation.monte_carlo import NoiseLevel
-    from ..identification._simulation.tracking import reference_of, tracking_log, with_payload
+    from ..identification._simulation.tracking import tracking_log, with_payload
     from ..io._files import check_output_file
     from ..io._logs.motion import read_motion
     from ..io._logs.write import write_log
@@ -80,12 +80,11 @@ def run(options: argparse.Namespace) -> int:
         model = dataclasses.replace(model, chain=with_payload(chain, mass, tuple(com or (0.0, 0.0, 0.0))))
     noise = NoiseLevel(options.position_noise, options.torque_noise)
     with Progress(options.quiet) as progress, progress.stage("simulating"):
-        log = tracking_log(model, motion, options.rate, noise, options.bandwidth, options.seed)
+        log, errors = tracking_log(model, motion, options.rate, noise, options.bandwidth, options.seed)
         write_log(options.out, log)
     if not options.quiet:
         print(f"{options.out}: {len(log)} samples, {log.t[-1] - log.t[0]:.6g} s, {chain.nv} joints")
-        off = abs(log.q - reference_of(motion)(log.t)).max(axis=0)
-        print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in off)}")
+        print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in errors)}")
     return arguments.OK
 
 

@@ -80,7 +80,6 @@ class Fitting:
     Attributes:
         setup: the robot, the identified columns, and the friction model.
         consistent: constraints of physical consistency; None for plain least squares.
-        dead_zone: speed below which rows of a joint are excluded [rad/s or m/s].
         runs: all runs.
         fitted: number of fitted runs, which come first.
         model: the robot in float64.
@@ -94,7 +93,6 @@ class Fitting:
 
     setup: Setup
     consistent: Consistency | None
-    dead_zone: float
     runs: Sequence[FullRun]
     fitted: int
     model: Chain
@@ -157,14 +155,14 @@ class Fitting:
         model, columns = self.model, self.setup.columns
         friction = self.setup.friction if start is None else start
         if friction is None:
-            return [plain_stretch(model, columns, run, self.dead_zone) for run in self.runs], None
+            return [plain_stretch(model, columns, run, self.setup.terms.dead_zone) for run in self.runs], None
         self.report("fitting friction", 0, 1)
         parts = [run.samples for run in self.runs[: self.fitted]]
         parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
         steps = 0 if self.setup.has_given_friction else 10  # for the nonlinear parameters
         found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride, steps)
         self.report("fitting friction", 1, 1)
-        return [friction_stretch(model, columns, run, found, self.dead_zone) for run in self.runs], found
+        return [friction_stretch(model, columns, run, found, self.setup.terms.dead_zone) for run in self.runs], found
 
     def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
         """The factors of stretches by block, with the friction model's columns last.
@@ -277,9 +275,11 @@ class Fitting:
         out = []
         for title, run in zip(titles, self.runs, strict=True):
             if solution.friction is None:
-                part = plain_stretch(self.model, self.setup.columns, run, self.dead_zone)
+                part = plain_stretch(self.model, self.setup.columns, run, self.setup.terms.dead_zone)
             else:
-                part = friction_stretch(self.model, self.setup.columns, run, solution.friction, self.dead_zone)
+                part = friction_stretch(
+                    self.model, self.setup.columns, run, solution.friction, self.setup.terms.dead_zone
+                )
             out.append(self.evaluated(title, part, solution))
         return out
 
@@ -337,7 +337,6 @@ class Fitting:
 def begin(
     setup: Setup,
     consistent: Consistency | None,
-    dead_zone: float,
     runs: Sequence[FullRun],
     fitted: int,
     report: Progress,
@@ -364,7 +363,7 @@ def begin(
     filled, bodiless = with_stand_ins(model)
     filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
     prior = prior_parameters(filled, setup.columns)
-    return Fitting(setup, consistent, dead_zone, runs, fitted, model, base, prior, bodiless, thin, report, known)
+    return Fitting(setup, consistent, runs, fitted, model, base, prior, bodiless, thin, report, known)
 
 
 def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumns:

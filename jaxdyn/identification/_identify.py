@@ -36,7 +36,6 @@ def identify(
     filters: Filters | None = None,
     consistent: Consistency | None = POSSIBLE,
     knowledge: Knowledge | None = None,
-    dead_zone: float = 0.0,
     progress: Progress | None = None,
 ) -> Identification:
     """Identify a robot's inertial parameters, friction and armature from logged motion.
@@ -72,8 +71,6 @@ def identify(
         knowledge: which links and drives to identify, how well the chain's values for the others are known, and which
             limbs mirror each other. By default everything is identified. If only a part of the robot is identified,
             only the plain drive terms are fitted.
-        dead_zone: exclude samples with |qd_j| below this speed from joint j's equations [rad/s or m/s]: near rest, dry
-            friction takes any value up to fc, which the drive terms cannot describe.
         progress: called with (stage, done, total).
 
     Raises:
@@ -99,7 +96,7 @@ def identify(
     advance = lambda done: report("preparing logs", done, len(every))
     runs = prepared(every, setup.filters, setup.friction is not None, advance)
     with jax.enable_x64(True):
-        fitting = begin(setup, consistent, dead_zone, runs, len(logs), report, knowledge)
+        fitting = begin(setup, consistent, runs, len(logs), report, knowledge)
         titles = [f"held out: last {100 * (holdout or 0):g} % of {log.source}" for log in logs]
         held, solution = fitting.identified(holdout, titles)
         titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]

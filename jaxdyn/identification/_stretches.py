@@ -13,12 +13,11 @@ from ..io._logs.log import Log
 from ..model._chain import Chain
 from ._friction.fit import FrictionFit, fit_friction
 from ._friction.model import FrictionModel
+from ._friction.terms import FRICTION
 from ._preprocessing.samples import Filters, Samples, default_stride, preprocess_alike, split
 from ._regression.base_parameters import BaseParameters
 from ._regression.columns import Columns
 from ._regression.completion import given_torque
-
-FRICTION_TERMS = ("viscous", "coulomb", "offset")  # replaced by a friction model
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -166,5 +165,5 @@ def fit_friction_beside(
 
 
 def with_friction_terms(columns: Columns) -> Columns:
-    """The columns, extended by the drive friction terms that a friction model replaces."""
-    return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION_TERMS))
+    """The columns, with the friction terms that a friction model replaces."""
+    return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION))

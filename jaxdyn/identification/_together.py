@@ -14,6 +14,7 @@ from ._consistency.consistent import POSITIVE_TERMS
 from ._consistency.constraints import Consistency
 from ._estimators.estimate import Estimate
 from ._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin, named_columns
+from ._friction.terms import FRICTION
 from ._preprocessing.samples import Filters
 from ._regression.base_parameters import chosen_parameters, random_factors, rank_tolerance
 from ._regression.blocks import BlockFactors
@@ -22,7 +23,7 @@ from ._regression.factors import triangle_of
 from ._regression.robot import check_identifiable
 from ._result import Identification
 from ._selection.setup import setup_of
-from ._selection.terms import FRICTION, Terms
+from ._selection.terms import Terms
 from ._stretches import prepared
 
 Runs = Mapping[str, Log | Sequence[Log]]
@@ -77,7 +78,7 @@ def identify_together(
     every = named_apart([*fitted, *unseen])
     runs = prepared(every, setup.filters, False, lambda done: report("preparing logs", done, len(every)))
     with jax.enable_x64(True):
-        single = begin(setup, consistent, 0.0, runs, len(fitted), report)
+        single = begin(setup, consistent, runs, len(fitted), report)
         whole = _Together.of(single, own, robots)
         parts, held = single.stretches(1.0, None)[0], []
         if share is not None:

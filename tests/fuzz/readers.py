@@ -230,7 +230,7 @@ def _gains(path: Path, options: dict[str, Any]) -> None:
 
     gains = read_gains(path)
     n = len(gains.factors)
-    if not all(np.shape(x) == (n,) for x in (gains.gains, gains.told, gains.noise, gains.payload_torque)):
+    if not all(np.shape(x) == (n,) for x in (gains.gains, gains.determined, gains.noise, gains.payload_torque)):
         raise Wrong("gains of several lengths")
     numbers = (gains.factors, gains.gains, gains.common, gains.common_deviation)
     if not all(np.isfinite(x).all() for x in numbers) or (gains.factors <= 0).any():

@@ -158,7 +158,7 @@ def _models(folder: Path, programs: bool) -> None:
         "factors": [1.0, 1.1],
         "covariance": [[0.1, 0.0], [0.0, 0.1]],
         "gains": [2.0, 2.2],
-        "told": [True, False],
+        "determined": [True, False],
     }
     rest = {"payload": [1.0] + [0.0] * 9, "payload_torque": [1.0, 2.0], "noise": [0.1, 0.1], "common": 1.05}
     (folder / "gains.json").write_text(json.dumps({**numbers, **rest, "common_deviation": 0.1, "notes": ["a note"]}))

@@ -80,9 +80,9 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)
-    matrix = by_coordinates(chain, spread(pairs.places(2, 0, 1), coriolis_entries(links, x, joint_rates(chain, qd))))
+    matrix = by_coordinates(chain, spread(pairs.places(2, 1), coriolis_entries(links, x, joint_rates(chain, qd))))
     if not chain.topology.quaternion_joints:
         return matrix
     bodies = dataclasses.replace(links, armature=jnp.zeros_like(links.armature))
-    mass = by_coordinates(chain, spread(pairs.places(1, 0, 0), crba_entries(bodies, x)))
+    mass = by_coordinates(chain, spread(pairs.places(1, 0), crba_entries(bodies, x)))
     return matrix - mass @ rate_matrix(chain, qd)

@@ -37,17 +37,16 @@ class Pairs(NamedTuple):
     def count(self) -> int:
         return len(self.carrier)
 
-    def places(self, entries: int, above: int, beyond: int, together: bool = False) -> np.ndarray:
+    def places(self, entries: int, beyond: int, together: bool = False) -> np.ndarray:
         """Positions of the entries of a matrix in a result of `over_pairs`.
 
         Args:
             entries: number of entries per pair.
-            above: which of the pair's entries is the matrix entry [i, j] if j carries i or is i.
-            beyond: which of the pair's entries is the matrix entry [i, j] if i carries j.
-            together: treat links that move together as carrying each other.
+            beyond: index among a pair's entries of the matrix entry [i, j] if i carries j; if j carries i or is i, it is 0.
+            together: links that move together count as carrying each other.
         """
         rows = self.together if together else self.above
-        found = np.where(rows < self.count, entries * rows + above, entries * self.above.T + beyond)
+        found = np.where(rows < self.count, entries * rows, entries * self.above.T + beyond)
         return np.minimum(found, entries * self.count)
 
 

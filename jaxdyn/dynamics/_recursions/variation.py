@@ -91,7 +91,7 @@ def spread_derivatives(
 ) -> LinkDerivatives:
     """The matrices (n, n) with the entries from `derivative_entries`."""
     pairs = pairs_of(chain.topology.parents, joints)
-    places = (pairs.places(2, 0, 1, together=True), pairs.places(2, 0, 1), pairs.places(1, 0, 0))
+    places = (pairs.places(2, 1, together=True), pairs.places(2, 1), pairs.places(1, 0))
     return LinkDerivatives(*(spread(place, x) for place, x in zip(places, entries, strict=True)))
 
 

@@ -20,7 +20,7 @@ from .fit import fit_prepared
 from .memory import LoadedSlip, MaxwellSlip
 from .model import FrictionModel
 from .rows import prepare
-from .terms import Coulomb, FrictionTerm, LoadDependent, Offset, PowerViscous, Stribeck, Viscous
+from .terms import FrictionTerm, LoadDependent, PowerViscous, Stribeck, chain_terms
 
 STRETCHES = 3  # number of pieces of a single run
 
@@ -71,7 +71,7 @@ def friction_candidates(cutoff: float | None = None) -> dict[str, FrictionModel]
     Args:
         cutoff: low-pass cutoff of the measured torques [Hz].
     """
-    plain: tuple[FrictionTerm, ...] = (Viscous(), Coulomb(), Offset())
+    plain = chain_terms(0.01)
     slip = (*plain, MaxwellSlip(width=1e-4))
     slips = (*slip, MaxwellSlip(width=1e-3))
     models = {

@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ...errors import IdentificationError
+from ...model._chain import Chain
 from .._preprocessing.filters import low_pass
 from .._preprocessing.samples import Samples
 from .._regression.rows import by_chunks
 from .temperature import TemperatureDependent
-from .terms import FrictionTerm
+from .terms import FrictionTerm, chain_terms
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LENGTHS = 1024  # runs are padded to multiples of this length, so that terms with memory need few programs
@@ -224,6 +225,19 @@ class FrictionModel(eqx.Module):
         return tuple(names)
 
 
+def chain_friction_model(chain: Chain, cutoff: float | None = None) -> tuple[FrictionModel, Float[Array, "n 3"]] | None:
+    """A chain's friction as a friction model and its coefficients; None if it includes Stribeck friction.
+
+    Args:
+        cutoff: low-pass cutoff of the measured torque [Hz].
+    """
+    law = chain.friction
+    if np.any(np.asarray(law.stribeck)):
+        return None
+    coefficients = np.stack([np.asarray(x) for x in (law.viscous, law.coulomb, law.offset)], axis=1)
+    return FrictionModel(chain_terms(law.coulomb_velocity), cutoff), jnp.asarray(coefficients)
+
+
 def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
     """Linear parameters in the order of `FrictionModel.names`, as one row per joint; zero for joints without the term."""
     out = np.zeros(chosen.shape)
@@ -247,7 +261,9 @@ def _blocks(model: FrictionModel, *samples: np.ndarray) -> np.ndarray:
     blocks = []
     for term in model.terms:
         program = functools.partial(_columns, dataclasses.replace(term, joints=None))
-        blocks.append(np.asarray(program(*samples) if term.remembers else by_chunks(program, *samples)))
+        blocks.append(
+            np.asarray(program(*map(jnp.asarray, samples)) if term.remembers else by_chunks(program, *samples))
+        )
     return np.concatenate(blocks, axis=2)
 
 

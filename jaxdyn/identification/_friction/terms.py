@@ -9,12 +9,15 @@ A new term is a class that defines its columns, names, units and, if it has memo
 """
 
 import abc
+from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
+
+FRICTION = ("viscous", "coulomb", "offset")  # drive terms that are friction
 
 
 class FrictionTerm(eqx.Module):
@@ -174,6 +177,22 @@ class Offset(FrictionTerm):
 
     def _units(self, force, length):
         return (force,)
+
+
+def chain_terms(width: ArrayLike, drives: Sequence[str] = FRICTION) -> tuple[FrictionTerm, ...]:
+    """Viscous, Coulomb and constant friction as terms, or those of them among the drive terms.
+
+    Args:
+        width: width of the smooth sign [rad/s or m/s].
+        drives: names of drive terms.
+    """
+    terms = {"viscous": Viscous(), "coulomb": Coulomb(width=width), "offset": Offset()}
+    return tuple(term for name, term in terms.items() if name in drives)
+
+
+def is_of_chain(terms: Sequence[FrictionTerm]) -> bool:
+    """True if every term is viscous, Coulomb or constant friction."""
+    return all(type(term) in (Viscous, Coulomb, Offset) for term in terms)
 
 
 class PowerViscous(FrictionTerm):

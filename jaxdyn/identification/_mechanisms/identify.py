@@ -244,4 +244,4 @@ def _begin(
 
     whole = [full_run(run.samples, 1) for run in runs]
     setup = Setup(chain, columns, None, Filters(), None, Terms(columns.drive_terms, extra=columns.extra, choose=()))
-    return _Fit(begin(setup, consistent, 0.0, whole, len(runs), report, knowledge, choose_base), projected)
+    return _Fit(begin(setup, consistent, whole, len(runs), report, knowledge, choose_base), projected)

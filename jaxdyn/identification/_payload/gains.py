@@ -24,11 +24,10 @@ class DriveGains:
     Attributes:
         factors: factors by which the logged torques must be multiplied, one per joint.
         covariance: covariance of the logarithms of the factors.
-        gains: calibrated gains, the factors times the gains with which the logs were read [N m/A or N/A]; equal to
-            `factors` if none were given.
-        told: True for joints whose gain the runs determine; each of the other joints has the geometric mean of the
-            determined factors.
-        common: the factor from a fit with the same factor for all joints.
+        gains: calibrated gains, the factors times the gains with which the logs were read [N m/A or N/A]; the factors
+            if none were given.
+        determined: True for joints whose gain the runs determine; the factor of the others is the geometric mean of theirs.
+        common: the factor of a fit with one factor for all joints.
         common_deviation: standard deviation of `common`.
         payload: (10,) parameters of the payload, with the known mass, in its link's frame [kg, kg m, kg m^2].
         payload_torque: RMS torque of the payload on each joint [N m or N].
@@ -39,7 +38,7 @@ class DriveGains:
     factors: Float[np.ndarray, " n"]
     covariance: Float[np.ndarray, "n n"]
     gains: Float[np.ndarray, " n"]
-    told: Bool[np.ndarray, " n"]
+    determined: Bool[np.ndarray, " n"]
     common: float
     common_deviation: float
     payload: Float[np.ndarray, "10"]
@@ -119,22 +118,22 @@ def calibrate_gains(
                 "the payload's torque is too small, relative to the noise, to determine any gain: the common factor has a "
                 f"relative standard deviation of {100 * shared:.3g} %. Use a heavier payload, or vary its lever arm"
             )
-        told = np.ones(n, bool)
+        determined = np.ones(n, bool)
         while True:
-            ties = np.eye(n)[:, told] if told.any() else together
-            if told.any() and not told.all():
-                ties[~told] = 1 / told.sum()
+            ties = np.eye(n)[:, determined] if determined.any() else together
+            if determined.any() and not determined.all():
+                ties[~determined] = 1 / determined.sum()
             solution, factors = fit_runs(model, runs, known, free, ties)
             covariance = jackknife(factors, solution, known, free, ties)
             sd = np.sqrt(np.diag(covariance)[10:])
             sd = np.where(solution.determined[10:], sd, np.inf)
-            worst = int(np.argmax(np.where(told, sd, -1.0)))
-            if not told.any() or sd[worst] <= LARGEST_DEVIATION:
+            worst = int(np.argmax(np.where(determined, sd, -1.0)))
+            if not determined.any() or sd[worst] <= LARGEST_DEVIATION:
                 break
-            told[worst] = False
+            determined[worst] = False
     torque = factors.payload_torques(solution.payload)
     scale = np.exp(solution.gains)
-    for j in np.flatnonzero(~told):
+    for j in np.flatnonzero(~determined):
         notes.append(
             f"{chain.joint_names[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
             f"payload's torque on it is {torque[j]:.3g} N m RMS); it keeps its ratio to the other joints' gains"
@@ -143,7 +142,7 @@ def calibrate_gains(
         factors=scale,
         covariance=covariance[10:, 10:],
         gains=scale * listed,
-        told=told,
+        determined=determined,
         common=float(np.exp(one.gains[0])),
         common_deviation=float(np.exp(one.gains[0]) * shared),
         payload=solution.payload,

@@ -13,7 +13,7 @@ from ...io._logs.log import Log
 from ...model._chain import Chain
 from .._delay import at_shifts
 from .._friction.model import FrictionModel
-from .._friction.terms import Coulomb, FrictionTerm
+from .._friction.terms import FRICTION, Coulomb, FrictionTerm
 from .._preprocessing.filters import low_pass_before
 from .._preprocessing.samples import Filters, default_stride, preprocess, split
 from .._regression.base_parameters import base_parameters
@@ -25,7 +25,7 @@ from .._regression.rows import by_chunks, chunk_rows
 from .._stretches import FullRun, fit_friction_beside, full_run
 from .candidates import Candidates, friction_of
 from .search import Grams, solve, system
-from .terms import FRICTION, Terms
+from .terms import Terms
 
 BEFORE = tuple(1.05**k for k in range(-6, 6))  # factors on the cutoff that the spectrum of the logged torques suggests
 CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # factors on the default cutoff

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from .._friction.memory import LoadedSlip, MaxwellSlip
 from .._friction.model import FrictionModel
-from .._friction.terms import Coulomb, FrictionTerm, LoadDependent, Offset, PowerViscous, Stribeck, Viscous
+from .._friction.terms import Coulomb, FrictionTerm, LoadDependent, PowerViscous, Stribeck, chain_terms
 from .search import State
 from .terms import Terms
 
@@ -104,8 +104,7 @@ def candidates_of(
 def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: float) -> FrictionModel:
     """The friction model of a selection, including the user's terms; equal terms of several joints are merged."""
     n = len(state.dry)
-    usual: dict[str, FrictionTerm] = {"viscous": Viscous(), "offset": Offset()}
-    found = [term for name, term in usual.items() if name in terms.drives]
+    found = [term for term in chain_terms(1.0, terms.drives) if not isinstance(term, Coulomb)]
     own = [
         [
             *([candidates.dry[state.dry[j]]] if state.dry[j] >= 0 else []),

@@ -9,11 +9,11 @@ from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._consistency.constraints import Consistency, no_constraints
 from .._friction.model import FrictionModel
-from .._friction.terms import Coulomb, FrictionTerm, Offset, Viscous
+from .._friction.terms import FRICTION, Coulomb, chain_terms, is_of_chain
 from .._preprocessing.samples import Filters
 from .._regression.columns import Columns, joint_springs
 from .outcome import TermChoice
-from .terms import FRICTION, Terms
+from .terms import Terms
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,11 +47,8 @@ class Setup:
         """True if friction is viscous, Coulomb and constant, with the chain's widths of the smooth sign."""
         terms = () if self.friction is None else self.friction.terms
         own = np.asarray(self.chain.friction.coulomb_velocity, float)
-        return all(type(t) in (Viscous, Coulomb, Offset) for t in terms) and all(
-            np.array_equal(np.broadcast_to(np.asarray(t.width, float), own.shape), own)
-            for t in terms
-            if isinstance(t, Coulomb)
-        )
+        widths = [np.asarray(t.width, float) for t in terms if isinstance(t, Coulomb)]
+        return is_of_chain(terms) and all(np.array_equal(np.broadcast_to(w, own.shape), own) for w in widths)
 
     def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
         """Prior knowledge of the links, with constraints mapped to the parameters with these names.
@@ -118,8 +115,7 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
         friction = choice.further
     elif further or choice is not None:  # so that viscous and Coulomb friction are also filtered like the torques
         width = np.asarray(chain.friction.coulomb_velocity, float)
-        usual: dict[str, FrictionTerm] = {"viscous": Viscous(), "coulomb": Coulomb(width=width), "offset": Offset()}
-        friction = (*(term for name, term in usual.items() if name in terms.drives), *further) or None
+        friction = (*chain_terms(width, terms.drives), *further) or None
     if friction is not None:
         rest = tuple(term for term in columns.drive_terms if term not in FRICTION)
         columns = dataclasses.replace(columns, drive_terms=rest)

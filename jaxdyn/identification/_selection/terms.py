@@ -11,7 +11,6 @@ from .._regression.columns import DRIVE_TERMS, Columns, ExtraColumns, all_column
 
 Part = Literal["filter", "friction", "springs", "delays"]
 PARTS: tuple[Part, ...] = ("filter", "friction", "springs", "delays")
-FRICTION = ("viscous", "coulomb", "offset")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -30,6 +29,8 @@ class Terms(Summary):
             motors of the chain's transmission (`motor_terms`) and its springs.
         choose: kinds to select by cross-validation: the low-pass ("filter") and, for each joint, "friction" that
             replaces viscous, coulomb and offset, "springs", and torque "delays".
+        dead_zone: exclude samples with |qd_j| below this from joint j's equations [rad/s or m/s]: near rest, dry
+            friction takes any value up to fc, which the drive terms cannot describe.
 
     Raises:
         IdentificationError: a drive term or a kind to select is unknown, or a further term is not a `FrictionTerm`.
@@ -39,6 +40,7 @@ class Terms(Summary):
     further: tuple[FrictionTerm, ...] = ()
     extra: tuple[ExtraColumns, ...] | None = None
     choose: tuple[Part, ...] = PARTS
+    dead_zone: float = 0.0
 
     def __post_init__(self):
         if unknown := [part for part in self.choose if part not in PARTS]:

@@ -6,7 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from scipy import interpolate
 
 from ...dynamics import crba, mass_matrix_inverse
@@ -30,8 +30,10 @@ def tracking_log(
     noise: NoiseLevel = NOISE_LEVELS["standard"],
     bandwidth: float = 120.0,
     seed: int = 0,
-) -> Log:
-    """Simulate a log of a robot that tracks a motion, with feed-forward torques of its own model.
+) -> tuple[Log, Float[np.ndarray, " n"]]:
+    """Simulate a log of a robot that tracks a motion with feed-forward torques of its own model.
+
+    Returns the log, and the largest difference of each joint between the logged position and the motion [rad or m].
 
     The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)) with the bandwidth w. It is evaluated at 1
     kHz or faster with noisy encoders, and its torque is constant during a period. The reference is a cubic spline
@@ -54,7 +56,7 @@ def tracking_log(
     period = 1 / (rate * every)
     count = int((motion.t[-1] - motion.t[0]) / period + 1e-6) + 1
     t = motion.t[0] + period * np.arange(count)
-    reference = reference_of(motion)
+    reference = interpolate.CubicSpline(motion.t, motion.q)
     rng = np.random.default_rng(seed)
     seen = noise.position * rng.normal(size=(count, motion.q.shape[1]))
     with jax.enable_x64(True):
@@ -68,14 +70,10 @@ def tracking_log(
         rows = q, qd, qdd, jnp.asarray(seen)
         found, tau = (np.asarray(x) for x in _followed(model, jnp.asarray(bandwidth), rows, jnp.asarray(period)))
     check_tracking(found - np.asarray(q), np.asarray(q), t, bandwidth)
-    found, tau, t = ((x + e)[::every] for x, e in ((found, seen), (tau, 0.0), (t, 0.0)))
+    found, tau, t, wanted = ((x + e)[::every] for x, e in ((found, seen), (tau, 0.0), (t, 0.0), (np.asarray(q), 0.0)))
     tau = tau + noise.torque * rng.normal(size=tau.shape)
-    return Log(t=t, q=found, qd=None, tau=tau, source=f"{motion.source}, simulated")
-
-
-def reference_of(motion: Motion) -> interpolate.CubicSpline:
-    """Positions at any time between the first and the last sample of a motion."""
-    return interpolate.CubicSpline(motion.t, motion.q)
+    log = Log(t=t, q=found, qd=None, tau=tau, source=f"{motion.source}, simulated")
+    return log, np.abs(found - wanted).max(axis=0)
 
 
 def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: float) -> None:

@@ -9,8 +9,8 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._friction.model import FrictionModel
-from .._friction.terms import Coulomb, Offset, Viscous
+from ...model._layout import is_ordinary
+from .._friction.model import chain_friction_model
 from .._model.step import Deviation, advanced
 from .._model.torque_model import TorqueModel, in_float64
 from .._preprocessing.samples import Samples
@@ -120,18 +120,11 @@ def resimulate(
 def _in_terms(model: TorqueModel) -> TorqueModel:
     """The same robot, with viscous, Coulomb and constant friction of its chain as terms: identified and given robots
     that differ in their values alone then share a program."""
-    model, law = dataclasses.replace(model.unfiltered, delay=None), model.chain.friction
-    coupled = model.chain.transmission is not None or model.chain.coupling is not None
-    if (
-        model.friction is not None
-        or coupled
-        or model.chain.topology.quaternion_joints
-        or np.any(np.asarray(law.stribeck))
-    ):
+    model, chain = dataclasses.replace(model.unfiltered, delay=None), model.chain
+    if model.friction is not None or chain.transmission is not None or not is_ordinary(chain):
         return model
-    terms = FrictionModel((Viscous(), Coulomb(width=law.coulomb_velocity), Offset()))
-    coefficients = jnp.stack([law.viscous, law.coulomb, law.offset], axis=1)
-    return dataclasses.replace(model, friction=terms, coefficients=coefficients)
+    friction = chain_friction_model(chain)
+    return model if friction is None else dataclasses.replace(model, friction=friction[0], coefficients=friction[1])
 
 
 def _by_windows(

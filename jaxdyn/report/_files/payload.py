@@ -53,7 +53,7 @@ def _plain(x):
 
 def gains_json(gains: DriveGains) -> str:
     """Calibrated gains as JSON text, for `read_gains`."""
-    fields = ("factors", "covariance", "gains", "told", "payload", "payload_torque", "noise")
+    fields = ("factors", "covariance", "gains", "determined", "payload", "payload_torque", "noise")
     numbers = {name: np.asarray(getattr(gains, name)).tolist() for name in fields}
     common = {"common": gains.common, "common_deviation": gains.common_deviation}
     deviations = {"standard_deviations": gains.standard_deviations.tolist()}
@@ -74,12 +74,12 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
             for name in ("factors", "covariance", "gains", "payload", "payload_torque", "noise")
         }
         n, notes = len(shaped["factors"]), content["notes"]
-        told = np.array(content["told"])
+        determined = np.array(content["determined" if "determined" in content else "told"])  # "told" in version 0.1
         sizes = {"covariance": (n, n), "payload": (10,)}
         for name, x in shaped.items():
             if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
                 raise ValueError(f"{name} has shape {x.shape}, or is not finite")
-        if told.shape != (n,) or told.dtype != bool or not (shaped["factors"] > 0).all():
+        if determined.shape != (n,) or determined.dtype != bool or not (shaped["factors"] > 0).all():
             raise ValueError("its numbers are inconsistent")
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise ValueError("its notes are not text")
@@ -88,7 +88,7 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
             raise ValueError(f"common is {common[0]:g} +- {common[1]:g}")
         return DriveGains(
             **shaped,
-            told=told,
+            determined=determined,
             common=common[0],
             common_deviation=common[1],
             notes=tuple(notes),
@@ -129,9 +129,9 @@ def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
     lines = [f"gains from the known payload; common factor {gains.common:.4f} +- {gains.common_deviation:.4f}"]
     width = max(map(len, joints))
     for j, name in enumerate(joints):
-        told = "" if gains.told[j] else "  (not determined: ratio to the others unchanged)"
+        caveat = "" if gains.determined[j] else "  (not determined: ratio to the others unchanged)"
         lines.append(
             f"  {name:{width}s}  {gains.gains[j]:9.4f} +- {gains.standard_deviations[j]:.4f}  factor "
-            f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{told}"
+            f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{caveat}"
         )
     return [*lines, *(f"note: {note}" for note in gains.notes)]

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ...errors import JaxdynError, ModelWarning
-from ...identification._friction.model import FrictionModel
-from ...identification._friction.terms import Coulomb, Offset, Viscous
+from ...identification._friction.model import chain_friction_model
+from ...identification._friction.terms import is_of_chain
 from ...identification._model.file import load_torque_model
 from ...identification._model.torque_model import TorqueModel
 from ...identification._regression.prediction import Fit, fit_quality
@@ -21,7 +20,6 @@ from ...model._chain import Chain
 from .._quality import together
 
 MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
-OF_A_CHAIN = {"Viscous", "Coulomb", "Offset"}  # friction terms that a chain, and therefore URDF and MJCF, can represent
 WORSE = 1.02  # errors within 2 % of those of the fitted model count as equal
 
 
@@ -111,11 +109,9 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
 
 def _filtered_alike(chain: Chain, fitted: TorqueModel) -> TorqueModel:
     """The torque model of a chain, with friction low-pass filtered like the measured torques if the fit filtered it."""
-    f, law = chain.friction, fitted.friction
-    if law is None or law.cutoff is None or np.any(np.asarray(f.stribeck)):
-        return TorqueModel(chain)
-    terms = FrictionModel((Viscous(), Coulomb(width=f.coulomb_velocity), Offset()), law.cutoff)
-    return TorqueModel(chain, terms.for_joints(chain.n), jnp.stack([f.viscous, f.coulomb, f.offset], axis=1))
+    law = fitted.friction
+    friction = None if law is None or law.cutoff is None else chain_friction_model(chain, law.cutoff)
+    return TorqueModel(chain) if friction is None else TorqueModel(chain, friction[0].for_joints(chain.n), friction[1])
 
 
 def _errors(result: Identification, model: TorqueModel) -> Fit:
@@ -129,7 +125,7 @@ def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
     model, reasons = result.model, []
     if name == "model.eqx":
         return "its numbers are rounded"
-    if set(model.terms) - OF_A_CHAIN:
+    if model.friction is not None and not is_of_chain(model.friction.terms):
         reasons.append(
             f"the friction model ({', '.join(model.terms)}) is approximated by viscous, Coulomb and constant friction"
         )
