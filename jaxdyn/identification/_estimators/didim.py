@@ -37,10 +37,12 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
     values = problem.initial
     values, rows, simulations = shortened(problem, values, values, "DIDIM")
     noise = None
-    size = np.sqrt(sum((tau**2 * (m > 0)).sum() for tau, m in zip(problem.torques, problem.weights, strict=True)))
+    size = np.sqrt(
+        sum((tau**2 * (m > 0)).sum() for tau, m in zip(problem.commanded_torques, problem.weights, strict=True))
+    )
     history: list[float] = []
     while True:
-        blocks = with_right_sides(rows, problem.torques, problem.weights)
+        blocks = with_right_sides(rows, problem.commanded_torques, problem.weights)
         factors = blocks.by_run
         if noise is None:
             noise = solve_factors(factors, reduced, np.ones(len(factors.counts)), problem.independence).noise

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from jaxtyping import Float
+from scipy import interpolate
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
@@ -38,7 +39,8 @@ class EstimationProblem:
         samples: the runs.
         weights: (N, n) factors by which the rows of each run are multiplied; zero excludes a sample for a joint.
         independence: share of the samples that count as independent.
-        loops: the closed loop of each run, for simulating estimators; empty if unknown.
+        loops: the closed loop of each run, for simulating estimators; empty if unknown. Their leads apply to all
+            estimators.
         start: (b,) initial base parameters for simulating estimators; by default those of the chain.
         parallel_cutoff: cutoff of the low-pass applied to torques and every column of the regressor [Hz]; None if only
             the torques were filtered, by `preprocess`.
@@ -69,7 +71,14 @@ class EstimationProblem:
 
     @functools.cached_property
     def torques(self) -> tuple[np.ndarray, ...]:
-        """Measured torques minus those of drive terms that are not identified, for each run (N, n) [N m or N]."""
+        """`commanded_torques`, delayed by the lead of each loop, so that they belong to the motion at the same sample."""
+        leads = [loop.lead for loop in self.loops] or [0.0] * len(self.samples)
+        pairs = zip(self.samples, self.commanded_torques, leads, strict=True)
+        return tuple(_delayed(s, tau, lead) if lead else tau for s, tau, lead in pairs)
+
+    @functools.cached_property
+    def commanded_torques(self) -> tuple[np.ndarray, ...]:
+        """Logged torques minus those of drive terms that are not identified, for each run (N, n) [N m or N]."""
         if self.filtered:
             return tuple(rows[:, :, -1] for rows in self.filtered)
         return tuple(s.tau - given_torque(self.chain, self.columns, s.q, s.qd, s.qdd) for s in self.samples)
@@ -82,7 +91,8 @@ class EstimationProblem:
     def accumulated(self, weights: Sequence[np.ndarray]) -> BlockFactors:
         """Triangular factors of contiguous blocks of the runs, with the given weights on the rows."""
         if self.filtered:
-            blocks = dense_blocks(self.filtered, weights)
+            pairs = zip(self.measured_rows(), self.torques, strict=True)
+            blocks = dense_blocks([np.concatenate([w, tau[:, :, None]], axis=2) for w, tau in pairs], weights)
             r = np.zeros((*blocks.counts.shape, len(self.prior) + 1, len(self.prior) + 1))
             at = [*self.base.kept, len(self.prior)]
             r[:, :, : len(at), at] = blocks.r
@@ -238,6 +248,14 @@ def estimation_problem(
     independence = min(1.0, *(2 * 0.9 * cutoff / s.rate for cutoff, s in zip(cutoffs, runs, strict=True)))
     made = tuple(runs), tuple(masks), float(independence), closed, start, parallel_cutoff, tuple(filtered)
     return EstimationProblem(model, columns, base, *made, friction=friction, signals=signals)
+
+
+def _delayed(samples: Samples, tau: Float[np.ndarray, "N n"], lead: float) -> Float[np.ndarray, "N n"]:
+    """Torques at t - lead, by a cubic spline through those of each piece."""
+    t, out = samples.t, np.empty_like(tau)
+    for a, b in samples.segments:
+        out[a:b] = interpolate.make_interp_spline(t[a:b], tau[a:b], k=min(3, b - a - 1))(t[a:b] - lead)
+    return out
 
 
 def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:

@@ -82,6 +82,8 @@ class ClosedLoop(eqx.Module):
         substeps: integration steps per period.
         method: integration scheme, as in `step`; "rk4" needs steps below about 2.8 M v_c / fc for Coulomb friction.
         feedforward: torques added to those of the law at the control instants [N m or N]; None: no feed-forward.
+        lead: time by which the log's torques lead the motion [s]. A torque that is constant during a period acts, on
+            average, half a period after the instant at which it is logged.
     """
 
     q: Float[Array, "steps n"]
@@ -95,6 +97,7 @@ class ClosedLoop(eqx.Module):
     substeps: int = eqx.field(static=True, default=1)
     method: Method = eqx.field(static=True, default="rk4")
     feedforward: Float[Array, "steps n"] | None = None
+    lead: float = eqx.field(static=True, default=0.0)
 
     @classmethod
     def following(
@@ -110,20 +113,21 @@ class ClosedLoop(eqx.Module):
     ) -> "ClosedLoop":
         """Closed loop that tracks a trajectory t -> (q, qd, qdd) from its initial state for `duration` seconds.
 
-        The other arguments are those of `ClosedLoop`.
+        Its `lead` is half a period. The other arguments are those of `ClosedLoop`.
         """
         with jax.enable_x64(True):
             t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
             q, qd, qdd = (jnp.asarray(x, jnp.float64) for x in trajectory(t))
             law = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), law)
-            return cls(q, qd, qdd, law, (q[0], qd[0]), dt, t_0, every, substeps, method)
+            return cls(q, qd, qdd, law, (q[0], qd[0]), dt, t_0, every, substeps, method, lead=dt / 2)
 
     @classmethod
     def tracking(cls, samples: Samples, frequency: float = 60.0, period: float = 1e-3) -> "ClosedLoop":
         """Closed loop that tracks a measured motion by `ComputedTorqueLaw`, for logs with an unknown reference and controller.
 
         The reference is a fifth-order spline through the filtered positions. It contains the noise that passed the
-        filter, so simulating estimators benefit less than with the robot's actual reference.
+        filter, so simulating estimators benefit less than with the robot's actual reference. The period is not that of
+        the real controller, so `lead` is zero.
 
         Args:
             samples: the run, in one piece.
@@ -143,7 +147,8 @@ class ClosedLoop(eqx.Module):
         law = ComputedTorqueLaw(jnp.asarray(frequency), jnp.asarray(1.0))
         last = samples.t[-1]
         trajectory = lambda t: tuple(spline(np.minimum(np.asarray(t), last), nu=k) for k in range(3))
-        return cls.following(trajectory, law, last - samples.t[0] + dt / 2, dt, every, float(samples.t[0]))
+        loop = cls.following(trajectory, law, last - samples.t[0] + dt / 2, dt, every, float(samples.t[0]))
+        return dataclasses.replace(loop, lead=0.0)
 
     @classmethod
     def replaying(cls, samples: Samples, law: Any, period: float = 1e-3) -> "ClosedLoop":

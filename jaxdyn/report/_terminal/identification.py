@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...identification._result import Identification
+from ...identification._selection.outcome import TermChoice
 from ...identification._validation.diagnostics import Finding
 from ...model._chain import Chain
 from .._files.results import MAY_LACK, WrittenFiles
@@ -83,6 +84,14 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
     return Group(*lines)
 
 
+def _gains(choice: TermChoice) -> str:
+    """The change of each joint's error on left-out blocks, if terms were adopted."""
+    if not choice.adopted:
+        return ""
+    changes = 100 * (choice.errors / np.maximum(choice.errors_before, 1e-300) - 1)
+    return f"; errors on left-out blocks, joint by joint: {', '.join(f'{x:+.0f}' for x in changes)} %"
+
+
 def print_summary(
     result: Identification,
     paths: Mapping[str, Path] | None = None,
@@ -111,7 +120,7 @@ def print_summary(
     result, judged = (paths.result, paths.judged) if written else (result, verdict(result, limits))
     console.print(summary(result, judged, truth))
     if result.choice is not None:
-        console.print(Text(f"Terms: {result.choice.sentence}"))
+        console.print(Text(f"Terms: {result.choice.sentence}{_gains(result.choice)}"))
     for finding in findings:
         console.print(Text(f"Check: {finding.text}", style="yellow"))
     for path in (paths or {}).values():
