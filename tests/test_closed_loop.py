@@ -29,6 +29,7 @@ from jaxdyn.identification import (
     estimate_didim,
     estimate_iv,
     estimate_ols,
+    estimate_tls,
     estimate_wls,
     estimation_problem,
     figures_of_merit,
@@ -37,6 +38,7 @@ from jaxdyn.identification import (
     preprocess,
     prior_parameters,
     random_excitation,
+    row_errors,
     simulate_closed_loop,
 )
 from jaxdyn.identification._estimators.simulation import motion, sensitivities, simulated_rows
@@ -395,6 +397,24 @@ def test_torques_are_delayed_by_the_lead_of_a_held_torque(planar):
     np.testing.assert_array_equal(problem(loop.lead).commanded_torques[0], s.tau)
     ahead = np.interp(s.t[1:] - loop.lead, s.t, s.tau[:, 0])
     np.testing.assert_allclose(problem(loop.lead).torques[0][1:, 0], ahead, atol=1e-3 * np.abs(s.tau).max())
+
+
+@pytest.mark.nightly
+def test_intervals_hold_the_truth_of_an_arm_under_its_controller(planar):
+    """40 logs: the noise of positions biases none of these, and neither does the held torque."""
+    arm, base, loop = planar
+    truth, noise = base.matrix @ prior_parameters(arm, SMOOTH), NoiseLevel(2e-5, 0.1)
+    share = np.sqrt(2 * 40.0 / 250.0)  # of the noise that passes the filter
+    inside = {"TLS": [], "IV": [], "DIDIM": []}
+    for seed in range(40):
+        s = preprocess(closed_loop_log(arm, loop, noise, seed=seed), Filters(position_cutoff=40.0))
+        problem = estimation_problem(arm, s, SMOOTH, base=base, loops=loop)
+        errors = row_errors(problem, share * noise.position, share * noise.torque)
+        for found in (estimate_tls(problem, errors), estimate_iv(problem), estimate_didim(problem)):
+            lower, upper = found.confidence_intervals().T
+            inside[found.method].append((lower < truth) & (truth < upper))
+    shares = {name: np.mean(x) for name, x in inside.items()}
+    assert all(0.92 < x < 0.995 for x in shares.values()), shares
 
 
 @pytest.mark.nightly

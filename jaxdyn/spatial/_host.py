@@ -31,6 +31,11 @@ def second_moment(pi: Ten) -> Matrix:
     return np.trace(tensor) / 2 * np.eye(3) - tensor
 
 
+def pseudo_inertia_of(pi: Ten) -> Float[np.ndarray, "4 4"]:
+    """Pseudo-inertia J = [S, h; h^T, m], linear in the ten parameters."""
+    return np.block([[second_moment(pi), pi[1:4, None]], [pi[None, 1:4], np.array([[pi[0]]])]])
+
+
 def packed(mass: Any, first: Any, tensor: Any, xp: ModuleType = np) -> Any:
     """The ten parameters (m, h, Ixx Ixy Iyy Ixz Iyz Izz) from a mass m, a first moment h and I_o."""
     t = tensor

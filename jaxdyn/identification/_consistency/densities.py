@@ -8,7 +8,7 @@ from jaxtyping import Float
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from ...model._layout import with_bodies
-from ...spatial._host import second_moment
+from ...spatial._host import pseudo_inertia_of, second_moment
 from .._regression.base_parameters import BaseParameters
 from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares
 from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_inequalities, no_constraints
@@ -136,11 +136,6 @@ def equivalent_density(pi: Float[np.ndarray, "10"]) -> float:
     return float(pi[0] / volume) if volume > 0 else np.inf
 
 
-def _pseudo_inertia(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "4 4"]:
-    """Pseudo-inertia J = [S, h; h^T, m], linear in the ten parameters."""
-    return np.block([[second_moment(pi), pi[1:4, None]], [pi[None, 1:4], np.array([[pi[0]]])]])
-
-
 def _volume(pi: Float[np.ndarray, "10"]) -> float:
     """Volume 4 pi / 3 a b c of the solid ellipsoid with the second moments m a^2 / 5, m b^2 / 5, m c^2 / 5 [m^3]."""
     m = pi[0]
@@ -210,11 +205,11 @@ def _thickened(
 
 def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:
     """Lower bound on density, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised about given parameters."""
-    m, pseudo = pi[0], _pseudo_inertia(pi)
+    m, pseudo = pi[0], pseudo_inertia_of(pi)
     inverse = np.linalg.inv(pseudo)
     above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))
     row = np.zeros(p)
-    row[10 * link : 10 * link + 10] = [np.sum(_pseudo_inertia(unit) * inverse) for unit in np.eye(10)]
+    row[10 * link : 10 * link + 10] = [np.sum(pseudo_inertia_of(unit) * inverse) for unit in np.eye(10)]
     row[10 * link] -= 6 / m
     return linear_inequalities(-row[None], np.array([2.0 + above]))
 

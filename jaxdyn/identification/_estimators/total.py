@@ -81,7 +81,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
         values=values,
         covariance=left_out_covariance(shares, scores, np.eye(b), independent),
         independent=independent,
-        joint_residuals=_rms(problem, values),
+        joint_residuals=problem.pooled.joint_rms(kept, values),
         method="TLS",
         iterations=1,
         history=(),
@@ -143,9 +143,3 @@ def row_errors(
     out = total / np.maximum(count, 1)[:, None, None]
     out[:, b, b] = np.broadcast_to(torque, n) ** 2
     return out
-
-
-def _rms(problem: EstimationProblem, values: np.ndarray) -> np.ndarray:
-    factors = problem.pooled
-    error = factors.r[:, :, -1] - factors.r[:, :, problem.base.kept] @ values
-    return np.sqrt((error**2).sum(1) / np.maximum(factors.counts, 1))

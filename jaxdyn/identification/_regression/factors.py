@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..._jax_compat import process_allgather
 from ...errors import IdentificationError, OutputError
@@ -23,6 +23,17 @@ class QRFactors(NamedTuple):
 
     r: np.ndarray
     counts: np.ndarray
+
+    def with_signs(self, signs: Float[np.ndarray, " n"]) -> "QRFactors":
+        """The factors for torques multiplied by a sign per joint."""
+        r = self.r.copy()
+        r[:, :, -1] *= signs[:, None]
+        return QRFactors(r, self.counts)
+
+    def joint_rms(self, kept: Int[np.ndarray, " b"], values: Float[np.ndarray, " b"]) -> Float[np.ndarray, " n"]:
+        """RMS residual of each joint for the parameters of some columns."""
+        residual = self.r[:, :, -1] - self.r[:, :, kept] @ values
+        return np.sqrt((residual**2).sum(1) / np.maximum(self.counts, 1))
 
 
 def merge_factors(*factors: QRFactors) -> QRFactors:

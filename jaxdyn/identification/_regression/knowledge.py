@@ -8,9 +8,10 @@ from jaxtyping import Bool, Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...spatial._host import pseudo_inertia_of
 from .blocks import BlockFactors
 from .columns import Columns, prior_parameters
-from .mirror import mirrored_parameters, pseudo_inertia_of
+from .mirror import mirrored_parameters
 
 THINNEST = 0.1  # smallest thickness that a known body is assumed to have in any direction, as a fraction of its size
 SMALLEST = 1e-8  # square of a radius of gyration [m^2]

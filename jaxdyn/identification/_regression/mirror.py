@@ -6,7 +6,7 @@ from jaxtyping import Float
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from ...model._layout import with_bodies
-from ...spatial._host import packed, second_moment
+from ...spatial._host import packed, pseudo_inertia_of
 
 MIRROR = np.diag([1.0, -1.0, 1.0])  # reflection in the x-z plane of the base
 NEAR = 2e-3  # distance within which origins of mirrored links coincide, relative to the robot's extent
@@ -66,11 +66,6 @@ def mirrored_parameters(chain: Chain, left: str, right: str) -> Float[np.ndarray
     change[:3, :3] = turns[j].T @ MIRROR @ turns[i]
     change[:3, 3] = turns[j].T @ (MIRROR @ points[i] - points[j])
     return np.stack([_ten(change @ pseudo_inertia_of(unit) @ change.T) for unit in np.eye(10)], axis=1)
-
-
-def pseudo_inertia_of(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "4 4"]:
-    """Pseudo-inertia J = [S, h; h^T, m], linear in the ten parameters."""
-    return np.block([[second_moment(pi), pi[1:4, None]], [pi[None, 1:4], np.array([[pi[0]]])]])
 
 
 def _ten(pseudo: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10"]:

@@ -203,15 +203,10 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
     n = len(factors.counts)
     signs = np.ones(n)
 
-    def turned(signs: np.ndarray) -> QRFactors:
-        r = factors.r.copy()
-        r[:, :, -1] *= signs[:, None]
-        return QRFactors(r, factors.counts)
-
     def better(signs: np.ndarray) -> np.ndarray:
-        """Factor by which each joint's residual decreases if its sign is reversed and all else is equal."""
-        here = _weighted(turned(signs), base)[0]
-        there = [_weighted(turned(np.where(np.arange(n) == j, -signs, signs)), base)[0] for j in range(n)]
+        """Factor by which each joint's residual decreases with its sign reversed, all else equal."""
+        here = _weighted(factors.with_signs(signs), base)[0]
+        there = [_weighted(factors.with_signs(np.where(np.arange(n) == j, -signs, signs)), base)[0] for j in range(n)]
         return np.exp((here - np.array(there)) / (2 * factors.counts))
 
     gain = better(signs)

@@ -51,14 +51,8 @@ def confirmed_signs(
 
 def _held_out(first: QRFactors, last: QRFactors, base: BaseParameters, signs: np.ndarray) -> np.ndarray:
     """RMS errors on the last parts, for a weighted fit to the first parts (n,)."""
-
-    def turned(factors: QRFactors) -> QRFactors:
-        r = factors.r.copy()
-        r[:, :, -1] *= signs[:, None]
-        return QRFactors(r, factors.counts)
-
-    values = weighted_fit(turned(first), base)[0]
-    return np.maximum(_rms(turned(last), base, values), 1e-300)
+    values = weighted_fit(first.with_signs(signs), base)[0]
+    return np.maximum(last.with_signs(signs).joint_rms(base.kept, values), 1e-300)
 
 
 def weighted_fit(factors: QRFactors, base: BaseParameters) -> tuple[np.ndarray, np.ndarray]:
@@ -71,10 +65,5 @@ def weighted_fit(factors: QRFactors, base: BaseParameters) -> tuple[np.ndarray, 
         norms = np.linalg.norm(r[:, base.kept], axis=0)
         norms[norms == 0] = 1.0
         values = np.linalg.lstsq(r[:, base.kept] / norms, r[:, -1], rcond=1e-10)[0] / norms
-        noise = np.maximum(_rms(factors, base, values), np.maximum(floor, 1e-300))
+        noise = np.maximum(factors.joint_rms(base.kept, values), np.maximum(floor, 1e-300))
     return values, noise
-
-
-def _rms(factors: QRFactors, base: BaseParameters, values: np.ndarray) -> np.ndarray:
-    residual = factors.r[:, :, -1] - factors.r[:, :, base.kept] @ values
-    return np.sqrt((residual**2).sum(1) / factors.counts)
