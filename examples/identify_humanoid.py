@@ -154,7 +154,7 @@ def main() -> None:
         print(f"  torque error on other squats: {seen.total_relative:.2f} %")
     best = ways["plates and joint torques"]
     print("symmetry, not assumed in the fit:", limb_symmetry(best))
-    assert abs(total(best.chain) / total(robot) - 1) < 0.005 and not best.impossible
+    assert abs(total(best.chain) / total(robot) - 1) < 0.005 and not best.inconsistent_links
     assert abs(total(ways["plates alone"].chain) / total(robot) - 1) < 0.01
     jaxdyn.report.write_report(best, "identify_humanoid.html")
     draw(design, log, best, errors)

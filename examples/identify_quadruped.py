@@ -137,7 +137,7 @@ print(f"true mass {mass:.2f} kg, mass of the model {float(jaxdyn.total_mass(mode
 for name, found in (("with torques", everything), ("base rows only", without)):
     error = found.validation[0].fit.total_relative
     print(f"{name}: {found.total_mass}; {found.base.size} base parameters; held-out error {error:.2g} %")
-    assert abs(found.total_mass.value / mass - 1) < 0.005 and not found.impossible
+    assert abs(found.total_mass.value / mass - 1) < 0.005 and not found.inconsistent_links
 write_report(everything, "quadruped.html")
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=(3, 2), layout="constrained")

@@ -36,7 +36,7 @@ result = jaxdyn.identify(
     terms=jaxdyn.identification.Terms(("viscous", "coulomb"), choose=()),
     consistent=jaxdyn.identification.Consistency(mass=mass),
 )
-assert result.consistent is not None and not result.impossible
+assert result.consistent is not None and not result.inconsistent_links
 
 free = result.unconstrained[:60].reshape(6, 10)
 possible = np.asarray(result.chain.inertia)

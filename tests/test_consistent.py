@@ -246,7 +246,7 @@ def test_identified_chains_are_possible_and_others_read_them(run, tmp_path):
     truth, prior, log = run
     result = identify(prior, log, terms=Terms(choose=()), consistent=Consistency(mass=float(truth.inertia[:, 0].sum())))
     found = result.consistent
-    assert found is not None and found.converged and result.impossible == ()
+    assert found is not None and found.converged and result.inconsistent_links == ()
     np.testing.assert_array_equal(result.parameters, found.parameters)
     assert result.parameters[:30:10].sum() == pytest.approx(float(truth.inertia[:, 0].sum()), rel=1e-8)
     for evaluation in (*result.fitted, *result.validation):

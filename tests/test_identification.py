@@ -73,7 +73,7 @@ def test_a_result_prints_as_its_errors(result):
     assert text.startswith(f"Identification: {len(result.base.names)} base parameters of 3 joints") and len(text) < 1000
     for run in (*result.fitted, *result.validation):
         assert f"{run.title}: torque error {run.fit.total_relative:.3g} %" in text
-    assert "all links are physically consistent" in text and not result.impossible
+    assert "all links are physically consistent" in text and not result.inconsistent_links
 
 
 def base_errors(result, truth):

@@ -89,10 +89,10 @@ def test_blocks_of_runs_are_put_together_in_order():
 def test_halves_that_do_not_agree_are_named():
     rows = run_of(5)
     agreeing = split_half(dense_blocks([rows]), BASE)
-    assert agreeing is not None and agreeing.share == 1 and agreeing.apart == () and agreeing.rms < 1.6
+    assert agreeing is not None and agreeing.share == 1 and agreeing.disagreeing == () and agreeing.rms < 1.6
     rows[400:, :, B] += 0.5 * rows[400:, :, 1]  # b changes
     apart = split_half(dense_blocks([rows]), BASE)
-    assert apart is not None and apart.apart[0] == "b" and apart.rms > 3
+    assert apart is not None and apart.disagreeing[0] == "b" and apart.rms > 3
     assert "5 of 6 base parameters" in str(apart) and "not on b" in str(apart)
     rows[400:, :, :B] = 0
     assert split_half(dense_blocks([rows]), BASE) is None

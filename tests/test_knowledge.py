@@ -314,7 +314,7 @@ def test_limbs_that_mirror_each_other():
     assert len(agree.differences) > 30 and agree.share >= 0.8 and agree.rms < 1.6
     knowledge = Knowledge(mirrored=mirrored_links(chain), mirrored_deviation=0.02)
     assumed = identify_mechanism(prior, log, columns=LINKS, knowledge=knowledge)
-    assert assumed.base.size > result.base.size and agreeing(assumed, chain) >= 0.85 and not assumed.impossible
+    assert assumed.base.size > result.base.size and agreeing(assumed, chain) >= 0.85 and not assumed.inconsistent_links
     assert abs(mass(assumed.chain) / mass(chain) - 1) < 1e-3
     there = [mirrored_parameters(chain, *pair) for pair in mirrored_links(chain)]
     apart = []

@@ -99,7 +99,7 @@ def test_a_payload_is_the_difference_of_two_runs(arm):
     np.testing.assert_allclose(found.parameters, body(), rtol=0, atol=1e-8)
     np.testing.assert_allclose(found.com, [0.05, 0.1, -0.08], atol=1e-8)
     np.testing.assert_allclose(found.inertia, np.diag([0.03, 0.04, 0.02]), atol=1e-8)
-    assert found.possible and found.determined.all() and np.array_equal(found.body, found.parameters)
+    assert found.consistent and found.determined.all() and np.array_equal(found.body, found.parameters)
     # from the loaded run alone, where the arm is known
     alone = identify_payload_on(arm, loaded)
     np.testing.assert_allclose(alone.parameters, body(), rtol=0, atol=1e-8)
@@ -140,7 +140,7 @@ def test_what_a_planar_arm_cannot_weigh_is_not_invented():
     assert found.determined.tolist() == [True, True, True, *[False] * 6, True]
     np.testing.assert_allclose(found.parameters[found.determined], body()[found.determined], atol=1e-8)
     assert np.isnan(found.parameters[~found.determined]).all() and np.isnan(found.com[2])
-    assert found.possible and found.inertia[2, 2] == pytest.approx(0.02, abs=1e-8)
+    assert found.consistent and found.inertia[2, 2] == pytest.approx(0.02, abs=1e-8)
     assert "do not determine the payload's mz, Ixx" in found.notes[-1]
     assert json.loads(payload_json(found))["com"][2] is None
     assert np.linalg.eigvalsh(np.asarray(pseudo_inertia(jnp.asarray(found.body))))[0] > 0
@@ -322,7 +322,7 @@ def test_diagnosis_of_an_identification(arm):
     findings = diagnose_identification(result)
     assert ("sign", arm.joint_names[2:]) in [(f.kind, f.about) for f in findings]
     assert {f.about for f in findings if f.kind == "result"} == {
-        (sentence.split("'")[1],) for sentence in result.impossible
+        (sentence.split("'")[1],) for sentence in result.inconsistent_links
     }
 
 
@@ -492,7 +492,8 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch, annotations_
     matrix = np.eye(len(names))[kept]
     matrix[4, 0] = 1.0  # not by itself
     result = SimpleNamespace(
-        fitted=(), prior=arm, columns=columns, factors=None, friction=None, impossible=("link 'a' is none",), names=names,
+        fitted=(), prior=arm, columns=columns, factors=None, friction=None, inconsistent_links=("link 'a' is none",),
+        names=names,
         base=SimpleNamespace(kept=kept, matrix=matrix), chain=arm,
         wls=SimpleNamespace(values=np.array([-1.0, -0.5, -0.3, -1.0, -1.0, -1.0, 0.5]), standard_deviations=np.full(7, 0.1)),
     )  # fmt: skip

@@ -64,7 +64,7 @@ def test_panda_is_predicted_as_well_as_it_has_been(shared_data, panda):
 
 def check_consistent_result(result, share=1.05):
     """The chain is possible, other libraries accept it, and it predicts nearly as well as base parameters that need not be."""
-    assert result.consistent.converged and result.impossible == ()
+    assert result.consistent.converged and result.inconsistent_links == ()
     for held in result.validation:
         assert held.fit.total_relative < share * held.unconstrained.total_relative
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def test_panda_is_predicted_better_than_before_by_bodies_that_can_exist(shared_d
     result = identify(chain, log, filters=Filters(5.0))
     held = result.validation[0]
     assert np.all(held.fit.rms <= [0.139, 0.203, 0.130, 0.168, 0.066, 0.046, 0.052])
-    assert result.friction is not None and result.choice.adopted and not result.impossible
+    assert result.friction is not None and result.choice.adopted and not result.inconsistent_links
     assert np.all(held.raw.rms > held.fit.rms)
 
 
@@ -195,7 +195,7 @@ def test_ur10e_with_terms_chosen_by_blocks_left_out(ur10e):
     raw = result.validation[0].raw
     assert np.all(raw.relative_moving <= [9.4, 4.0, 4.2, 6.5, 10.0, 9.5])
     assert np.all(raw.relative <= [10.0, 4.0, 4.2, 6.7, 20.0, 40.0])
-    assert not result.impossible
+    assert not result.inconsistent_links
 
 
 @pytest.mark.nightly
@@ -262,4 +262,4 @@ def test_tx40_with_its_coupled_wrist_agrees_with_the_published_parameters(shared
         deviation = abs(float(row["wls"])) * float(row["wls_rel_sd_pct"]) / 100
         assert abs(ours - float(row["wls"])) <= 1.05 * deviation, (name, ours, row)
     assert result.fitted[0].fit.total_relative < 6
-    assert not result.impossible and result.consistent is not None
+    assert not result.inconsistent_links and result.consistent is not None

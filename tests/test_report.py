@@ -234,7 +234,7 @@ def test_report_says_what_there_is_to_say(result, page):
         *result.base.names,
         *result.base.unidentifiable,
         *result.base.dropped,
-        *result.impossible,
+        *result.inconsistent_links,
         "No torque of this robot depends on these",
         "viscous, Coulomb, constant friction at every joint",
         "all moving links",
@@ -243,7 +243,7 @@ def test_report_says_what_there_is_to_say(result, page):
 
 
 def test_report_names_impossible_links_and_notes(result, page):
-    faulty = dataclasses.replace(result, impossible=("link 'arm': mass -1 kg is not positive",))
+    faulty = dataclasses.replace(result, inconsistent_links=("link 'arm': mass -1 kg is not positive",))
     text = overview(faulty, verdict(faulty))
     assert "link &#x27;arm&#x27;: mass -1 kg is not positive" in text and "allow_nonphysical=True" in text
     assert "allow_nonphysical" not in overview(result, verdict(result)) and "allow_nonphysical" not in page.source
@@ -398,6 +398,18 @@ def test_summary_fits_on_a_screen(result, truth, tmp_path):
     assert "identified.urdf and identified.xml could not be written" in printed(
         result, {name: tmp_path / name for name in ("model.eqx", "report.html")}
     )
+
+
+def test_terminal_states_the_change_of_each_joints_error(result):
+    n = result.chain.n
+    before, errors = np.ones(n), np.where(np.arange(n) == 1, 0.9, 1.004)
+    trial = Trial(2, "spring", "spring", 10.0, 3.0, True)
+    choice = TermChoice((), (2,), np.zeros(n), None, before, errors, before, (trial,))
+    expected = ", ".join("-10" if j == 1 else "+0" for j in range(n))
+    text = " ".join(printed(dataclasses.replace(result, choice=choice)).split())
+    assert f"Terms: {choice.sentence}; errors on left-out blocks, joint by joint: {expected} %" in text
+    text = printed(dataclasses.replace(result, choice=dataclasses.replace(choice, trials=())))
+    assert "nothing beyond the plain model was adopted" in text and "left-out" not in text
 
 
 def test_all_files_are_written_and_the_model_comes_back(result, tmp_path, quick):

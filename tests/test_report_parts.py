@@ -302,7 +302,7 @@ def test_ellipsoid_of_a_sphere_and_of_points_in_an_ellipsoid():
     e = equivalent_ellipsoid(pi)
     np.testing.assert_allclose(e.semi_axes, axes, rtol=0.02)
     np.testing.assert_allclose(e.centre, centre, atol=3e-3)
-    assert e.possible and not equivalent_ellipsoid(np.array([1.0, 0, 0, 0, 1, 0, 1, 0, 0, 3])).possible
+    assert e.consistent and not equivalent_ellipsoid(np.array([1.0, 0, 0, 0, 1, 0, 1, 0, 0, 3])).consistent
     assert equivalent_ellipsoid(np.zeros(10)) is None
 
 
@@ -399,7 +399,7 @@ def off_by(result, share):
 
 @pytest.mark.parametrize(("share", "level"), [(0.09, "good"), (0.3, "fair"), (0.5, "poor")])
 def test_verdict_by_errors_over_torque(result, share, level):
-    sound = dataclasses.replace(off_by(result, share), impossible=(), unusual=())
+    sound = dataclasses.replace(off_by(result, share), inconsistent_links=(), unusual_links=())
     judged = verdict(sound)
     uses = {use.use: use for use in judged.uses}
     assert uses["feed-forward"].level == level and judged.joints == (level, level)
@@ -408,8 +408,8 @@ def test_verdict_by_errors_over_torque(result, share, level):
     assert weak.level == judged.level and weak.headline == judged.headline  # the condition number is for information
     assert any("Condition number" in c.text and " 500" in c.text and c.level == "note" for c in weak.checks)
     for fault in (
-        {"impossible": ("link 'a': mass -1",)},
-        {"unusual": ("link 'a' has a mass of 199 kg and a density of 4.7e+07 kg/m^3",)},
+        {"inconsistent_links": ("link 'a': mass -1",)},
+        {"unusual_links": ("link 'a' has a mass of 199 kg and a density of 4.7e+07 kg/m^3",)},
     ):
         broken = {use.use: use.level for use in verdict(dataclasses.replace(sound, **fault)).uses}
         assert broken["simulation"] == "poor" and broken["feed-forward"] == level

@@ -305,12 +305,12 @@ def test_blocks_lie_a_period_of_the_lowest_cutoff_apart(annotations_unchecked):
     known[::7, 1] = 0.0
     reading = SimpleNamespace(
         lowest=2.0,
-        rows=lambda candidates, run, load: (rows[: len(run.thinned)], known[: len(run.thinned)].copy()),
+        rows=lambda candidates, run, load: (rows[: len(run.decimated)], known[: len(run.decimated)].copy()),
         chain=SimpleNamespace(n=2),
         base=SimpleNamespace(size=1),
         shifts=np.zeros(1),
     )
-    run = lambda count: SimpleNamespace(thinned=Thinned(range(count)))
+    run = lambda count: SimpleNamespace(decimated=Thinned(range(count)))
     grams = Reading.grams(reading, None, [run(640)], None)
     assert (grams.size, grams.own) == (1, 3)
     kept = known * (np.arange(640) % 40 >= 3)[:, None] * (np.arange(640) % 40 < 37)[:, None]
@@ -506,12 +506,12 @@ def test_scales_against_the_given_model(arm, log):
     rough = dataclasses.replace(arm, inertia=arm.inertia * jnp.array([1.2, 0.9, 1.1])[:, None])
     found = prior_scales(rough, [samples])
     twice = prior_scales(rough, [dataclasses.replace(samples, tau=2 * samples.tau)])
-    assert found.judged[1:].all() and np.all(np.abs(np.log(found.factors[1:])) < 0.25)
+    assert found.determined[1:].all() and np.all(np.abs(np.log(found.factors[1:])) < 0.25)
     np.testing.assert_allclose(twice.factors, 2 * found.factors, rtol=1e-8)
     turned = prior_scales(rough, [dataclasses.replace(samples, tau=-samples.tau)])
     np.testing.assert_allclose(turned.factors, -found.factors, rtol=1e-8)
-    np.testing.assert_allclose(turned.alike, -found.alike, rtol=1e-8)
-    assert not turned.judged.any()
+    np.testing.assert_allclose(turned.correlations, -found.correlations, rtol=1e-8)
+    assert not turned.determined.any()
     np.testing.assert_allclose(twice.deviations, found.deviations, rtol=1e-6)
     # white noise: the deviation of the logarithm of a slope, of which the jackknife sees as much
     rng, size = np.random.default_rng(3), 20.0

@@ -85,8 +85,8 @@ class Fitting:
         model: the robot in float64.
         base: the base parameters.
         prior: (p,) prior of the full parameters, for those that the motion does not determine.
-        bodiless: names of links without inertia in the model, which have a default prior.
-        thin: names of links whose prior was given thickness.
+        without_inertia: names of links without inertia in the model, which have a default prior.
+        thickened: names of links whose prior was given thickness.
         report: called with (stage, done, total).
         known: further prior knowledge of the parameters; None if there is none.
     """
@@ -98,8 +98,8 @@ class Fitting:
     model: Chain
     base: BaseParameters
     prior: Float[np.ndarray, " p"]
-    bodiless: tuple[str, ...]
-    thin: tuple[str, ...]
+    without_inertia: tuple[str, ...]
+    thickened: tuple[str, ...]
     report: Progress
     known: Known | None = None
 
@@ -115,8 +115,8 @@ class Fitting:
 
     @property
     def independence(self) -> float:
-        """Share of independent samples: the smallest value of all fitted runs."""
-        return min(run.thinned.independence for run in self.runs[: self.fitted])
+        """Share of independent samples, the smallest of all fitted runs."""
+        return min(run.decimated.independence for run in self.runs[: self.fitted])
 
     @property
     def bounds(self) -> LinkBounds | None:
@@ -328,9 +328,9 @@ class Fitting:
             choice=choice,
             factors=solution.blocks.total,
             split_half=solution.split_half,
-            impossible=impossible_links(identified),
+            inconsistent_links=impossible_links(identified),
             notes=tuple(dict.fromkeys(notes)),
-            unusual=unusual_links(identified, densities, setup.chain),
+            unusual_links=unusual_links(identified, densities, setup.chain),
         )
 
 
@@ -351,7 +351,7 @@ def begin(
     """
     model = as_float64(setup.chain)
     if setup.friction is not None:  # its columns are filtered like the torques
-        friction = dataclasses.replace(setup.friction, cutoff=runs[0].thinned.torque_cutoff)
+        friction = dataclasses.replace(setup.friction, cutoff=runs[0].decimated.torque_cutoff)
         setup = dataclasses.replace(setup, friction=friction)
     report("finding base parameters", 0, 1)
     known = None if knowledge is None else knowledge.of(setup.chain, setup.columns)

@@ -146,14 +146,14 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
     """Notes for the user, most important first."""
     if solution.consistent is not None and not solution.consistent.converged:
         yield "the physically consistent fit stopped before it converged: its links are consistent, but a better fit may exist"
-    if fitting.thin:
+    if fitting.thickened:
         yield (
-            f"the model's inertia of {', '.join(fitting.thin)} is that of a body without thickness, or physically impossible: "
-            "the nearest inertia of a body with thickness is the prior"
+            f"the model's inertia of {', '.join(fitting.thickened)} is that of a body without thickness, or physically "
+            "impossible: the nearest inertia of a body with thickness is the prior"
         )
-    if fitting.bodiless:
+    if fitting.without_inertia:
         yield (
-            f"the model has no inertials for {', '.join(fitting.bodiless)}: a sphere of {STAND_IN_MASS:g} kg and "
+            f"the model has no inertials for {', '.join(fitting.without_inertia)}: a sphere of {STAND_IN_MASS:g} kg and "
             f"{STAND_IN_RADIUS:g} m radius is the prior for parameters that the motion does not determine"
         )
     if not fitting.setup.terms.choose and "coulomb" in fitting.setup.columns.drive_terms:
@@ -168,4 +168,4 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
         reason = "joints mimic others" if mimics else "the runs are too short for cross-validation"
         yield f"no terms were selected: {reason}"
     for log, run in zip(logs, fitting.runs, strict=True):
-        yield from (f"{log.source}: {note}" for note in dict.fromkeys(run.thinned.notes))
+        yield from (f"{log.source}: {note}" for note in dict.fromkeys(run.decimated.notes))

@@ -107,9 +107,9 @@ class Identification(Summary):
         factors: QR factors of the fitted runs: the columns, and the torque minus known torques.
         split_half: agreement between fits to the first and the second half of the data; None if a half does not
             determine the base parameters.
-        impossible: one sentence per identified link that is physically inconsistent.
+        inconsistent_links: one sentence per identified link that is physically inconsistent.
         notes: remarks from reading, preprocessing and fitting.
-        unusual: one sentence per identified link that is denser, lighter or larger than those of ordinary machines
+        unusual_links: one sentence per identified link that is denser, lighter or larger than those of ordinary machines
             (`Consistency.densities`).
     """
 
@@ -130,9 +130,9 @@ class Identification(Summary):
     choice: TermChoice | None
     factors: QRFactors
     split_half: SplitHalf | None
-    impossible: tuple[str, ...]
+    inconsistent_links: tuple[str, ...]
     notes: tuple[str, ...]
-    unusual: tuple[str, ...] = ()
+    unusual_links: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         rows = (
@@ -140,7 +140,7 @@ class Identification(Summary):
             f"{np.array2string(run.fit.rms, precision=3)} N m"
             for run in (*self.fitted, *self.validation)
         )
-        consistent = f"{len(self.impossible)} links are not" if self.impossible else "all links are"
+        consistent = f"{len(self.inconsistent_links)} links are not" if self.inconsistent_links else "all links are"
         return lines(
             f"Identification: {len(self.base.names)} base parameters of {self.chain.n} joints",
             *rows,

@@ -72,14 +72,14 @@ class FullRun:
 
     Attributes:
         samples: all samples.
-        thinned: the decimated samples.
+        decimated: the decimated samples.
         kept: indices of the decimated samples.
         stride: decimation; every stride-th sample remains.
         logged: raw torques of the decimated samples; None if unknown.
     """
 
     samples: Samples
-    thinned: Samples
+    decimated: Samples
     kept: Int[np.ndarray, " M"]
     stride: int
     logged: Float[np.ndarray, "M n"] | None = None
@@ -110,7 +110,7 @@ def prepared(
     alike = [run if run.stride == stride else full_run(run.samples, stride) for run in found]
     return [
         dataclasses.replace(
-            run, logged=logged_torque(log, run.thinned, filters.delay) if isinstance(log, Log) else None
+            run, logged=logged_torque(log, run.decimated, filters.delay) if isinstance(log, Log) else None
         )
         for log, run in zip(runs, alike, strict=True)
     ]
@@ -128,7 +128,7 @@ def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.nda
 
 def plain_stretch(chain: Chain, columns: Columns, run: FullRun, dead_zone: float) -> Stretch:
     """Stretch without a friction model; rows of joints slower than the dead zone are excluded."""
-    s = run.thinned
+    s = run.decimated
     weights = (np.abs(s.qd) >= dead_zone).astype(float)
     return Stretch(s, given_torque(chain, columns, s.q, s.qd, s.qdd), weights, None, run.logged)
 
@@ -138,7 +138,7 @@ def friction_stretch(chain: Chain, columns: Columns, run: FullRun, fit: Friction
     signals = fit.signals(run.samples)[run.kept]
     plain = plain_stretch(chain, with_friction_terms(columns), run, dead_zone)
     weights = plain.weights * fit.model.known(run.samples)[run.kept]
-    return Stretch(run.thinned, plain.given, weights, signals, run.logged, run.samples, run.kept)
+    return Stretch(run.decimated, plain.given, weights, signals, run.logged, run.samples, run.kept)
 
 
 def fit_friction_beside(

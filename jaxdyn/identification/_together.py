@@ -103,7 +103,7 @@ def identify_together(
                 own_seen(seen[: len(fitted)], robot),
                 own_seen([*held, *seen[len(fitted) :]], robot),
                 refit=share is not None,
-                notes=(note for run in single.runs for note in run.thinned.notes),
+                notes=(note for run in single.runs for note in run.decimated.notes),
             )
         return results
 

@@ -146,9 +146,9 @@ def _simulation(
 ) -> UseVerdict:
     chain, names = result.chain, result.rows
     found: list[Found] = []
-    if result.impossible:
-        found.append(("poor", f"{len(result.impossible)} links are not physically consistent"))
-    for sentence in result.unusual[:1]:
+    if result.inconsistent_links:
+        found.append(("poor", f"{len(result.inconsistent_links)} links are not physically consistent"))
+    for sentence in result.unusual_links[:1]:
         found.append(("poor", sentence))
     terms = {
         "armature": chain.armature,

@@ -302,15 +302,17 @@ def _drift(result: Identification) -> VerdictCheck | None:
     halves = result.split_half
     if halves is None or halves.share >= LEAST_AGREEING:
         return None
-    listed = ", ".join(halves.apart[:4]) + (" and others" if len(halves.apart) > 4 else "")
-    friction = sum(name.startswith(("fv", "fc", "off")) for name in halves.apart)
+    listed = ", ".join(halves.disagreeing[:4]) + (" and others" if len(halves.disagreeing) > 4 else "")
+    friction = sum(name.startswith(("fv", "fc", "off")) for name in halves.disagreeing)
     cause = (
-        "mostly friction: temperature, or wear" if 2 * friction > len(halves.apart) else "temperature, load or gains"
+        "mostly friction: temperature, or wear"
+        if 2 * friction > len(halves.disagreeing)
+        else "temperature, load or gains"
     )
     where = "between the fitted runs" if len(result.fitted) > 1 else "within the fitted run"
     return VerdictCheck(
         "fair",
-        f"Drift {where}: {len(halves.apart)} of {len(halves.names)} base parameters ({listed}) differ by more than two "
+        f"Drift {where}: {len(halves.disagreeing)} of {len(halves.names)} base parameters ({listed}) differ by more than two "
         f"standard deviations between the two halves of the data ({cause}). The standard deviations do not include this.",
     )
 
@@ -339,18 +341,18 @@ def _cost(result: Identification) -> VerdictCheck:
 
 
 def _bodies(result: Identification) -> VerdictCheck:
-    count = len(result.impossible)
+    count = len(result.inconsistent_links)
     if count:
         return VerdictCheck(
             "poor" if count == result.chain.n else "fair",
             f"{count} of {result.chain.n} links are not physically consistent: predicted torques are unaffected, but do not "
             "simulate with this model.",
         )
-    if result.unusual:
+    if result.unusual_links:
         return VerdictCheck(
             "fair",
             "All identified links are physically consistent, but some are unlike those of ordinary machines: "
-            f"{'; '.join(result.unusual)}.",
+            f"{'; '.join(result.unusual_links)}.",
         )
     return VerdictCheck(
         "good", "All identified links are physically consistent, of the size and density of ordinary machines."

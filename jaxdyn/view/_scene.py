@@ -114,7 +114,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
         ellipsoid = equivalent_ellipsoid(np.asarray(chain.inertia[i], float))
         if ellipsoid is None:
             continue
-        if not ellipsoid.possible:
+        if not ellipsoid.consistent:
             found.append(f"link {name!r} has a physically inconsistent inertia, and therefore no ellipsoid")
             continue
         squares, axes = np.linalg.eigh(ellipsoid.shape)

@@ -139,7 +139,7 @@ def main() -> None:
         print(f"{name + ', real logs':32s} within 2 s.d.   rms   for independent residuals")
         for what, found, plain in real(ESTIMATORS[name]):
             shares = (f"{100 * x.share:10.0f} %  {x.rms:5.2f}" for x in (found, plain))
-            apart = ", ".join(x.split(" ")[0] for x in found.apart[:4])
+            apart = ", ".join(x.split(" ")[0] for x in found.disagreeing[:4])
             print(f"{what:32s}", *shares, "  apart:" if apart else "", apart, flush=True)
     for seconds in options.seconds if options.logs else ():
         problems, truth = simulated(options.logs, seconds)

@@ -37,17 +37,17 @@ class SplitHalf:
         return float(np.sqrt(np.mean(self.differences**2)))
 
     @property
-    def apart(self) -> tuple[str, ...]:
+    def disagreeing(self) -> tuple[str, ...]:
         """Names of the parameters that disagree, largest difference first."""
         order = np.argsort(-np.abs(self.differences))
         return tuple(self.names[k] for k in order if abs(self.differences[k]) > AGREEING)
 
     def __str__(self) -> str:
-        agree = len(self.names) - len(self.apart)
+        agree = len(self.names) - len(self.disagreeing)
         text = f"the two halves of the data agree on {agree} of {len(self.names)} base parameters within 2 standard deviations"
-        if not self.apart:
+        if not self.disagreeing:
             return text
-        listed = ", ".join(self.apart[:3]) + (" and others" if len(self.apart) > 3 else "")
+        listed = ", ".join(self.disagreeing[:3]) + (" and others" if len(self.disagreeing) > 3 else "")
         return f"{text}, but not on {listed}"
 
 

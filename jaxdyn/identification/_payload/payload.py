@@ -42,9 +42,9 @@ class Payload(Summary):
         covariance: covariance of the parameters, including the uncertainty of gains passed as `DriveGains`.
         determined: True for parameters that the runs determine; the others are NaN, in `parameters` and derived
             quantities.
-        body: the nearest physically consistent parameters in the metric of the covariance, with undetermined parameters
-            as small as possible; equal to `parameters` if those are consistent.
-        possible: True if `parameters` are physically consistent.
+        body: the nearest physically consistent parameters in the metric of the covariance, with undetermined ones as
+            small as possible; equal to `parameters` if those are consistent.
+        consistent: True if `parameters` are physically consistent.
         payload_torque: RMS torque of the payload on each joint [N m or N].
         noise: standard deviation of each joint's residual torque [N m or N].
         notes: remarks for the user.
@@ -57,7 +57,7 @@ class Payload(Summary):
     covariance: Float[np.ndarray, "10 10"]
     determined: Bool[np.ndarray, "10"]
     body: Float[np.ndarray, "10"]
-    possible: bool
+    consistent: bool
     payload_torque: Float[np.ndarray, " n"]
     noise: Float[np.ndarray, " n"]
     notes: tuple[str, ...]
@@ -69,7 +69,7 @@ class Payload(Summary):
             f"Payload: {self.mass:.4g} +- {self.standard_deviations[0]:.2g} kg{self.scale_caveat} in the frame {self.frame}",
             f"centre of mass ({', '.join(centre)}) m",
             ""
-            if self.possible
+            if self.consistent
             else "the parameters are not physically consistent; `body` is the nearest consistent set",
             *self.notes,
         )
@@ -234,10 +234,10 @@ def _identify(
     if not determined.all():
         lost = ", ".join(name for name, there in zip(INERTIAL_NAMES, determined, strict=True) if not there)
         notes.append(f"the runs do not determine the payload's {lost} (except in combinations)")
-    possible, body = nearest_body(estimate, covariance, determined)
+    consistent, body = nearest_body(estimate, covariance, determined)
     estimate[~determined] = np.nan
     covariance[~determined] = covariance[:, ~determined] = np.nan
-    if not possible:
+    if not consistent:
         notes.append("the estimated parameters are not physically consistent; `body` is the nearest consistent set")
     return Payload(
         frame=frame if frame is not None else str(chain.topology.tip_name),
@@ -245,7 +245,7 @@ def _identify(
         covariance=covariance,
         determined=determined,
         body=body,
-        possible=possible,
+        consistent=consistent,
         payload_torque=factors.payload_torques(solution.payload),
         noise=solution.noise,
         notes=tuple(notes),

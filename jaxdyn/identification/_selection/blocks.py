@@ -143,7 +143,7 @@ class Reading:
             LogError: the runs are too short for six blocks.
         """
         margin = 0.5 / self.lowest
-        seconds = sum(len(run.thinned) / run.thinned.rate for run in runs)
+        seconds = sum(len(run.decimated) / run.decimated.rate for run in runs)
         count = min(BLOCKS, max(LEAST_BLOCKS, int(seconds / SECONDS)), int(seconds / (MARGINS * margin)))
         if count < LEAST_BLOCKS:
             raise LogError(
@@ -153,7 +153,7 @@ class Reading:
         edges = block_edges([len(known) for _, known in parts], count)
         found = RowBlocks(edges, self.chain.n, parts[0][0].shape[2])
         for k, (rows, known) in enumerate(parts):
-            aside = int(np.ceil(margin * runs[k].thinned.rate))
+            aside = int(np.ceil(margin * runs[k].decimated.rate))
             for a, b in edges[k]:
                 known[a : a + aside], known[max(b - aside, a) : b] = 0.0, 0.0
             found.absorb(k, 0, rows, known)
@@ -170,7 +170,7 @@ class Reading:
             loads = by_chunks(lambda *x: regressor(*x) @ load, full.q, full.qd, full.qdd)
         blocks = model.blocks(full, loads) if candidates.terms else np.zeros((len(full), n, 0))
         known = model.known(full) if candidates.terms else np.ones((len(full), n), bool)
-        part, torques, inside = at_shifts(dataclasses.replace(run.thinned, notes=()), self.shifts)
+        part, torques, inside = at_shifts(dataclasses.replace(run.decimated, notes=()), self.shifts)
         kept = run.kept[inside]
         given = given_torque(self.model, self.all, part.q, part.qd, part.qdd)
         spring = (part.q - np.asarray(self.chain.springs.rest_position, float))[:, :, None]

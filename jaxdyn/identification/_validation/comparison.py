@@ -116,7 +116,7 @@ def compare_models(
         filters = filters.but(delay=next((np.asarray(m.delay, float) for m in models if m.delay is not None), None))
     runs = []
     for log, run in zip(logs, prepared(logs, filters, any(m.needs_full_rate for m in models)), strict=True):
-        s = run.thinned
+        s = run.decimated
         one, other = (m.predict(run.samples, run.kept) for m in models)
         fits = fit_quality(s.tau, one, s.qd), fit_quality(s.tau, other, s.qd)
         try:

@@ -146,7 +146,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
         findings = _findings(result.prior, samples, result.columns, result.base, result.factors)
     else:  # the factors lack the friction that determines signs
         findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
-    for sentence in result.impossible:
+    for sentence in result.inconsistent_links:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
     flipped = {name for f in findings if f.kind == "sign" for name in f.about}
     deviations = result.wls.standard_deviations
@@ -300,13 +300,13 @@ def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named:
     if not np.any(np.asarray(chain.inertia)):
         return []
     found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])
-    if found.judged.sum() < 3:
+    if found.determined.sum() < 3:
         return []
-    logs = np.log(np.where(found.judged, found.factors, 1.0))
-    common = float(np.median(logs[found.judged]))
+    logs = np.log(np.where(found.determined, found.factors, 1.0))
+    common = float(np.median(logs[found.determined]))
     off = np.abs(logs - common) > np.maximum(np.log(PRIOR_RATIO), SIGNIFICANT * found.deviations)
     out = []
-    for j in np.flatnonzero(found.judged & off):
+    for j in np.flatnonzero(found.determined & off):
         joint, factor = coordinate_names(chain)[j], float(found.factors[j])
         if joint not in named:
             text = (

@@ -14,8 +14,8 @@ from .._regression.completion import rigid_torque
 from .._regression.robot import as_float64
 
 BLOCKS = 20  # jackknife blocks
-ALIKE = 0.4  # correlation with the model's torque below which a joint's factor has no meaning
-CERTAIN = 0.15  # relative standard deviation above which a factor is not judged
+LEAST_CORRELATION = 0.4  # correlation with the model's torque below which a joint's factor has no meaning
+CERTAIN = 0.15  # relative standard deviation above which a factor is not determined
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,14 +25,14 @@ class PriorScales:
     Attributes:
         factors: (n,) slope of the measured torque over the torque of the given model's inertias.
         deviations: (n,) standard deviations of the factors' logarithms, from a jackknife over twenty blocks.
-        alike: (n,) correlation between the two torques after projecting out friction, offset and rotor inertia.
-        judged: (n,) True for joints whose factor is determined.
+        correlations: (n,) correlation between the two torques after projecting out friction, offset and rotor inertia.
+        determined: (n,) True for joints whose factor is determined.
     """
 
     factors: Float[np.ndarray, " n"]
     deviations: Float[np.ndarray, " n"]
-    alike: Float[np.ndarray, " n"]
-    judged: Bool[np.ndarray, " n"]
+    correlations: Float[np.ndarray, " n"]
+    determined: Bool[np.ndarray, " n"]
 
 
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
@@ -62,12 +62,12 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
             part = rows[edges[block] : edges[block + 1]]
             normal[block] += np.einsum("tja,tjb->jab", part, part)
     total = normal.sum(0)
-    factors, alike = _slopes(total)
+    factors, correlations = _slopes(total)
     parts = np.stack([_slopes(total - part)[0] for part in normal])
     positive = (factors > 0) & (parts > 0).all(axis=0)
     logs = np.log(np.where(parts > 0, parts, 1.0))
     deviations = np.where(positive, left_out_deviations(logs), np.inf)
-    return PriorScales(factors, deviations, alike, (alike > ALIKE) & (deviations < CERTAIN))
+    return PriorScales(factors, deviations, correlations, (correlations > LEAST_CORRELATION) & (deviations < CERTAIN))
 
 
 def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:

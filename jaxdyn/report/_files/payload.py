@@ -20,7 +20,7 @@ def payload_json(payload: Payload) -> str:
     about = {
         "frame": payload.frame,
         "units": "SI",
-        "possible": payload.possible,
+        "consistent": payload.consistent,
         "gains_calibrated": payload.calibrated,
     }
     numbers = {
@@ -35,7 +35,7 @@ def payload_json(payload: Payload) -> str:
         "standard_deviations": payload.standard_deviations.tolist(),
         "covariance": payload.covariance.tolist(),
         "determined": payload.determined.tolist(),
-        "nearest_possible": payload.body.tolist(),
+        "nearest_consistent": payload.body.tolist(),
         "payload_torque": payload.payload_torque.tolist(),
         "noise": payload.noise.tolist(),
     }
@@ -113,7 +113,7 @@ def payload_lines(payload: Payload) -> list[str]:
     inertia, deviation = payload.inertia, payload.inertia_deviations
     for name, a, b in (("Ixx", 0, 0), ("Ixy", 0, 1), ("Iyy", 1, 1), ("Ixz", 0, 2), ("Iyz", 1, 2), ("Izz", 2, 2)):
         lines.append(f"  {name} about it    {inertia[a, b]:.4f} +- {deviation[a, b]:.4f} kg m^2")
-    if not payload.possible:
+    if not payload.consistent:
         mass, com, inertia = (np.asarray(x) for x in inertial_parameters_to_com(jnp.asarray(payload.body)))
         moments = ", ".join(f"{x:.4f}" for x in np.linalg.eigvalsh(inertia))
         place = ", ".join(f"{x:.4f}" for x in com)

@@ -34,7 +34,7 @@ class Ellipsoid:
         return np.linalg.eigvalsh(self.shape)
 
     @property
-    def possible(self) -> bool:
+    def consistent(self) -> bool:
         """True if mass and inertia are physically consistent."""
         squares = self.squares
         return bool(self.mass > 0 and squares[0] >= -1e-6 * max(squares[-1], 0))  # tolerates single precision

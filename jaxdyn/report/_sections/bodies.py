@@ -34,10 +34,10 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples, mass: To
         [equivalent_ellipsoid(pi) for pi in np.asarray(c.inertia)] if c else [None] * chain.n for c in (chain, prior)
     )
     solid, outline = (
-        [(i, e.moved(poses[i])) for i, e in enumerate(bodies) if e is not None and e.possible]
+        [(i, e.moved(poses[i])) for i, e in enumerate(bodies) if e is not None and e.consistent]
         for bodies in (found, given)
     )
-    lacking = [link for link, e in zip(chain.link_names, found, strict=True) if e is not None and not e.possible]
+    lacking = [link for link, e in zip(chain.link_names, found, strict=True) if e is not None and not e.consistent]
     figures = "".join(
         element(
             "figure", element("figcaption", element("b", name.capitalize())) + _svg(view, name, solid, outline, lines)
@@ -92,7 +92,7 @@ def _masses(heading: str, bodies: Sequence[Ellipsoid | None], kind: str = "") ->
 
 
 def _density(e: Ellipsoid | None) -> str:
-    if e is None or not e.possible:
+    if e is None or not e.consistent:
         return DASH if e is None else "inconsistent"
     return rounded(e.density) if e.density < 1e6 else number(e.density, 2)
 
@@ -100,7 +100,7 @@ def _density(e: Ellipsoid | None) -> str:
 def _axes(e: Ellipsoid | None) -> str:
     if e is None:
         return DASH
-    return ", ".join(f"{1000 * a:.0f}" for a in e.semi_axes[::-1]) if e.possible else "inconsistent"
+    return ", ".join(f"{1000 * a:.0f}" for a in e.semi_axes[::-1]) if e.consistent else "inconsistent"
 
 
 def _svg(

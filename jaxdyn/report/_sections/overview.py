@@ -36,7 +36,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
     if moving[worst] >= 0 and result.chain.n > 1:
         text += f" The worst joint is {result.rows[worst]}, with {rounded(moving[worst])} % while it moves."
     relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
-    size, links = result.base.size, len(result.impossible)
+    size, links = result.base.size, len(result.inconsistent_links)
     tiles = [
         tile(
             f"{rounded(best.total_relative)} %",
@@ -55,7 +55,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
             f"s.d. up to {GOOD:g} %; {int(((relative > GOOD) & (relative <= FAIR)).sum())} more up to {FAIR:g} %",
         ),
         tile(
-            f"{len(halves.names) - len(halves.apart)} of {size}",
+            f"{len(halves.names) - len(halves.disagreeing)} of {size}",
             "agree in both halves",
             "of the data, fitted separately, within 2 s.d.",
             "warn" if halves.share < LEAST_AGREEING else "",

@@ -211,12 +211,12 @@ def _unknown(result: Identification) -> str:
 
 def impossible_section(result: Identification) -> str:
     """A warning that names physically inconsistent links and says what to do; empty if there are none."""
-    if not result.impossible:
+    if not result.inconsistent_links:
         return ""
     return element(
         "div",
         element("p", element("b", "The identified inertias of these links are physically inconsistent"))
-        + items(result.impossible)
+        + items(result.inconsistent_links)
         + element(
             "p",
             "Predicted torques are unaffected, because they depend only on the base parameters. But forward dynamics can fail, "

@@ -60,8 +60,8 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
     if unseen and result.validation_refit:
         lines.append(Text(f"{REFIT[0].upper()}{REFIT[1:]}."))
     lines += [Text(line) for line in _determined(result)]
-    if result.impossible:
-        count = len(result.impossible)
+    if result.inconsistent_links:
+        count = len(result.inconsistent_links)
         lines.append(
             Text(
                 f"{count} of {result.chain.n} links are physically inconsistent (see the report), so no URDF "
