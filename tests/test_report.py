@@ -23,6 +23,7 @@ from jaxdyn import OutputError, load_model, save_urdf
 from jaxdyn.identification import Finding, Resimulation, fit_quality, load_torque_model, prior_parameters
 from jaxdyn.identification._estimators.split_half import SplitHalf
 from jaxdyn.identification._result import parameter_rows
+from jaxdyn.identification._selection.outcome import TermChoice, Trial
 from jaxdyn.io import load
 from jaxdyn.io._files import check_output_folder, write_whole
 from jaxdyn.report import (
