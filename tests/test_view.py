@@ -167,7 +167,7 @@ def test_motions_from_tables(arm, tmp_path):
     for text, words in (
         ("t,q1\n0,1\n1,2\n", "the columns do not match the 2 positions"),
         ("q1,q2\n0,1\n1,2\n", "called t"),
-        ("t,q1,q2,tau1\n0,1,1,1\n1,2,2,2\n", "torques are tau1, but this robot has 2"),
+        ("t,q1,q2,tau1\n0,1,1,1\n1,2,2,2\n", "torque columns are tau1, but this robot needs 2"),
         ("t,q1,q2\n0,1,1\n0,2,2\n", "time does not increase at row 2"),
         ("t,q1,q2\n0,1,1\n1,nan,2\n", "row 2 .* not finite"),
         ("t,q1,q2\n0,1,1\n1,x,2\n", "'x'"),
@@ -244,7 +244,7 @@ def test_a_film(tmp_path):
     assert all(np.abs(a - b).max() > 50 for a, b in zip(frames[1:], frames, strict=False))
     for name, rows, words in (
         ("arm.avi", q, "gif or .mp4"),
-        ("arm.gif", q[:2], "3 times"),
+        ("arm.gif", q[:2], "3 time stamps"),
         ("arm.gif", q * np.nan, "finite"),
         ("arm.gif/arm.gif", q, "is a file"),
     ):
