@@ -302,17 +302,14 @@ def _drift(result: Identification) -> VerdictCheck | None:
     halves = result.split_half
     if halves is None or halves.share >= LEAST_AGREEING:
         return None
-    listed = ", ".join(halves.disagreeing[:4]) + (" and others" if len(halves.disagreeing) > 4 else "")
-    friction = sum(name.startswith(("fv", "fc", "off")) for name in halves.disagreeing)
-    cause = (
-        "mostly friction: temperature, or wear"
-        if 2 * friction > len(halves.disagreeing)
-        else "temperature, load or gains"
-    )
+    found = halves.disagreeing
+    listed = ", ".join(found[:4]) + (" and others" if len(found) > 4 else "")
+    friction = 2 * sum(name.startswith(("fv", "fc", "off")) for name in found) > len(found)
+    cause = "mostly friction: temperature, or wear" if friction else "temperature, load or gains"
     where = "between the fitted runs" if len(result.fitted) > 1 else "within the fitted run"
     return VerdictCheck(
         "fair",
-        f"Drift {where}: {len(halves.disagreeing)} of {len(halves.names)} base parameters ({listed}) differ by more than two "
+        f"Drift {where}: {len(found)} of {len(halves.names)} base parameters ({listed}) differ by more than two "
         f"standard deviations between the two halves of the data ({cause}). The standard deviations do not include this.",
     )
 
