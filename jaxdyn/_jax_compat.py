@@ -31,8 +31,8 @@ def pallas() -> Any:
     return pallas
 
 
-def pallas_triton_parameters(warps: int) -> Any:
-    """Parameters for Pallas' Triton backend: the number of warps per block."""
+def pallas_triton() -> Any:
+    """Pallas' Triton backend, imported on first use."""
     from jax.experimental.pallas import triton
 
-    return triton.CompilerParams(num_warps=warps)
+    return triton

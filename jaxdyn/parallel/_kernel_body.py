@@ -3,7 +3,7 @@
 import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +13,13 @@ from .._source.live import Live
 from .._source.loops import Loop, LoopGraph, Memory, Store
 from .._source.scalars import Node, Scalar
 from ..errors import DeploymentError
+from ._kernel_order import Write, ordered
 
 IN_REGISTERS = 32  # largest number of entries of an argument that is read before the loops
-ONE_BY_ONE = 2000  # largest number of result entries that are written by separate statements
+ONE_BY_ONE = 2000  # largest number of result entries that are written outside loops
+# Consecutive entries of a result that one statement writes, in small and large functions: Triton takes time proportional to
+# the number of such statements and to the square of the number of operations, and the entries wait in registers.
+TOGETHER, LARGE = (16, 64), 6000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +42,17 @@ class Plan:
     tables: list[Memory]
     live: Live
 
-    def singles(self, number: int) -> list[tuple[int, Scalar]]:
-        """Positions and values of the entries of a result that no loop writes."""
-        return _singles(self.results[number], self.within, number)
+    def writes(self, together: int) -> list[Write]:
+        """The entries of the results that no loop writes, in groups of consecutive ones."""
+        found: list[Write] = []
+        for number, result in enumerate(self.results):
+            for place, x in _singles(result, self.within, number):
+                last = found[-1] if found and found[-1].result == number else None
+                if last and place == last.place + len(last.values) and len(last.values) < together:
+                    last.values.append(x)
+                else:
+                    found.append(Write(number, place, [x]))
+        return found
 
 
 def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
@@ -89,46 +101,81 @@ def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], numbe
     return [(k, x) for k, x in enumerate(result.ravel().tolist()) if not lies(x, k)]
 
 
+class Access(Protocol):
+    """Access to the memory of a kernel; values are those of all lanes."""
+
+    def read(self, memory: Memory, place: Any) -> Any:
+        """An entry of a buffer; its position is an integer, traced or not."""
+        ...
+
+    def entries(self, memory: Memory) -> list:
+        """All entries of an argument."""
+        ...
+
+    def write(self, memory: Memory, place: Any, x: Any) -> None:
+        """Store an entry of a buffer."""
+        ...
+
+    def result(self, number: int, place: int, values: list) -> None:
+        """Store consecutive entries of a result."""
+        ...
+
+
 class Body:
     """Executes a plan for several states at once, one per lane.
 
     Args:
-        read: read(memory, position): an entry of a buffer; the position is an integer, traced or not.
-        write: write(memory, position, value).
+        memory: access to buffers and results.
         zero: an integer that is zero at run time, but not known to the compiler.
         lanes: number of states.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        read: Callable[[Memory, Any], Any],
-        write: Callable[[Memory, Any, Any], None],
-        zero: Callable[[], Any],
-        lanes: int,
-        dtype: Any,
-    ) -> None:
-        self._plan, self._read, self._write, self._zero = plan, read, write, zero
+    def __init__(self, plan: Plan, memory: Access, zero: Callable[[], Any], lanes: int, dtype: Any) -> None:
+        self._plan, self._memory, self._zero = plan, memory, zero
         self._lanes, self._type = lanes, np.dtype(dtype).type
 
-    def run(self) -> Callable[[Scalar], Any]:
-        """Run the plan and return a function from scalars to their values in all lanes."""
-        known: dict[Any, Any] = {}
-        self._items(self._plan.graph.items, known, {})
-        return lambda x: self._lane(known, x, {})
+    def run(self) -> None:
+        """Run the plan."""
+        writes = self._plan.writes(TOGETHER[len(self._plan.live.items) > LARGE])
+        self._items(self._plan.graph.items, writes, (), self._start(), {})
 
-    def _items(self, items: Sequence, known: dict, turns: dict[Loop, Any]) -> None:
-        for item in items:
-            if item not in self._plan.live.items or _is_read_where_used(item):
-                continue
+    def _start(self) -> dict[Any, Any]:
+        """The entries of arguments that are kept in registers."""
+        loads = [
+            x for x in self._plan.graph.items if isinstance(x, Node) and x in self._plan.live.items and _is_entry(x)
+        ]
+        known = {}
+        for memory in dict.fromkeys(x.of[0] for x in loads):
+            values = self._memory.entries(memory)
+            known.update({x: values[x.of[1]] for x in loads if x.of[0] is memory})
+        return known
+
+    def _items(
+        self, items: Sequence, writes: Sequence[Write], ends: Sequence[Scalar], known: dict, turns: dict[Loop, Any]
+    ) -> None:
+        items = [x for x in items if x in self._plan.live.items and x not in known and not _is_read_where_used(x)]
+        for item in ordered(items, writes, ends, self._operands):
             if isinstance(item, Loop):
                 self._loop(item, known, turns)
             elif isinstance(item, Store):
-                self._write(
-                    item.memory, self._place(item.offset, item.terms, turns), self._lane(known, item.value, turns)
-                )
+                place = self._place(item.offset, item.terms, turns)
+                self._memory.write(item.memory, place, self._lane(known, item.value, turns))
+            elif isinstance(item, Write):
+                self._memory.result(item.result, item.place, [self._lane(known, x, turns) for x in item.values])
             elif item.kind not in ("carry", "result"):
                 known[item] = self._computed(item, known, turns)
+
+    def _operands(self, item: object) -> list[Node]:
+        """Nodes that have to be known before an item is executed."""
+        if isinstance(item, Loop):
+            inner = [y for x in item.items if x in self._plan.live.items for y in self._operands(x)]
+            kept = self._plan.live.carried[item]
+            return [x for x in [*inner, *(y[k] for y in (item.first, item.last) for k in kept)] if isinstance(x, Node)]
+        if isinstance(item, Node):
+            of = () if item.kind in ("load", "index", "carry", "result", "input") else item.of
+        else:
+            of = item.values if isinstance(item, Write) else (item.value,)
+        return [x for x in of if isinstance(x, Node)]
 
     def _loop(self, loop: Loop, known: dict, turns: dict[Loop, Any]) -> None:
         kept = sorted(self._plan.live.carried[loop])
@@ -137,7 +184,7 @@ class Body:
             inside = {x: y for x, y in known.items() if not (isinstance(x, Node) and _is_read_where_used(x))}
             inside |= {loop.carried[k]: x for k, x in zip(kept, carry, strict=True)}
             now = {**turns, loop: turn}
-            self._items(loop.items, inside, now)
+            self._items(loop.items, (), [loop.last[k] for k in kept], inside, now)
             return tuple(self._lane(inside, loop.last[k], now) for k in kept)
 
         start = tuple(self._lane(known, loop.first[k], turns) for k in kept)
@@ -175,7 +222,7 @@ class Body:
         place = self._place(offset, terms, turns)
         if _is_read_where_used(node) and turns:
             place = place + list(turns.values())[-1] * self._zero()
-        return self._read(memory, place)
+        return self._memory.read(memory, place)
 
     def _full(self, x: Any) -> Any:
         return jnp.broadcast_to(x, (self._lanes,))
@@ -185,6 +232,13 @@ class Body:
         for loop, stride in terms:
             place = place + turns[loop] * np.int32(stride)
         return place
+
+
+def _is_entry(node: Node) -> bool:
+    """True for an entry of an argument small enough for registers."""
+    return (
+        node.kind == "load" and node.of[0].argument is not None and not node.of[2] and node.of[0].size <= IN_REGISTERS
+    )
 
 
 def _is_read_where_used(item: object) -> bool:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax_compat import pallas, pallas_triton_parameters
+from .._jax_compat import pallas, pallas_triton
 from .._source.loops import LoopGraph, Memory
 from .._source.operations import entries
 from ..dynamics._lowering import filled
@@ -71,21 +71,22 @@ class Rows:
     def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
         return (size, states) if scratch else (states, size)  # scratch is laid out for coalesced access
 
-    def arranged(self, x: jax.Array) -> jax.Array:
-        return x
-
     def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
         if shared:
             return pallas().BlockSpec((size,), lambda i: (0,))
         if scratch:
             return pallas().BlockSpec((size, self.lanes), lambda i: (0, i))
-        return pallas().BlockSpec((self.lanes, size), lambda i: (i, 0))
+        return pallas().BlockSpec((self.lanes, 2 * power_of_2(size)), lambda i: (i, 0))
 
     def at(self, place: Any, scratch: bool) -> tuple:
         return (place, slice(None)) if scratch else (slice(None), place)
 
     def options(self, interpret: bool) -> dict[str, Any]:
-        return {"interpret": True} if interpret else {"compiler_params": pallas_triton_parameters(self.lanes // WARP)}
+        return (
+            {"interpret": True}
+            if interpret
+            else {"compiler_params": pallas_triton().CompilerParams(num_warps=self.lanes // WARP)}
+        )
 
 
 class _Refs:
@@ -119,8 +120,44 @@ class _Refs:
         ref, where = self._written(memory, place)
         ref[where] = x
 
-    def result(self, number: int, place: int, x: Any) -> None:
-        self.results[number][self._layout.at(place, False)] = x
+    def entries(self, memory: Memory) -> list:
+        ref, shared = self._arguments[memory.argument]
+        if shared or memory.size == 1:
+            return [self.read(memory, k) for k in range(memory.size)]
+        ref, mask = self._columns(ref, 0, memory.size)
+        return _split(pallas_triton().load(ref, mask=mask, other=0))[: memory.size]
+
+    def result(self, number: int, place: int, values: list) -> None:
+        ref = self.results[number]
+        if len(values) == 1:
+            ref[self._layout.at(place, False)] = values[0]
+            return
+        ref, mask = self._columns(ref, place, len(values))
+        pallas_triton().store(ref, _joined([*values, *values[:1] * (mask.shape[1] - len(values))]), mask=mask)
+
+    def _columns(self, ref: Any, place: int, count: int) -> tuple[Any, jax.Array]:
+        """Some columns, and a mask of them: Triton accesses 2, 4, 8, ... at a time."""
+        width = power_of_2(count)
+        mask = jax.lax.broadcasted_iota(jnp.int32, (self._layout.lanes, width), 1) < count
+        return ref.at[:, pallas().ds(place, width)], mask
+
+
+def power_of_2(count: int) -> int:
+    """The smallest power of 2 that is at least as large."""
+    return 1 << (count - 1).bit_length()
+
+
+def _joined(values: list) -> jax.Array:
+    """Vectors as the columns of a matrix; their number is a power of 2. Triton joins two arrays at a time."""
+    if len(values) == 1:
+        return values[0]
+    pair = [_joined(values[k::2])[..., None] for k in range(2)]
+    return jnp.concatenate(pair, -1).reshape(len(values[0]), -1)
+
+
+def _split(x: jax.Array) -> list:
+    """The columns of a matrix; their number is a power of 2."""
+    return [y.reshape(-1) for y in jax.lax.split(x, [1] * x.shape[1], 1)]
 
 
 def _called(
@@ -131,8 +168,7 @@ def _called(
     blocks = -(-count // layout.lanes)
     used = sorted({x.argument for x in planned.live.items if isinstance(x, Memory) and x.argument is not None})
     inputs = [
-        (layout.arranged(_rows(variables[k], layout.lanes)) if mapped[k] else variables[k].reshape(-1)).astype(dtype)
-        for k in used
+        (_rows(variables[k], layout.lanes) if mapped[k] else variables[k].reshape(-1)).astype(dtype) for k in used
     ]
     inputs += [jnp.asarray(x.values, dtype) for x in planned.tables]
     inputs += [jnp.zeros(1, jnp.int32)]
@@ -142,10 +178,7 @@ def _called(
     def kernel(*refs):
         memory = _Refs(planned, used, shared, refs, layout)
         zero = lambda: refs[len(inputs) - 1][0]
-        value = Body(planned, memory.read, memory.write, zero, layout.lanes, dtype).run()
-        for number in range(len(planned.results)):
-            for place, x in planned.singles(number):
-                memory.result(number, place, value(x))
+        Body(planned, memory, zero, layout.lanes, dtype).run()
 
     out = pallas().pallas_call(
         kernel,
@@ -155,7 +188,7 @@ def _called(
         out_specs=[layout.spec(size, False, scratch) for size, scratch in sizes],
         **layout.options(interpret),
     )(*inputs)
-    return [layout.arranged(x) for x in out[: len(planned.results)]]
+    return list(out[: len(planned.results)])
 
 
 def _rows(x: jax.Array, multiple: int) -> jax.Array:
