@@ -10,7 +10,13 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache as 
 from jax.experimental.multihost_utils import process_allgather as process_allgather
 from jax.experimental.xla_metadata import set_xla_metadata as set_xla_metadata
 from jax.extend.core import Literal as Literal, Primitive as Primitive
-from jax.interpreters.ad import instantiate_zeros as instantiate_zeros, primitive_jvps as primitive_jvps
+from jax.interpreters.ad import (
+    Zero as Zero,
+    instantiate_zeros as instantiate_zeros,
+    is_undefined_primal as is_undefined_primal,
+    primitive_jvps as primitive_jvps,
+    primitive_transposes as primitive_transposes,
+)
 from jax.interpreters.batching import primitive_batchers as primitive_batchers
 from jax.interpreters.mlir import lower_fun as lower_fun, register_lowering as register_lowering
 from jax.interpreters.partial_eval import dce_jaxpr as dce_jaxpr

@@ -58,13 +58,95 @@ def test_what_no_kernel_holds_is_named_and_computed_by_vmap():
     assert relative(found, jax.vmap(solved)(q, qd)) < 1e-14
 
 
-def test_derivatives_are_those_of_vmap():
+def turned(q, gain):
+    """A loop, and results of which some have no derivative."""
+    q, rows = jax.lax.scan(lambda q, _: (jnp.sin(q) * gain + q[::-1], q[0]), q, None, length=6)
+    return {"q": q, "sum": jnp.sum(rows**2), "up": q[-1] > 0, "count": jnp.int32(3)}
+
+
+def both(function, in_axes=0):
+    """The batched function as kernels and by `jax.vmap`; nothing may make a kernel fall back."""
+    return kernel_vmap(function, in_axes, interpret=True), jax.vmap(function, in_axes)
+
+
+def alike(derivative, *functions, tolerance=1e-11):
+    """A derivative of both is the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        found, wanted = (jax.jit(derivative(f))() for f in functions)
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert x.dtype == y.dtype and relative(x, y) < tolerance
+
+
+def test_gradients():
+    """With respect to states and to what all states share; parts of the result do not enter."""
     q, _ = states(2)
-    cost = lambda q, gain: jnp.sum(jaxdyn.rollout(ELBOW, q, 0 * q, lambda t, q, qd: -gain * q, 1e-2, 5)[0] ** 2)
-    total = lambda over: lambda *x: jnp.sum(over(*x) ** 2)
-    kernel, plain = (total(x) for x in (kernel_vmap(cost, (0, None), interpret=True), jax.vmap(cost, (0, None))))
-    found, wanted = (jax.jit(jax.grad(f, (0, 1)))(q, 2.0) for f in (kernel, plain))
-    assert all(relative(x, y) < 1e-12 for x, y in zip(found, wanted, strict=True))
+    cost = lambda over: lambda q, gain: jnp.sum(over(q, gain)["q"][:, -1] ** 2)
+    alike(lambda f: lambda: jax.grad(cost(f), (0, 1))(q, 2.0), *both(turned, (0, None)))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_derivatives_of_all_kinds(dtype):
+    q, direction = (x.astype(dtype) for x in states(2, 3))
+    gain = np.ones(2, dtype)
+    functions = both(turned, (0, None))
+    smooth = lambda f: lambda *x: {k: v for k, v in f(*x).items() if k in ("q", "sum")}
+    total = lambda f: lambda *x: jnp.sum(smooth(f)(*x)["sum"] ** 2)
+    kinds = {
+        "jvp": lambda f: lambda: jax.jvp(smooth(f), (q, gain), (direction, gain)),
+        "jvp of one argument": lambda f: lambda: jax.jvp(lambda q: smooth(f)(q, gain), (q,), (direction,))[1],
+        "jacfwd": lambda f: lambda: jax.jacfwd(smooth(f), 1)(q, gain),
+        "jacrev": lambda f: lambda: jax.jacrev(lambda g: smooth(f)(q, g)["sum"])(gain),
+        "hessian": lambda f: lambda: jax.hessian(total(f), 1)(q, gain),
+        "reverse over forward": lambda f: lambda: jax.jacrev(jax.jacfwd(total(f), 1), 1)(q, gain),
+        "reverse over reverse": lambda f: lambda: jax.grad(lambda g: jnp.sum(jax.grad(total(f))(q, g) ** 2))(gain),
+        "vmap of grad": lambda f: lambda: jax.vmap(jax.grad(total(f), 1), (None, 0))(q, np.stack([gain, 2 * gain])),
+        "linear transpose": lambda f: (
+            lambda: jax.linear_transpose(lambda d: jax.jvp(lambda g: smooth(f)(q, g)["q"], (gain,), (d,))[1], gain)(
+                jnp.ones((3, 2), dtype)
+            )
+        ),
+    }
+    for kind in kinds.values():
+        alike(kind, *functions, tolerance=1e-11 if dtype is np.float64 else 1e-5)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradients_of_rollouts(dtype):
+    """With respect to the start, gains, one robot for all states, and robots per state, with steps between stored rows."""
+    q, _ = (x.astype(dtype) for x in states(2))
+    elbow = jax.tree.map(lambda x: jnp.asarray(x, dtype), ELBOW)
+    gain = np.asarray([2.0, 1.0], dtype)
+
+    def roll(q, gain, inertia):
+        robot = dataclasses.replace(elbow, inertia=inertia)
+        return jaxdyn.rollout(robot, q, 0 * q, lambda t, q, qd: -gain * q, jnp.asarray(1e-2, dtype), 4, every=2)[0]
+
+    square = lambda f: lambda *x: jnp.sum(f(*x)[:, -1] ** 2)
+    tolerance = 1e-11 if dtype is np.float64 else 1e-5
+    over = both(roll, (0, None, None))
+    alike(lambda f: lambda: jax.grad(square(f), (0, 1, 2))(q, gain, elbow.inertia), *over, tolerance=tolerance)
+    inertias = elbow.inertia[None] * RNG.uniform(0.9, 1.1, (5, 2, 1)).astype(dtype)
+    alike(lambda f: lambda: jax.grad(square(f), 2)(q, gain, inertias), *both(roll, (0, None, 0)), tolerance=tolerance)
+
+
+@pytest.mark.ci
+def test_gradients_with_respect_to_what_a_function_closes_over():
+    q, _ = states(2)
+    total = lambda over: lambda x: jnp.sum(over(lambda q: turned(q, x)["q"])(q) ** 2)
+    found, wanted = (jax.grad(total(over))(2.0) for over in (lambda f: kernel_vmap(f, interpret=True), jax.vmap))
+    assert relative(found, wanted) < 1e-12
+
+
+@pytest.mark.ci
+def test_derivatives_of_the_equations_of_motion():
+    q, qd = states(3)
+    for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics):
+        over = both(lambda q, qd, a, f=function: f(ARM, q, qd, a))
+        alike(lambda f: lambda: jax.grad(lambda *x: jnp.sum(f(*x) ** 2), (0, 1, 2))(q, qd, qd), *over)
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")

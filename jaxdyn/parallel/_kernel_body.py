@@ -102,23 +102,54 @@ def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], numbe
 
 
 class Access(Protocol):
-    """Access to the memory of a kernel; values are those of all lanes."""
+    """Access to the memory of a kernel; values are those of all lanes, and positions are integers, traced or not."""
 
-    def read(self, memory: Memory, place: Any) -> Any:
-        """An entry of a buffer; its position is an integer, traced or not."""
+    def by_state(self, memory: Memory) -> bool:
+        """True for memory of which each state has its own."""
         ...
 
-    def entries(self, memory: Memory) -> list:
-        """All entries of an argument."""
+    def read(self, memory: Memory, place: Any, count: int) -> list:
+        """Consecutive entries of a buffer."""
         ...
 
-    def write(self, memory: Memory, place: Any, x: Any) -> None:
-        """Store an entry of a buffer."""
+    def write(self, memory: Memory, place: Any, values: list) -> None:
+        """Store consecutive entries of a buffer."""
         ...
 
     def result(self, number: int, place: int, values: list) -> None:
         """Store consecutive entries of a result."""
         ...
+
+
+@dataclasses.dataclass(eq=False)
+class Stores:
+    """Consecutive entries of a buffer, stored together."""
+
+    memory: Memory
+    offset: int
+    terms: tuple
+    values: list[Scalar]
+
+
+def _grouped(items: Sequence) -> list:
+    """The items, with adjacent stores of consecutive entries combined."""
+    found: list = []
+    for item in items:
+        if not isinstance(item, Store):
+            found.append(item)
+            continue
+        last = found[-1] if found and isinstance(found[-1], Stores) else None
+        same = last is not None and last.memory is item.memory and last.terms == item.terms
+        if (
+            last is not None
+            and same
+            and last.offset + len(last.values) == item.offset
+            and len(last.values) < TOGETHER[0]
+        ):
+            last.values.append(item.value)
+        else:
+            found.append(Stores(item.memory, item.offset, item.terms, [item.value]))
+    return found
 
 
 class Body:
@@ -146,7 +177,7 @@ class Body:
         ]
         known = {}
         for memory in dict.fromkeys(x.of[0] for x in loads):
-            values = self._memory.entries(memory)
+            values = self._memory.read(memory, 0, memory.size)
             known.update({x: values[x.of[1]] for x in loads if x.of[0] is memory})
         return known
 
@@ -154,16 +185,36 @@ class Body:
         self, items: Sequence, writes: Sequence[Write], ends: Sequence[Scalar], known: dict, turns: dict[Loop, Any]
     ) -> None:
         items = [x for x in items if x in self._plan.live.items and x not in known and not _is_read_where_used(x)]
-        for item in ordered(items, writes, ends, self._operands):
+        beside = self._neighbours(items)
+        for item in ordered(_grouped(items), writes, ends, self._operands):
             if isinstance(item, Loop):
                 self._loop(item, known, turns)
-            elif isinstance(item, Store):
+            elif isinstance(item, Stores):
                 place = self._place(item.offset, item.terms, turns)
-                self._memory.write(item.memory, place, self._lane(known, item.value, turns))
+                self._memory.write(item.memory, place, [self._lane(known, x, turns) for x in item.values])
             elif isinstance(item, Write):
                 self._memory.result(item.result, item.place, [self._lane(known, x, turns) for x in item.values])
-            elif item.kind not in ("carry", "result"):
+            elif item.kind == "load" and item not in known:
+                loads = beside[item]
+                place = self._place(loads[0].of[1], item.of[2], turns)
+                known.update(zip(loads, self._memory.read(item.of[0], place, len(loads)), strict=True))
+            elif item.kind not in ("carry", "result", "load"):
                 known[item] = self._computed(item, known, turns)
+
+    def _neighbours(self, items: Sequence) -> dict[Node, list[Node]]:
+        """For each load, the loads of consecutive entries that are executed together with it."""
+        found: dict[Node, list[Node]] = {}
+        loads = [x for x in items if isinstance(x, Node) and x.kind == "load"]
+        for x in sorted(loads, key=lambda x: (id(x.of[0]), id(x.of[2]), x.of[1])):
+            last = next(reversed(found), x)
+            group = found[last] if last is not x else []
+            (memory, offset, terms), before = x.of, last.of
+            follows = before[0] is memory and before[1] + 1 == offset and before[2] == terms
+            if not (group and follows and len(group) < TOGETHER[0] and self._memory.by_state(memory)):
+                group = []
+            group.append(x)
+            found[x] = group
+        return found
 
     def _operands(self, item: object) -> list[Node]:
         """Nodes that have to be known before an item is executed."""
@@ -174,7 +225,7 @@ class Body:
         if isinstance(item, Node):
             of = () if item.kind in ("load", "index", "carry", "result", "input") else item.of
         else:
-            of = item.values if isinstance(item, Write) else (item.value,)
+            of = (item.value,) if isinstance(item, Store) else item.values
         return [x for x in of if isinstance(x, Node)]
 
     def _loop(self, loop: Loop, known: dict, turns: dict[Loop, Any]) -> None:
@@ -192,8 +243,6 @@ class Body:
         known.update({(loop, k): x for k, x in zip(kept, ends, strict=True)})
 
     def _computed(self, node: Node, known: dict, turns: dict[Loop, Any]) -> Any:
-        if node.kind == "load":
-            return self._loaded(node, turns)
         if node.kind == "index":
             return self._full(jnp.asarray(self._place(node.of[0], node.of[1], turns)).astype(self._type))
         if node.kind == "select":
@@ -222,13 +271,13 @@ class Body:
         place = self._place(offset, terms, turns)
         if _is_read_where_used(node) and turns:
             place = place + list(turns.values())[-1] * self._zero()
-        return self._memory.read(memory, place)
+        return self._memory.read(memory, place, 1)[0]
 
     def _full(self, x: Any) -> Any:
         return jnp.broadcast_to(x, (self._lanes,))
 
     def _place(self, offset: int, terms: tuple, turns: dict[Loop, Any]) -> Any:
-        place = np.int32(offset)
+        place: Any = np.int32(offset) if terms else offset
         for loop, stride in terms:
             place = place + turns[loop] * np.int32(stride)
         return place

@@ -19,13 +19,14 @@ WARP = 32  # states per block
 
 
 def call_kernel(
-    function: Callable, mapped: Sequence[bool], count: int, variables: Sequence[jax.Array], interpret: bool
+    function: Callable, mapped: Sequence[bool], variables: Sequence[jax.Array], interpret: bool
 ) -> list[jax.Array]:
     """The results of function(*variables) for all rows of the mapped variables, from one kernel.
 
     Raises:
         DeploymentError: the function contains an operation that kernels do not support; the message names it.
     """
+    count = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
     shapes = [x.shape[1:] if m else x.shape for x, m in zip(variables, mapped, strict=True)]
     avals = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, variables, strict=True)]
     traced = jax.make_jaxpr(function)(*avals)
@@ -69,24 +70,44 @@ class Rows:
     lanes: int = WARP
 
     def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
-        return (size, states) if scratch else (states, size)  # scratch is laid out for coalesced access
+        return (_room(size), states) if scratch else (states, size)  # scratch is laid out for coalesced access
 
     def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
         if shared:
             return pallas().BlockSpec((size,), lambda i: (0,))
         if scratch:
-            return pallas().BlockSpec((size, self.lanes), lambda i: (0, i))
-        return pallas().BlockSpec((self.lanes, 2 * power_of_2(size)), lambda i: (i, 0))
+            return pallas().BlockSpec((_room(size), self.lanes), lambda i: (0, i))
+        return pallas().BlockSpec((self.lanes, _room(size)), lambda i: (i, 0))
 
-    def at(self, place: Any, scratch: bool) -> tuple:
-        return (place, slice(None)) if scratch else (slice(None), place)
+    def read(self, ref: Any, place: Any, scratch: bool, count: int) -> list:
+        """Consecutive entries."""
+        if count == 1:
+            return [ref[(place, slice(None)) if scratch else (slice(None), place)]]
+        ref, mask = self._columns(ref, place, scratch, count)
+        x = pallas_triton().load(ref, mask=mask, other=0)
+        return _split(x.T if scratch else x)[:count]
+
+    def write(self, ref: Any, place: Any, scratch: bool, values: list) -> None:
+        """Store consecutive entries."""
+        if len(values) == 1:
+            ref[(place, slice(None)) if scratch else (slice(None), place)] = values[0]
+            return
+        ref, mask = self._columns(ref, place, scratch, len(values))
+        x = _joined([*values, *values[:1] * (power_of_2(len(values)) - len(values))])
+        pallas_triton().store(ref, x.T if scratch else x, mask=mask)
+
+    def _columns(self, ref: Any, place: Any, scratch: bool, count: int) -> tuple[Any, jax.Array]:
+        """Some entries of all states, and a mask: Triton accesses 2, 4, 8, ... at a time."""
+        whole = slice(None) if isinstance(place, int) else pallas().ds(jnp.int32(0), self.lanes)  # integers of one type
+        places = pallas().ds(place, power_of_2(count))
+        shape = (power_of_2(count), self.lanes) if scratch else (self.lanes, power_of_2(count))
+        mask = jax.lax.broadcasted_iota(jnp.int32, shape, int(not scratch)) < count
+        return ref.at[(places, whole) if scratch else (whole, places)], mask
 
     def options(self, interpret: bool) -> dict[str, Any]:
-        return (
-            {"interpret": True}
-            if interpret
-            else {"compiler_params": pallas_triton().CompilerParams(num_warps=self.lanes // WARP)}
-        )
+        if interpret:
+            return {"interpret": True}
+        return {"compiler_params": pallas_triton().CompilerParams(num_warps=self.lanes // WARP)}
 
 
 class _Refs:
@@ -96,55 +117,43 @@ class _Refs:
         inputs, ends = len(shared), len(shared) + len(planned.results)
         self._arguments = dict(zip(used, zip(refs, shared, strict=False), strict=False))
         self._tables = dict(zip(planned.tables, refs[len(used) : inputs - 1], strict=True))
-        self.results = refs[inputs:ends]
+        self._results = refs[inputs:ends]
         self._scratch = dict(zip(planned.scratch, refs[ends:], strict=True))
         self._within, self._layout = planned.within, layout
 
-    def _written(self, memory: Memory, place: Any) -> tuple[Any, tuple]:
-        if memory in self._within:
-            number, start = self._within[memory]
-            return self.results[number], self._layout.at(start + place, False)
-        return self._scratch[memory], self._layout.at(place, True)
+    def by_state(self, memory: Memory) -> bool:
+        return memory.values is None and (memory.argument is None or not self._arguments[memory.argument][1])
 
-    def read(self, memory: Memory, place: Any) -> Any:
-        everywhere = lambda ref: jnp.broadcast_to(ref[place], (self._layout.lanes,))
-        if memory in self._tables:
-            return everywhere(self._tables[memory])
-        if memory.argument is not None:
-            ref, shared = self._arguments[memory.argument]
-            return everywhere(ref) if shared else ref[self._layout.at(place, False)]
-        ref, where = self._written(memory, place)
-        return ref[where]
+    def read(self, memory: Memory, place: Any, count: int) -> list:
+        if self.by_state(memory):
+            return self._layout.read(*self._of(memory, place), count)
+        ref = self._arguments[memory.argument][0] if memory.values is None else self._tables[memory]
+        return [jnp.broadcast_to(ref[place + k], (self._layout.lanes,)) for k in range(count)]
 
-    def write(self, memory: Memory, place: Any, x: Any) -> None:
-        ref, where = self._written(memory, place)
-        ref[where] = x
-
-    def entries(self, memory: Memory) -> list:
-        ref, shared = self._arguments[memory.argument]
-        if shared or memory.size == 1:
-            return [self.read(memory, k) for k in range(memory.size)]
-        ref, mask = self._columns(ref, 0, memory.size)
-        return _split(pallas_triton().load(ref, mask=mask, other=0))[: memory.size]
+    def write(self, memory: Memory, place: Any, values: list) -> None:
+        self._layout.write(*self._of(memory, place), values)
 
     def result(self, number: int, place: int, values: list) -> None:
-        ref = self.results[number]
-        if len(values) == 1:
-            ref[self._layout.at(place, False)] = values[0]
-            return
-        ref, mask = self._columns(ref, place, len(values))
-        pallas_triton().store(ref, _joined([*values, *values[:1] * (mask.shape[1] - len(values))]), mask=mask)
+        self._layout.write(self._results[number], place, False, values)
 
-    def _columns(self, ref: Any, place: int, count: int) -> tuple[Any, jax.Array]:
-        """Some columns, and a mask of them: Triton accesses 2, 4, 8, ... at a time."""
-        width = power_of_2(count)
-        mask = jax.lax.broadcasted_iota(jnp.int32, (self._layout.lanes, width), 1) < count
-        return ref.at[:, pallas().ds(place, width)], mask
+    def _of(self, memory: Memory, place: Any) -> tuple[Any, Any, bool]:
+        """The array of a buffer, the position in it, and whether it is laid out as scratch."""
+        if memory in self._within:
+            number, start = self._within[memory]
+            return self._results[number], start + place, False
+        if memory.argument is not None:
+            return self._arguments[memory.argument][0], place, False
+        return self._scratch[memory], place, True
 
 
 def power_of_2(count: int) -> int:
     """The smallest power of 2 that is at least as large."""
     return 1 << (count - 1).bit_length()
+
+
+def _room(size: int) -> int:
+    """Columns of a block, of which a group may exceed the array."""
+    return 2 * power_of_2(size)
 
 
 def _joined(values: list) -> jax.Array:

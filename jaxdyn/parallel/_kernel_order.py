@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from .._source.loops import Loop, Store
 from .._source.scalars import Node, Scalar
 
 
@@ -55,7 +54,7 @@ def _by_trace(items: Sequence, writes: Sequence[Write], needs: dict) -> Iterator
 
 def _by_use(items: Sequence, writes: Sequence[Write], needs: dict) -> Iterator:
     done: set = set()
-    for end in (*(x for x in items if isinstance(x, Loop | Store)), *writes, *items):
+    for end in (*(x for x in items if not isinstance(x, Node)), *writes, *items):
         todo = [(end, False)]
         while todo:
             x, ready = todo.pop()

@@ -10,6 +10,7 @@ from .._jax_compat import Tracer, eval_jaxpr
 from ..dynamics._lowering import by_platform
 from ..errors import DeploymentError, FallbackWarning, warn
 from ._kernel_call import call_kernel
+from ._kernel_primitive import batch_of_states
 from ._sharded import Axes, _count, _mapped, _of_leaves
 
 
@@ -60,7 +61,7 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
 
 
 def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tuple, interpret: bool) -> Any:
-    count = _count(leaves, mapped)
+    _count(leaves, mapped)
     shapes = [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(leaves, mapped, strict=True)]
     traced, results = jax.make_jaxpr(single, return_shape=True)(*shapes)
     # traced arrays that the function closes over become arguments, too
@@ -73,19 +74,20 @@ def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tupl
             constants[k] = x
         return eval_jaxpr(traced.jaxpr, constants, *variables[: len(leaves)])
 
-    plain = jax.vmap(one, tuple(0 if m else None for m in mapped))
+    def plain(function, mapped):
+        return jax.vmap(function, tuple(0 if m else None for m in mapped))
 
-    def kernel(*variables):
+    def kernel(function, mapped, variables):
         try:
-            return call_kernel(one, mapped, count, variables, interpret)
+            return call_kernel(function, mapped, variables, interpret)
         except DeploymentError as error:
             warn(f"kernel_vmap of {name} falls back to jax.vmap, with many kernels: {error.fault}", FallbackWarning)
-            return plain(*variables)
+            return plain(function, mapped)(*variables)
 
-    @jax.custom_jvp
-    def call(*variables):
-        return kernel(*variables) if interpret else by_platform(plain, kernel, *variables)
+    def run(function, mapped, variables):
+        if interpret:
+            return kernel(function, mapped, variables)
+        return by_platform(plain(function, mapped), lambda *v: kernel(function, mapped, v), *variables)
 
-    call.defjvp(lambda primals, tangents: jax.jvp(plain, primals, tangents))
-    found = call(*leaves, *(traced.consts[k] for k in outer))
+    found = batch_of_states(one, traced.out_avals, mapped, run, [*leaves, *(traced.consts[k] for k in outer)])
     return jax.tree.unflatten(jax.tree.structure(results), found)
