@@ -3,7 +3,7 @@
 from typing import Any
 
 from jax._src.core import trace_state_clean as trace_state_clean
-from jax.core import Tracer as Tracer, eval_jaxpr as eval_jaxpr
+from jax.core import ShapedArray as ShapedArray, Tracer as Tracer, eval_jaxpr as eval_jaxpr
 from jax.custom_batching import custom_vmap as custom_vmap
 from jax.custom_derivatives import SymbolicZero as SymbolicZero
 from jax.experimental.compilation_cache.compilation_cache import reset_cache as reset_cache

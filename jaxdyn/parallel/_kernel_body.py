@@ -3,7 +3,7 @@
 import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -101,6 +101,7 @@ def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], numbe
     return [(k, x) for k, x in enumerate(result.ravel().tolist()) if not lies(x, k)]
 
 
+@runtime_checkable
 class Access(Protocol):
     """Access to the memory of a kernel; values are those of all lanes, and positions are integers, traced or not."""
 
@@ -216,7 +217,7 @@ class Body:
             found[x] = group
         return found
 
-    def _operands(self, item: object) -> list[Node]:
+    def _operands(self, item: Any) -> list[Node]:
         """Nodes that have to be known before an item is executed."""
         if isinstance(item, Loop):
             inner = [y for x in item.items if x in self._plan.live.items for y in self._operands(x)]

@@ -13,7 +13,7 @@ from .._source.loops import LoopGraph, Memory
 from .._source.operations import entries
 from ..dynamics._lowering import filled
 from ..errors import DeploymentError
-from ._kernel_body import Body, Plan, plan
+from ._kernel_body import TOGETHER, Body, Plan, plan
 
 WARP = 32  # states per block
 
@@ -70,13 +70,13 @@ class Rows:
     lanes: int = WARP
 
     def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
-        return (_room(size), states) if scratch else (states, size)  # scratch is laid out for coalesced access
+        return (_room(size, scratch), states) if scratch else (states, size)  # scratch is laid out for coalesced access
 
     def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
         if shared:
             return pallas().BlockSpec((size,), lambda i: (0,))
         if scratch:
-            return pallas().BlockSpec((_room(size), self.lanes), lambda i: (0, i))
+            return pallas().BlockSpec((_room(size, scratch), self.lanes), lambda i: (0, i))
         return pallas().BlockSpec((self.lanes, _room(size)), lambda i: (i, 0))
 
     def read(self, ref: Any, place: Any, scratch: bool, count: int) -> list:
@@ -127,7 +127,7 @@ class _Refs:
     def read(self, memory: Memory, place: Any, count: int) -> list:
         if self.by_state(memory):
             return self._layout.read(*self._of(memory, place), count)
-        ref = self._arguments[memory.argument][0] if memory.values is None else self._tables[memory]
+        ref = self._tables[memory] if memory.argument is None else self._arguments[memory.argument][0]
         return [jnp.broadcast_to(ref[place + k], (self._layout.lanes,)) for k in range(count)]
 
     def write(self, memory: Memory, place: Any, values: list) -> None:
@@ -151,9 +151,9 @@ def power_of_2(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _room(size: int) -> int:
-    """Columns of a block, of which a group may exceed the array."""
-    return 2 * power_of_2(size)
+def _room(size: int, scratch: bool = False) -> int:
+    """Entries of a block, of which a group may exceed the array."""
+    return size + TOGETHER[0 if scratch else -1]
 
 
 def _joined(values: list) -> jax.Array:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from .._jax_compat import (
     Primitive,
+    ShapedArray,
     Zero,
     eval_jaxpr,
     is_undefined_primal,
@@ -46,7 +47,7 @@ def batch_of_states(
 @_batch_p.def_abstract_eval
 def _(*variables, results, mapped, **_):
     count = _count(variables, mapped)
-    return [jax.core.ShapedArray((count, *x.shape), x.dtype) for x in results]
+    return [ShapedArray((count, *x.shape), x.dtype) for x in results]
 
 
 def _count(variables: Sequence[Any], mapped: Sequence[bool]) -> int:
