@@ -62,6 +62,24 @@ def test_the_log_is_the_robots_with_noise(files):
     assert lift == pytest.approx(-2 * 9.81 * 0.4 * np.cos(exact.q[:, 1]).mean(), rel=0.1)
 
 
+def test_the_payload_is_where_the_command_says(files, capsys):
+    line = ["simulate", str(files / "arm.urdf"), str(files / "plan.csv"), "--out", str(files / "p.csv"), *TWO]
+    assert main([*line, "--rate", "250", "--payload", "1.5,0,0,0.1", "--frame", "upper"]) == 0
+    assert "payload: 1.5 kg at 0, 0, 0.1 m in upper" in capsys.readouterr().out
+    assert main([*line, "--frame", "upper"]) == 2
+    assert "it needs --payload" in capsys.readouterr().err
+
+
+def test_a_logged_torque_is_the_mean_of_those_before_and_after(files):
+    """So it is neither early nor late: the error of inverse dynamics does not correlate with the torque's slope."""
+    exact = simulated(files, "centred.csv", "--position-noise", "0", "--torque-noise", "0", "--rate", "1000")
+    chain = load(files / "arm.urdf", lock={"grip": 0.02})
+    samples = preprocess(exact, Filters(20.0, stride=1))
+    error, slope = samples.tau - model_torque(chain, samples), np.gradient(samples.tau, 1 / samples.rate, axis=0)
+    late = (error * slope).sum(axis=0) / (slope**2).sum(axis=0)  # [s], of the logged torque
+    assert (np.abs(late) < 5e-5).all(), late
+
+
 def test_a_payload_is_a_point_mass_in_its_frame():
     arm, where = jaxdyn.robots.panda(), np.array([0.02, -0.03, 0.05])
     loaded = with_payload(arm, 1.7, tuple(where))

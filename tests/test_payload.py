@@ -335,6 +335,7 @@ def write(path, log, currents=None):
 
 
 def test_the_command(arm, tmp_path, capsys):
+    from jaxdyn.io import save_model
     from jaxdyn.io._urdf.write import save_urdf
 
     save_urdf(arm, tmp_path / "arm.urdf")
@@ -350,6 +351,11 @@ def test_the_command(arm, tmp_path, capsys):
     result = json.loads((tmp_path / "payload.json").read_text())
     assert result["mass"] == pytest.approx(2.0, rel=0.01) and not capsys.readouterr().out
     assert result["gains_calibrated"]
+    save_model(arm, tmp_path / "model.eqx")
+    known = ["payload", "--model", str(tmp_path / "model.eqx"), "--gains", ",".join(map(str, GAINS)), "--cutoff", "20"]
+    assert main([*known, "--loaded", loaded, "--out", out, "--quiet"]) == 0
+    assert json.loads((tmp_path / "payload.json").read_text())["mass"] == pytest.approx(2.0, rel=0.01)
+    assert main([*known, *pair, "--ignore-inertials"]) == 2 and "has identified inertias" in capsys.readouterr().err
     assert main([*common, *pair]) == 0
     assert re.search(r"mass .* kg for exact gains \(they were not calibrated: 1 % of error", capsys.readouterr().out)
     assert main([*common, "--loaded", loaded, "--mass", "2"]) == 2

@@ -31,7 +31,8 @@ def add(commands: Any) -> None:
         description="Identify the mass, centre of mass and inertia of a payload, or calibrate drive gains with a known mass.",
     )
     option = command.add_argument_group("arm and logs").add_argument
-    option("--model", metavar="URDF", required=True, help="the arm; a kinematics-only file suffices with --unloaded")
+    about = "the arm: URDF, MJCF or model.eqx; a kinematics-only file suffices with --unloaded"
+    option("--model", metavar="MODEL", required=True, help=about)
     arguments.add_repeated(option, "--unloaded", "LOG", help="log without the payload; may be repeated")
     arguments.add_repeated(option, "--loaded", "LOG", help="log with the payload; may be repeated")
     arguments.add_log_form(option, "in the order of the logs, with unloaded logs first")
@@ -70,14 +71,12 @@ def run(options: argparse.Namespace) -> int:
     use_float64()
     from ..errors import OutputError
     from ..io._files import check_output_file, write_whole
-    from ..io._load import load
     from ..report._files.payload import read_gains
 
     if options.out:
         check_output_file(options.out)
     known = read_gains(options.calibrated) if options.calibrated else None
-    kinematic = options.ignore_inertials
-    chain = load(options.model, lock=dict(options.lock), tip=options.tip, ignore_inertials=kinematic)
+    chain = _arm(options)
     with Progress(options.quiet) as progress:
         unloaded, loaded = _logs(options, chain, progress)
         with progress.stage("fitting"):
@@ -91,6 +90,15 @@ def run(options: argparse.Namespace) -> int:
     return arguments.OK
 
 
+def _arm(options: argparse.Namespace) -> "Chain":
+    """The arm; of a model.eqx only the terms of a chain, with a warning if it has others."""
+    from ..io import load, load_model
+
+    if options.model.endswith(".eqx"):
+        return load_model(options.model)
+    return load(options.model, lock=dict(options.lock), tip=options.tip, ignore_inertials=options.ignore_inertials)
+
+
 def _check(options: argparse.Namespace) -> None:
     """Raise if options conflict."""
     if not options.loaded:
@@ -99,6 +107,8 @@ def _check(options: argparse.Namespace) -> None:
         raise WrongUsage(
             "without an --unloaded log, the payload is the difference from the model's inertials: omit --ignore-inertials"
         )
+    if options.ignore_inertials and options.model.endswith(".eqx"):
+        raise WrongUsage("--ignore-inertials is for URDF and MJCF: a model.eqx has identified inertias")
     if options.mass is not None and not options.unloaded:
         raise WrongUsage("--mass calibrates gains, which also needs an --unloaded log")
     if options.com is not None and options.mass is None:

@@ -5,7 +5,7 @@ import dataclasses
 from typing import Any
 
 from . import arguments
-from .arguments import positive
+from .arguments import WrongUsage, positive
 from .inputs import files_of, read_model, use_float64
 from .progress import Progress
 
@@ -40,8 +40,9 @@ def add(commands: Any) -> None:
     option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the log (default: 1000)")
     option("--quiet", action="store_true", help="show neither progress bar nor summary")
     option = command.add_argument_group("robot").add_argument
-    about = "attach a point mass to the model's tip, at X,Y,Z in its frame [kg, m] (default position: 0,0,0)"
+    about = "attach a point mass, at X,Y,Z in the frame of the tip or of --frame [kg, m] (default position: 0,0,0)"
     option("--payload", type=payload, metavar="KG[,X,Y,Z]", help=about)
+    option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
     option(
         "--bandwidth",
         type=positive,
@@ -75,16 +76,22 @@ def run(options: argparse.Namespace) -> int:
     model = read_model(options, options.model, allow_nonphysical=False)
     chain = model.chain
     motion = read_motion(files_of(options.motion), chain, columns=options.columns, topic=options.topic)
+    if options.frame is not None and options.payload is None:
+        raise WrongUsage("--frame names the frame that carries a payload; it needs --payload")
+    mass, com = (options.payload[0], tuple(options.payload[1:] or (0.0, 0.0, 0.0))) if options.payload else (0.0, ())
     if options.payload is not None:
-        mass, *com = options.payload
-        model = dataclasses.replace(model, chain=with_payload(chain, mass, tuple(com or (0.0, 0.0, 0.0))))
+        model = dataclasses.replace(model, chain=with_payload(chain, mass, com, options.frame))
     noise = NoiseLevel(options.position_noise, options.torque_noise)
     with Progress(options.quiet) as progress, progress.stage("simulating"):
         log, errors = tracking_log(model, motion, options.rate, noise, options.bandwidth, options.seed)
         write_log(options.out, log)
     if not options.quiet:
         print(f"{options.out}: {len(log)} samples, {log.t[-1] - log.t[0]:.6g} s, {chain.nv} joints")
-        print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in errors)}")
+        if options.payload is not None:
+            where = ", ".join(f"{x:g}" for x in com)
+            print(f"payload: {mass:g} kg at {where} m in {options.frame or chain.topology.tip_name}")
+        off = abs(log.q - reference_of(motion)(log.t)).max(axis=0)
+        print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in off)}")
     return arguments.OK
 
 

@@ -23,8 +23,13 @@ def link_wrenches(
         wrench_by_tip: wrench that the tip exerts on the world, in the tip's frame [N m, N].
 
     Raises:
-        ModelError: the tip is fixed to the base.
+        ModelError: the wrenches are not one row of six per link, or the tip is fixed to the base.
     """
+    if external_wrenches is not None and external_wrenches.shape != (chain.n, 6):
+        raise ModelError(
+            f"external_wrenches has shape {external_wrenches.shape}, but must be ({chain.n}, 6)",
+            "pass one row per moving link, and use jax.vmap for batches",
+        )
     if wrench_by_tip is None:
         return external_wrenches
     link, frame = frame_index(chain, None)

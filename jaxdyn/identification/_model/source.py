@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ...deployment import SourceFunction, write_source
+from ...io._logs.motion import coordinate_names
 from ...model._layout import turning_joints
 from .torque_model import TorqueModel, in_float64
 
@@ -60,10 +61,10 @@ def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[st
         ),
         SourceFunction("gravity", still, {"q": q}, ("tau",), "Torques that hold the robot still, without friction."),
     ]
-    turns = turning_joints(chain)
-    joints = "\n".join(
-        f"  {j}: {name}, {'rad and N m' if turn else 'm and N'}"
-        for j, (name, turn) in enumerate(zip(chain.joint_names, turns, strict=True))
-    )
+    units = {
+        name: ", rad and N m" if turn else ", m and N"
+        for name, turn in zip(chain.joint_names, turning_joints(chain), strict=True)
+    }
+    rows = "\n".join(f"  {row}: {name}{units.get(name, '')}" for row, name in enumerate(coordinate_names(chain)))
     friction = "viscous, Coulomb and constant" if model.friction is None else ", ".join(model.terms)
-    return write_source(path, functions, f"Torques of an identified robot. Friction: {friction}. Joints:\n{joints}")
+    return write_source(path, functions, f"Torques of a robot. Friction: {friction}. Entries:\n{rows}")

@@ -36,8 +36,9 @@ def tracking_log(
     Returns the log, and the largest difference of each joint between the logged position and the motion [rad or m].
 
     The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)) with the bandwidth w. It is evaluated at 1
-    kHz or faster with noisy encoders, and its torque is constant during a period. The reference is a cubic spline
-    through the motion's samples. The robot is the complete model, including friction with memory.
+    kHz or faster with noisy encoders, and its torque is constant during a period. The logged torque of a sample is the
+    mean of the torques before and after it, so the log has no delay. The reference is a cubic spline through the
+    motion's samples. The robot is the complete model, including friction with memory.
 
     Args:
         model: the robot.
@@ -68,7 +69,8 @@ def tracking_log(
                 "the model has links without inertia, so its motion cannot be simulated; add inertials to these links"
             )
         rows = q, qd, qdd, jnp.asarray(seen)
-        found, tau = (np.asarray(x) for x in _followed(model, jnp.asarray(bandwidth), rows, jnp.asarray(period)))
+        found, held = (np.asarray(x) for x in _followed(model, jnp.asarray(bandwidth), rows, jnp.asarray(period)))
+    tau = 0.5 * (held + np.concatenate([held[:1], held[:-1]]))
     check_tracking(found - np.asarray(q), np.asarray(q), t, bandwidth)
     found, tau, t, wanted = ((x + e)[::every] for x, e in ((found, seen), (tau, 0.0), (t, 0.0), (np.asarray(q), 0.0)))
     tau = tau + noise.torque * rng.normal(size=tau.shape)

@@ -84,7 +84,9 @@ def find_columns(
     if missing:
         raise LogError(
             f"{path}: missing columns: {', '.join(missing)}; {there}. "
-            "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn"
+            "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn",
+            "If the columns have other names, list them in a column map: {columns}",
+            columns="'map.toml'",
         )
     notes = []
     if first == 0:

@@ -101,7 +101,9 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
     if not torques and (others := _numbered(table.names, "tau")):
         raise LogError(
             f"{path}: the torque columns are {', '.join(others)}, but this robot needs {chain.nv}; complete or "
-            "remove them"
+            "remove them",
+            "If joints are missing because they do not move, load the model with them locked: {lock}",
+            lock="{'JOINT': POSITION, ..}",
         )
     there = f"the columns are {', '.join(table.names[:40])}"
     if len(time) != 1:

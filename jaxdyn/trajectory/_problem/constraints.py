@@ -224,8 +224,10 @@ def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
     """Columns in v and entries in q of the ordinary joints."""
     if chain.coupling is not None:
         raise TrajectoryError(
-            "the chain's limits apply to its joints, not to its coupled coordinates; "
-            "use PositionLimits, VelocityLimits or a UserConstraint in the coordinates"
+            "the chain's limits apply to its joints, not to its coupled coordinates",
+            "use PositionLimits, VelocityLimits and the problem's torque_limits with limits of the coordinates, or lock "
+            "mimic joints, for example those of a gripper, when loading the robot: {lock}",
+            lock="{'JOINT': POSITION, ..}",
         )
     where = layout(chain)
     return where.columns, where.entries
