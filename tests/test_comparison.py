@@ -14,7 +14,8 @@ from rich.console import Console
 import jaxdyn
 from jaxdyn import IdentificationError, Log, friction_force, inverse_dynamics, save_model, save_urdf
 from jaxdyn.cli import main
-from jaxdyn.identification import compare_models, preprocess
+from jaxdyn.identification import TorqueModel, compare_models, preprocess
+from jaxdyn.identification._friction.model import chain_friction_model
 from jaxdyn.report import print_comparison
 from jaxdyn.report._markup import rounded
 from jaxdyn.report._pages.comparison import comparison_html
@@ -47,6 +48,18 @@ def comparison(models, log):
 def _torque(chain, q, qd, qdd):
     force = jax.vmap(lambda *x: inverse_dynamics(chain, *x) + friction_force(chain, x[1]))
     return np.asarray(force(*map(jnp.asarray, (q, qd, qdd))))
+
+
+def test_friction_of_both_models_is_filtered_if_the_fit_filtered_that_of_one(models, log):
+    """The true chain and the same robot with its friction as filtered terms predict the same."""
+    truth = models[0]
+    law, coefficients = chain_friction_model(truth, 8.0)
+    fitted = TorqueModel(truth, law.for_joints(truth.n), coefficients)
+    for first, second in ((truth, fitted), (fitted, truth)):
+        fits = compare_models(first, second, log).fits
+        np.testing.assert_allclose(fits[0].rms, fits[1].rms, rtol=1e-9)
+    alone = compare_models(truth, truth, log).fits[0]
+    assert (np.abs(alone.rms / fits[0].rms - 1) > 1e-3).any()
 
 
 def test_errors_are_those_of_each_model(models, log, comparison):

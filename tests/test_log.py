@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxdyn import JointLimits, Log, LogError, Topology, make_chain, read_log
-from jaxdyn.io import check_log, read_log_chunks
+from jaxdyn.io import check_log, loads, read_log_chunks
 from jaxdyn.io._logs.rows import find_bad_rows, segments
 
 N, JOINTS = 60, 2
@@ -489,6 +489,22 @@ def test_limits_exceeded_are_noted():
 def test_velocities_of_another_sign_are_noted():
     notes = check_log(made(scale_qd=-1.0)).notes
     assert len(notes) == 2 and "the logged velocity of joint 1 is -1 times the derivative of its position" in notes[0]
+
+
+def test_a_log_of_coupled_joints_has_a_column_per_coordinate():
+    link = lambda name: (
+        f'<link name="{name}"><inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>'
+    )
+    joint = lambda k, extra="": (
+        f'<joint name="j{k}" type="revolute"><parent link="l{k}"/><child link="l{k + 1}"/><axis xyz="0 0 1"/>'
+        f'<limit lower="-0.1" upper="0.1" effort="1" velocity="1"/>{extra}</joint>'
+    )
+    parts = [*(link(f"l{k}") for k in range(4)), joint(0), joint(1), joint(2, '<mimic joint="j1"/>')]
+    gripper = loads(f'<robot name="r">{"".join(parts)}</robot>')
+    assert (gripper.n, gripper.nv) == (3, 2) and check_log(made(), gripper).n == 2
+    assert "2 joint names for a log with 3 joints" in refusal(
+        Log(np.arange(30.0), np.ones((30, 3)), None, np.ones((30, 3)), "made"), chain=gripper
+    )
 
 
 def test_limits_come_from_a_chain():

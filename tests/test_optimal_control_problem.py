@@ -170,7 +170,9 @@ def test_constraints_have_the_sign_they_say():
 def test_limits_of_joints_are_not_those_of_coupled_coordinates():
     arm = jaxdyn.textbook.remotely_driven_elbow(m1=1.0, m2=1.0, l1=1.0, l2=1.0)
     for limits in (jaxdyn.trajectory.torque_limits, jaxdyn.trajectory.velocity_limits):
-        with pytest.raises(jaxdyn.TrajectoryError, match=r"with limits of the coordinates, or lock mimic joints.* lock="):
+        with pytest.raises(
+            jaxdyn.TrajectoryError, match=r"with limits of the coordinates, or lock mimic joints.* lock="
+        ):
             limits(arm)
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import html.parser
 import re
+import types
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from helpers import random_inertia, random_rotation
 from jaxdyn import Friction, IdentificationError, OutputError, inverse_dynamics, make_chain, mass_matrix
 from jaxdyn.cli import main
 from jaxdyn.identification import (
+    Columns,
     Estimate,
     FrictionModel,
     MaxwellSlip,
@@ -26,6 +28,7 @@ from jaxdyn.identification import (
     fit_quality,
     resimulate,
 )
+from jaxdyn.identification._friction.model import chain_friction_model
 from jaxdyn.identification._validation.torque_band import base_regressor
 from jaxdyn.report import (
     Ellipsoid,
@@ -359,7 +362,7 @@ def test_ellipses_on_the_page_are_those_of_the_links(result):
 # errors, verdict, provenance
 
 
-def test_errors_of_the_given_model(result):
+def test_errors_of_the_given_model(result, annotations_unchecked):
     errors = against_prior(result)
     s = result.validation[0].samples
     own = jax.vmap(lambda *x: inverse_dynamics(result.prior, *x))(*map(jnp.asarray, (s.q, s.qd, s.qdd)))
@@ -381,6 +384,14 @@ def test_errors_of_the_given_model(result):
     for j, joint in enumerate(result.chain.joint_names):
         assert rows[joint][2] == rounded(errors.given.rms[j]) and rows[joint][4] == rounded(errors.driven.rms[j])
         assert rows[joint][-1] == rounded(errors.given.rms[j] / errors.identified.rms[j])
+    # the same friction as terms of a friction model, which the columns then lack
+    law, coefficients = chain_friction_model(result.chain)
+    whole = TorqueModel(result.chain, law.for_joints(result.chain.n), coefficients)
+    with_terms = types.SimpleNamespace(
+        **{name: getattr(result, name) for name in ("prior", "chain", "validation", "fitted")}
+    )
+    with_terms.columns, with_terms.model = Columns(("armature",)), whole
+    np.testing.assert_allclose(against_prior(with_terms).driven.rms, errors.driven.rms, rtol=1e-9)
     bare = dataclasses.replace(result, prior=dataclasses.replace(result.prior, inertia=0 * result.prior.inertia))
     assert against_prior(bare) is None and prior_section(bare, None) == ""
 

@@ -90,8 +90,7 @@ def run(options: argparse.Namespace) -> int:
         if options.payload is not None:
             where = ", ".join(f"{x:g}" for x in com)
             print(f"payload: {mass:g} kg at {where} m in {options.frame or chain.topology.tip_name}")
-        off = abs(log.q - reference_of(motion)(log.t)).max(axis=0)
-        print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in off)}")
+        print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in errors)}")
     return arguments.OK
 
 

@@ -14,7 +14,7 @@ from ...dynamics import friction_force, inverse_dynamics, spring_force
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._friction.fit import FrictionFit
-from .._friction.model import FrictionModel
+from .._friction.model import FrictionModel, chain_friction_model
 from .._preprocessing.samples import Samples
 from .._regression.columns import Columns, ExtraColumns, joint_springs
 from .._regression.completion import model_torque, motion_torque, rigid_torque
@@ -93,6 +93,22 @@ class TorqueModel(eqx.Module, Summary):
         if self.friction is None or self.friction.cutoff is None:
             return self
         return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=None))
+
+    def filtered_like(self, other: "TorqueModel") -> "TorqueModel":
+        """The model whose friction `predict` low-pass filters if it does so for the other model, for a fair comparison.
+
+        Unchanged if the friction is that of a chain with Stribeck friction, coupled or spherical joints.
+        """
+        cutoff = None if other.friction is None else other.friction.cutoff
+        topology = self.chain.topology
+        if cutoff is None or (self.friction is not None and self.friction.cutoff is not None):
+            return self
+        if self.friction is not None:
+            return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=cutoff))
+        found = chain_friction_model(self.chain, cutoff)
+        if found is None or topology.quaternion_joints or self.chain.coupling is not None:
+            return self
+        return dataclasses.replace(self, friction=found[0].for_joints(self.chain.n), coefficients=found[1])
 
     def load(self, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]) -> Float[Array, " n"]:
         """Torques without friction: rigid body, rotors, springs and further columns [N m or N]."""

@@ -229,7 +229,7 @@ def check_log(
 
     Args:
         log: the log.
-        chain: the robot, for default limits and joint names.
+        chain: the robot, for default limits and joint names; with coupled joints, for names of the coordinates only.
         position_limits: lower and upper limit of each joint; infinite if there is none [rad or m].
         velocity_limit: largest |qd| of each joint [rad/s or m/s].
         joint_names: joint names for messages.
@@ -241,7 +241,9 @@ def check_log(
             names differs from that of joints.
     """
     n = log.n
-    if chain is not None:
+    if chain is not None and chain.coupling is not None:
+        joint_names = chain.topology.coordinate_names or chain.joint_names[:n] if joint_names is None else joint_names
+    elif chain is not None:
         position_limits = np.asarray(chain.limits.position) if position_limits is None else position_limits
         velocity_limit = np.asarray(chain.limits.velocity) if velocity_limit is None else velocity_limit
         joint_names = chain.joint_names if joint_names is None else joint_names

@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import JaxdynError, ModelWarning
-from ...identification._friction.model import chain_friction_model
 from ...identification._friction.terms import is_of_chain
 from ...identification._model.file import load_torque_model
 from ...identification._model.torque_model import TorqueModel
 from ...identification._regression.prediction import Fit, fit_quality
 from ...identification._result import Evaluation, Identification
 from ...io._load import load
-from ...model._chain import Chain
 from .._quality import together
 
 MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
@@ -104,14 +102,7 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
         chain.topology.parents == own.topology.parents
     ):  # torques do not depend on names, so all files share one compiled program
         chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
-    return _filtered_alike(chain, result.model)
-
-
-def _filtered_alike(chain: Chain, fitted: TorqueModel) -> TorqueModel:
-    """The torque model of a chain, with friction low-pass filtered like the measured torques if the fit filtered it."""
-    law = fitted.friction
-    friction = None if law is None or law.cutoff is None else chain_friction_model(chain, law.cutoff)
-    return TorqueModel(chain) if friction is None else TorqueModel(chain, friction[0].for_joints(chain.n), friction[1])
+    return TorqueModel(chain).filtered_like(result.model)
 
 
 def _errors(result: Identification, model: TorqueModel) -> Fit:

@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from ...identification._regression.completion import model_torque, prior_parameters, with_parameters
+from ...identification._model.torque_model import TorqueModel
+from ...identification._regression.completion import prior_parameters, with_parameters
 from ...identification._regression.prediction import Fit, fit_quality
 from ...identification._result import Identification
 from .._markup import Column, columns_table, element, faint, group_row, names_column, rounded, section
@@ -41,15 +42,15 @@ def against_prior(result: Identification) -> AgainstPrior | None:
     count = 10 * result.chain.n
     mixed = np.array(prior_parameters(result.chain, result.columns))
     mixed[:count] = np.asarray(result.prior.inertia, float).reshape(-1)
-    driven = with_parameters(result.prior, result.columns, mixed)
+    driven = dataclasses.replace(result.model, chain=with_parameters(result.prior, result.columns, mixed))
     data = together(evaluations)
 
-    def error(chain) -> Fit:
-        torques = [e.with_unmeasured(model_torque(chain, e.samples)) for e in evaluations]
-        return fit_quality(data.tau, np.concatenate(torques), data.qd)
+    def error(model: TorqueModel) -> Fit:
+        return fit_quality(data.tau, np.concatenate([e.predicted_by(model) for e in evaluations]), data.qd)
 
     identified = fit_quality(data.tau, data.prediction, data.qd)
-    return AgainstPrior(identified, error(result.prior), error(driven), bool(result.validation))
+    given = TorqueModel(result.prior).filtered_like(result.model)
+    return AgainstPrior(identified, error(given), error(driven), bool(result.validation))
 
 
 def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
