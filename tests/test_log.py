@@ -492,9 +492,8 @@ def test_velocities_of_another_sign_are_noted():
 
 
 def test_a_log_of_coupled_joints_has_a_column_per_coordinate():
-    link = lambda name: (
-        f'<link name="{name}"><inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>'
-    )
+    body = '<mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/>'
+    link = lambda name: f'<link name="{name}"><inertial>{body}</inertial></link>'
     joint = lambda k, extra="": (
         f'<joint name="j{k}" type="revolute"><parent link="l{k}"/><child link="l{k + 1}"/><axis xyz="0 0 1"/>'
         f'<limit lower="-0.1" upper="0.1" effort="1" velocity="1"/>{extra}</joint>'
