@@ -78,9 +78,9 @@ def run(options: argparse.Namespace) -> int:
     motion = read_motion(files_of(options.motion), chain, columns=options.columns, topic=options.topic)
     if options.frame is not None and options.payload is None:
         raise WrongUsage("--frame names the frame that carries a payload; it needs --payload")
-    mass, com = (options.payload[0], tuple(options.payload[1:] or (0.0, 0.0, 0.0))) if options.payload else (0.0, ())
     if options.payload is not None:
-        model = dataclasses.replace(model, chain=with_payload(chain, mass, com, options.frame))
+        mass, x, y, z = options.payload
+        model = dataclasses.replace(model, chain=with_payload(chain, mass, (x, y, z), options.frame))
     noise = NoiseLevel(options.position_noise, options.torque_noise)
     with Progress(options.quiet) as progress, progress.stage("simulating"):
         log, errors = tracking_log(model, motion, options.rate, noise, options.bandwidth, options.seed)
@@ -88,8 +88,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.quiet:
         print(f"{options.out}: {len(log)} samples, {log.t[-1] - log.t[0]:.6g} s, {chain.nv} joints")
         if options.payload is not None:
-            where = ", ".join(f"{x:g}" for x in com)
-            print(f"payload: {mass:g} kg at {where} m in {options.frame or chain.topology.tip_name}")
+            mass, *where = options.payload
+            place = ", ".join(f"{x:g}" for x in where)
+            print(f"payload: {mass:g} kg at {place} m in {options.frame or chain.topology.tip_name}")
         print(f"largest tracking error of each joint [rad or m]: {', '.join(f'{x:.2g}' for x in errors)}")
     return arguments.OK
 
@@ -100,7 +101,7 @@ def payload(text: str) -> list[float]:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a mass nor a mass and a position; an example is --payload 2,0,0,0.05"
         )
-    return values
+    return values if len(values) == 4 else [*values, 0.0, 0.0, 0.0]
 
 
 def deviation(text: str) -> float:
