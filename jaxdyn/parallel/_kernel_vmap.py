@@ -28,8 +28,9 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
     `jax.grad` within the function are supported. Loops over links are unrolled, loops over time are not. All numbers are
     computed in the widest type among arguments and results (float32 or float64); integers are exact up to 2^24 or 2^53.
 
-    Derivatives are those of `jax.vmap(function)`. For gradients in one kernel, differentiate inside:
-    kernel_vmap(jax.grad(cost), in_axes), with `checkpoint=` in the rollout; sum gradients of shared arguments over the batch.
+    Derivatives, forward and reverse, are kernels, too: a gradient is two kernels, of which the second recomputes the values for
+    each state from the states at the start of each iteration of the loops over time, followed by sums of the cotangents of
+    shared arguments over the batch.
 
     Args:
         function: function of one robot and one state, like those of jaxdyn; positional arguments only.

@@ -33,6 +33,10 @@ NOT_KEYS = (
 
 def main() -> int:
     """Exit status: 1 where a result of jaxdyn's was wrong or a part broke off."""
+    if sys.argv[1:2] == ["gpu"] and "--ahead-of-time" in sys.argv:
+        from . import ahead_of_time
+
+        return ahead_of_time.main([x for x in sys.argv[2:] if x != "--ahead-of-time"])
     options = arguments()
     collected, machines, broken = {}, {}, []
     with tempfile.TemporaryDirectory() as folder:
@@ -89,6 +93,9 @@ def arguments() -> argparse.Namespace:
         "--memory", type=int, default=0, help="GiB that a batch may take; by default half of what is free"
     )
     parser.add_argument("--json", metavar="FILE", help="keep the records")
+    parser.add_argument(
+        "--ahead-of-time", action="store_true", help="after gpu: what an H100's programs consist of, without a GPU"
+    )
     parser.add_argument("--plots", action="store_true", help="draw pictures into --pictures")
     parser.add_argument("--pictures", metavar="FOLDER", help="by default docs/pictures")
     parser.add_argument("--write", action="store_true", help="rewrite the generated parts of docs/benchmarks.md")
