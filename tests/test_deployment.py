@@ -262,7 +262,7 @@ def called_back(chain, q):
         (called_back, STATE[:1], {"platforms": (HERE,)}, "called_back cannot be exported.*callback"),
         (jaxdyn.gravity_force, STATE[:1], {"platforms": ("abacus",)}, "platforms must be among cpu.*not abacus"),
         (jaxdyn.gravity_force, STATE[:1], {"platforms": ()}, "not empty"),
-        (lambda c, d: d.inertia, (CHAIN,), {}, "pass the arrays inside objects of other classes"),
+        (lambda c, d: d.inertia, (CHAIN,), {}, "for any other object, pass the arrays that it contains"),
     ],
     ids=["shape", "callback", "platform", "no platform", "class"],
 )
