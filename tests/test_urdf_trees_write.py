@@ -134,7 +134,7 @@ UNWRITABLE = {
     "inertia": (lambda: free_body(inertia=jnp.ones((6, 10))), "the links before 'link6' have inertia"),
     "frame of a part": (
         lambda: screws(6, quaternion_joints=[(0, 6)], frames={"tool": (2, np.eye(4))}),
-        "frame 'tool' is attached to a part of the free joint",
+        "frame 'tool' is attached to an intermediate link of the free joint",
     ),
 }
 

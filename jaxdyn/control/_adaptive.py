@@ -93,7 +93,7 @@ class AdaptiveControl(eqx.Module):
         return AdaptiveState(bodies, drives, bodies, drives)
 
     def estimate(self, chain: Chain, state: AdaptiveState) -> Chain:
-        """The estimated robot: the chain with its adapted parameters replaced."""
+        """The estimated robot: the chain with its adapted parameters replaced by their estimates."""
         if self.bodies is not None:
             pi = self.bodies.parameters(state.bodies).astype(chain.dtype)
             chain = eqx.tree_at(lambda c: c.inertia, chain, chain.inertia.at[self._rows(chain)].set(pi))

@@ -27,7 +27,7 @@ class DriveAdaptation(eqx.Module):
 
     Attributes:
         gain: Gamma, one number or one per term [1/J; N^2 m^2/J for offsets].
-        terms: some of "armature", "viscous", "coulomb", "offset".
+        terms: the adapted terms, any of "armature", "viscous", "coulomb" and "offset".
         leakage: rate at which logarithms and offsets decay towards their initial values [1/s].
 
     Raises:

@@ -71,9 +71,9 @@ def stiffness_control(
 ) -> Float[Array, " nv"]:
     """Stiffness control about a fixed goal (Salisbury 1980): tau = J^T (F_spring - D V) + g + k - D_q v [N m or N], O(n).
 
-    The sum E of kinetic and spring energy satisfies dE/dt = -V . D V - v . D_q v + v . tau_ext (friction dissipates more), so
-    the robot is passive everywhere, including singularities, for any inertias; only the model's g and k must be correct. The
-    controller uses the transposed Jacobian and no inverse.
+    The sum E of kinetic and spring energy satisfies dE/dt = -V . D V - v . D_q v + v . tau_ext (and friction dissipates
+    energy), so the robot is passive everywhere, including singularities, for any inertias; only the model's g and k
+    must be correct. The controller uses the transposed Jacobian and no inverse.
 
     Args:
         q: measured positions [rad or m].

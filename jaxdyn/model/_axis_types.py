@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def any_axis_types(function: F) -> F:
-    """The function of one state, changed to use automatic partitioning internally instead of explicit axes.
+    """The function of one state, wrapped to use automatic partitioning internally instead of explicit axes.
 
     Explicit sharding does not support scatters, concatenation of literals and rows of a batch, or stacking of both.
     """

@@ -270,7 +270,7 @@ def check_pose(name: str, t: np.ndarray) -> None:
 
 
 def _orthonormal(rotation: np.ndarray) -> np.ndarray:
-    """Rotations with few digits, orthonormalised to within rounding errors; orthonormal rotations are unchanged."""
+    """Rotations given to few digits, orthonormalised to within rounding errors; orthonormal rotations are unchanged."""
     for _ in range(2):
         excess = np.swapaxes(rotation, 1, 2) @ rotation - np.eye(3)
         size = np.abs(excess).max((1, 2), keepdims=True)

@@ -143,9 +143,8 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
 
 @compiled
 def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
-    """Random configuration: ordinary joints uniform within their limits, or +-pi [rad or m]; quaternions uniform.
-
-    Joints without finite limits are within +-pi, and coupled coordinates within +-1.
+    """Random configuration with uniformly distributed joint positions [rad or m] and orientations.
+    Ordinary joints are within their limits, or within +-pi without finite limits; coupled coordinates are within +-1.
 
     Args:
         key: key of `jax.random`.

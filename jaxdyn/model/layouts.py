@@ -1,8 +1,8 @@
 """States, accelerations and forces in the layouts of MuJoCo and Pinocchio.
 
-An ordinary joint has one number in all three layouts; they differ in quaternions and in the velocity of a free joint (see
-the table in docs/conventions.md). jaxdyn uses the quaternion (w, x, y, z) and the twist (w, v) in the frame of the moving
-body.
+An ordinary joint has one number in all three layouts; they differ in the order of quaternions and in the velocity of a free
+joint (see the table in docs/conventions.md). jaxdyn uses the quaternion (w, x, y, z) and the twist (w, v) in the frame of
+the moving body.
 
     MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in world axes first, then w as in jaxdyn
     Pinocchio  quaternion (x, y, z, w); free flyer (v, w), both in the body frame, linear first

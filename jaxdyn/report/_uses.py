@@ -61,7 +61,7 @@ def judge_uses(
     worse_than_given: tuple[str, ...] = (),
     worse_in_file: str = "",
 ) -> tuple[UseVerdict, ...]:
-    """Verdicts on the three uses.
+    """Verdicts on gravity compensation, feed-forward and simulation.
 
     Args:
         simulated: runs re-simulated by the model.

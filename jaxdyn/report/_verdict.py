@@ -45,7 +45,8 @@ class ErrorLimit:
         """
         if len(self.values) not in (1, n):
             raise IdentificationError(
-                f"the limit {self.measure} has {len(self.values)} numbers for {n} joints; give one for all, or one per joint"
+                f"the limit {self.measure} has {len(self.values)} numbers for {n} joints; specify one for all, or "
+                "one per joint"
             )
         return np.broadcast_to(np.asarray(self.values, float), (n,))
 

@@ -36,7 +36,7 @@ def find_bad_rows(
        the interquartile range: foreign records.
     3. Rows outside the longest increasing subsequence of time stamps, the smallest set without which time increases.
     4. Positions that jump away and back in one row: by more than 3 rad (or m) and by more than 20 times the joint's
-       largest step after the top 1 % (at least 5) are discarded.
+       largest step, not counting its largest 1 % of steps (at least 5).
 
     Args:
         t: time stamps [s].

@@ -67,7 +67,8 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     def name_of(i: int, what: str) -> str:
         if i in inner:
             raise ModelError(
-                f"{what} is attached to a part of the free joint {topology.joint_names[i]!r}, not to the body"
+                f"{what} is attached to an intermediate link of the free joint {topology.joint_names[i]!r}; attach "
+                "it to the joint's last link"
             )
         return topology.base_name if i < 0 else topology.link_names[i]
 

@@ -67,7 +67,7 @@ def elastic_joints(
     gear_ratio: Values = 1.0,
     rotor_friction: Values = 0.0,
 ) -> ElasticJoints:
-    """Create elastic joints for a chain, with checks.
+    """Create elastic joints for a chain, and check their values.
 
     Arguments are the leaves of `ElasticJoints`, in the same units, with one value for all or one per joint. The chain's
     armature must not include the rotor inertias.

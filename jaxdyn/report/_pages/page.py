@@ -43,7 +43,7 @@ def facts_list(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def made_by(date: datetime.datetime | None) -> list[tuple[str, str]]:
-    """Date (None: now) and version: the last facts at the top of a page."""
+    """Date (None: now) and version, which are the last facts at the top of a page."""
     date = date or datetime.datetime.now().astimezone()
     return [("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()), ("Made by", f"jaxdyn {version_of()}")]
 

@@ -1,4 +1,4 @@
-"""Correlation of the estimated base parameters, which shows which of them the motion separates poorly."""
+"""Correlation of the estimated base parameters, to show which of them the motion separates poorly."""
 
 import base64
 import json
