@@ -160,7 +160,7 @@ _ENTRIES: dict[str, Callable] = {
 
 
 def _contracted(graph: Graph, parameters: dict, of: list[np.ndarray]) -> np.ndarray:
-    """Products summed over the contracted axes, from the first to the last."""
+    """Sums of products over the contracted axes, from the first to the last."""
     (left, right), (left_batch, right_batch) = parameters["dimension_numbers"]
     a, b = of
     free = lambda x, used: [axis for axis in range(x.ndim) if axis not in used]

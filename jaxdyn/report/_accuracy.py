@@ -122,7 +122,7 @@ def determination_in_use(result: Identification) -> Determination:
     """Uncertainty of torques at rest and of the mass matrix, from the covariance of the base parameters and the errors.
 
     The position-dependent part of a joint's error is the part that its regressor at rest, and harmonics and powers of
-    its position, explain in addition to friction: errors of gravity, springs, counterbalances, cables. Standard
+    its position, explain in addition to friction: errors of gravity, springs, counterbalances or cables. Standard
     deviations are averaged over 60 postures within the joint limits, or within pi of the run's mean position for joints
     without limits; quaternions are those of the run.
     """
@@ -203,9 +203,8 @@ Simulated = tuple[Evaluation, Resimulation]
 
 
 def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
-    """Stretches that are long enough, with their re-simulation; friction with memory starts with the run.
-
-    Empty for robots with a free base or spherical joints, which fall over under the smallest torque error, and if
+    """Stretches that contain at least one simulation window, with their re-simulation.
+    The state of friction with memory is computed from the start of the run. Empty for robots with a free base or spherical joints, which fall over under the smallest torque error, and if
     unmeasured forces act, for example those that close a loop.
     """
     if model.chain.topology.quaternion_joints or any(e.with_forces is not None for e in evaluations):
