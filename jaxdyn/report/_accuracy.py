@@ -204,8 +204,10 @@ Simulated = tuple[Evaluation, Resimulation]
 
 def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
     """Stretches that contain at least one simulation window, with their re-simulation.
-    The state of friction with memory is computed from the start of the run. Empty for robots with a free base or spherical joints, which fall over under the smallest torque error, and if
-    unmeasured forces act, for example those that close a loop.
+
+    The state of friction with memory is computed from the start of the run. The list is empty for robots with a free
+    base or spherical joints, which fall over under the smallest torque error, and if unmeasured forces act, for example
+    those that close a loop.
     """
     if model.chain.topology.quaternion_joints or any(e.with_forces is not None for e in evaluations):
         return []
