@@ -65,6 +65,7 @@ class Loop:
 
 class LoopGraph(Graph):
     """A graph that does not unroll long loops.
+
     In addition to the kinds of `Graph`, its nodes have the kinds (with their operands) "load" (memory, offset, terms
     ((loop, stride), ...)), "index", an integer (offset, terms), "carry" and "result" (loop, number), and "truncate"
     (a scalar, rounded to an integer towards zero). Integers are stored in the floating-point type.

@@ -79,6 +79,7 @@ def write_model(
     arrays: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a chain as `save_model` does, together with a description (JSON) and further arrays by name.
+
     Without a description and arrays, the file equals that of `save_model`, which older versions can read.
     """
     further = {f"{BEYOND}{name}": array for name, array in (arrays or {}).items()}

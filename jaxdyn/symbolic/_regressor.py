@@ -33,6 +33,7 @@ class RegressorFunctions(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class SymbolicRegressor:
     """Closed form of tau + spring_force = Y(q, qd, qdd) theta, from `Equations.regressor`.
+
     `str` returns one entry per line, in SymPy's syntax.
 
     Attributes:

@@ -60,8 +60,9 @@ class Scene:
     notes: tuple[str, ...] = ()
 
     def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-        """Poses of the n links and, last, of the base in the world, for one or many q; the pose of a part is
-        `poses[part.link]`.
+        """Poses of the n links and, last, of the base in the world, for one or many q.
+
+        The pose of a part is `poses[part.link]`.
 
         Raises:
             ModelError: the number of columns of q differs from the number of the robot's positions.

@@ -100,6 +100,7 @@ def fail(node: Node, fault: str, remedy: str = "", **arguments: str) -> ModelErr
 
 def only_child(node: Node, tag: str, label: str) -> Node | None:
     """The child element `tag`, or None.
+
     Raises:
         ModelError: there are several such elements.
     """
