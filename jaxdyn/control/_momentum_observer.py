@@ -29,7 +29,7 @@ class ObserverState(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """A detected collision, or none: the interpretation of a residual by `MomentumObserver.collision`.
+    """The interpretation of a residual: whether a collision was detected, and at which joints.
 
     Attributes:
         detected: True if any residual exceeds its threshold.

@@ -25,7 +25,7 @@ _LONGEST = 16  # longest name that is not abbreviated
 
 
 def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> RenderableType:
-    """Errors by joint, precision of the parameters, and a verdict, for rich: about 14 lines plus one per joint.
+    """Errors by joint, precision of the parameters, and a verdict, rendered by rich: about 14 lines plus one per joint.
 
     Errors on held-out motion come first, relative to the torque as logged, then to the filtered torque.
 
