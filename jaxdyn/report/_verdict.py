@@ -84,8 +84,7 @@ class Verdict:
     """The verdict, by use or by the user's limits if given, and the checks behind it.
 
     Attributes:
-        level: with limits, good if all are met, otherwise poor; without limits, the common level of the uses, or fair
-            if they differ.
+        level: with limits, good if all are met, else poor; without limits, the level of all uses, or fair if they differ.
         headline: the outcome in a sentence.
         uses: verdicts on gravity compensation, feed-forward and simulation.
         joints: level of the predicted torque of each joint while it moves.
