@@ -60,8 +60,7 @@ class Log:
         return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
 
     def to_pandas(self) -> Any:
-        """The samples as a `pandas.DataFrame` with columns q1.., qd1.. (if logged), tau1.., temperature1.. (if
-        logged); time is the index.
+        """A `pandas.DataFrame` of q1.., tau1.. and, if logged, qd1.. and temperature1.., with time as the index.
 
         Raises:
             ImportError: pandas is not installed.
@@ -118,9 +117,8 @@ def read_log(
 
     Raises:
         LogError: the file cannot be read; columns are missing, repeated or incomplete; there are currents without gains;
-            cells are not numbers, or values are NaN, infinite or implausible; time does not increase or is not in
-            seconds; positions jump; there are fewer than 20 samples; nothing moves or no torque was recorded. The
-            message names file, row and column.
+            cells are not finite numbers, or are implausible; time does not increase or is not in seconds; positions jump;
+            there are fewer than 20 samples; nothing moves or no torque was recorded. File, row and column are named.
 
     Cost: about 0.1 s for 20 000 rows with 22 columns from CSV.
     """
