@@ -65,9 +65,9 @@ def test_terms_are_read_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"only tables \[\[term\]\]"),
+        ("", r"may contain only \[\[term\]\] tables"),
         ("a = ", "not a valid file of terms"),
-        ("[[term]]\nkind='Cable'\n[other]\n", r"only tables \[\[term\]\]"),
+        ("[[term]]\nkind='Cable'\n[other]\n", r"may contain only \[\[term\]\] tables"),
         ("[[term]]\nkind='Balance'\n", "term 1: the kind is 'Balance'; it must be one of Counterbalance, Cable"),
         ("[[term]]\nkind='Cable'\njoints=['wrist']\n", "there is no joint 'wrist'; the joints are turn, lift"),
         ("[[term]]\nkind='Cable'\njoints=[3]\n", "there is no joint 3"),

@@ -239,12 +239,11 @@ def check_log(
             names differs from that of joints.
     """
     n = log.n
-    if chain is not None and chain.coupling is not None:
-        joint_names = chain.topology.coordinate_names or chain.joint_names[:n] if joint_names is None else joint_names
-    elif chain is not None:
-        position_limits = np.asarray(chain.limits.position) if position_limits is None else position_limits
-        velocity_limit = np.asarray(chain.limits.velocity) if velocity_limit is None else velocity_limit
-        joint_names = chain.joint_names if joint_names is None else joint_names
+    if chain is not None:
+        if chain.coupling is None:
+            position_limits = np.asarray(chain.limits.position) if position_limits is None else position_limits
+            velocity_limit = np.asarray(chain.limits.velocity) if velocity_limit is None else velocity_limit
+        joint_names = joint_names or chain.topology.coordinate_names or chain.joint_names[: chain.nv]
     limits = np.tile([-np.inf, np.inf], (n, 1)) if position_limits is None else position_limits.astype(np.float64)
     fastest = np.full(n, np.inf) if velocity_limit is None else velocity_limit.astype(np.float64)
     names = [f"joint {j + 1}" for j in range(n)] if joint_names is None else list(joint_names)
