@@ -142,6 +142,7 @@ def _run(part: str, options: argparse.Namespace, setting: dict, folder: str) -> 
         json.dump({**vars(options), **setting, "part": part, "peaks": peaks}, file)
     environment = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", **os.environ}
     environment.pop("JAX_ENABLE_X64", None)
+    environment.setdefault("NPROC", str(options.devices + 1))  # with fewer threads, batches of LAPACK hang in jax 0.10
     if part != "gpu":
         environment["JAX_PLATFORMS"] = "cpu"
     shown = f"{setting['precision']}{', on the calling thread' if setting['inline'] else ''}"
