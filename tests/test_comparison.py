@@ -62,6 +62,14 @@ def test_friction_of_both_models_is_filtered_if_the_fit_filtered_that_of_one(mod
     assert (np.abs(alone.rms / fits[0].rms - 1) > 1e-3).any()
 
 
+def test_friction_of_motors_stays_with_a_transmission(models):
+    """A friction model of the joints cannot represent it, so the chain is compared as it is."""
+    law, coefficients = chain_friction_model(models[0], 8.0)
+    fitted = TorqueModel(models[0], law.for_joints(2), coefficients)
+    wrist = TorqueModel(jaxdyn.textbook.coupled_wrist())
+    assert wrist.chain.transmission is not None and wrist.filtered_like(fitted) is wrist
+
+
 def test_errors_are_those_of_each_model(models, log, comparison):
     s = preprocess(log)
     for k, chain in enumerate(models):

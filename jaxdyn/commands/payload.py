@@ -107,6 +107,8 @@ def _check(options: argparse.Namespace) -> None:
         raise WrongUsage(
             "without an --unloaded log, the payload is the difference from the model's inertials: omit --ignore-inertials"
         )
+    if options.model.endswith(".eqx") and (options.lock or options.tip):
+        raise WrongUsage("--lock and --tip are for URDF: the joints and the tip of a model.eqx are fixed")
     if options.ignore_inertials and options.model.endswith(".eqx"):
         raise WrongUsage("--ignore-inertials is for URDF and MJCF: a model.eqx has identified inertias")
     if options.mass is not None and not options.unloaded:

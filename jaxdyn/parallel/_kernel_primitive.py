@@ -62,7 +62,7 @@ def _jvp(primals, tangents, *, function, results, mapped, run):
     """Values and tangents are separate programs, and the tangents' program recomputes the values that it needs."""
     out = batch_of_states(function, results, mapped, run, primals)
     active = [k for k, t in enumerate(tangents) if not isinstance(t, Zero)]
-    smooth = [k for k, x in enumerate(results) if jnp.issubdtype(x.dtype, jnp.floating)]
+    smooth = [k for k, x in enumerate(results) if jnp.issubdtype(x.dtype, jnp.inexact)]
     stepwise = with_checkpoints(function)
 
     def tangent(*variables):

@@ -25,9 +25,9 @@ def link_wrenches(
     Raises:
         ModelError: the wrenches are not one row of six per link, or the tip is fixed to the base.
     """
-    if external_wrenches is not None and external_wrenches.shape != (chain.n, 6):
+    if external_wrenches is not None and jnp.shape(external_wrenches) != (chain.n, 6):
         raise ModelError(
-            f"external_wrenches has shape {external_wrenches.shape}, but must be ({chain.n}, 6)",
+            f"external_wrenches has shape {jnp.shape(external_wrenches)}, but must be ({chain.n}, 6)",
             "pass one row per moving link, and use jax.vmap for batches",
         )
     if wrench_by_tip is None:

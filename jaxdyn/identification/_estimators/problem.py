@@ -39,8 +39,8 @@ class EstimationProblem:
         samples: the runs.
         weights: (N, n) factors by which the rows of each run are multiplied; zero excludes a sample for a joint.
         independence: share of the samples that count as independent.
-        loops: the closed loop of each run, for simulating estimators; empty if unknown. Their leads apply to all
-            estimators.
+        loops: the closed loop of each run, for simulating estimators; empty if unknown. Their leads delay the
+            torques of the other estimators.
         start: (b,) initial base parameters for simulating estimators; by default those of the chain.
         parallel_cutoff: cutoff of the low-pass applied to torques and every column of the regressor [Hz]; None if only
             the torques were filtered, by `preprocess`.
