@@ -174,7 +174,13 @@ REFUSED_UPDATES = {
         {},
         "armature of 'free_wx' differs between the chain and the file",
     ),
-    "inertia of a part": (FLOATING, {}, set_first("inertia", 1.0), {}, "a part of a joint, has inertia"),
+    "inertia of a part": (
+        FLOATING,
+        {},
+        set_first("inertia", 1.0),
+        {},
+        "is internal to a joint with several degrees of freedom",
+    ),
     "floating base forgotten": (
         ARM.read_text(),
         {"floating_base": True},

@@ -137,7 +137,7 @@ class _Refs:
         self._layout.write(self._results[number], place, False, values)
 
     def _of(self, memory: Memory, place: Any) -> tuple[Any, Any, bool]:
-        """The array of a buffer, the position in it, and whether it is laid out as scratch."""
+        """The array that contains a buffer, the position in that array, and whether it is laid out as scratch."""
         if memory in self._within:
             number, start = self._within[memory]
             return self._results[number], start + place, False

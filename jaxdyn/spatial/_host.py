@@ -26,7 +26,7 @@ def inertia_tensor(pi: Any, xp: ModuleType = np) -> Any:
 
 
 def second_moment(pi: Ten) -> Matrix:
-    """Second moment of mass S = tr(I_o) / 2 1 - I_o about the frame's origin, from the ten parameters [kg m^2]."""
+    """Second moment of mass S = (tr(I_o) / 2) eye(3) - I_o about the frame's origin, from the ten parameters [kg m^2]."""
     tensor = inertia_tensor(pi)
     return np.trace(tensor) / 2 * np.eye(3) - tensor
 

@@ -41,7 +41,7 @@ class Equations:
         qd: their rates [rad/s or m/s].
         qdd: their accelerations [rad/s^2 or m/s^2].
         M: mass matrix, n x n [kg m^2 or kg].
-        C: Coriolis matrix of the decomposition, n x n [N m s/rad]: dM/dt - 2 C is skew-symmetric.
+        C: Coriolis matrix, n x n [N m s/rad or N s/m]; dM/dt - 2 C is skew-symmetric.
         g: gravity torques dP/dq, n x 1 [N m or N].
         potential_energy: P(q), zero if all mass is at the origin of the base [J].
         spring_energy: energy of the joint springs [J]; their torques are not included in `tau`, as in

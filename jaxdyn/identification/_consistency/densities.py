@@ -1,4 +1,4 @@
-"""Bounds on the size of links, derived from the kinematics, and on their density, for ordinary machines."""
+"""Bounds on the size of links, derived from the kinematics, and on their density, typical of ordinary machines."""
 
 import dataclasses
 

@@ -189,7 +189,7 @@ def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
 
 
 def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
-    """The point with parameters + jacobian @ step; the step is shortened to stay inside the boundary of consistency."""
+    """Move the parameters by the point's Jacobian times the step, which is shortened if links would become inconsistent."""
     inner, n = 10 * len(point.u), len(point.u)
     change = np.einsum("nk,kij->nij", step[:inner].reshape(n, 10), _ALONG)
     least = min(

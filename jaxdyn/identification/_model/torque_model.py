@@ -240,7 +240,7 @@ class TorqueModel(eqx.Module, Summary):
         return q[:, None] if self.friction is None else self.friction.step(memory, q, qd)
 
     def friction_at(self, memory: Array, q: Array, qd: Array, load: Array) -> Array:
-        """Friction of one sample, given its memory (`advanced`) and the joint loads [N m or N]."""
+        """Friction at one sample, given the friction memory (from `advanced`) and the joint loads [N m or N]."""
         if self.friction is None or self.coefficients is None:
             return friction_force(self.chain, qd)
         return (self.friction.columns_at(memory, q, qd, load) * self.coefficients).sum(axis=1)

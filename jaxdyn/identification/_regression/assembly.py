@@ -125,6 +125,6 @@ def packed(block: Sequence[np.ndarray], size: int) -> Float[np.ndarray, "size w"
 
 
 def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
-    """Samples divided into blocks, each along the last axis; N is a multiple of the block size, or smaller than it."""
+    """Divide samples into blocks, with those of a block along the last axis; N is a multiple of the block size, or smaller."""
     size = min(layout.block, len(samples))
     return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

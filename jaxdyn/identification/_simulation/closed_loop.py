@@ -155,8 +155,8 @@ class ClosedLoop(eqx.Module):
         """Closed loop driven by the measured torques and kept near the measured motion by `law`, for an unknown controller.
 
         tau = tau_measured(t) + law(q_measured, q). Model errors move the simulated robot away from the measured motion;
-        the softer the law, the larger the distance. The output error can thus be fitted without the reference or the
-        gains of the real controller, by a predictor whose correction is the law (Ljung 1999, ch. 4). The measured
+        the softer the law, the larger the deviation. The output error can be minimised without knowing the reference or
+        the gains of the real controller: the law corrects the prediction (Ljung 1999, ch. 4). The measured
         torques are required; they determine the scale of the parameters.
 
         Args:

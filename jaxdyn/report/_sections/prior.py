@@ -1,4 +1,4 @@
-"""Section that compares the identified with the given model, joint by joint."""
+"""Section that compares the identified model with the given one, joint by joint."""
 
 import dataclasses
 

@@ -85,7 +85,7 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
 
 
 def _gains(choice: TermChoice) -> str:
-    """The change of each joint's error on left-out blocks, if terms were adopted."""
+    """Text with the change in each joint's error on left-out blocks; empty if no terms were adopted."""
     if not choice.adopted:
         return ""
     changes = 100 * (choice.errors / np.maximum(choice.errors_before, 1e-300) - 1)

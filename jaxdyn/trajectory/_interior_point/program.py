@@ -171,7 +171,7 @@ class DenseProgram(Program):
         return self.objective(x), self.equality(x), self.inequality(x)
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> DenseLinearisation:
-        """Linearise by forward mode, with Hessians by forward over reverse mode."""
+        """Linearise with forward-mode differentiation; Hessians use forward-over-reverse mode."""
         (f, c, g), values = with_values(self.evaluate)(x)
         hessian = jax.jacfwd(jax.grad(lambda x: Part(*self.evaluate(x)).lagrangian(y, w)))(x)
         hessian = (hessian + hessian.T) / 2

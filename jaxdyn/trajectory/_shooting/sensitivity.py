@@ -70,7 +70,7 @@ def differentiable(problem: OptimalControlProblem, solved: Solved) -> Trajectory
 
 
 class _Conditions(NamedTuple):
-    """Quantities that are zero at a solution: gradients with respect to each knot and the end, gaps, active constraints."""
+    """Quantities that are zero at a solution: gradients of the Lagrangian (knots, final state), gaps, active constraints."""
 
     running: Array
     end: Array

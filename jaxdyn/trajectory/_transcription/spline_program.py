@@ -123,7 +123,7 @@ class SplineProgram(Program):
         )
 
     def split(self, values: Array, own: int, first: int) -> tuple[Array, Array, Array]:
-        """Split into values of the knots, one row per knot, and additional values of the first and of the last knot."""
+        """Split a vector into the values of all knots, one row per knot, and additional values of the first and last knots."""
         count = self.basis.shape[1]
         at, of_first, of_last = jnp.split(values, [count * own, count * own + first])
         return at.reshape(count, own), of_first, of_last

@@ -69,7 +69,7 @@ def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) 
 
 
 def drive_torque(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Array:
-    """Torque tau = ID(q, v, a) + resistive_force(q, v), for which `step` integrates the acceleration a."""
+    """Torque tau = ID(q, v, a) + resistive_force(q, v), under which the acceleration in `step` is a."""
     return inverse_dynamics(chain, q, v, a) + resistive_force(chain, q, v)
 
 
