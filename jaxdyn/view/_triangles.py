@@ -1,4 +1,4 @@
-"""Triangulated surfaces of simple bodies: vertices (V, 3), and vertex indices of faces (F, 3), anticlockwise seen from outside."""
+"""Triangulated surfaces of simple bodies: vertices (V, 3), and indices (F, 3) of faces, anticlockwise as seen from outside."""
 
 import functools
 
