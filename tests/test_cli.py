@@ -144,7 +144,7 @@ def test_defaults_are_the_librarys(files, tmp_path, given):
     assert main(arguments(files, tmp_path / "out")) == 1
     assert [given[k][3]["filters"] for k in (0, 1)] == [Filters(), Filters()]
     assert given[0][3]["terms"] == Terms((), choose=()) and given[1][3]["terms"] == Terms()
-    assert given[1][2] == 0.3
+    assert given[1][2] == 0.3 and given[1][3]["terms"].dead_zone == 0.0
 
 
 def test_tip_and_currents_and_garbage(files, tmp_path, numbers, given):

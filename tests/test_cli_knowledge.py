@@ -68,7 +68,11 @@ def test_options_become_knowledge(files, tmp_path, monkeypatch, capsys):
     assert mirrored.mirrored_deviation == 0.02
     capsys.readouterr()
     wrong = [
-        (("--known", "0.05"), "model.urdf", "--known applies to the links and drives that --links"),
+        (
+            ("--known", "0.05"),
+            "model.urdf",
+            "--known applies to the links and drives that --links and --joints exclude",
+        ),
         (("--mirrored", "0.02"), "lone.urdf", "no two links of this robot are mirror images"),
         (("--known", "-1", "--links", "left_arm"), "model.urdf", "--known"),
     ]

@@ -363,6 +363,9 @@ def test_the_command(arm, tmp_path, capsys):
     assert main([*common, *pair, "--calibrated", str(tmp_path / "arm.urdf")]) == 1
     assert "not a file with calibrated gains" in capsys.readouterr().err
     whole = json.loads((tmp_path / "gains.json").read_text())
+    former = {"told" if name == "determined" else name: x for name, x in whole.items()}  # as in files of version 0.1
+    (tmp_path / "former.json").write_text(json.dumps(former))
+    assert read_gains(tmp_path / "former.json").determined.tolist() == whole["determined"]
     for change in (
         {"determined": [True]},
         {"noise": [1.0]},

@@ -179,7 +179,7 @@ REFUSED_UPDATES = {
         {},
         set_first("inertia", 1.0),
         {},
-        "is internal to a joint with several degrees of freedom",
+        "internal to a joint with several degrees of freedom but has inertia",
     ),
     "floating base forgotten": (
         ARM.read_text(),

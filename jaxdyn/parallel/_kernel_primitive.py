@@ -115,7 +115,7 @@ def _transposed(cotangents, *variables, function, results, mapped, run):
 
 def _batched(variables, dims, *, function, results, mapped, run):
     """A batch of batches is one batch."""
-    count = _count([x if d is None else jnp.moveaxis(x, d, 0)[0] for x, d in zip(variables, dims, strict=True)], mapped)
+    count = next(x.shape[int(d == 0)] for x, d, m in zip(variables, dims, mapped, strict=True) if m)
     size = next(x.shape[d] for x, d in zip(variables, dims, strict=True) if d is not None)
     merged = []
     for x, d, m in zip(variables, dims, mapped, strict=True):

@@ -13,6 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...model._layout import is_ordinary
 from .._preprocessing.filters import low_pass
 from .._preprocessing.samples import Samples
 from .._regression.rows import by_chunks
@@ -226,13 +227,16 @@ class FrictionModel(eqx.Module):
 
 
 def chain_friction_model(chain: Chain, cutoff: float | None = None) -> tuple[FrictionModel, Float[Array, "n 3"]] | None:
-    """A chain's friction as a friction model and its coefficients; None if it includes Stribeck friction.
+    """A chain's friction as a friction model and its coefficients; None if terms of its joints cannot represent it.
+
+    They cannot represent Stribeck friction and the friction of a transmission's motors, and need uncoupled joints, none of
+    them spherical.
 
     Args:
         cutoff: low-pass cutoff of the measured torque [Hz].
     """
     law = chain.friction
-    if np.any(np.asarray(law.stribeck)):
+    if np.any(np.asarray(law.stribeck)) or chain.transmission is not None or not is_ordinary(chain):
         return None
     coefficients = np.stack([np.asarray(x) for x in (law.viscous, law.coulomb, law.offset)], axis=1)
     return FrictionModel(chain_terms(law.coulomb_velocity), cutoff), jnp.asarray(coefficients)

@@ -97,19 +97,17 @@ class TorqueModel(eqx.Module, Summary):
     def filtered_like(self, other: "TorqueModel") -> "TorqueModel":
         """The model whose friction `predict` low-pass filters if it does so for the other model, for a fair comparison.
 
-        Unchanged if the friction is that of a chain with Stribeck friction, a transmission, coupled or spherical joints.
+        Unchanged if a friction model cannot represent the friction of its chain (`chain_friction_model`).
         """
         cutoff = None if other.friction is None else other.friction.cutoff
-        chain = self.chain
         if cutoff is None or (self.friction is not None and self.friction.cutoff is not None):
             return self
         if self.friction is not None:
             return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=cutoff))
-        found = chain_friction_model(chain, cutoff)
-        drives = chain.topology.quaternion_joints or chain.coupling is not None or chain.transmission is not None
-        if found is None or drives:
+        found = chain_friction_model(self.chain, cutoff)
+        if found is None:
             return self
-        return dataclasses.replace(self, friction=found[0].for_joints(chain.n), coefficients=found[1])
+        return dataclasses.replace(self, friction=found[0].for_joints(self.chain.n), coefficients=found[1])
 
     def load(self, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]) -> Float[Array, " n"]:
         """Torques without friction: rigid body, rotors, springs and further columns [N m or N]."""

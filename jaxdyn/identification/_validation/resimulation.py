@@ -9,7 +9,6 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from ...model._layout import is_ordinary
 from .._friction.model import chain_friction_model
 from .._model.step import Deviation, advanced
 from .._model.torque_model import TorqueModel, in_float64
@@ -120,11 +119,9 @@ def resimulate(
 def _in_terms(model: TorqueModel) -> TorqueModel:
     """The same robot, with viscous, Coulomb and constant friction of its chain as terms: identified and given robots
     that differ in their values alone then share a program."""
-    model, chain = dataclasses.replace(model.unfiltered, delay=None), model.chain
-    if model.friction is not None or chain.transmission is not None or not is_ordinary(chain):
-        return model
-    friction = chain_friction_model(chain)
-    return model if friction is None else dataclasses.replace(model, friction=friction[0], coefficients=friction[1])
+    model = dataclasses.replace(model.unfiltered, delay=None)
+    found = chain_friction_model(model.chain) if model.friction is None else None
+    return model if found is None else dataclasses.replace(model, friction=found[0], coefficients=found[1])
 
 
 def _by_windows(
