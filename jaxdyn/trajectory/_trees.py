@@ -19,6 +19,15 @@ def at(tree: Tree, rows: int | slice) -> Tree:
     return jax.tree.map(lambda x: x[rows], tree)
 
 
+def batched_with(tree: Tree, x: Array) -> Tree:
+    """The same tree, batched under `vmap` wherever the scalar x is.
+
+    `vmap` traces the body of a loop once more each time it finds that further carries differ between problems. If all of
+    them are batched from the start, it traces the body once.
+    """
+    return jax.tree.map(lambda y: jnp.where(x == x, y, y), tree)
+
+
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """True if every number in a tree is finite."""
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

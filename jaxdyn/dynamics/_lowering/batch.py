@@ -216,6 +216,9 @@ def _over_lanes(
     if lanes < 1 or parts * lanes < 2:
         return everything(*variables)
     lanes -= lanes % 8 if lanes > 8 else 0
+    if isinstance(count, int) and lanes > 8:  # chunks of about equal size: 100 states as 2 x 56 instead of 2 x 64
+        blocks = -(-count // (parts * lanes))
+        lanes = min(lanes, 8 * -(-count // (8 * parts * blocks)))
     if lanes == 8 and _in_single_precision(variables):
         lanes = 16 if most >= 16 else 7
     kernel_of = functools.partial(as_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])

@@ -157,6 +157,13 @@ def holding_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
     return gravity_force(problem.chain, problem.q0) + resistive_force(problem.chain, problem.q0, still)
 
 
+def with_resting_torque(problem: OptimalControlProblem) -> OptimalControlProblem:
+    """The problem with `tau0` set, so that it is not computed again for every list of knots."""
+    if problem.tau0 is not None:
+        return problem
+    return eqx.tree_at(lambda p: p.tau0, problem, resting_torque(problem), is_leaf=lambda x: x is None)
+
+
 def knots_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Knot:
     """All N + 1 knots of a trajectory, stacked; the last knot repeats the last torque."""
     steps = problem.steps

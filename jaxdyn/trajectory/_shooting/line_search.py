@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._trees import batched_with
+
 LENGTHS = 10
 ENOUGH = 1e-4  # required fraction of the decrease that the slope predicts
 LONGEST, WORTH = 8.0, 1.5  # the longest step length, and the shortest one above 1 that is tried
@@ -77,5 +79,6 @@ def first_that_helps(
 
     zero = jnp.zeros((), dtype)
     start = _Search(jnp.zeros((), jnp.int32), zero + 1, nothing, merit, zero, jnp.zeros((), bool))
+    start = batched_with(start, merit)
     state = jax.lax.while_loop(lambda s: (s.tries < LENGTHS) & ~s.done, body, start)
     return state.result, state.chosen

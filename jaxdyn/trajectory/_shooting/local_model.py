@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...dynamics import forward_dynamics_derivatives, friction_force, resistive_force
+from ...dynamics._equations.derivatives import slopes_of_accelerations
 from ...dynamics._lowering import by_batch, by_row, row_times
 from ...model._chain import Chain
 from ...model._configuration import difference, integrate
@@ -106,13 +107,32 @@ def linearised(
     exact = None if duals is None else lambda z: jnp.zeros_like(jnp.concatenate(z))
     cost = jax.vmap(running)(knots, *rows, *(() if duals is None else (duals[1:],)))
     of_end = _quadratic(end, end_scalar, problem.terminal, parts[:-1], exact)
-    if dynamics is not None:
-        return LinearQuadratic(dynamics, cost, of_end)
-    along = lambda function: jax.vmap(lambda q, v, tau: function(problem, q, v, tau))(knots.q, knots.v, knots.tau)
-    if ordinary and problem.method == EULER[0] and not problem.has_torque_rate:
-        return LinearQuadratic(EulerSteps(along(velocity_slopes), gaps, problem.dt), cost, of_end)
-    dynamics = jnp.concatenate([along(dynamics_jacobian), gaps[..., None]], -1)
+    if dynamics is None:
+        dv = trajectory.v[1:] - trajectory.v[:-1] + gaps[:, problem.chain.nv : 2 * problem.chain.nv]
+        dynamics = linear_steps(problem, trajectory, gaps, dv / problem.dt)
     return LinearQuadratic(dynamics, cost, of_end)
+
+
+def linear_steps(
+    problem: OptimalControlProblem,
+    trajectory: Trajectory,
+    gaps: Float[Array, "steps n"],
+    accelerations: Float[Array, "steps nv"] | None = None,
+) -> Steps:
+    """The linearised steps along a trajectory.
+
+    Args:
+        problem: the problem.
+        trajectory: the trajectory.
+        gaps: offsets of the linearised steps.
+        accelerations: accelerations at the knots, if known; an Euler step from v reaches v + dt qdd.
+    """
+    x = trajectory
+    if is_ordinary(problem.chain) and problem.method == EULER[0] and not problem.has_torque_rate:
+        one = lambda q, v, tau, qdd: velocity_slopes(problem, q, v, tau, qdd)
+        return EulerSteps(jax.vmap(one)(x.q[:-1], x.v[:-1], x.tau, accelerations), gaps, problem.dt)
+    jacobians = jax.vmap(lambda q, v, tau: dynamics_jacobian(problem, q, v, tau))(x.q[:-1], x.v[:-1], x.tau)
+    return jnp.concatenate([jacobians, gaps[..., None]], -1)
 
 
 def moved(problem: OptimalControlProblem, knot: Knot, z: tuple[Array, ...]) -> Knot:
@@ -203,11 +223,21 @@ def dynamics_jacobian(
 
 
 def velocity_slopes(
-    problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
+    problem: OptimalControlProblem,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    qdd: Float[Array, " nv"] | None = None,
 ) -> Float[Array, "nv w"]:
-    """Analytic derivatives of the velocities after an Euler step of ordinary joints with respect to (q, v, tau)."""
+    """Analytic derivatives of the velocities after an Euler step of ordinary joints with respect to (q, v, tau).
+
+    The accelerations `qdd` may be passed if they are known.
+    """
     chain, dt = problem.chain, problem.dt
-    of_qdd = forward_dynamics_derivatives(chain, q, v, tau - resistive_force(chain, q, v))
+    if qdd is None or chain.transmission is not None:
+        of_qdd = forward_dynamics_derivatives(chain, q, v, tau - resistive_force(chain, q, v))
+    else:
+        of_qdd = slopes_of_accelerations(chain, q, v, qdd)
     if chain.transmission is None:
         _, slopes = jax.jvp(lambda x: friction_force(chain, x), (v,), (jnp.ones_like(v),))
         by_velocity = of_qdd.qd - of_qdd.tau * slopes[None]

@@ -26,6 +26,7 @@ from .._trees import at
 from .local_model import (
     dynamics_jacobian,
     end_objective,
+    linear_steps,
     linearised,
     moved,
     running_objective,
@@ -158,7 +159,8 @@ def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> 
 def _factored(problem: OptimalControlProblem, solved: Solved, gaps: Array) -> _Factors:
     """Factor the linear-quadratic problem by the Riccati recursion, with active constraints as costs of large weight."""
     x, penalty, bare = jax.lax.stop_gradient((solved.trajectory, solved.penalty, problem))
-    lq = linearised(bare, x, gaps, penalty, solved.duals).dense()
+    # from the torques: the accelerations between the knots are exact only up to the solver's tolerance
+    lq = linearised(bare, x, gaps, penalty, solved.duals, linear_steps(bare, x, gaps)).dense()
     free, n = solved.side == 0, lq.states
     bound = jnp.where(free, jnp.inf, 0).astype(x.tau.dtype)
     policy = riccati(lq, (-bound, bound))

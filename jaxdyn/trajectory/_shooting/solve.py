@@ -29,9 +29,10 @@ from .._problem.problem import (
     limited_torque,
     status_of_problem,
     total_cost,
+    with_resting_torque,
 )
 from .._problem.solution import Guess, Residuals, Solution, Status, Trajectory
-from .._trees import choose
+from .._trees import batched_with, choose
 from .line_search import first_that_helps
 from .local_model import gaps_of, linearised, objective
 from .rollout import under_policy
@@ -149,6 +150,7 @@ def solve_by_shooting(
 def _solve(
     problem: OptimalControlProblem, start: _Start, limits: _Limits, second_order: bool, together: bool
 ) -> Solution:
+    problem = with_resting_torque(problem)
     # differentiate the solution, not the iterations
     bare, start = jax.lax.stop_gradient((problem, start))
     solve = in_groups(functools.partial(_iterate, second_order=second_order, together=together), TOGETHER)
@@ -171,7 +173,7 @@ def _solve(
 @compiled
 def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
     """The initial iterate, with the problem's initial state and torques within its limits."""
-    known = isinstance(guess, Guess)
+    problem, known = with_resting_torque(problem), isinstance(guess, Guess)
     trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
     if trajectory.tau.shape[0] != problem.steps:
         raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, but the problem has {problem.steps}")
@@ -210,7 +212,7 @@ def _before(problem: OptimalControlProblem, start: _Start, tolerance: Array) -> 
         "torques": jnp.zeros((steps, nv), dtype),
         "gains": jnp.zeros((steps, nv, n), dtype),
     }
-    return _State(
+    state = _State(
         now,
         _Round(penalty, far, jnp.maximum(1e-2, tolerance) if _is_constrained(problem) else tolerance),
         _Pace(zero, one, jnp.asarray(FIRST_SHARE, dtype), zero, boxed),
@@ -220,6 +222,7 @@ def _before(problem: OptimalControlProblem, start: _Start, tolerance: Array) -> 
         multipliers,
         {name: jnp.full(RECORDED, jnp.nan, dtype) for name in ("cost", "residual", "damping", "length")},
     )
+    return batched_with(state, now.value)
 
 
 def _is_constrained(problem: OptimalControlProblem) -> bool:
