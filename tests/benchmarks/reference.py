@@ -1,7 +1,8 @@
-"""Reference for every result before it is timed: Pinocchio or, if not installed, jaxdyn in float64.
+"""Reference for every result before it is timed: Pinocchio or, if it is not installed, jaxdyn in float64.
 
-The second is a weaker check, and the tables say so: the reference is jaxdyn on the CPU in float64, after inverse and forward
-dynamics have been found to undo each other there. It needs 64-bit floats to be on.
+The latter is a weaker check, as the tables say: the reference is jaxdyn on the CPU in float64, after a check that inverse
+and forward dynamics are inverses of each other there. It requires 64-bit floats. It is also used for chains of hundreds
+of joints: Pinocchio's data contain four tensors of n^3 numbers, 32 GB for 1000 joints.
 """
 
 import importlib.util
@@ -11,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from .comparison import Layout
+from .machine import memory_available
 from .quantities import arguments, quantities
 from .subjects import Subject, Unavailable
 
 
 def reference(robot: Subject):
     """`Pinocchio` or `RoundTrip` of a robot."""
-    if importlib.util.find_spec("pinocchio") is None:
+    if importlib.util.find_spec("pinocchio") is None or 4 * 8 * robot.nv**3 > memory_available() // 2:
         return RoundTrip(robot)
     from .peers.pinocchio_ import Pinocchio
 
@@ -27,7 +29,7 @@ def reference(robot: Subject):
 class RoundTrip:
     """jaxdyn in float64 on the CPU."""
 
-    name = "jaxdyn float64 on the CPU (no Pinocchio here), inverse and forward dynamics undoing each other"
+    name = "jaxdyn float64 on the CPU (without Pinocchio), after a round trip through inverse and forward dynamics"
 
     def __init__(self, robot: Subject):
         if not jax.config.read("jax_enable_x64"):

@@ -5,6 +5,7 @@ import time
 import jax
 import jax.numpy as jnp
 
+from ..reference import RoundTrip
 from ..session import Session, Wrong
 from .throughput import pinocchio_calls
 
@@ -46,7 +47,8 @@ def measure(session: Session, shape: str, n: int, slow: dict[tuple, float]) -> N
             session.add(**row, library="jaxdyn", reason=str(wrong), failed=True)
             continue
         calls = {"jaxdyn": call}
-        loop = pinocchio_calls(case, quantity.name, min(batch, 64), 1).get("Python loop")
+        compared = not isinstance(case.reference, RoundTrip)
+        loop = pinocchio_calls(case, quantity.name, min(batch, 64), 1).get("Python loop") if compared else None
         if loop:
             calls["Pinocchio"] = loop
         t = session.time(calls)
