@@ -178,6 +178,6 @@ for (name, (_, _, wrench, zmp)), colour in zip(found.items(), ("C3", "C0"), stri
 axes["cone"].set(xlabel="$f_x / f_z$", ylabel="$f_y / f_z$", aspect="equal", title="friction cone and pyramid")
 axes["sole"].set(xlabel="x [m]", ylabel="y [m]", aspect="equal", title="zero moment point in the sole")
 axes["need"].axhline(friction, c="0.5", ls=":")
-axes["need"].set(xlabel="time [s]", ylabel="friction coefficient needed", ylim=(0, None))
+axes["need"].set(xlabel="time [s]", ylabel="friction coefficient\nneeded", ylim=(0, None))
 axes["need"].legend(fontsize="x-small")
 figure.savefig("biped_step.png", dpi=90)
