@@ -17,9 +17,15 @@ from .._kinematics.coordinates import (
     joint_rates,
     place,
 )
-from .._lowering import by_batch
-from .._recursions.articulated import articulated_body
-from .._recursions.variation import derivative_entries, spread_derivatives
+from .._lowering import by_batch, matrix_times
+from .._recursions.variation import (
+    accelerated,
+    derivative_entries,
+    entries_of_motion,
+    spread_derivatives,
+    torques_and_mass,
+    world_motion,
+)
 from .._recursions.wrench import link_wrenches
 from .forward import forward_dynamics
 from .mass_matrix_inverse import SMALL, inverse_of_mass_matrix, positive_inverse
@@ -147,9 +153,7 @@ def slopes_of_accelerations(
     return ForwardDynamicsDerivatives(position, velocity, inverse)
 
 
-def _matrix_slopes(
-    chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None
-) -> tuple[Array, Array, Array]:
+def _matrix_slopes(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
     # without the barrier, the products would insert the entries into the matrices again for every row
     by_position, by_velocity, mass = jax.lax.optimization_barrier(_of_torques(chain, q, qd, qdd, wrenches))
     inverse = inverse_of_mass_matrix(mass)
@@ -169,8 +173,13 @@ def _link_forward(
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
-    qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
-    return qdd, *_link_slopes(chain, q, qd, qdd, gravity, wrenches)
+    still = world_motion(chain, q, qd, jnp.zeros_like(qd), gravity, wrenches)
+    bias, mass = torques_and_mass(chain, q, still, chain.armature)
+    inverse = positive_inverse(mass)
+    qdd = matrix_times(inverse, tau - bias)
+    entries = entries_of_motion(chain, q, qd, accelerated(chain, q, still, qdd), chain.armature)
+    position, velocity, _ = spread_derivatives(chain, entries)
+    return qdd, *_times_inverse(inverse, position, velocity), inverse
 
 
 @by_batch(size=_PER_LINK)
@@ -186,6 +195,11 @@ def _link_slopes(
     entries = derivative_entries(chain, q, qd, qdd, gravity, wrenches, chain.armature)
     position, velocity, mass = spread_derivatives(chain, entries)
     inverse = positive_inverse(mass)
+    return *_times_inverse(inverse, position, velocity), inverse
+
+
+def _times_inverse(inverse: Array, position: Array, velocity: Array) -> tuple[Array, Array]:
+    """-M^-1 times both matrices."""
 
     def body(total, x):
         column, row = x
@@ -193,4 +207,4 @@ def _link_slopes(
 
     both = jnp.concatenate([position, velocity], axis=1)
     product, _ = jax.lax.scan(body, jnp.zeros_like(both), (inverse, both))
-    return product[:, : chain.n], product[:, chain.n :], inverse
+    return product[:, : len(inverse)], product[:, len(inverse) :]

@@ -113,7 +113,13 @@ def derivative_entries(
     like the joint's placement. Its links have accelerations qdd - g(qd) (`coordinates`), which adds a term to the
     derivatives with respect to qd: with T = sum_k S_k dg_k/dqd_j, 2 Psi'_j becomes 2 Psi'_j - T.
     """
-    motion = world_motion(chain, q, qd, qdd, gravity, wrenches)
+    return entries_of_motion(chain, q, qd, world_motion(chain, q, qd, qdd, gravity, wrenches), armature, joints)
+
+
+def entries_of_motion(
+    chain: Chain, q: Array, qd: Array, motion: Motion, armature: Array, joints: tuple[tuple[int, int], ...] = ()
+) -> tuple[Array, ...]:
+    """`derivative_entries`, given the motion; only inside functions decorated with `by_batch`."""
     s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
     first = twist_bracket(v, s)
     turning, base = first, np.arange(chain.n)
@@ -238,6 +244,44 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
     falling = tuple(zero - x for x in rotate(pose[0], unstack(gravity)))
     start = (pose, (zero,) * 6, (zero, zero, zero, *falling))
     return outward(chain, q, out, start, (qd, qdd, wrench_columns(wrenches)), shared=22)
+
+
+def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) -> tuple[Array, Array]:
+    """Joint torques (n, *lanes) of a motion and the mass matrix; only inside functions decorated with `by_batch`."""
+
+    def gather(children, link: Link, x):
+        del link
+        own, s = x
+        inertia, wrench = jax.tree.map(jnp.add, children, own)
+        return (inertia, wrench), (carried_wrench(inertia, s), dot(s, wrench)), inertia
+
+    own = (motion.inertia, motion.wrench)
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), own)
+    momenta, torques = inward(chain, q, gather, nothing, (own, motion.screw), shared=10)
+
+    def entry(s, of_carried, same):
+        momentum, armature = of_carried
+        return ((dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature)),),)
+
+    pairs = pairs_of(chain.topology.parents)
+    (entries,) = over_pairs(pairs, entry, motion.screw, (momenta, spread_over_lanes(armature)))
+    return torques, spread(pairs.places(1, 0), entries)
+
+
+def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
+    """The motion after an increase of the joint accelerations by qdd; only inside functions decorated with `by_batch`."""
+
+    def out(parent, link: Link, x):
+        del link
+        s, inertia, own = x
+        a = add(parent, scale(own, s))
+        return a, (parent, carried_wrench(inertia, a)), a
+
+    start = tuple(jnp.zeros_like(x[0]) for x in motion.screw)
+    of_parent, wrench = outward(chain, q, out, start, (motion.screw, motion.inertia, qdd), shared=6)
+    return motion._replace(
+        parent_acceleration=add(motion.parent_acceleration, of_parent), wrench=add(motion.wrench, wrench)
+    )
 
 
 def twist_bracket(x, y):
