@@ -18,7 +18,7 @@ For particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so tha
 N = sum m r' r^T = u h^T + [w] E, E = tr(I)/2 - I and the momentum P = sum m r',  B (w, u) = (tr(N) w - N w, w x P).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -118,7 +118,7 @@ def derivative_entries(
 
 def entries_of_motion(
     chain: Chain, q: Array, qd: Array, motion: Motion, armature: Array, joints: tuple[tuple[int, int], ...] = ()
-) -> tuple[Array, ...]:
+) -> Any:
     """`derivative_entries`, given the motion; only inside functions decorated with `by_batch`."""
     s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
     first = twist_bracket(v, s)

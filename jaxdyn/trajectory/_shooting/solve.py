@@ -173,7 +173,8 @@ def _solve(
 @compiled
 def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
     """The initial iterate, with the problem's initial state and torques within its limits."""
-    problem, known = with_resting_torque(problem), isinstance(guess, Guess)
+    problem = with_resting_torque(problem)
+    known = isinstance(guess, Guess)
     trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
     if trajectory.tau.shape[0] != problem.steps:
         raise TrajectoryError(f"the guess has {trajectory.tau.shape[0]} steps, but the problem has {problem.steps}")
