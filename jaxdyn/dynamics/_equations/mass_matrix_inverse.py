@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
+from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float
 
 from ...model._chain import Chain
@@ -41,11 +41,20 @@ _inverse.defjvp(_inverse_jvp, symbolic_zeros=True)
 
 
 def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
-    """The inverse of a symmetric positive definite matrix, by elimination or as L^-T L^-1 with its Cholesky factor L."""
-    if matrix.shape[0] <= SMALL:
+    """The inverse of a symmetric positive definite matrix, by elimination or, for large matrices, by halves.
+
+    With blocks A, B, C on and above the diagonal, X = A^-1 B and S = (C - B^T X)^-1, the blocks of the inverse are
+    A^-1 + X S X^T, -X S and S. For batches, this takes half the time of LAPACK's triangular inverse.
+    """
+    n = matrix.shape[0]
+    if n <= SMALL:
         return positive_inverse(matrix)
-    root = solve_triangular(jnp.linalg.cholesky(matrix), jnp.eye(matrix.shape[0], dtype=matrix.dtype), lower=True)
-    return root.T @ root
+    first, second = slice(0, n // 2), slice(n // 2, n)
+    upper = inverse_of_mass_matrix(matrix[first, first])
+    x = upper @ matrix[first, second]
+    lower = inverse_of_mass_matrix(matrix[second, second] - x.T @ matrix[first, second])
+    beside = -x @ lower
+    return jnp.block([[upper - beside @ x.T, beside], [beside.T, lower]])
 
 
 @by_batch(size=lambda matrix: 6 * matrix.shape[0] ** 2)
