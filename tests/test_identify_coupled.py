@@ -10,21 +10,25 @@ import pytest
 
 import jaxdyn
 from helpers import random_inertia, random_rotation
-from jaxdyn import textbook
+from jaxdyn import LogError, textbook
 from jaxdyn.identification import (
     ExcitationSearch,
     Filters,
     FourierSeries,
+    LoadDependent,
+    Terms,
     base_parameters,
     diagnose,
     estimate_wls,
     estimation_problem,
+    load_torque_model,
     motion_limits,
     optimal_excitation,
     preprocess,
     prior_parameters,
+    save_torque_model,
 )
-from jaxdyn.io._logs.log import Log
+from jaxdyn.io._logs.log import Log, check_log
 from jaxdyn.report import write_report
 
 WIDTH = 0.02
@@ -127,6 +131,17 @@ def test_limits_of_coordinates_are_those_of_all_their_joints():
     np.testing.assert_allclose(limits.upper, [1, 1, 1, 0.04])
 
 
+def test_a_log_of_coupled_joints_is_checked_by_the_limits_of_its_coordinates():
+    t = np.linspace(0, 2, 200)
+    q = np.sin(np.outer(t, [3, 4, 5, 6])) * [1.4, 0.8, 0.8, 0.19]
+    log = Log(t, q, None, 0 * q, "gripper")
+    first, last = check_log(log, gripper()).notes
+    assert first.startswith("a is beyond its position limits -1 .. 1 by up to 0.4")
+    assert last.startswith("grip is beyond its position limits 0 .. 0.04 by up to 0.19")
+    with pytest.raises(LogError, match="a looks like degrees"):
+        check_log(dataclasses.replace(log, q=q * np.array([40.0, 1, 1, 1])), gripper())
+
+
 @pytest.mark.ci
 def test_a_motion_is_designed_within_the_torques_of_coordinates():
     """The finger that follows another counts in the torque of their coordinate."""
@@ -139,6 +154,29 @@ def test_a_motion_is_designed_within_the_torques_of_coordinates():
     )
     assert design.usage["torque"].shape == (4,)
     np.testing.assert_allclose(np.abs(tau).max(axis=0) / limits.torque, design.usage["torque"], rtol=0.1)
+
+
+def test_motors_rub_in_the_model_of_a_wrist_as_in_its_fit(tmp_path):
+    """With friction at the log's rate, of which motors of a single joint have none beside the joint's own."""
+    wrist = textbook.coupled_wrist()
+    t, q, qd, qdd = motion([0.5, 0.5, 0.5], 10.0, 125.0, 3)
+    force = jax.vmap(lambda *x: jaxdyn.inverse_dynamics(wrist, *x) + jaxdyn.friction_force(wrist, x[1]))
+    log = measured(t, q, np.asarray(force(*map(jnp.asarray, (q, qd, qdd)))), 0.002, 4, "wrist")
+    terms = Terms(further=(LoadDependent(),), choose=())
+    result = jaxdyn.identify(wrist, log, terms=terms, filters=Filters(10.0), consistent=None)
+    save_torque_model(result.model, tmp_path / "model.eqx")
+    model, (seen,), fit = load_torque_model(tmp_path / "model.eqx"), result.fitted, result.friction
+    own = fit.predict(seen.run)[seen.rows]
+    tolerance = 1e-5 * np.abs(own).max()  # leaves in single precision
+    np.testing.assert_allclose(model.predict(seen.run, seen.rows), own, atol=tolerance)
+    np.testing.assert_allclose(seen.prediction, own, atol=tolerance)
+    assert np.all(seen.fit.rms < [0.01, 0.05, 0.05])
+    viscous, motors = wrist.transmission.friction.viscous, result.chain.transmission.friction
+    np.testing.assert_allclose(fit.coefficients[0, 0], 48.0**2 * viscous[0], rtol=0.02)
+    np.testing.assert_allclose(motors.viscous, [0.0, 0.0, viscous[2]], rtol=0.05)
+    sharp, s = model.unfiltered, seen.run
+    torques = sharp.torques(*(jnp.asarray(x) for x in (s.q, s.qd, s.qdd)))
+    np.testing.assert_allclose(torques, sharp.predict(s), atol=3 * tolerance)
 
 
 @pytest.mark.ci

@@ -308,7 +308,12 @@ class Fitting:
         Args:
             refit: True if held-out stretches were predicted by a fit without them.
         """
-        identified, setup = self.identified_chain(solution), self.setup
+        identified, setup, zone = self.identified_chain(solution), self.setup, self.setup.terms.dead_zone
+        if zone:
+            notes = [
+                *notes,
+                f"dead zone: samples slower than {zone:g} rad/s (m/s) are excluded from their joint's equations",
+            ]
         densities = (self.consistent and self.consistent.densities) or DENSITIES
         return Identification(
             chain=identified,

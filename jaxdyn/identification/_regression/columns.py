@@ -126,6 +126,12 @@ class Columns:
                 extra.append(np.zeros(len(e.names), bool))
         return np.concatenate([np.zeros(10 * chain.n, bool), drives, *extra])
 
+    def of_friction(self, n: int) -> np.ndarray:
+        """Mask of the columns of friction (p,): viscous, Coulomb and constant friction of joints, and friction of motors."""
+        drives = np.tile([t != "armature" for t in self.drive_terms], n)
+        extra = [np.full(len(e.names), (e.leaf or "").startswith("transmission.friction.")) for e in self.extra]
+        return np.concatenate([np.zeros(10 * n, bool), drives, *extra])
+
     def names(self, n: int) -> tuple[str, ...]:
         """Parameter names in column order: m1, mx1, ..., Izz1, m2, ..., Ia1, fv1, fc1, off1, ..."""
         inertial = [f"{name}{i + 1}" for i in range(n) for name in INERTIAL_NAMES]
@@ -302,6 +308,17 @@ def _motors(count: int, term: MotorTerm) -> ExtraColumns:
     motors = tuple(range(1, count + 1))
     made = ExtraColumns(tuple(f"{name}{k}" for k in motors), (unit,) * count, matrix, MOTOR_LEAVES[term], motors)
     return dataclasses.replace(made, positive=True)
+
+
+@functools.lru_cache  # equal columns are the same object, so compiled programs are reused
+def subset(extra: ExtraColumns, kept: tuple[int, ...]) -> ExtraColumns:
+    """Some of the extra columns, by index; they cannot be saved, and therefore need a leaf."""
+
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        return extra.matrix(chain, q, qd, qdd)[:, jnp.array(kept, int)]
+
+    names, units, joints = (tuple(x[k] for k in kept) for x in (extra.names, extra.units, extra.joints))
+    return dataclasses.replace(extra, names=names, units=units, joints=joints, matrix=matrix, recipe=None)
 
 
 def all_columns(chain: Chain, drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS) -> Columns:

@@ -25,6 +25,7 @@ from .._regression.rows import by_chunks, chunk_rows
 from .._stretches import FullRun, fit_friction_beside, full_run
 from .candidates import Candidates, friction_of
 from .search import Grams, solve, system
+from .setup import with_friction_at_joints
 from .terms import Terms
 
 BEFORE = tuple(1.05**k for k in range(-6, 6))  # factors on the cutoff that the spectrum of the logged torques suggests
@@ -48,6 +49,7 @@ class Reading:
     """
 
     def __init__(self, chain: Chain, logs: Sequence[Log], terms: Terms, filters: Filters, share: float):
+        chain, self.all = with_friction_at_joints(chain, terms.columns(chain))
         self.chain, self.logs, self.terms, self.filters, self.share = chain, logs, terms, filters, share
         self.model = as_float64(chain)
         first = preprocess(logs[0], filters.but(stride=1))
@@ -66,7 +68,6 @@ class Reading:
         self.span()
         late = "delays" in terms.choose and filters.delay is None
         self.shifts = np.linspace(-LONGEST, LONGEST, 2 * SHIFTS + 1) if late else np.zeros(1)
-        self.all = terms.columns(chain)
         drives: tuple[DriveTerm, ...] = tuple(term for term in terms.drives if term != "coulomb")
         self.columns = dataclasses.replace(self.all, drive_terms=drives)
         self.base = base_parameters(chain, self.columns)
@@ -130,10 +131,7 @@ class Reading:
         _, noise = grams.left_out(state)
         h, right = system(grams.parts(state), noise)
         found = solve(h.sum(0), right.sum(0))[: self.base.size]
-        n, terms = self.chain.n, self.columns.drive_terms
-        of_drives = (self.base.kept - 10 * n).tolist()
-        friction = [0 <= k < n * len(terms) and terms[k % len(terms)] in FRICTION for k in of_drives]
-        return np.where(friction, 0.0, found)
+        return np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, found)
 
     def grams(self, candidates: Candidates, runs: Sequence[FullRun], load: Float[np.ndarray, " b"] | None) -> Grams:
         """Inner products of the blocks of all runs; blocks are one period of the lowest cutoff apart, since the filter
