@@ -199,8 +199,9 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     filters = filters or Filters()
     delay = None
     if filters.delay is not None:
-        log = without_delay(log, np.asarray(filters.delay, float))
-        delay = np.broadcast_to(np.asarray(filters.delay, float), log.tau.shape[1:])
+        seconds = np.asarray(filters.delay, float)
+        log = without_delay(log, seconds if seconds.ndim else float(seconds))
+        delay = np.broadcast_to(seconds, log.tau.shape[1:])
     setting = filters.setting(log)
     parts = segments(log.t, setting.gap)
     pieces = [piece for part in parts if (piece := _piece(log, *part, setting)) is not None]
