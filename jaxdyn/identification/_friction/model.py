@@ -239,7 +239,7 @@ def chain_friction_model(chain: Chain, cutoff: float | None = None) -> tuple[Fri
         return None
     terms, coefficients = chain_terms(law.coulomb_velocity), [law.viscous, law.coulomb, law.offset]
     if np.any(np.asarray(law.stribeck)):
-        terms = (*terms, Stribeck(law.stribeck_velocity, law.coulomb_velocity))
+        terms = (*terms, Stribeck(velocity=law.stribeck_velocity, width=law.coulomb_velocity))
         coefficients.append(law.stribeck)
     return FrictionModel(terms, cutoff), jnp.asarray(np.stack([np.asarray(x) for x in coefficients], axis=1))
 

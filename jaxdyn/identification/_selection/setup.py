@@ -97,14 +97,15 @@ def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Colu
     """
     extra = []
     for e in columns.extra:
-        term = (e.leaf or "").removeprefix("transmission.friction.")
-        if chain.transmission is None or e.leaf == term or term not in columns.drive_terms:
+        leaf = e.leaf or ""
+        term = leaf.removeprefix("transmission.friction.")
+        if chain.transmission is None or leaf == term or term not in columns.drive_terms:
             extra.append(e)
             continue
         at, ratios = leaf_entries(e), np.abs(np.asarray(chain.transmission.matrix, float))
         alone = (ratios[at] > 0).sum(axis=1) == 1
         motors = at[alone]
-        held, own = (np.array(attrgetter(leaf)(chain), float) for leaf in (e.leaf, f"friction.{term}"))
+        held, own = (np.array(attrgetter(x)(chain), float) for x in (leaf, f"friction.{term}"))
         moved = (ratios[motors] ** (2 if term == "viscous" else 1)).T @ held[motors]
         if term == "coulomb":
             width = np.array(chain.friction.coulomb_velocity, float)
@@ -114,7 +115,7 @@ def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Colu
             chain = with_leaves(chain, {"friction.coulomb_velocity": jnp.asarray(width, chain.dtype)})
         held[motors] = 0.0
         chain = with_leaves(
-            chain, {e.leaf: jnp.asarray(held, chain.dtype), f"friction.{term}": jnp.asarray(own + moved, chain.dtype)}
+            chain, {leaf: jnp.asarray(held, chain.dtype), f"friction.{term}": jnp.asarray(own + moved, chain.dtype)}
         )
         if not alone.all():
             extra.append(subset(e, tuple(np.flatnonzero(~alone).tolist())))
