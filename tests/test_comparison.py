@@ -55,8 +55,9 @@ def _torque(chain, q, qd, qdd):
 def test_friction_is_filtered_whatever_the_kind_of_model(models, log, tmp_path):
     """A URDF of the exact robot, its chain, and its friction as filtered terms, as a fit gives them, predict the same."""
     truth = models[0]
-    law, coefficients = chain_friction_model(truth, 8.0)
-    fitted = TorqueModel(truth, law.for_joints(truth.n), coefficients)
+    law, coefficients = chain_friction_model(truth)
+    law = dataclasses.replace(law.for_joints(truth.n), cutoff=8.0)
+    fitted = TorqueModel(truth, law, coefficients)
     save_urdf(truth, tmp_path / "robot.urdf")
     read = jaxdyn.load(tmp_path / "robot.urdf", gravity=truth.gravity)
     noise = np.sqrt(((preprocess(log).tau - preprocess(_without_noise(log, truth)).tau) ** 2).mean(0))

@@ -226,13 +226,10 @@ class FrictionModel(eqx.Module):
         return tuple(names)
 
 
-def chain_friction_model(chain: Chain, cutoff: float | None = None) -> tuple[FrictionModel, Float[Array, "n k"]] | None:
+def chain_friction_model(chain: Chain) -> tuple[FrictionModel, Float[Array, "n k"]] | None:
     """The friction of a chain's joints as a friction model and its coefficients; None for coupled or spherical joints.
 
     The friction of a transmission's motors is not included.
-
-    Args:
-        cutoff: low-pass cutoff of the measured torque [Hz].
     """
     law = chain.friction
     if not is_ordinary(chain):
@@ -241,7 +238,7 @@ def chain_friction_model(chain: Chain, cutoff: float | None = None) -> tuple[Fri
     if np.any(np.asarray(law.stribeck)):
         terms = (*terms, Stribeck(velocity=law.stribeck_velocity, width=law.coulomb_velocity))
         coefficients.append(law.stribeck)
-    return FrictionModel(terms, cutoff), jnp.asarray(np.stack([np.asarray(x) for x in coefficients], axis=1))
+    return FrictionModel(terms), jnp.asarray(np.stack([np.asarray(x) for x in coefficients], axis=1))
 
 
 def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:

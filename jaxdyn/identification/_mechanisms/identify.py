@@ -86,7 +86,9 @@ def identify_mechanism(
     first = runs[: len(fitted)]
     if columns is None:
         joints = np.any([run.measured for run in first], axis=0)
-        columns = all_columns(chain) if joints[driven_joints(chain.topology)[leading_joints(chain)]].any() else Columns(())
+        columns = (
+            all_columns(chain) if joints[driven_joints(chain.topology)[leading_joints(chain)]].any() else Columns(())
+        )
     weighed = consistent is not None and consistent.mass is not None
     consistent = None if consistent is None else consistent.of(columns.names(chain.n))
     with jax.enable_x64(True):

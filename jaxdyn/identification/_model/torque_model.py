@@ -18,7 +18,7 @@ from .._friction.fit import FrictionFit
 from .._friction.model import FrictionModel, chain_friction_model
 from .._preprocessing.samples import Samples
 from .._regression.columns import Columns, ExtraColumns, joint_springs
-from .._regression.completion import model_torque, motion_torque, rigid_torque
+from .._regression.completion import motion_torque, rigid_torque
 from .._regression.robot import as_float64
 from .._regression.rows import by_chunks
 
@@ -205,8 +205,6 @@ class TorqueModel(eqx.Module, Summary):
         Cost: one inverse dynamics per row, or per sample if friction depends on the load.
         """
         s = samples
-        if self.is_chain:
-            return model_torque(self.chain, s if rows is None else s.rows(rows, ()))
         rows = np.arange(len(s)) if rows is None else rows
         with jax.enable_x64(True):
             chain, extra, values = as_float64(self.chain), self.extra, self.extra_values

@@ -128,7 +128,7 @@ class Columns:
 
     def of_friction(self, n: int) -> np.ndarray:
         """Mask of the columns of friction (p,): viscous, Coulomb and constant friction of joints, and friction of motors."""
-        drives = np.tile([t != "armature" for t in self.drive_terms], n)
+        drives = np.tile(np.array([t != "armature" for t in self.drive_terms], bool), n)
         extra = [np.full(len(e.names), (e.leaf or "").startswith("transmission.friction.")) for e in self.extra]
         return np.concatenate([np.zeros(10 * n, bool), drives, *extra])
 
