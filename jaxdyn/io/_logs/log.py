@@ -228,8 +228,7 @@ def check_log(
 
     Args:
         log: the log.
-        chain: the robot, for default limits and joint names. A coordinate of coupled joints has the limits of all joints
-            that move with it alone.
+        chain: the robot, for default limits and names of the joints, or of the coordinates if joints are coupled.
         position_limits: lower and upper limit of each joint; infinite if there is none [rad or m].
         velocity_limit: largest |qd| of each joint [rad/s or m/s].
         joint_names: joint names for messages.
