@@ -288,6 +288,9 @@ def motor_terms(
     parameters, so for a wrist with coupled drives it suffices to specify its transmission. For a chain without a
     transmission, the result is empty.
 
+    If a friction model is fitted, a motor that drives a single joint has no friction of its own. That of the other
+    motors is not low-pass filtered like the torques, so their Coulomb friction is underestimated (by 5 % in tests).
+
     Args:
         chain: the robot.
         terms: terms of each motor.
