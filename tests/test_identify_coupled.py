@@ -12,11 +12,15 @@ import jaxdyn
 from helpers import random_inertia, random_rotation
 from jaxdyn import LogError, textbook
 from jaxdyn.identification import (
+    Coulomb,
     ExcitationSearch,
     Filters,
     FourierSeries,
+    FrictionModel,
     LoadDependent,
+    Offset,
     Terms,
+    Viscous,
     base_parameters,
     diagnose,
     estimate_wls,
@@ -123,6 +127,19 @@ def test_an_arm_with_a_mimic_finger(tmp_path):
     assert not [x for x in diagnose(prior, log) if x.kind in ("sign", "gain", "scale")]
     write_report(result, tmp_path / "report.html")
     assert "grip" in (tmp_path / "report.html").read_text()
+
+
+def test_a_friction_model_replaces_the_friction_of_motors_of_one_joint():
+    """Its columns are those of the joint; with both, no parameter of friction would be determined."""
+    wrist = textbook.coupled_wrist()
+    t, q, *_ = motion([0.5, 0.5, 0.5], 10.0, 125.0, 3)
+    samples = preprocess(Log(t, q, None, 0 * q, "wrist"), Filters(10.0, stride=1))
+    problem = estimation_problem(wrist, samples, friction=FrictionModel((Viscous(), Coulomb(), Offset())))
+    friction = [name for name in problem.base.names if name[0] in "BFfo"]
+    assert friction == ["B3", "Fc3", *(f"{x}{j}" for j in (1, 2, 3) for x in ("fv", "fc", "off"))]
+    np.testing.assert_array_equal(problem.chain.transmission.friction.viscous[:2], 0)
+    r = problem.pooled.r[:, :, problem.base.kept].reshape(-1, problem.base.size)
+    assert np.linalg.cond(r / np.linalg.norm(r, axis=0)) < 1e3
 
 
 def test_limits_of_coordinates_are_those_of_all_their_joints():

@@ -18,7 +18,7 @@ from .._preprocessing.samples import Samples
 from .._regression.accumulate import accumulate_blocks
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.blocks import BlockFactors, dense_blocks
-from .._regression.columns import DRIVE_TERMS, Columns, all_columns
+from .._regression.columns import Columns, all_columns, with_friction_at_joints
 from .._regression.completion import given_torque, prior_parameters
 from .._regression.factors import QRFactors
 from .._regression.prediction import predict
@@ -230,7 +230,11 @@ def estimation_problem(
     """
     runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
     closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
-    columns = columns or all_columns(chain, DRIVE_TERMS if friction is None else ("armature",))
+    if columns is None:
+        columns = all_columns(chain)
+        if friction is not None:
+            chain, columns = with_friction_at_joints(chain, columns)
+            columns = dataclasses.replace(columns, drive_terms=("armature",))
     if not runs:
         raise IdentificationError("there are no samples to estimate from; pass at least one run")
     for k, s in enumerate(runs):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from ...dynamics import drive_regressor, motor_regressor, regressor, spring_regressor
 from ...dynamics._equations.drive_regressors import DRIVE_LEAVES, MOTOR_LEAVES, DriveTerm, MotorTerm
 from ...errors import IdentificationError
-from ...model._chain import Chain, Topology
+from ...model._chain import Chain, Topology, with_leaves
 from ...model._layout import driven_joints, with_bodies
 
 INERTIAL_NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
@@ -322,6 +322,40 @@ def subset(extra: ExtraColumns, kept: tuple[int, ...]) -> ExtraColumns:
 
     names, units, joints = (tuple(x[k] for k in kept) for x in (extra.names, extra.units, extra.joints))
     return dataclasses.replace(extra, names=names, units=units, joints=joints, matrix=matrix, recipe=None)
+
+
+def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Columns]:
+    """The chain with the friction of motors that move a single joint assigned to that joint, and the columns without it.
+
+    Columns of the joint's friction, which a friction model has too, are multiples of those of such a motor. With the
+    gear ratio r, the joint's viscous friction becomes fv + r^2 B, its Coulomb friction fc + |r| Fc, and if fc is zero,
+    its width that of the motor's sign divided by |r|. Only the terms that are columns of both are moved.
+    """
+    extra = []
+    for e in columns.extra:
+        leaf = e.leaf or ""
+        term = leaf.removeprefix("transmission.friction.")
+        if chain.transmission is None or leaf == term or term not in columns.drive_terms:
+            extra.append(e)
+            continue
+        at, ratios = leaf_entries(e), np.abs(np.asarray(chain.transmission.matrix, float))
+        alone = (ratios[at] > 0).sum(axis=1) == 1
+        motors = at[alone]
+        held, own = (np.array(attrgetter(x)(chain), float) for x in (leaf, f"friction.{term}"))
+        moved = (ratios[motors] ** (2 if term == "viscous" else 1)).T @ held[motors]
+        if term == "coulomb":
+            width = np.array(chain.friction.coulomb_velocity, float)
+            for k, j in zip(motors, ratios[motors].argmax(axis=1), strict=True):
+                if own[j] == 0:
+                    width[j] = float(chain.transmission.friction.coulomb_velocity[k]) / ratios[k, j]
+            chain = with_leaves(chain, {"friction.coulomb_velocity": jnp.asarray(width, chain.dtype)})
+        held[motors] = 0.0
+        chain = with_leaves(
+            chain, {leaf: jnp.asarray(held, chain.dtype), f"friction.{term}": jnp.asarray(own + moved, chain.dtype)}
+        )
+        if not alone.all():
+            extra.append(subset(e, tuple(np.flatnonzero(~alone).tolist())))
+    return chain, dataclasses.replace(columns, extra=tuple(extra))
 
 
 def all_columns(chain: Chain, drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS) -> Columns:

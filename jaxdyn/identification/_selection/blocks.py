@@ -18,14 +18,13 @@ from .._preprocessing.filters import low_pass_before
 from .._preprocessing.samples import Filters, default_stride, preprocess, split
 from .._regression.base_parameters import base_parameters
 from .._regression.blocks import BLOCKS, RowBlocks, block_edges
-from .._regression.columns import DriveTerm
+from .._regression.columns import DriveTerm, with_friction_at_joints
 from .._regression.completion import given_torque
 from .._regression.robot import as_float64
 from .._regression.rows import by_chunks, chunk_rows
 from .._stretches import FullRun, fit_friction_beside, full_run
 from .candidates import Candidates, friction_of
 from .search import Grams, solve, system
-from .setup import with_friction_at_joints
 from .terms import Terms
 
 BEFORE = tuple(1.05**k for k in range(-6, 6))  # factors on the cutoff that the spectrum of the logged torques suggests
