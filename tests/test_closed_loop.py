@@ -202,6 +202,28 @@ def test_measured_motions_as_references():
         ClosedLoop.tracking(dataclasses.replace(samples, segments=((0, 30), (30, 60))))
 
 
+def test_a_lead_is_removed_once():
+    """By the problem from logged torques, or by the delay of `Filters`, of which the commanded torques have none."""
+    arm = planar_arm(armature=[0.0, 0.0], friction=jaxdyn.Friction())
+    t = 1e-2 * np.arange(400)
+    wave = lambda t: np.sin(np.stack([2 * t, 3 * t], axis=1))
+    loop = ClosedLoop.following(lambda t: (jnp.stack([t, t], axis=1),) * 3, None, 4.0, 0.01)
+    lead = loop.lead
+    base = base_parameters(arm, Columns(()))
+
+    def problem(shift, delay):
+        """Of a log whose torques lead the motion by `shift`."""
+        log = Log(t, wave(t), None, wave(t + shift), source="run.csv")
+        samples = preprocess(log, Filters(10.0, stride=1, margin=0.5, delay=delay))
+        return estimation_problem(arm, samples, Columns(()), base=base, loops=loop)
+
+    for shift, delay in ((lead, None), (lead, -lead), (0.0, 0.0), (lead - 0.02, [0.02 - lead] * 2)):
+        found, inner = problem(shift, delay), slice(3, -3)
+        time = found.samples[0].t
+        np.testing.assert_allclose(found.torques[0][inner], wave(time)[inner], atol=1e-3)
+        np.testing.assert_allclose(found.commanded_torques[0][inner], wave(time + lead)[inner], atol=1e-3)
+
+
 def test_logs_of_a_loop_have_the_noise_asked_for(monkeypatch):
     """The controller sees the encoders' noise, at all its instants; the log has it where it has samples."""
     q, tau = np.random.default_rng(0).normal(size=(2, 4, 2))

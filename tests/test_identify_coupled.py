@@ -10,21 +10,29 @@ import pytest
 
 import jaxdyn
 from helpers import random_inertia, random_rotation
-from jaxdyn import textbook
+from jaxdyn import LogError, textbook
 from jaxdyn.identification import (
+    Coulomb,
     ExcitationSearch,
     Filters,
     FourierSeries,
+    FrictionModel,
+    LoadDependent,
+    Offset,
+    Terms,
+    Viscous,
     base_parameters,
     diagnose,
     estimate_wls,
     estimation_problem,
+    load_torque_model,
     motion_limits,
     optimal_excitation,
     preprocess,
     prior_parameters,
+    save_torque_model,
 )
-from jaxdyn.io._logs.log import Log
+from jaxdyn.io._logs.log import Log, check_log
 from jaxdyn.report import write_report
 
 WIDTH = 0.02
@@ -121,10 +129,33 @@ def test_an_arm_with_a_mimic_finger(tmp_path):
     assert "grip" in (tmp_path / "report.html").read_text()
 
 
+def test_a_friction_model_replaces_the_friction_of_motors_of_one_joint():
+    """Its columns are those of the joint; with both, no parameter of friction would be determined."""
+    wrist = textbook.coupled_wrist()
+    t, q, *_ = motion([0.5, 0.5, 0.5], 10.0, 125.0, 3)
+    samples = preprocess(Log(t, q, None, 0 * q, "wrist"), Filters(10.0, stride=1))
+    problem = estimation_problem(wrist, samples, friction=FrictionModel((Viscous(), Coulomb(), Offset())))
+    friction = [name for name in problem.base.names if name[0] in "BFfo"]
+    assert friction == ["B3", "Fc3", *(f"{x}{j}" for j in (1, 2, 3) for x in ("fv", "fc", "off"))]
+    np.testing.assert_array_equal(problem.chain.transmission.friction.viscous[:2], 0)
+    r = problem.pooled.r[:, :, problem.base.kept].reshape(-1, problem.base.size)
+    assert np.linalg.cond(r / np.linalg.norm(r, axis=0)) < 1e3
+
+
 def test_limits_of_coordinates_are_those_of_all_their_joints():
     limits = motion_limits(gripper())
     np.testing.assert_allclose(limits.lower, [-1, -1, -1, 0])
     np.testing.assert_allclose(limits.upper, [1, 1, 1, 0.04])
+
+
+def test_a_log_of_coupled_joints_is_checked_by_the_limits_of_its_coordinates():
+    t = np.linspace(0, 2, 200)
+    q = np.sin(np.outer(t, [3, 4, 5, 6])) * [1.4, 0.8, 0.8, 0.01] + [0, 0, 0, 0.02]
+    log = Log(t, q, None, 0 * q, "gripper")
+    (note,) = check_log(log, gripper()).notes
+    assert note.startswith("a is beyond its position limits -1 .. 1 by up to 0.4")
+    with pytest.raises(LogError, match=r"grip looks like degrees .* beyond its limits 0 \.\. 0\.04"):
+        check_log(dataclasses.replace(log, q=q * [1, 1, 1, 50.0]), gripper())
 
 
 @pytest.mark.ci
@@ -139,6 +170,29 @@ def test_a_motion_is_designed_within_the_torques_of_coordinates():
     )
     assert design.usage["torque"].shape == (4,)
     np.testing.assert_allclose(np.abs(tau).max(axis=0) / limits.torque, design.usage["torque"], rtol=0.1)
+
+
+def test_motors_rub_in_the_model_of_a_wrist_as_in_its_fit(tmp_path):
+    """With friction at the log's rate, of which motors of a single joint have none beside the joint's own."""
+    wrist = textbook.coupled_wrist()
+    t, q, qd, qdd = motion([0.5, 0.5, 0.5], 10.0, 125.0, 3)
+    force = jax.vmap(lambda *x: jaxdyn.inverse_dynamics(wrist, *x) + jaxdyn.friction_force(wrist, x[1]))
+    log = measured(t, q, np.asarray(force(*map(jnp.asarray, (q, qd, qdd)))), 0.002, 4, "wrist")
+    terms = Terms(further=(LoadDependent(),), choose=())
+    result = jaxdyn.identify(wrist, log, terms=terms, filters=Filters(10.0), consistent=None)
+    save_torque_model(result.model, tmp_path / "model.eqx")
+    model, (seen,), fit = load_torque_model(tmp_path / "model.eqx"), result.fitted, result.friction
+    own = fit.predict(seen.run)[seen.rows]
+    tolerance = 1e-5 * np.abs(own).max()  # leaves in single precision
+    np.testing.assert_allclose(model.predict(seen.run, seen.rows), own, atol=tolerance)
+    np.testing.assert_allclose(seen.prediction, own, atol=tolerance)
+    assert np.all(seen.fit.rms < [0.01, 0.05, 0.05])
+    viscous, motors = wrist.transmission.friction.viscous, result.chain.transmission.friction
+    np.testing.assert_allclose(fit.coefficients[0, 0], 48.0**2 * viscous[0], rtol=0.02)
+    np.testing.assert_allclose(motors.viscous, [0.0, 0.0, viscous[2]], rtol=0.05)
+    sharp, s = model.unfiltered, seen.run
+    torques = sharp.torques(*(jnp.asarray(x) for x in (s.q, s.qd, s.qdd)))
+    np.testing.assert_allclose(torques, sharp.predict(s), atol=3 * tolerance)
 
 
 @pytest.mark.ci

@@ -496,12 +496,15 @@ def test_a_log_of_coupled_joints_has_a_column_per_coordinate():
     link = lambda name: f'<link name="{name}"><inertial>{body}</inertial></link>'
     joint = lambda k, extra="": (
         f'<joint name="j{k}" type="revolute"><parent link="l{k}"/><child link="l{k + 1}"/><axis xyz="0 0 1"/>'
-        f'<limit lower="-0.1" upper="0.1" effort="1" velocity="1"/>{extra}</joint>'
+        f'<limit lower="-0.5" upper="2" effort="1" velocity="9"/>{extra}</joint>'
     )
     parts = [*(link(f"l{k}") for k in range(4)), joint(0), joint(1), joint(2, '<mimic joint="j1"/>')]
     gripper = loads(f'<robot name="r">{"".join(parts)}</robot>')
-    assert (gripper.n, gripper.nv) == (3, 2) and check_log(made(), gripper).n == 2
-    assert "2 joint names for a log with 3 joints" in refusal(
+    assert (gripper.n, gripper.nv) == (3, 2)
+    checked = check_log(made(), gripper)
+    assert checked.n == 2
+    assert [n.split(" -")[0] for n in checked.notes] == [f"j{k} is beyond its position limits" for k in (0, 1)]
+    assert "2 position limits for a log with 3 joints" in refusal(
         Log(np.arange(30.0), np.ones((30, 3)), None, np.ones((30, 3)), "made"), chain=gripper
     )
 

@@ -128,7 +128,13 @@ def check_predictor(model, path):
 
 
 def test_c_and_python_predict_what_the_model_does(tmp_path):
-    model = model_of(jaxdyn.textbook.planar_elbow(), (Viscous(), Stribeck(), MaxwellSlip(2e-3), LoadedSlip(3e-3)))
+    elbow = jaxdyn.with_transmission(  # the second motor also turns when the first joint moves, and rubs
+        jaxdyn.textbook.planar_elbow(),
+        matrix=[[20.0, 0.0], [20.0, 20.0]],
+        viscous_friction=1e-3,
+        coulomb_friction=5e-3,
+    )
+    model = model_of(elbow, (Viscous(), Stribeck(), MaxwellSlip(2e-3), LoadedSlip(3e-3)))
     write_predictor(model, tmp_path / "arm")
     check_predictor(model, tmp_path)
     header = (tmp_path / "arm.h").read_text()

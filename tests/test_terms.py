@@ -491,6 +491,9 @@ def test_constraints_follow_their_parameters(elbow):
             "'gains' cannot be selected; choose may contain filter, friction, springs, delays",
         ),
         (lambda: Terms(further=(Columns(),)), "further contains Columns"),
+        (lambda: Terms(dead_zone=-0.1), r"the dead zone is -0\.1; it must be a speed of zero or more"),
+        (lambda: Terms(dead_zone=float("nan")), "the dead zone is nan"),
+        (lambda: Terms(dead_zone=float("inf")), "the dead zone is inf"),
     ],
 )
 def test_terms_that_are_none_are_refused(make, message, annotations_unchecked):
@@ -499,6 +502,7 @@ def test_terms_that_are_none_are_refused(make, message, annotations_unchecked):
     assert repr(Terms(("viscous",), (MaxwellSlip(),))) == (
         "Terms: viscous, MaxwellSlip; filter, friction, springs, delays chosen"
     )
+    assert repr(Terms(("armature",), choose=(), dead_zone=0.05)) == "Terms: armature; dead zone 0.05 rad/s or m/s"
 
 
 def test_scales_against_the_given_model(arm, log):

@@ -39,7 +39,7 @@ from ._regression.robot import as_float64
 from ._result import Evaluation, Identification
 from ._selection.outcome import TermChoice
 from ._selection.setup import Setup
-from ._stretches import FullRun, Stretch, fit_friction_beside, friction_stretch, plain_stretch
+from ._stretches import FullRun, Stretch, fit_friction_beside, stretch
 
 HOLDOUT = 0.3  # share of each fitted run to hold out if there are no validation runs
 POSSIBLE = Consistency()
@@ -155,14 +155,18 @@ class Fitting:
         model, columns = self.model, self.setup.columns
         friction = self.setup.friction if start is None else start
         if friction is None:
-            return [plain_stretch(model, columns, run, self.setup.terms.dead_zone) for run in self.runs], None
+            return self.as_stretches(None), None
         self.report("fitting friction", 0, 1)
         parts = [run.samples for run in self.runs[: self.fitted]]
         parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
         steps = 0 if self.setup.has_given_friction else 10  # for the nonlinear parameters
         found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride, steps)
         self.report("fitting friction", 1, 1)
-        return [friction_stretch(model, columns, run, found, self.setup.terms.dead_zone) for run in self.runs], found
+        return self.as_stretches(found), found
+
+    def as_stretches(self, friction: FrictionFit | None) -> list[Stretch]:
+        """All runs as stretches, with the columns of a fitted friction model, if any."""
+        return [stretch(self.model, self.setup.columns, run, friction, self.setup.terms.dead_zone) for run in self.runs]
 
     def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
         """The factors of stretches by block, with the friction model's columns last.
@@ -272,16 +276,8 @@ class Fitting:
 
     def seen(self, titles: Sequence[str], solution: Solution) -> list[Evaluation]:
         """Prediction of each run by the solution."""
-        out = []
-        for title, run in zip(titles, self.runs, strict=True):
-            if solution.friction is None:
-                part = plain_stretch(self.model, self.setup.columns, run, self.setup.terms.dead_zone)
-            else:
-                part = friction_stretch(
-                    self.model, self.setup.columns, run, solution.friction, self.setup.terms.dead_zone
-                )
-            out.append(self.evaluated(title, part, solution))
-        return out
+        parts = self.as_stretches(solution.friction)
+        return [self.evaluated(title, part, solution) for title, part in zip(titles, parts, strict=True)]
 
     def identified_chain(self, solution: Solution) -> Chain:
         """The given robot with the parameters of a solution, in its original precision; a friction model is approximated."""
@@ -308,7 +304,12 @@ class Fitting:
         Args:
             refit: True if held-out stretches were predicted by a fit without them.
         """
-        identified, setup = self.identified_chain(solution), self.setup
+        identified, setup, zone = self.identified_chain(solution), self.setup, self.setup.terms.dead_zone
+        if zone:
+            notes = [
+                *notes,
+                f"dead zone: samples slower than {zone:g} rad/s (m/s) are excluded from their joint's equations",
+            ]
         densities = (self.consistent and self.consistent.densities) or DENSITIES
         return Identification(
             chain=identified,

@@ -126,19 +126,18 @@ def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.nda
     return np.stack([np.interp(samples.t + d, log.t, tau) for d, tau in zip(late, log.tau.T, strict=True)], axis=1)
 
 
-def plain_stretch(chain: Chain, columns: Columns, run: FullRun, dead_zone: float) -> Stretch:
-    """Stretch without a friction model; rows of joints slower than the dead zone are excluded."""
+def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit | None, dead_zone: float) -> Stretch:
+    """A run as a stretch, with the columns of a fitted friction model, if any.
+
+    Rows of joints slower than the dead zone are excluded, and those at which the friction memory is not yet known.
+    """
     s = run.decimated
     weights = (np.abs(s.qd) >= dead_zone).astype(float)
-    return Stretch(s, given_torque(chain, columns, s.q, s.qd, s.qdd), weights, None, run.logged)
-
-
-def friction_stretch(chain: Chain, columns: Columns, run: FullRun, fit: FrictionFit, dead_zone: float) -> Stretch:
-    """Stretch with the columns of a fitted friction model; rows at which its memory is not yet known are excluded."""
-    signals = fit.signals(run.samples)[run.kept]
-    plain = plain_stretch(chain, with_friction_terms(columns), run, dead_zone)
-    weights = plain.weights * fit.model.known(run.samples)[run.kept]
-    return Stretch(run.decimated, plain.given, weights, signals, run.logged, run.samples, run.kept)
+    if friction is None:
+        return Stretch(s, given_torque(chain, columns, s.q, s.qd, s.qdd), weights, None, run.logged)
+    given = given_torque(chain, with_friction_terms(columns), s.q, s.qd, s.qdd)
+    weights = weights * friction.model.known(run.samples)[run.kept]
+    return Stretch(s, given, weights, friction.signals(run.samples)[run.kept], run.logged, run.samples, run.kept)
 
 
 def fit_friction_beside(

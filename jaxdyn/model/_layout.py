@@ -4,7 +4,7 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from .._jax_compat import Tracer
 from ..errors import ModelError
@@ -92,6 +92,29 @@ def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
     if chain.coupling is None:
         return np.arange(chain.n)
     return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
+
+
+def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
+    """The limits of a chain's coordinates; for coupled joints, the intersection of the joints' limits.
+
+    The torque limit of a coordinate is that of the joint it moves most. Limits of a joint that depends on several
+    coordinates are ignored; include them in the `clearance` of `jaxdyn.identification.optimal_excitation`.
+    """
+    lower, upper = np.asarray(chain.limits.position, float).T
+    velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
+    if chain.coupling is not None:
+        matrix, offset = np.asarray(chain.coupling.matrix, float), np.asarray(chain.coupling.offset, float)
+        s = np.where(((matrix != 0).sum(axis=1) == 1)[:, None], matrix, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = np.sort(np.stack([(x - offset)[:, None] / s for x in (lower, upper)]), axis=0)
+            least, most, fastest = (
+                np.where(s != 0, x, y)
+                for x, y in ((ends[0], -np.inf), (ends[1], np.inf), (velocity[:, None] / np.abs(s), np.inf))
+            )
+        lower, upper, velocity = least.max(axis=0), most.min(axis=0), fastest.min(axis=0)
+        leading = leading_joints(chain)
+        effort = effort[leading] * np.abs(matrix[leading, np.arange(chain.nv)])
+    return {"lower": lower, "upper": upper, "velocity": velocity, "torque": effort}
 
 
 def check_quaternions(chain: Chain, q: Any) -> None:

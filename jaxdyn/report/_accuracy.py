@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float
 from scipy import signal
 
 from ..errors import IdentificationError
-from ..identification._excitation.limits import coordinate_limits
 from ..identification._model.torque_model import TorqueModel
 from ..identification._preprocessing.filters import bandwidth
 from ..identification._regression.prediction import MOVING
@@ -16,7 +15,7 @@ from ..identification._result import Evaluation, Identification
 from ..identification._validation.resimulation import Resimulation, resimulate
 from ..identification._validation.torque_band import base_regressor, covariance_root
 from ..model._chain import Chain
-from ..model._layout import layout, leading_joints, turning_joints
+from ..model._layout import coordinate_limits, layout, leading_joints, turning_joints
 from ._quality import rms_where, together
 
 QUIET = 20  # percentile of the spectral density that is taken as the noise density

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...model._chain import Chain
@@ -19,10 +20,15 @@ def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]
     a transmission is reflected to the joints, R^T f_m(R qd).
     """
     rates = joint_rates(chain, qd)
-    torques = chain.friction.torque(rates)
-    if (motors := chain.transmission) is not None:
-        torques = torques + motors.matrix.T @ motors.friction.torque(motors.matrix @ rates)
-    return generalised_force(chain, torques)
+    return generalised_force(chain, chain.friction.torque(rates) + motor_friction(chain, rates))
+
+
+def motor_friction(chain: Chain, rates: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Friction of a transmission's motors at the joints, R^T f_m(R rates) [N m or N]; zero without a transmission."""
+    motors = chain.transmission
+    if motors is None:
+        return jnp.zeros_like(rates)
+    return motors.matrix.T @ motors.friction.torque(motors.matrix @ rates)
 
 
 @compiled

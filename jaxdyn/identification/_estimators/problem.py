@@ -18,7 +18,7 @@ from .._preprocessing.samples import Samples
 from .._regression.accumulate import accumulate_blocks
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.blocks import BlockFactors, dense_blocks
-from .._regression.columns import DRIVE_TERMS, Columns, all_columns
+from .._regression.columns import Columns, all_columns, with_friction_at_joints
 from .._regression.completion import given_torque, prior_parameters
 from .._regression.factors import QRFactors
 from .._regression.prediction import predict
@@ -71,17 +71,28 @@ class EstimationProblem:
 
     @functools.cached_property
     def torques(self) -> tuple[np.ndarray, ...]:
-        """`commanded_torques`, delayed by the lead of each loop, so that they belong to the motion at the same sample."""
-        leads = [loop.lead for loop in self.loops] or [0.0] * len(self.samples)
-        pairs = zip(self.samples, self.commanded_torques, leads, strict=True)
-        return tuple(_delayed(s, tau, lead) if lead else tau for s, tau, lead in pairs)
+        """Torques that belong to the motion at the same sample, minus those of drive terms that are not identified.
+
+        For each run (N, n) [N m or N]. Logged torques are delayed by the lead of the loop, unless `preprocess` removed
+        their delay, which includes the lead (`Filters.delay`).
+        """
+        return self._torques(ahead=False)
 
     @functools.cached_property
     def commanded_torques(self) -> tuple[np.ndarray, ...]:
-        """Logged torques minus those of drive terms that are not identified, for each run (N, n) [N m or N]."""
+        """`torques` at the instants of the loop at which they are commanded, which is earlier by the lead of the loop."""
+        return self._torques(ahead=True)
+
+    def _torques(self, ahead: bool) -> tuple[np.ndarray, ...]:
         if self.filtered:
-            return tuple(rows[:, :, -1] for rows in self.filtered)
-        return tuple(s.tau - given_torque(self.chain, self.columns, s.q, s.qd, s.qdd) for s in self.samples)
+            torques = [rows[:, :, -1] for rows in self.filtered]
+        else:
+            torques = [s.tau - given_torque(self.chain, self.columns, s.q, s.qd, s.qdd) for s in self.samples]
+        out = []
+        for k, (s, tau) in enumerate(zip(self.samples, torques, strict=True)):
+            lead, as_commanded = self.loops[k].lead if self.loops else 0.0, s.delay is None
+            out.append(tau if not lead or as_commanded == ahead else _delayed(s, tau, -lead if ahead else lead))
+        return tuple(out)
 
     @functools.cached_property
     def blocks(self) -> BlockFactors:
@@ -219,7 +230,11 @@ def estimation_problem(
     """
     runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
     closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
-    columns = columns or all_columns(chain, DRIVE_TERMS if friction is None else ("armature",))
+    if columns is None:
+        columns = all_columns(chain)
+        if friction is not None:
+            chain, columns = with_friction_at_joints(chain, columns)
+            columns = dataclasses.replace(columns, drive_terms=("armature",))
     if not runs:
         raise IdentificationError("there are no samples to estimate from; pass at least one run")
     for k, s in enumerate(runs):

@@ -13,7 +13,7 @@ from ...dynamics import friction_force, inverse_dynamics
 from ...errors import IdentificationError
 from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain
-from ...model._layout import leading_joints, turning_joints
+from ...model._layout import coordinate_limits, leading_joints, turning_joints
 from .._regression.robot import as_float64
 from .trajectories import JointTrajectory
 
@@ -105,29 +105,6 @@ def motion_limits(
                     f"{name}: the {kind} limit is {getattr(limits, kind)[j]:g}; specify a positive number, or inf for no limit"
                 )
     return limits
-
-
-def coordinate_limits(chain: Chain) -> dict[str, Numbers]:
-    """The limits of a chain's coordinates; for coupled joints, the intersection of the joints' limits.
-
-    The torque limit of a coordinate is that of the joint it moves most. Limits of a joint that depends on several
-    coordinates are ignored; include them in the `clearance` of `jaxdyn.identification.optimal_excitation`.
-    """
-    lower, upper = np.asarray(chain.limits.position, float).T
-    velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
-    if chain.coupling is not None:
-        matrix, offset = np.asarray(chain.coupling.matrix, float), np.asarray(chain.coupling.offset, float)
-        s = np.where(((matrix != 0).sum(axis=1) == 1)[:, None], matrix, 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ends = np.sort(np.stack([(x - offset)[:, None] / s for x in (lower, upper)]), axis=0)
-            least, most, fastest = (
-                np.where(s != 0, x, y)
-                for x, y in ((ends[0], -np.inf), (ends[1], np.inf), (velocity[:, None] / np.abs(s), np.inf))
-            )
-        lower, upper, velocity = least.max(axis=0), most.min(axis=0), fastest.min(axis=0)
-        leading = leading_joints(chain)
-        effort = effort[leading] * np.abs(matrix[leading, np.arange(chain.nv)])
-    return {"lower": lower, "upper": upper, "velocity": velocity, "torque": effort}
 
 
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:

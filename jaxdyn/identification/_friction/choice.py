@@ -138,10 +138,8 @@ def choose_friction(
     for k, model in enumerate(models.values()):
         for out in ready:
             fit = fit_prepared(chain, columns, base, [run for run in ready if run is not out], model, iterations)
-            load = out.load(fit.values[: base.size])
-            prediction = load + fit.model.signals(out.samples, load) @ fit.values[base.size :]
             known = fit.model.known(out.samples)
-            tau, prediction = (np.where(known, x, 0.0) for x in (out.samples.tau, prediction))
+            tau, prediction = (np.where(known, x, 0.0) for x in (out.samples.tau, fit.predict(out.samples)))
             quality = fit_quality(tau, prediction, out.samples.qd)
             squares[k] += np.stack([quality.relative, quality.relative_moving]) ** 2
     errors, moving = np.sqrt(squares / len(ready)).transpose(1, 0, 2)

@@ -23,10 +23,9 @@ from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.blocks import BlockFactors, least_squares_covariance
 from .._regression.columns import Columns
 from .._regression.factors import triangle_of
-from .._regression.prediction import predict
 from .._regression.robot import as_float64
 from .model import FrictionModel, by_joint, nonlinear_values, shifted
-from .rows import Run, factors_with, prepare
+from .rows import Run, base_torque, factors_with, prepare
 
 SPREAD = 1.0  # prior standard deviation of a nonlinear parameter's logarithm about its initial value
 LONGEST_STEP = 1.0  # change of a logarithm in one iteration
@@ -78,10 +77,12 @@ class FrictionFit:
 
     def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Rigid-body torques at the samples, without friction [N m or N]."""
-        parameters = np.zeros(self.base.matrix.shape[1])
-        parameters[self.base.kept] = self.values[: self.base.size]
+        rigid = ~self.columns.of_friction(self.chain.n)[self.base.kept]
+        return self._torque(np.where(rigid, self.values[: self.base.size], 0.0), samples)
+
+    def _torque(self, values: Float[np.ndarray, " b"], samples: Samples) -> Float[np.ndarray, "N n"]:
         with jax.enable_x64(True):
-            return predict(self.columns, as_float64(self.chain), parameters, samples.q, samples.qd, samples.qdd)
+            return base_torque(as_float64(self.chain), self.columns, self.base, values, samples)
 
     def signals(self, samples: Samples) -> Float[np.ndarray, "N n f"]:
         """Columns of the friction model for samples at the log's rate, for `accumulate` and `predict`."""
@@ -89,8 +90,11 @@ class FrictionFit:
 
     def predict(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Torques for samples at the log's rate, including friction [N m or N]."""
-        load = self.load(samples)
-        return load + self.model.signals(samples, load) @ self.values[self.base.size :]
+        return self._torque(self.values[: self.base.size], samples) + self.friction(samples)
+
+    def friction(self, samples: Samples) -> Float[np.ndarray, "N n"]:
+        """Torques of the friction model for samples at the log's rate [N m or N]."""
+        return self.signals(samples) @ self.values[self.base.size :]
 
     def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
         """Names, values, standard deviations and units of the friction parameters, with the nonlinear parameters last."""

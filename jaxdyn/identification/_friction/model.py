@@ -18,7 +18,7 @@ from .._preprocessing.filters import low_pass
 from .._preprocessing.samples import Samples
 from .._regression.rows import by_chunks
 from .temperature import TemperatureDependent
-from .terms import FrictionTerm, chain_terms
+from .terms import FrictionTerm, Stribeck, chain_terms
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LENGTHS = 1024  # runs are padded to multiples of this length, so that terms with memory need few programs
@@ -226,20 +226,19 @@ class FrictionModel(eqx.Module):
         return tuple(names)
 
 
-def chain_friction_model(chain: Chain, cutoff: float | None = None) -> tuple[FrictionModel, Float[Array, "n 3"]] | None:
-    """A chain's friction as a friction model and its coefficients; None if terms of its joints cannot represent it.
+def chain_friction_model(chain: Chain) -> tuple[FrictionModel, Float[Array, "n k"]] | None:
+    """The friction of a chain's joints as a friction model and its coefficients; None for coupled or spherical joints.
 
-    They cannot represent Stribeck friction and the friction of a transmission's motors, and need uncoupled joints, none of
-    them spherical.
-
-    Args:
-        cutoff: low-pass cutoff of the measured torque [Hz].
+    The friction of a transmission's motors is not included.
     """
     law = chain.friction
-    if np.any(np.asarray(law.stribeck)) or chain.transmission is not None or not is_ordinary(chain):
+    if not is_ordinary(chain):
         return None
-    coefficients = np.stack([np.asarray(x) for x in (law.viscous, law.coulomb, law.offset)], axis=1)
-    return FrictionModel(chain_terms(law.coulomb_velocity), cutoff), jnp.asarray(coefficients)
+    terms, coefficients = chain_terms(law.coulomb_velocity), [law.viscous, law.coulomb, law.offset]
+    if np.any(np.asarray(law.stribeck)):
+        terms = (*terms, Stribeck(velocity=law.stribeck_velocity, width=law.coulomb_velocity))
+        coefficients.append(law.stribeck)
+    return FrictionModel(terms), jnp.asarray(np.stack([np.asarray(x) for x in coefficients], axis=1))
 
 
 def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:

@@ -35,7 +35,7 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
             which may depend on the chain's width, the default is the chain's width.
     """
     fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))  # without filtering the torques
-    friction = np.concatenate([fit.predict(s) - fit.load(s) for s in runs])
+    friction = np.concatenate([fit.friction(s) for s in runs])
     chain, tried = fit.chain, () if fit.columns.extra else WIDTHS
     dry = [term for term in fit.model.terms if type(term) is Coulomb and term.joints is None]
     if dry and tried:

@@ -49,12 +49,9 @@ class Run:
         return self.samples.tau[self.kept]
 
     def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
-        """Rigid-body torques at all samples, from base parameters [N m or N]."""
-        parameters = np.zeros(self.base.matrix.shape[1])
-        parameters[self.base.kept] = values
-        s = self.samples
-        with jax.enable_x64(True):
-            return predict(self.columns, self.chain, parameters, s.q, s.qd, s.qdd)
+        """Rigid-body torques at all samples, from base parameters, without friction [N m or N]."""
+        rigid = np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, values)
+        return base_torque(self.chain, self.columns, self.base, rigid, self.samples)
 
     def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
         """Slices of row indices and the base regressor of these rows, in chunks."""
@@ -66,6 +63,16 @@ class Run:
         states = [filled(x[rows]) for x in (self.samples.q, self.samples.qd, self.samples.qdd)]
         with jax.enable_x64(True):
             return chunk_rows(self.columns, self.chain, *states)[: len(rows), :, self.base.kept]
+
+
+def base_torque(
+    chain: Chain, columns: Columns, base: BaseParameters, values: Float[np.ndarray, " b"], samples: Samples
+) -> Float[np.ndarray, "N n"]:
+    """Torques at the samples, from base parameters [N m or N]."""
+    parameters = np.zeros(base.matrix.shape[1])
+    parameters[base.kept] = values
+    with jax.enable_x64(True):
+        return predict(columns, chain, parameters, samples.q, samples.qd, samples.qdd)
 
 
 def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:

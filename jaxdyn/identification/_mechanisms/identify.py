@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...model._layout import driven_joints, leading_joints
 from .._consistency.constraints import Consistency
 from .._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from .._preprocessing.samples import Filters, split
@@ -85,7 +86,9 @@ def identify_mechanism(
     first = runs[: len(fitted)]
     if columns is None:
         joints = np.any([run.measured for run in first], axis=0)
-        columns = all_columns(chain) if joints[_driven(chain)].any() else Columns(())
+        columns = (
+            all_columns(chain) if joints[driven_joints(chain.topology)[leading_joints(chain)]].any() else Columns(())
+        )
     weighed = consistent is not None and consistent.mass is not None
     consistent = None if consistent is None else consistent.of(columns.names(chain.n))
     with jax.enable_x64(True):
@@ -117,14 +120,6 @@ def _undetermined(result: Identification, runs: Sequence[MechanismSamples]) -> s
         f"the total mass is {result.total_mass}{carried}: measure the contact wrenches, weigh the robot and specify its mass "
         "(Consistency(mass=...), --mass), or use only the predicted torques"
     )
-
-
-def _driven(chain: Chain) -> np.ndarray:
-    """Mask of the coordinates that can have a drive (nv,)."""
-    driven = np.ones(chain.nv, bool)
-    for link, size in chain.topology.quaternion_joints:
-        driven[link : link + size] = size != 6
-    return driven
 
 
 def _prepared(

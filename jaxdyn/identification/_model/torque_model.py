@@ -11,14 +11,16 @@ from jaxtyping import Array, Float, Int
 
 from ..._summary import Summary, lines
 from ...dynamics import friction_force, inverse_dynamics, spring_force
+from ...dynamics._equations.friction import motor_friction
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._friction.fit import FrictionFit
 from .._friction.model import FrictionModel, chain_friction_model
 from .._preprocessing.samples import Samples
 from .._regression.columns import Columns, ExtraColumns, joint_springs
-from .._regression.completion import model_torque, motion_torque, rigid_torque
+from .._regression.completion import motion_torque, rigid_torque
 from .._regression.robot import as_float64
+from .._regression.rows import by_chunks
 
 _STEPS = 6  # Newton steps for accelerations with load-dependent friction
 
@@ -29,7 +31,8 @@ class TorqueModel(eqx.Module, Summary):
         tau = inverse_dynamics(q, qd, qdd) + spring_force(q) + E(q, qd, qdd) e + f
 
     The friction f is that of the chain (`friction_force`) or, with a friction model, sum_k c_jk F_jk, where F are the
-    columns of the friction model (which may depend on memory and load) and c its linear coefficients. Obtain a model
+    columns of the friction model (which may depend on memory and load) and c its linear coefficients, plus the friction
+    of the motors of the chain's transmission. Obtain a model
     from `identify` (`Identification.model`), from a file (`load_torque_model`), or from any chain
     (`TorqueModel(chain)`).
 
@@ -37,9 +40,9 @@ class TorqueModel(eqx.Module, Summary):
     `jax.grad`, in single and double precision. `predict` computes filtered torques for the samples of a log.
 
     Attributes:
-        chain: the robot. With a friction model, the chain's friction is only the viscous, Coulomb and constant
-            approximation for simulators and files, and is not used here.
-        friction: the friction model that replaces the chain's, with its nonlinear parameters per joint.
+        chain: the robot. With a friction model, the friction of the chain's joints is only the viscous, Coulomb and
+            constant approximation for simulators and files, and is not used here.
+        friction: the friction model that replaces that of the chain's joints, with its nonlinear parameters per joint.
         coefficients: linear parameters of the friction model, one row per joint, in the order of
             `FrictionModel.blocks`.
         extra: further columns E, whose parameters the chain cannot contain.
@@ -82,32 +85,37 @@ class TorqueModel(eqx.Module, Summary):
         return self.friction is None and not self.extra
 
     @property
+    def cutoff(self) -> float | None:
+        """Low-pass cutoff of friction in the fit [Hz]; None if friction was not filtered."""
+        return None if self.friction is None else self.friction.cutoff
+
+    @property
     def needs_full_rate(self) -> bool:
         """True if `predict` needs samples at the log's rate (stride 1) since friction has memory or was low-pass filtered."""
-        f = self.friction
-        return f is not None and (f.cutoff is not None or any(term.remembers for term in f.terms))
+        return self.friction is not None and (
+            self.cutoff is not None or any(term.remembers for term in self.friction.terms)
+        )
 
     @property
     def unfiltered(self) -> "TorqueModel":
         """The model without the low-pass filter on friction in `predict`, for comparison with raw torques."""
-        if self.friction is None or self.friction.cutoff is None:
+        if self.friction is None or self.cutoff is None:
             return self
         return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=None))
 
-    def filtered_like(self, other: "TorqueModel") -> "TorqueModel":
-        """The model whose friction `predict` low-pass filters if it does so for the other model, for a fair comparison.
+    def filtered(self, cutoff: float | None) -> "TorqueModel":
+        """The model whose friction `predict` low-pass filters, for comparison with filtered torques.
 
-        Unchanged if a friction model cannot represent the friction of its chain (`chain_friction_model`).
+        Unchanged if friction is filtered already, joints are coupled, or the cutoff is None.
+
+        Args:
+            cutoff: cutoff of the torques [Hz].
         """
-        cutoff = None if other.friction is None else other.friction.cutoff
-        if cutoff is None or (self.friction is not None and self.friction.cutoff is not None):
+        found = chain_friction_model(self.chain) if self.friction is None else (self.friction, self.coefficients)
+        if cutoff is None or self.cutoff is not None or found is None:
             return self
-        if self.friction is not None:
-            return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=cutoff))
-        found = chain_friction_model(self.chain, cutoff)
-        if found is None:
-            return self
-        return dataclasses.replace(self, friction=found[0].for_joints(self.chain.n), coefficients=found[1])
+        friction = dataclasses.replace(found[0].for_joints(self.chain.n), cutoff=cutoff)
+        return dataclasses.replace(self, friction=friction, coefficients=found[1])
 
     def load(self, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]) -> Float[Array, " n"]:
         """Torques without friction: rigid body, rotors, springs and further columns [N m or N]."""
@@ -163,7 +171,8 @@ class TorqueModel(eqx.Module, Summary):
         load = jax.vmap(self.load)(q, qd, qdd)
         if self.friction is None:
             return load + jax.vmap(functools.partial(friction_force, self.chain))(qd)
-        return load + jnp.einsum("tjk,jk->tj", self.friction.columns(q, qd, load, temperature), self.coefficients)
+        of_joints = jnp.einsum("tjk,jk->tj", self.friction.columns(q, qd, load, temperature), self.coefficients)
+        return load + of_joints + jax.vmap(functools.partial(motor_friction, self.chain))(qd)
 
     def acceleration(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
@@ -185,7 +194,7 @@ class TorqueModel(eqx.Module, Summary):
     def predict(self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, "M n"]:
         """Torques predicted for the samples [N m or N], in double precision; each piece starts with relaxed memory.
 
-        Friction is low-pass filtered like the torques of the samples if it was filtered in the fit
+        The friction of joints is low-pass filtered like the torques of the samples if it was filtered in the fit
         (`FrictionModel.cutoff`).
 
         Args:
@@ -196,8 +205,6 @@ class TorqueModel(eqx.Module, Summary):
         Cost: one inverse dynamics per row, or per sample if friction depends on the load.
         """
         s = samples
-        if self.is_chain:
-            return model_torque(self.chain, s if rows is None else s.rows(rows, ()))
         rows = np.arange(len(s)) if rows is None else rows
         with jax.enable_x64(True):
             chain, extra, values = as_float64(self.chain), self.extra, self.extra_values
@@ -216,6 +223,8 @@ class TorqueModel(eqx.Module, Summary):
             else:
                 whole = loads(s.q, s.qd, s.qdd)
                 load, blocks = whole[rows], friction.blocks(s, whole)[rows]
+            if chain.transmission is not None:
+                load = load + by_chunks(functools.partial(_of_motors, chain), s.qd[rows])
         return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float))
 
     def memory(self, samples: Samples) -> Float[np.ndarray, "N n m"]:
@@ -241,11 +250,17 @@ class TorqueModel(eqx.Module, Summary):
         """Friction at one sample, given the friction memory (from `advanced`) and the joint loads [N m or N]."""
         if self.friction is None or self.coefficients is None:
             return friction_force(self.chain, qd)
-        return (self.friction.columns_at(memory, q, qd, load) * self.coefficients).sum(axis=1)
+        of_joints = (self.friction.columns_at(memory, q, qd, load) * self.coefficients).sum(axis=1)
+        return of_joints + motor_friction(self.chain, qd)
 
     def _torque_at(self, memory: Array, q: Array, qd: Array, qdd: Array) -> Array:
         load = self.load(q, qd, qdd)
         return load + self.friction_at(memory, q, qd, load)
+
+
+@jax.jit
+def _of_motors(chain: Chain, qd: Array) -> Array:
+    return jax.vmap(motor_friction, (None, 0))(chain, qd)
 
 
 def in_float64(model: TorqueModel) -> TorqueModel:

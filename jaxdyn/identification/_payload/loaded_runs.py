@@ -147,9 +147,7 @@ def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray
     return np.stack([values[term] for term in terms], axis=2) if terms else np.zeros((*qd.shape, 0))
 
 
-def accumulate_runs(
-    model: Model, runs: Sequence[tuple[Samples, bool]], previous: Solution | None, blocks: int = BLOCKS
-) -> Factors:
+def accumulate_runs(model: Model, runs: Sequence[tuple[Samples, bool]], previous: Solution | None) -> Factors:
     """Accumulate all runs, each divided into the same number of blocks; friction uses the load of the previous solution.
 
     Args:
@@ -157,7 +155,7 @@ def accumulate_runs(
     """
     chain, terms = model.chain, model.friction
     given = Columns(("armature", *(term for term in terms if term != "load")))
-    count = min(blocks, *(len(samples) for samples, _ in runs))
+    count = min(BLOCKS, *(len(samples) for samples, _ in runs))
     parts, edges = [], []
     for samples, loaded in runs:
         q, qd, qdd = samples.q, samples.qd, samples.qdd

@@ -37,6 +37,7 @@ class Samples:
         notes: remarks from reading and preprocessing.
         source: the log that the samples come from.
         temperature: joint temperatures, interpolated linearly [°C]; None if not logged.
+        delay: removed delay of the torques [s] (`Filters.delay`); None if none was specified.
     """
 
     t: Float[np.ndarray, " N"]
@@ -51,6 +52,7 @@ class Samples:
     notes: tuple[str, ...] = ()
     source: str = "memory"
     temperature: Float[np.ndarray, "N n"] | None = None
+    delay: Float[np.ndarray, " n"] | None = None
 
     @property
     def n(self) -> int:
@@ -101,7 +103,9 @@ class Filters:
         torque_cutoff: cutoff frequency for tau [Hz]; by default that of q.
         stride: decimation factor; by default at least ten samples per period of the higher cutoff remain.
         delay: delay of the logged torques relative to the positions [s], one number or one per joint, which is removed
-            first (`without_delay`); if None, `identify` estimates it.
+            first (`without_delay`); if None, `identify` estimates it. It is the whole delay, with the lead of torques
+            that a controller holds: problems with closed loops shift the torques by `ClosedLoop.lead` only if it is
+            None. Zero means that torques and positions belong together, as in logs of `jaxdyn simulate`.
         order: order of the Butterworth filter, run forwards and backwards.
         margin: time discarded at both ends of each piece [s]; by default two periods of the lower cutoff, after which
             end effects on qdd have decayed to 1 %.
@@ -193,8 +197,11 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """
     filters = filters or Filters()
+    delay = None
     if filters.delay is not None:
-        log = without_delay(log, np.asarray(filters.delay, float))
+        seconds = np.asarray(filters.delay, float)
+        log = without_delay(log, seconds if seconds.ndim else float(seconds))
+        delay = np.broadcast_to(seconds, log.tau.shape[1:])
     setting = filters.setting(log)
     parts = segments(log.t, setting.gap)
     pieces = [piece for part in parts if (piece := _piece(log, *part, setting)) is not None]
@@ -214,7 +221,7 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     columns = () if log.temperature is None else log.temperature.T
     heat = np.stack([np.interp(t, log.t, x) for x in columns], axis=1) if len(columns) else None
     parts = tuple(itertools.pairwise(ends))
-    return Samples(t, q, qd, qdd, tau, rate, parts, *cutoffs, tuple(notes), log.source, heat)
+    return Samples(t, q, qd, qdd, tau, rate, parts, *cutoffs, tuple(notes), log.source, heat, delay)
 
 
 def preprocess_alike(

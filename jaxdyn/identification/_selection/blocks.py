@@ -18,7 +18,7 @@ from .._preprocessing.filters import low_pass_before
 from .._preprocessing.samples import Filters, default_stride, preprocess, split
 from .._regression.base_parameters import base_parameters
 from .._regression.blocks import BLOCKS, RowBlocks, block_edges
-from .._regression.columns import DriveTerm
+from .._regression.columns import DriveTerm, with_friction_at_joints
 from .._regression.completion import given_torque
 from .._regression.robot import as_float64
 from .._regression.rows import by_chunks, chunk_rows
@@ -48,6 +48,7 @@ class Reading:
     """
 
     def __init__(self, chain: Chain, logs: Sequence[Log], terms: Terms, filters: Filters, share: float):
+        chain, self.all = with_friction_at_joints(chain, terms.columns(chain))
         self.chain, self.logs, self.terms, self.filters, self.share = chain, logs, terms, filters, share
         self.model = as_float64(chain)
         first = preprocess(logs[0], filters.but(stride=1))
@@ -66,7 +67,6 @@ class Reading:
         self.span()
         late = "delays" in terms.choose and filters.delay is None
         self.shifts = np.linspace(-LONGEST, LONGEST, 2 * SHIFTS + 1) if late else np.zeros(1)
-        self.all = terms.columns(chain)
         drives: tuple[DriveTerm, ...] = tuple(term for term in terms.drives if term != "coulomb")
         self.columns = dataclasses.replace(self.all, drive_terms=drives)
         self.base = base_parameters(chain, self.columns)
@@ -130,10 +130,7 @@ class Reading:
         _, noise = grams.left_out(state)
         h, right = system(grams.parts(state), noise)
         found = solve(h.sum(0), right.sum(0))[: self.base.size]
-        n, terms = self.chain.n, self.columns.drive_terms
-        of_drives = (self.base.kept - 10 * n).tolist()
-        friction = [0 <= k < n * len(terms) and terms[k % len(terms)] in FRICTION for k in of_drives]
-        return np.where(friction, 0.0, found)
+        return np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, found)
 
     def grams(self, candidates: Candidates, runs: Sequence[FullRun], load: Float[np.ndarray, " b"] | None) -> Grams:
         """Inner products of the blocks of all runs; blocks are one period of the lowest cutoff apart, since the filter

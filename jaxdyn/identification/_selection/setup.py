@@ -11,7 +11,7 @@ from .._consistency.constraints import Consistency, no_constraints
 from .._friction.model import FrictionModel
 from .._friction.terms import FRICTION, Coulomb, chain_terms, is_of_chain
 from .._preprocessing.samples import Filters
-from .._regression.columns import Columns, joint_springs
+from .._regression.columns import Columns, joint_springs, with_friction_at_joints
 from .outcome import TermChoice
 from .terms import Terms
 
@@ -100,6 +100,8 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
                 f"the delay is {delay}; specify one finite number of seconds, or one per joint ({chain.nv})"
             )
         delay = np.broadcast_to(seconds, (chain.nv,)).copy()
+    if choice is not None or further:
+        chain, columns = with_friction_at_joints(chain, columns)
     if choice is not None:
         chain = choice.chain(chain)
         if choice.cutoff is not None:

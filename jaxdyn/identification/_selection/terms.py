@@ -1,6 +1,7 @@
 """`Terms`: user-specified torque terms in addition to the links' inertias."""
 
 import dataclasses
+import math
 from typing import Literal
 
 from ..._summary import Summary
@@ -33,7 +34,8 @@ class Terms(Summary):
             friction takes any value up to fc, which the drive terms cannot describe.
 
     Raises:
-        IdentificationError: a drive term or a kind to select is unknown, or a further term is not a `FrictionTerm`.
+        IdentificationError: a drive term or a kind to select is unknown, a further term is not a `FrictionTerm`, or the
+            dead zone is negative or not finite.
     """
 
     drives: tuple[Literal["armature", "viscous", "coulomb", "offset"], ...] = DRIVE_TERMS
@@ -45,6 +47,10 @@ class Terms(Summary):
     def __post_init__(self):
         if unknown := [part for part in self.choose if part not in PARTS]:
             raise IdentificationError(f"{unknown[0]!r} cannot be selected; choose may contain {', '.join(PARTS)}")
+        if not 0 <= self.dead_zone < math.inf:
+            raise IdentificationError(
+                f"the dead zone is {self.dead_zone:g}; it must be a speed of zero or more [rad/s or m/s]"
+            )
         Columns(self.drives)  # raises an error for unknown names
         for term in self.further:
             if not isinstance(term, FrictionTerm):
@@ -60,7 +66,8 @@ class Terms(Summary):
             *(name for e in self.extra or () for name in e.names),
         ]
         chosen = f"; {', '.join(self.choose)} chosen" if self.choose else ""
-        return f"Terms: {', '.join(parts) or 'none'}{chosen}"
+        zone = f"; dead zone {self.dead_zone:g} rad/s or m/s" if self.dead_zone else ""
+        return f"Terms: {', '.join(parts) or 'none'}{chosen}{zone}"
 
     def columns(self, chain: Chain) -> Columns:
         """The drive terms and the extra columns, as columns of the regressor."""

@@ -82,8 +82,9 @@ class ClosedLoop(eqx.Module):
         substeps: integration steps per period.
         method: integration scheme, as in `step`; "rk4" needs steps below about 2.8 M v_c / fc for Coulomb friction.
         feedforward: torques added to those of the law at the control instants [N m or N]; None: no feed-forward.
-        lead: time by which the log's torques lead the motion [s]. A torque that is constant during a period acts, on
-            average, half a period after the instant at which it is logged.
+        lead: time by which the commanded torques lead the motion [s]. A torque that is constant during a period acts, on
+            average, half a period after the instant at which it is commanded. An `EstimationProblem` takes a log's
+            torques for commanded ones, unless `preprocess` removed their delay (`Filters.delay`, also zero).
     """
 
     q: Float[Array, "steps n"]

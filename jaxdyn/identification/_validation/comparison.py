@@ -89,10 +89,10 @@ def compare_models(
 
     Nothing is fitted. A chain predicts inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), and a `TorqueModel`
     predicts the torques of `TorqueModel.predict`. Both are evaluated on the same filtered samples (`preprocess`), so
-    errors equal those that `identify` reports for the same run and filters. If `identify` low-pass filtered the friction
-    of one model like the measured torques, so is the friction of the other. Unless the filters specify delays, the
-    torque delays of the first model that has any are removed. Joints are matched by order. Motion is also simulated by
-    both complete models (`resimulate`).
+    errors equal those that `identify` reports for the same run and filters. The friction of uncoupled joints is low-pass
+    filtered like the measured torques, as `identify` does except for the plain model. Unless the filters specify
+    delays, the torque delays of the first model that has any are removed. Joints are matched by order. Motion is also
+    simulated by both complete models (`resimulate`).
 
     Args:
         a: one model.
@@ -111,13 +111,13 @@ def compare_models(
         raise IdentificationError("no log was given to compare the models on; pass at least one")
     first, second = (m if isinstance(m, TorqueModel) else TorqueModel(m) for m in (a, b))
     models, filters = (first, second), filters or Filters()
-    judged = first.filtered_like(second), second.filtered_like(first)
     for name, model in zip(names, models, strict=True):
         _check(name, model.chain, logs)
     if filters.delay is None:
         filters = filters.but(delay=next((np.asarray(m.delay, float) for m in models if m.delay is not None), None))
-    runs = []
-    for log, run in zip(logs, prepared(logs, filters, any(m.needs_full_rate for m in judged)), strict=True):
+    runs, ready = [], prepared(logs, filters, True)
+    judged = [m.filtered(ready[0].samples.torque_cutoff) for m in models]
+    for log, run in zip(logs, ready, strict=True):
         s = run.decimated
         one, other = (m.predict(run.samples, run.kept) for m in judged)
         fits = fit_quality(s.tau, one, s.qd), fit_quality(s.tau, other, s.qd)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from ..._summary import data_frame, numbered
 from ...errors import LogError
 from ...model._chain import Chain
+from ...model._layout import coordinate_limits
 from .column_map import read_column_map
 from .columns import blocks_of, find_columns, labels_of
 from .parts import open_log
@@ -227,7 +228,7 @@ def check_log(
 
     Args:
         log: the log.
-        chain: the robot, for default limits and joint names; with coupled joints, for names of the coordinates only.
+        chain: the robot, for default limits and names of the joints, or of the coordinates if joints are coupled.
         position_limits: lower and upper limit of each joint; infinite if there is none [rad or m].
         velocity_limit: largest |qd| of each joint [rad/s or m/s].
         joint_names: joint names for messages.
@@ -240,9 +241,9 @@ def check_log(
     """
     n = log.n
     if chain is not None:
-        if chain.coupling is None:
-            position_limits = np.asarray(chain.limits.position) if position_limits is None else position_limits
-            velocity_limit = np.asarray(chain.limits.velocity) if velocity_limit is None else velocity_limit
+        given = coordinate_limits(chain)
+        position_limits = np.stack([given["lower"], given["upper"]], 1) if position_limits is None else position_limits
+        velocity_limit = given["velocity"] if velocity_limit is None else velocity_limit
         joint_names = joint_names or chain.topology.coordinate_names or chain.joint_names[: chain.nv]
     limits = np.tile([-np.inf, np.inf], (n, 1)) if position_limits is None else position_limits.astype(np.float64)
     fastest = np.full(n, np.inf) if velocity_limit is None else velocity_limit.astype(np.float64)

@@ -102,7 +102,7 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
         chain.topology.parents == own.topology.parents
     ):  # torques do not depend on names, so all files share one compiled program
         chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
-    return TorqueModel(chain).filtered_like(result.model)
+    return TorqueModel(chain).filtered(result.model.cutoff)
 
 
 def _errors(result: Identification, model: TorqueModel) -> Fit:

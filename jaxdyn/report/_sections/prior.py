@@ -49,7 +49,7 @@ def against_prior(result: Identification) -> AgainstPrior | None:
         return fit_quality(data.tau, np.concatenate([e.predicted_by(model) for e in evaluations]), data.qd)
 
     identified = fit_quality(data.tau, data.prediction, data.qd)
-    given = TorqueModel(result.prior).filtered_like(result.model)
+    given = TorqueModel(result.prior).filtered(result.model.cutoff)
     return AgainstPrior(identified, error(given), error(driven), bool(result.validation))
 
 
