@@ -27,7 +27,7 @@ def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]
 
 @compiled
 def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """Torque that drives need against the joint springs: k (q - q_rest), the gradient of `spring_energy` [N m or N].
+    """Torque that balances the joint springs: k (q - q_rest), the gradient of `spring_energy` [N m or N].
 
     Positive beyond the rest position: a drive must supply it in addition to inverse_dynamics(...).
     """

@@ -64,7 +64,7 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
 
     A GPU launches every kernel of a loop's body in every iteration, which takes longer than executing them. Compiling an
     unrolled loop takes five times as long, so only small functions are unrolled: inverse and forward dynamics up to 21
-    links, composite bodies and forward kinematics up to 7 links, and no derivatives.
+    links, composite bodies and forward kinematics up to 7 links. Derivatives are never unrolled.
     """
     turns = len(jax.tree.leaves(xs)[0])
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= _STRAIGHT.get())
@@ -348,7 +348,7 @@ def _in_turn(
 
 
 def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
-    """The rows of x in blocks of parts * lanes rows, each with rows from all parts; padded with the last row."""
+    """The rows of x in blocks of parts * lanes rows, each with rows of all parts; x is padded with its last row."""
     rows = filled(x, parts * blocks * lanes).reshape(parts, blocks, lanes, *x.shape[1:])
     return jnp.moveaxis(rows, 1, 0).reshape(blocks, parts * lanes, *x.shape[1:])
 

@@ -42,7 +42,8 @@ class Pairs(NamedTuple):
 
         Args:
             entries: number of entries per pair.
-            beyond: index among a pair's entries of the matrix entry [i, j] if i carries j; if j carries i or is i, it is 0.
+            beyond: position, among the entries of a pair, of the matrix entry [i, j] if i carries j; if j carries i or
+                is i, the position is 0.
             together: links that move together count as carrying each other.
         """
         rows = self.together if together else self.above
