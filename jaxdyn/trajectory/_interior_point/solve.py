@@ -51,11 +51,11 @@ class InteriorPointResult(NamedTuple):
     Attributes:
         x: the unknowns.
         cost: f(x).
-        equality_multipliers: y of c, in the Lagrangian f + y . c + w . g.
-        inequality_multipliers: w >= 0 of g.
+        equality_multipliers: multipliers y of the equalities c(x) = 0, in the Lagrangian f + y . c + w . g.
+        inequality_multipliers: multipliers w >= 0 of the inequalities g(x) <= 0.
         lower_multipliers: multipliers of the lower bounds, positive.
         upper_multipliers: multipliers of the upper bounds, positive.
-        slacks: s >= 0 of g + s = 0.
+        slacks: slacks s >= 0 of the inequalities, with g(x) + s = 0.
         status: a `Status` as an integer.
         stationarity: largest absolute entry of the gradient of the Lagrangian.
         infeasibility: largest violation of a constraint.

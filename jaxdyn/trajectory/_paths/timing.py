@@ -180,7 +180,7 @@ def _result(at: PathDynamics, s, step, x, u, friction, sets, most, empty) -> Pat
 
 
 def root(x: Array) -> Array:
-    """The square root, with derivative 0 at 0, since a speed of zero at the start or the end is zero for all parameters."""
+    """The square root, with derivative 0 at 0: a zero speed at the start or end does not depend on the parameters."""
     positive = x > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, jnp.ones_like(x))), jnp.zeros_like(x))
 

@@ -123,8 +123,8 @@ def solve_by_shooting(
 
     Returns:
         Solution with `multipliers` "dynamics" (N + 1, 2 nv), "constraints", "terminal_constraints", "torques" (derivative
-        of the cost with respect to torques at a limit), and the "gains" (N, nv, 2 nv) of the policy near the solution. If
-        the status is not CONVERGED, the last iterate. The history contains the first 200 iterations.
+        of the cost with respect to torques at a limit), and the "gains" (N, nv, 2 nv) of the policy near the solution.
+        If the status is not CONVERGED, this is the last iterate. The history contains the first 200 iterations.
 
     Raises:
         TrajectoryError: the duration is free, the guess has a different number of steps, or `max_iterations` is less than 1.

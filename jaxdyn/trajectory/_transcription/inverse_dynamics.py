@@ -82,11 +82,11 @@ def solve_by_inverse_dynamics(
         barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution; the torque in each step is the mean of those at both knots. Its multipliers are "inequality" and
-        "equality" (one row per knot: torques, then constraints), "start" (initial velocity), "terminal_equality" and
-        "terminal_inequality". History and residuals are those of the nonlinear program; the residual `dynamics` contains
-        only the error of the initial velocity. Trajectory, cost and multipliers have first derivatives with respect to the
-        problem's leaves.
+        The solution; the torque in each step is the mean of the torques at the two knots of the step. Its multipliers
+        are "inequality" and "equality" (one row per knot: torques, then constraints), "start" (initial velocity),
+        "terminal_equality" and "terminal_inequality". History and residuals are those of the nonlinear program; the
+        residual `dynamics` contains only the error of the initial velocity. Trajectory, cost and multipliers have first
+        derivatives with respect to the problem's leaves.
 
     Raises:
         TrajectoryError: the robot has spherical, free or passive joints (equal torque limits), `intervals` is less than 1,
