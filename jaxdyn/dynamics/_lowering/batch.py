@@ -202,7 +202,7 @@ def _over_lanes(
         return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
 
     def everything(*variables, wrapped=lambda function: function):
-        """The function with states along the first axis of inputs and outputs, evaluated with states as lanes."""
+        """Evaluate all states at once as lanes; states are on the first axis of the arguments and results."""
         states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))

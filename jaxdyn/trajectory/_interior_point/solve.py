@@ -55,7 +55,7 @@ class InteriorPointResult(NamedTuple):
         inequality_multipliers: multipliers w >= 0 of the inequalities g(x) <= 0.
         lower_multipliers: multipliers of the lower bounds, positive.
         upper_multipliers: multipliers of the upper bounds, positive.
-        slacks: slacks s >= 0 of the inequalities, with g(x) + s = 0.
+        slacks: values s >= 0 with g(x) + s = 0.
         status: a `Status` as an integer.
         stationarity: largest absolute entry of the gradient of the Lagrangian.
         infeasibility: largest violation of a constraint.

@@ -227,7 +227,7 @@ def _is_constrained(problem: OptimalControlProblem) -> bool:
 
 
 def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_order: bool, together: bool) -> _State:
-    """One iteration: the linear-quadratic problem, the residuals of the iterate, and a step under its policy."""
+    """One iteration: solve the linear-quadratic problem, evaluate the residuals, and take a step under its policy."""
     now, round_, pace, limits = state.now, state.round, state.pace, problem.torque_limits
     tau = now.trajectory.tau
     bounds = None if limits is None else (limits[:, 0][None] - tau, limits[:, 1][None] - tau)

@@ -95,7 +95,7 @@ def solve_by_inverse_dynamics(
     check_transcribable(problem)
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
     if intervals < 1 or degree < 3:
-        raise TrajectoryError(f"intervals={intervals}, degree={degree}; they must be at least 1 and 3")
+        raise TrajectoryError(f"intervals={intervals} must be at least 1, and degree={degree} at least 3")
     form_of = lambda problem, exact, like: _Form(problem, intervals, degree, exact, like)
     return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
 
