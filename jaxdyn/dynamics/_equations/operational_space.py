@@ -107,7 +107,7 @@ def operational_space(
     reference: Reference = "body",
     tolerance: float | None = None,
 ) -> OperationalSpace:
-    """Inertia Lambda, bias eta and inverse J_bar by the pseudo-inverse of J M^-1 J^T, for any number of joints; rank of J.
+    """Inertia Lambda, bias eta, inverse J_bar and rank of J, by the pseudo-inverse of J M^-1 J^T, for any number of joints.
 
     If the frame can move in all six directions, the results are those of `operational_space_inertia`,
     `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise (fewer than six joints, or at a

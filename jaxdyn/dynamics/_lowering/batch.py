@@ -168,7 +168,7 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
 
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
-    """The function over one batch axis, the first axis of the mapped variables; another `vmap` merges the batch axes."""
+    """The function for one batch axis, which is first in the mapped variables; a further `vmap` merges the batch axes."""
     many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables))
 
     @many.def_vmap

@@ -102,7 +102,7 @@ def solve_by_gradient(
         guess: initial torques [N m] and duration [s]; None: torques that hold the robot at its initial position.
         optimiser: any `optax.GradientTransformation`, with or without a line search; None: `optax.lbfgs()`.
         iterations: maximum number of iterations.
-        tolerance: tolerance of the Karush-Kuhn-Tucker residual; values below about 1e-3 require float64.
+        tolerance: tolerance for the Karush-Kuhn-Tucker residual; values below about 1e-3 require float64.
         penalty: initial weight w.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
 

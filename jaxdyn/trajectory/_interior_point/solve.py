@@ -124,7 +124,7 @@ def interior_point(
         inequality: x -> (r,) values that must not be positive; None: no inequalities.
         lower: lower bounds of x.
         upper: upper bounds of x.
-        tolerance: tolerance of the largest KKT residual; by default 1e-8, or 1e-4 in float32. The residuals of
+        tolerance: tolerance for the largest KKT residual; by default 1e-8, or 1e-4 in float32. The residuals of
             stationarity and complementarity are first divided by the mean multiplier / 100, limited to the range from 1
             to 100.
         max_iterations: maximum number of iterations.

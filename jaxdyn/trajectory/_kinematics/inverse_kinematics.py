@@ -103,7 +103,7 @@ def inverse_kinematics(
             joints have no limits.
         starts: number of starts.
         seed: seed of the random starts; joints without limits start within half a revolution, or a metre, of zero.
-        tolerance: tolerance of each component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in float32.
+        tolerance: tolerance for each component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in float32.
         max_iterations: maximum number of iterations; all starts iterate simultaneously.
 
     Returns:

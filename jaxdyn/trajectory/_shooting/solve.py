@@ -114,7 +114,7 @@ def solve_by_shooting(
             are then used, too; None: the robot at rest.
         max_iterations: maximum number of Riccati recursions, including all rounds of multipliers. Changing it does not
             trigger recompilation.
-        tolerance: tolerance of the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
+        tolerance: tolerance for the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
         second_order: use the Hessian of the Lagrangian, including second derivatives of the dynamics, instead of
             Gauss-Newton, to the extent that the problem remains convex: fewer but more expensive iterations near the solution.
         penalty: initial weight of the augmented Lagrangian.

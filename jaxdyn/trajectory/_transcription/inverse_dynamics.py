@@ -77,7 +77,8 @@ def solve_by_inverse_dynamics(
             from 4 to 30.
         degree: polynomial degree; 5 makes torque rates smooth.
         hessian: as in `solve_by_collocation`.
-        tolerance: tolerance of the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in float32.
+        tolerance: tolerance for the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in
+            float32.
         max_iterations: maximum number of iterations.
         barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
