@@ -18,7 +18,8 @@ class AdaptiveRollout(NamedTuple):
     """A motion integrated with adaptive steps.
 
     Attributes:
-        positions: q at the requested times [rad or m]; not finite after the time at which integration stopped early.
+        positions: q at the requested times [rad or m]; not finite after the time at which integration stopped, if it
+            stopped early.
         velocities: qd at the same times [rad/s or m/s].
         steps: number of steps, including rejected ones.
         successful: True if the integration reached the last of the requested times.
@@ -56,7 +57,7 @@ def adaptive_rollout(
         controls: torques, one row per interval between successive times and constant within it (steps then end at the
             times) [N m or N], or a smooth policy tau = controls(t, q, qd), which must accept quaternions whose length
             differs slightly from 1.
-        times: increasing times [s]; (q, qd) is the state at the first.
+        times: increasing times [s]; (q, qd) is the state at the first of them.
         rtol: relative tolerance; by default, like atol, the square root of the machine epsilon: 1.5e-8 in float64, 3.5e-4
             in float32.
         atol: absolute tolerance [rad or m, rad/s or m/s].

@@ -43,7 +43,7 @@ def with_implicit_friction(
 
 
 def _slopes(force: Callable[[Array], Array], before: Array, after: Array) -> Array:
-    """Slope of an elementwise force, or its chord from rest if the rate changes sign."""
+    """Slope of an elementwise force at each rate, or the slope of its chord from rest if the rate changes sign."""
     torque, slope = jax.jvp(force, (before,), (jnp.ones_like(before),))
     moves = jnp.abs(before) > jnp.finfo(before.dtype).tiny
     chord = jnp.where(moves, torque / jnp.where(moves, before, jnp.ones_like(before)), slope)

@@ -23,8 +23,8 @@ def march(
 ) -> State:
     """Iterate state = advance(state, k, row k of inputs); return the initial state and every `every`-th state, stacked.
 
-    A step can return further outputs, such as its torques, as part of the state; each later row then contains those of the
-    step that leads to it.
+    A step can return further outputs, such as its torques, as part of the state; each row after the first then contains
+    the outputs of the step that leads to it.
 
     With `checkpoint` levels, nested loops of about steps^(1 / levels) iterations each store only the state at the start of
     each iteration (`jax.checkpoint`); everything else is recomputed.

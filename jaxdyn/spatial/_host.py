@@ -57,7 +57,7 @@ def about_com(pi: Ten) -> tuple[np.ndarray, Matrix]:
 def move_inertia(pi: Ten, t_ab: Pose) -> Ten:
     """Ten parameters in frame a from those in frame b.
 
-    h_a = R h + m p;  I_a = R I R^T + 2 (Rh . p) 1 - Rh p^T - p Rh^T + m (p . p 1 - p p^T).
+    h_a = R h + m p;  I_a = R I R^T + 2 (Rh . p) eye(3) - Rh p^T - p Rh^T + m ((p . p) eye(3) - p p^T).
     """
     r, p, m = t_ab[:3, :3], t_ab[:3, 3], pi[0]
     h = r @ pi[1:4]

@@ -41,7 +41,7 @@ def rotational_inertia(pi: Float[Array, "10"]) -> Float[Array, "3 3"]:
 
 
 def spatial_inertia(pi: Float[Array, "10"]) -> Float[Array, "6 6"]:
-    """Spatial inertia G = [[I_o, [h]], [[h]^T, m 1]], angular part first [kg m^2, kg m, kg].
+    """Spatial inertia G = [[I_o, [h]], [[h]^T, m eye(3)]], angular part first [kg m^2, kg m, kg].
 
     The momentum is (l, p) = G (w, v), and the kinetic energy is V^T G V / 2.
     """
@@ -65,9 +65,10 @@ def transform_inertial_parameters(t_ab: Float[Array, "4 4"], pi_b: Float[Array, 
 
 
 def pseudo_inertia(pi: Float[Array, "10"]) -> Float[Array, "4 4"]:
-    """Pseudo-inertia P = [[S, h], [h^T, m]] with the second moment of mass S = tr(I_o)/2 1 - I_o [kg m^2, kg m, kg].
+    """Pseudo-inertia P = [[S, h], [h^T, m]] with second moment of mass S = (tr(I_o) / 2) eye(3) - I_o.
 
-    P is positive semidefinite if and only if the body consists of non-negative mass (Wensing, Kim & Slotine 2017).
+    The units of S, h and m are [kg m^2, kg m, kg]. P is positive semidefinite if and only if the body consists of
+    non-negative mass (Wensing, Kim & Slotine 2017).
     """
     pi = jnp.asarray(pi)
     inertia = rotational_inertia(pi)

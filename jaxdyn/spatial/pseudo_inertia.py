@@ -3,7 +3,7 @@
 A 4x4 pseudo-inertia J is positive definite if and only if it is that of a body with positive density (Wensing, Kim &
 Slotine 2017):
 
-    J = [[S, h], [h^T, m]] = integral of [x; 1] [x; 1]^T dm,    S = tr(I_o)/2 1 - I_o.
+    J = [[S, h], [h^T, m]] = integral of [x; 1] [x; 1]^T dm,    S = (tr(I_o) / 2) eye(3) - I_o.
 
 J is linear in the ten parameters. Its triangular factor, with logarithms of the diagonal, is described by ten unbounded
 numbers (Rucker & Wensing 2022): J = U U^T,
@@ -26,7 +26,7 @@ MARGIN = 1e-13  # minimum ratio of smallest to largest eigenvalue of a scaled, p
 
 
 def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Array, "10"]:
-    """The ten parameters of a pseudo-inertia, with I_o = tr(S) 1 - S: the inverse of `inertia.pseudo_inertia`, also linear."""
+    """The ten parameters of a pseudo-inertia, with I_o = tr(S) eye(3) - S; the inverse of `inertia.pseudo_inertia`."""
     s, h = j[:3, :3], j[:3, 3]
     xx, yy, zz = s[1, 1] + s[2, 2], s[0, 0] + s[2, 2], s[0, 0] + s[1, 1]
     return jnp.stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
@@ -108,6 +108,6 @@ def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]
     if least <= MARGIN * np.trace(io):
         raise ModelError(
             f"link {link!r}: no body of positive density has this inertia: the second moment of mass about the centre of "
-            f"mass, tr(I)/2 1 - I, has the principal value {least:.3g} kg m^2, but must be positive (triangle "
+            f"mass, (tr(I) / 2) eye(3) - I, has the principal value {least:.3g} kg m^2, but must be positive (triangle "
             "inequality of the principal moments). Check units, frames and the sign of the products of inertia"
         )

@@ -53,7 +53,7 @@ def cylinder(mass: Values, radius: Values, length: Values, pose: Values | None =
 def rod(mass: Values, length: Values, axis: Values = (0.0, 0.0, 1.0), pose: Values | None = None) -> Float[Array, "10"]:
     """Ten parameters of a thin rod along `axis`, a vector of any nonzero length [kg, kg m, kg m^2].
 
-    I = m l^2 / 12 (1 - u u^T) about the centre, with the unit axis u, the mass m [kg] and the length l [m].
+    I = (m l^2 / 12) (eye(3) - u u^T) about the centre, with the unit axis u, the mass m [kg] and the length l [m].
     """
     m, length, u = _float(mass), _float(length), _float(axis)
     projector = jnp.eye(3, dtype=u.dtype) - jnp.outer(u, u) / (u @ u)
@@ -63,7 +63,7 @@ def rod(mass: Values, length: Values, axis: Values = (0.0, 0.0, 1.0), pose: Valu
 def point(mass: Values, position: Values = (0.0, 0.0, 0.0), pose: Values | None = None) -> Float[Array, "10"]:
     """Ten parameters of a point mass at `position` p in the solid's frame [m]; results in [kg, kg m, kg m^2].
 
-    I = m (p . p 1 - p p^T) about the origin of the solid's frame, with the mass m [kg].
+    I = m ((p . p) eye(3) - p p^T) about the origin of the solid's frame, with the mass m [kg].
     """
     m, p = _float(mass), _float(position)
     return _place(m, jnp.zeros((3, 3), p.dtype), p, pose)
@@ -143,9 +143,9 @@ def mesh(
 
     They are computed from volume integrals of tetrahedra. Each triangle (a, b, c) forms a tetrahedron with the origin,
     with signed volume V = a . (b x c) / 6. The sums of V, of the first moments V s / 4 and of the second moments V (a
-    a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c, are the moments of the solid. The vertices of every triangle
-    must be anticlockwise as seen from outside, or of every triangle clockwise; the mass is positive in either case. If the
-    surface has holes, the result depends on the position of the frame.
+    a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c, are the moments of the solid. The vertices of all triangles
+    must have the same orientation as seen from outside, anticlockwise or clockwise; the mass is positive in either
+    case. If the surface has holes, the result depends on the position of the frame.
 
     Args:
         vertices: vertices in the solid's frame [m].
@@ -164,7 +164,7 @@ def mesh(
 
 
 def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None) -> Float[Array, "10"]:
-    """Parameters from the zeroth, first and second moments of mass in the solid's frame, with I = tr(S) 1 - S."""
+    """Parameters from the zeroth, first and second moments of mass in the solid's frame, with I = tr(S) eye(3) - S."""
     inertia = jnp.trace(second) * jnp.eye(3, dtype=second.dtype) - second
     centre = first / mass
     about = inertia - mass * (centre @ centre * jnp.eye(3, dtype=second.dtype) - jnp.outer(centre, centre))

@@ -58,7 +58,7 @@ def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 
 @compiled
 def lagrangian(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
-    """The Lagrangian L(q, qd) = K(q, qd) - P(q), without springs, O(n) [J]."""
+    """The Lagrangian L(q, qd) = K(q, qd) - P(q), excluding the energy of springs, O(n) [J]."""
     return kinetic_energy(chain, q, qd) - potential_energy(chain, q)
 
 
@@ -68,8 +68,8 @@ def euler_lagrange_torque(
 ) -> Float[Array, " nv"]:
     """Joint torques tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian`, O(n) [N m or N].
 
-    (Lynch & Park 2017, sec. 8.1.) Equal to `inverse_dynamics` but derived independently, for checks and teaching;
-    `inverse_dynamics` is faster.
+    (Lynch & Park 2017, sec. 8.1.) The result equals that of `inverse_dynamics`, which is faster; the independent
+    derivation is intended for checks and teaching.
     """
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)

@@ -103,7 +103,7 @@ def passivity_regressor_product(
     a_ref: Float[Array, " nv"],
     s: Float[Array, " nv"],
 ) -> Float[Array, "n 10"]:
-    """Product Y_r^T s with the `passivity_regressor`, one row per link, without forming the regressor, O(n).
+    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, one row per link, without forming Y_r, O(n).
 
     Used in adaptive control. s^T Y_r pi is the power [W] of the links' reference wrenches on the twists that the links
     have at the joint rates s.
@@ -139,7 +139,7 @@ def _link_products(
 
 
 def _reference_coefficients(spin, velocity, w, wr, dw, a):
-    """Coefficients as in `regressor.power_coefficients`, symmetric in w and w_r as in `passivity.reference_wrench`."""
+    """Coefficients of `regressor.power_coefficients`, symmetrised in w and w_r as in `passivity.reference_wrench`."""
     centripetal = mean(cross(w, cross(wr, velocity)), cross(wr, cross(w, velocity)))
     by_h = add(cross(velocity, dw), centripetal, cross(a, spin))
     u, ur = cross(spin, w), cross(spin, wr)

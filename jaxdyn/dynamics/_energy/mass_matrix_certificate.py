@@ -21,8 +21,8 @@ class CertifiedBounds(NamedTuple):
     Attributes:
         below: proved lower bound on the eigenvalues of M(q) [kg m^2].
         above: proved upper bound on the eigenvalues of M(q) [kg m^2].
-        lowest: smallest eigenvalue of M(q) found at any configuration evaluated [kg m^2].
-        highest: largest eigenvalue of M(q) found at any configuration evaluated [kg m^2].
+        lowest: smallest eigenvalue of M(q) among the configurations evaluated [kg m^2].
+        highest: largest eigenvalue of M(q) among the configurations evaluated [kg m^2].
         boxes: number of boxes of configurations examined in the proof.
     """
 
@@ -34,7 +34,7 @@ class CertifiedBounds(NamedTuple):
 
 
 def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: float = 1e-3) -> CertifiedBounds:
-    """Proved bounds on the mass matrix [kg m^2] of a robot with revolute joints: below 1 <= M(q) <= above 1 for all q.
+    """Proved bounds on the eigenvalues of the mass matrix M(q) of a robot with revolute joints, for all q [kg m^2].
 
     (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5, for the bounds.) Positions range over the joint limits, or over the
     full circle for a joint without limits. Proof: M is a trigonometric polynomial of degree two in each joint angle,
@@ -54,7 +54,7 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
     errors, the bounds are widened by 10^4 eps times the largest entry of M.
 
     With two or three joints beyond the first, the tolerance is reached in seconds; with six, the bounds may remain
-    loose. `mass_matrix_bounds` estimates bounds for all robots by search.
+    loose. For other robots, `mass_matrix_bounds` estimates bounds by search.
 
     Args:
         boxes: maximum number of boxes for each of the two bounds.
@@ -113,7 +113,7 @@ class _Series:
 
 
 def _bounds(series: _Series, boxes: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
-    """Upper bound on sign * eigenvalues of M over each box (b, d, 2), and the largest value at its centre."""
+    """Upper bound on the eigenvalues of sign * M over each box (b, d, 2), and the largest eigenvalue at its centre."""
     centres, half = boxes.mean(2), (boxes[:, :, 1] - boxes[:, :, 0]) / 2
     value, slopes = series.affine(centres)
     rest = np.linalg.eigvalsh(np.einsum("bk,bl,klij->bij", half, half, series.second) / 2)[:, -1]
@@ -126,7 +126,7 @@ def _bounds(series: _Series, boxes: np.ndarray, sign: int) -> tuple[np.ndarray, 
 
 
 def _search(series: _Series, limits: np.ndarray, most: int, tolerance: float, sign: int) -> tuple[float, float, int]:
-    """Upper bound on sign * eigenvalues of M, the largest value found, and the number of boxes examined."""
+    """Upper bound on the eigenvalues of sign * M, the largest eigenvalue found, and the number of boxes examined."""
     boxes, found, closed, count = limits[None], -np.inf, -np.inf, 0
     weight = np.einsum("kkij->k", series.second)
     while True:

@@ -1,4 +1,4 @@
-"""Building blocks of passivity-based control: M a_r + C v_r + g with the Christoffel-consistent C, and work on a robot."""
+"""Building blocks of passivity-based control: M a_r + C v_r + g (Christoffel-consistent C), and the work done on a robot."""
 
 import jax
 import jax.numpy as jnp
@@ -84,7 +84,7 @@ def _link_torques(
 def accelerate_by_reference(parent, link: Link, rate, reference, acceleration):
     """Actual and reference angular velocity w and w_r of a link, and the acceleration (dw, a) of its reference motion.
 
-    The formulas of `newton_euler.accelerate`, in which each product B(u, u) of velocities is replaced by (B(u, u_r) +
+    Uses the formulas of `newton_euler.accelerate` with each product B(u, u) of velocities replaced by (B(u, u_r) +
     B(u_r, u)) / 2.
     """
     w_parent, wr_parent, dw_parent, a_parent = parent

@@ -86,7 +86,7 @@ def inverse_dynamics_derivatives(
         qdd: as for `inverse_dynamics`.
         external_wrenches: as for `inverse_dynamics`.
         wrench_by_tip: as for `inverse_dynamics`.
-        parameters: True to compute the regressor, too, which takes longer than the other Jacobians together.
+        parameters: True to also compute the regressor, which takes longer than all other Jacobians together.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     position, velocity, acceleration = _of_torques(chain, q, qd, qdd, wrenches)
@@ -115,7 +115,7 @@ def forward_dynamics_derivatives(
         tau: as for `forward_dynamics`.
         external_wrenches: as for `forward_dynamics`.
         wrench_by_tip: as for `forward_dynamics`.
-        parameters: True to compute d qdd/d pi, too.
+        parameters: True to also compute d qdd/d pi.
 
     Returns:
         The Jacobians; meaningless (huge, infinite or NaN) if M(q) is singular.

@@ -79,9 +79,7 @@ def motor_regressor(
         ModelError: the chain has no transmission, or a term is unknown.
     """
     if chain.transmission is None:
-        raise ModelError(
-            "the chain has no transmission and therefore no motors; add a transmission by with_transmission"
-        )
+        raise ModelError("the chain has no transmission and therefore no motors; use with_transmission to add one")
     if unknown := [t for t in terms if t not in MOTOR_LEAVES]:
         raise ModelError(f"unknown motor term {unknown[0]!r}; the terms are {', '.join(MOTOR_LEAVES)}")
     ratios = chain.transmission.matrix

@@ -83,8 +83,8 @@ def aba(
 ) -> Float[Array, " nv"]:
     """Accelerations by the articulated-body algorithm, O(n) (Featherstone 2008, sec. 7.3) [rad/s^2 or m/s^2].
 
-    Arguments and result are those of `forward_dynamics`, which has cheaper derivatives: here, JAX differentiates the
-    recursion.
+    Arguments and result are those of `forward_dynamics`, whose derivatives are cheaper: JAX differentiates `aba`
+    through the recursion.
 
     Raises:
         ModelError: the chain has a coupling or a transmission, which the recursion does not support.

@@ -33,7 +33,7 @@ def motor_friction(chain: Chain, rates: Float[Array, " n"]) -> Float[Array, " n"
 
 @compiled
 def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """Torque that drives need against the joint springs: k (q - q_rest), the gradient of `spring_energy` [N m or N].
+    """Torque that balances the joint springs: k (q - q_rest), the gradient of `spring_energy` [N m or N].
 
     Positive beyond the rest position: a drive must supply it in addition to inverse_dynamics(...).
     """

@@ -33,7 +33,7 @@ class MassMatrixBounds(NamedTuple):
 
 
 def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
-    """Estimate by search the bounds lambda_m 1 <= M(q) <= lambda_M 1 on the mass matrix over the range of positions.
+    """Estimate the extreme eigenvalues lambda_m and lambda_M of M(q) over the range of positions, by search.
 
     The eigenvalues of M are computed at `count` random configurations; the best configurations are then refined along
     the gradient u^T dM/dq u of the eigenvalue, with steps of decreasing length (Spong, Hutchinson & Vidyasagar 2020,
@@ -45,7 +45,7 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
     Args:
         key: key of `jax.random`.
         count: number of random configurations.
-        refinements: number of steps from each configuration that is refined.
+        refinements: number of gradient steps for each refined configuration.
 
     Returns:
         The bounds [kg m^2 or kg] and their configurations. The derivatives of the bounds with respect to the robot are

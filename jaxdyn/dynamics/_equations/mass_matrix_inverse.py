@@ -61,7 +61,7 @@ def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv
 def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *#lanes"]:
     """The inverse of a symmetric positive definite matrix, by one symmetric sweep per row (Goodnight 1979), O(n^3).
 
-    Without pivoting, which positive definite matrices do not need; for batches of small matrices.
+    Positive definite matrices need no pivoting. Intended for batches of small matrices.
     """
     n = matrix.shape[0]
 

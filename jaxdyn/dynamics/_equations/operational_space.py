@@ -42,8 +42,9 @@ def operational_space_inertia(
     """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1; J^-T M J^-1 if J is square (Lynch & Park 2017, sec. 8.6).
 
     For robots with at least six joints, away from singularities; for fewer joints see `operational_space`. With damping
-    d it is (J M^-1 J^T + diag(d))^-1, so the inertia does not exceed 1 / d in any direction. Without damping, values and
-    derivatives remain finite at singularities, but only indicate lost directions: they are of order 1 / eps and 1 / eps^2.
+    d it is (J M^-1 J^T + diag(d))^-1, so the inertia does not exceed 1 / d in any direction. Without damping, values
+    and derivatives remain finite at singularities, but in the directions in which the frame cannot move they are merely
+    large, of order 1 / eps and 1 / eps^2.
 
     Args:
         frame: link or frame; the chain's tip if None.
@@ -69,7 +70,7 @@ def operational_space_bias(
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "6"]:
-    """Bias wrench eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v of F = Lambda dV/dt + eta [N m, N].
+    """Bias wrench eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v in F = Lambda dV/dt + eta [N m, N].
 
     The wrench F on the robot at the frame, or equivalently the joint torques J^T F, produces the acceleration dV/dt. If
     J is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. Arguments, cost and errors as for
@@ -106,7 +107,7 @@ def operational_space(
     reference: Reference = "body",
     tolerance: float | None = None,
 ) -> OperationalSpace:
-    """Inertia Lambda, bias eta and inverse J_bar by the pseudo-inverse of J M^-1 J^T, for any number of joints; rank of J.
+    """Inertia Lambda, bias eta, inverse J_bar and rank of J, by the pseudo-inverse of J M^-1 J^T, for any number of joints.
 
     If the frame can move in all six directions, the results are those of `operational_space_inertia`,
     `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise (fewer than six joints, or at a

@@ -55,7 +55,7 @@ def regressor_entries(
 
 
 def _places(parents: tuple[int, ...]) -> np.ndarray:
-    """Positions in `regressor_entries`: [j, 10 i + k] is that of row j's entry for parameter k of link i."""
+    """Indices into `regressor_entries`: [j, 10 i + k] locates the entry for joint j and parameter k of link i."""
     pairs = pairs_of(parents)
     rows = pairs.above.T[:, :, None]
     return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
@@ -81,10 +81,10 @@ def carried_regressor(
     weights: Float[Array, "n *#lanes"],
     beside: Float[Array, "n m *#lanes"],
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
-    """The regressor's rows in groups (`row_groups`); entries are arbitrary if a joint does not carry the link.
+    """Rows of the regressor in groups (`row_groups`); entries for links that the joint does not carry are arbitrary.
 
-    Skipping these entries saves time. Each joint's row is multiplied by its weight at no extra cost, since the row is
-    linear in the joint's screw. The columns `beside` are appended unchanged, without copying the rows.
+    These entries are not set to zero, which saves time. Each joint's row is multiplied by its weight at no extra cost,
+    since the row is linear in the joint's screw. The columns `beside` are appended unchanged, without copying the rows.
     """
     of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
     of_joints = jax.tree.map(lambda s: s * weights, screws), at

@@ -28,8 +28,9 @@ def jacobian(
 
     Args:
         frame: link or frame; the chain's tip if None.
-        reference: the coordinates of the twist. "body": in the axes of the frame, v of its origin. "space": in world
-            axes, v of the body-fixed point at the world's origin. "mixed": in world axes, v of the frame's origin.
+        reference: the coordinates of the twist. "body": in the axes of the frame, with v the velocity of its origin.
+            "space": in world axes, with v the velocity of the body-fixed point at the world's origin. "mixed": in world
+            axes, with v the velocity of the frame's origin.
 
     Raises:
         ModelError: the frame or reference is unknown.

@@ -54,9 +54,9 @@ def link_accelerations(
     The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd is the rate of the components in `link_twists`; in body
     coordinates it is dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, where
     dV_i includes -g, since the base acceleration is (0, -g)). The conventional acceleration is (dw_i/dt, d2p/dt2), the
-    angular acceleration and the acceleration of a point p of the body: in body coordinates a = dv/dt + w x v of the
-    frame's origin, in the axes of the frame; in mixed coordinates the same vector in world axes, where both kinds are
-    equal; in space coordinates the acceleration of the body-fixed point at the world's origin.
+    angular acceleration and the acceleration of a point p of the body. In body coordinates, p is the frame's origin,
+    and d2p/dt2 = dv/dt + w x v in the axes of the frame. In mixed coordinates, it is the same vector in world axes, and
+    the two kinds of acceleration are equal. In space coordinates, p is the body-fixed point at the world's origin.
 
     Args:
         reference: coordinates of the accelerations, as in `jacobian`.

@@ -64,7 +64,7 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
 
     A GPU launches every kernel of a loop's body in every iteration, which takes longer than executing them. Compiling an
     unrolled loop takes five times as long, so only small functions are unrolled: inverse and forward dynamics up to 21
-    links, composite bodies and forward kinematics up to 7 links, and no derivatives.
+    links, composite bodies and forward kinematics up to 7 links. Derivatives are never unrolled.
     """
     turns = len(jax.tree.leaves(xs)[0])
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= _STRAIGHT.get())
@@ -168,7 +168,7 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
 
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
-    """The function over one batch axis, the first axis of the mapped variables; another `vmap` merges the batch axes."""
+    """The function for one batch axis, which is first in the mapped variables; a further `vmap` merges the batch axes."""
     many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables))
 
     @many.def_vmap
@@ -202,7 +202,7 @@ def _over_lanes(
         return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
 
     def everything(*variables, wrapped=lambda function: function):
-        """The function with states along the first axis of inputs and outputs, evaluated with states as lanes."""
+        """Evaluate all states at once as lanes; states are on the first axis of the arguments and results."""
         states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
@@ -351,7 +351,7 @@ def _in_turn(
 
 
 def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
-    """The rows of x in blocks of parts * lanes rows, each with rows from all parts; padded with the last row."""
+    """The rows of x in blocks of parts * lanes rows, each with rows of all parts; x is padded with its last row."""
     rows = filled(x, parts * blocks * lanes).reshape(parts, blocks, lanes, *x.shape[1:])
     return jnp.moveaxis(rows, 1, 0).reshape(blocks, parts * lanes, *x.shape[1:])
 

@@ -26,7 +26,7 @@ _by_platform_p.multiple_results = True
 
 
 def by_platform(cpu: Callable, default: Callable, *arguments: Any) -> Any:
-    """Evaluate cpu(*arguments) in programs for the CPU, default(*arguments) in others.
+    """Evaluate cpu(*arguments) in programs for the CPU, and default(*arguments) in programs for other platforms.
 
     Neither function may capture traced arrays. Derivatives are computed in forward mode.
     """

@@ -14,7 +14,8 @@ WRITTEN_OUT = 64  # maximum number of terms of an unrolled sum; a kernel cannot 
 def size_of_products(n: int, m: int) -> int | None:
     """The `size` for `loop_by_batch` if steps multiply matrices of up to n + m rows and columns (n states, m controls).
 
-    It is large enough that a kernel has few lanes, whose data fit the cache. None: the matrices are too large for a kernel.
+    It is large enough that a kernel has few lanes, whose data fit the cache, and None if the matrices are too large for
+    a kernel.
     """
     return None if max(n, m) > SMALL or m == 1 else 2 * (n + m) * (n + m + 1) + 2000
 

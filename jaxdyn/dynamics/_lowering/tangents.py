@@ -11,7 +11,7 @@ from ..._jax_compat import SymbolicZero, custom_vmap
 
 @jax.custom_jvp
 def batch_first(x: Array) -> Array:
-    """Return x; under `vmap`, with the batch as first axis.
+    """Return x; under `vmap`, its batch axis becomes the first axis.
 
     JAX assumes that a derivative rule leaves the batch on the same axis as the function; otherwise derivatives of a
     compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).

@@ -54,7 +54,7 @@ def project_configuration(
         held: fixed coordinates (names of joints, or columns of v); if all independent coordinates are fixed, closing
             the loop determines the dependent ones.
         max_iterations: maximum number of iterations.
-        tolerance: tolerance of the residual and of the step [m, rad]; by default, 1000 times the machine epsilon.
+        tolerance: tolerance for the residual and for the step [m, rad]; by default, 1000 times the machine epsilon.
 
     Raises:
         ModelError: a coordinate is unknown, there is no constraint, or a constraint has an unknown frame.

@@ -30,8 +30,9 @@ class ConstrainedDynamics(NamedTuple):
             of redundant constraints have minimum norm.
         rank: number of independent rows of J.
         redundant: True if rows of J are dependent: accelerations are unique, multipliers are not.
-        residual: largest |J qdd - target|; exceeds rounding if constraints contradict each other [m/s^2, rad/s^2].
-        consistent: True if the residual is within rounding.
+        residual: largest |J qdd - target|; exceeds rounding errors if constraints contradict each other [m/s^2,
+            rad/s^2].
+        consistent: True if the residual is within rounding errors.
     """
 
     acceleration: Float[Array, " nv"]
@@ -164,7 +165,7 @@ class ConstrainedTorques(NamedTuple):
         multipliers: constraint forces on the robot, as in `ConstrainedDynamics` [N m, N].
         rank: number of independent motions that the actuated coordinates drive.
         residual: largest entry of M qdd + C qd + g - B u - J^T lambda, the force that cannot be realised [N m or N].
-        feasible: True if the residual is within rounding.
+        feasible: True if the residual is within rounding errors.
     """
 
     torques: Float[Array, " k"]

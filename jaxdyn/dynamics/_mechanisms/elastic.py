@@ -35,7 +35,7 @@ def elastic_torque(
     qd: Float[Array, " nv"],
     thetad: Float[Array, " m"],
 ) -> Float[Array, " m"]:
-    """Torques of springs and dampers on the links, K (theta + rest - q) + D (thetad - qd) [N m].
+    """Torques that the springs and dampers exert on the links, K (theta + rest - q) + D (thetad - qd) [N m].
 
     These are the torques that a sensor on the link side of the gear measures.
     """

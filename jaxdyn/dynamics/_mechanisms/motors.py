@@ -60,7 +60,5 @@ def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
 
 def _matrix(chain: Chain) -> Float[Array, "m n"]:
     if chain.transmission is None:
-        raise ModelError(
-            "the chain has no transmission and therefore no motors; add a transmission by with_transmission"
-        )
+        raise ModelError("the chain has no transmission and therefore no motors; use with_transmission to add one")
     return chain.transmission.matrix

@@ -70,7 +70,7 @@ def moving_base_inverse_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques that realise qdd on a base with a prescribed motion, for example an arm on a vehicle or a ship, O(n).
+    """Joint torques that realise qdd while the base follows a prescribed motion, for example that of a ship, O(n).
 
     The recursion starts from V_0 and dV_0 + (0, -R_0^T gravity) instead of rest (Lynch & Park 2017, sec. 8.3). For a base
     at rest, the result is that of `inverse_dynamics`. To obtain the wrench that supports the base, use the first row of
@@ -109,7 +109,7 @@ def moving_base_forward_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint accelerations on a base with a prescribed motion, O(n^2).
+    """Joint accelerations of a robot whose base has a prescribed motion, O(n^2).
 
     qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), with the mass matrix of the robot on a fixed base: the
     motion of the base only adds to the bias. Friction and springs are not included: pass tau - resistive_force(chain, q,

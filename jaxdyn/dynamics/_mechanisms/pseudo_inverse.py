@@ -29,7 +29,7 @@ def pseudo_inverse(
 
 
 def rank_tolerance(like: Array, tolerance: float | Float[Array, ""] | None) -> Float[Array, ""]:
-    """The given tolerance, or the square root of the machine epsilon."""
+    """The given tolerance, or by default the square root of the machine epsilon."""
     value = float(jnp.finfo(like.dtype).eps) ** 0.5 if tolerance is None else tolerance
     return jnp.asarray(value, like.dtype)
 

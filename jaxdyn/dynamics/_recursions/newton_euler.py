@@ -19,8 +19,8 @@ def newton_euler(
 ) -> Float[Array, "n *#lanes"]:
     """The contribution of the rigid links to `inverse_dynamics`, without armature, for a given gravity.
 
-    The recursion carries the conventional acceleration of the frame's origin instead of the spatial acceleration. It
-    then does not need the linear velocity: the next link needs only w, dw and a.
+    The recursion carries the conventional acceleration of the frame's origin instead of the spatial acceleration, so
+    that a link needs only w, dw and a of its parent and no linear velocity.
     """
 
     def accelerations(parent, link: Link, x):

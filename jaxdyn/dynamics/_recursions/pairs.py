@@ -22,8 +22,8 @@ class Pairs(NamedTuple):
     """Pairs of a link and a link that it carries; each link also forms a pair with itself.
 
     Attributes:
-        carrier: the first link of every pair.
-        carried: the second link of every pair.
+        carrier: index of the link that carries the other, for every pair.
+        carried: index of the link that is carried, for every pair.
         above: [i, j] is the index of the pair in which j carries i or is i, or the number of pairs if there is none.
         together: like `above`, with links that move together treated as carrying each other.
     """
@@ -42,7 +42,8 @@ class Pairs(NamedTuple):
 
         Args:
             entries: number of entries per pair.
-            beyond: index among a pair's entries of the matrix entry [i, j] if i carries j; if j carries i or is i, it is 0.
+            beyond: position, among the entries of a pair, of the matrix entry [i, j] if i carries j; if j carries i or
+                is i, the position is 0.
             together: links that move together count as carrying each other.
         """
         rows = self.together if together else self.above
@@ -82,9 +83,9 @@ def over_pairs(
         of_carried: arrays stacked over links; the function receives the carried link's slice.
 
     Returns:
-        For each result, its entries in the order of the pairs, followed by zeros for links that do not form a pair. The
-        first result has one such zero and each further result one more than the previous, since XLA would copy the
-        initial zeros of results of the same shape.
+        For each result, its entries in the order of the pairs, followed by zeros, which represent links that do not
+        form a pair. The first result ends with one zero and each further result with one more than the previous,
+        because XLA would copy the initial zeros of results of equal shape.
     """
     if not in_kernel():
         first, second = (

@@ -1,4 +1,4 @@
-"""Steps of the outward recursion that carry a link's pose or twist."""
+"""Steps of the outward recursion that compute a link's pose or twist from that of its parent."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float

@@ -81,7 +81,7 @@ def link_derivatives(
     gravity: Float[Array, "3"],
     wrenches: Float[Array, "n 6"] | None,
 ) -> LinkDerivatives:
-    """The Jacobians of `newton_euler`; wrenches on links are constant in the link frames."""
+    """The Jacobians of `newton_euler`, with wrenches on links constant in the link frames."""
     still = jnp.zeros_like(chain.armature)
     return spread_derivatives(chain, derivative_entries(chain, q, qd, qdd, gravity, wrenches, still))
 

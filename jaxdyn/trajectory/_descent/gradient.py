@@ -102,12 +102,12 @@ def solve_by_gradient(
         guess: initial torques [N m] and duration [s]; None: torques that hold the robot at its initial position.
         optimiser: any `optax.GradientTransformation`, with or without a line search; None: `optax.lbfgs()`.
         iterations: maximum number of iterations.
-        tolerance: tolerance of the Karush-Kuhn-Tucker residual; values below about 1e-3 require float64.
+        tolerance: tolerance for the Karush-Kuhn-Tucker residual; values below about 1e-3 require float64.
         penalty: initial weight w.
         checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
 
     Returns:
-        The solution, with multipliers "equality" and "inequality", each a pair (at the knots, at the end), and the
+        The solution, with multipliers "equality" and "inequality", each a pair (for the knots, for the end), and the
         history of "cost" and "residual".
 
     Raises:
@@ -137,7 +137,7 @@ def solve_by_gradient(
 
 
 def _multipliers(values: Values, penalty: Penalty) -> dict[str, tuple]:
-    """The next multipliers of equalities and inequalities, each as (at the knots, at the end)."""
+    """The next multipliers of equalities and inequalities, each as a pair (for the knots, for the end)."""
     rows = violation(values, penalty).multipliers
     equal, below = zip(
         *(jnp.split(x, [count], -1) for x, count in zip(rows, values.equalities, strict=True)), strict=True

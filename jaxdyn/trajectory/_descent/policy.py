@@ -144,7 +144,7 @@ def optimise_policy(
         TrajectoryError: there are no rollouts, batches differ in length, the problem has constraints or a free duration,
             the policy has no arrays, or the file is damaged or belongs to another policy or optimiser.
 
-    Cost: batch * steps steps, forward and backward, per update; with checkpoint=1, memory for their states.
+    Cost: batch * steps simulation steps, forward and backward, per update; with checkpoint=1, memory for their states.
     Source: Freeman et al. 2021, Brax (analytic policy gradient).
     """
     settings = PolicySettings() if settings is None else settings
@@ -183,7 +183,7 @@ def _descended(
     file: str | os.PathLike[str] | None,
     settings: PolicySettings,
 ) -> _Progress:
-    """Update until all are done or too many fail in succession; save periodically and at the end, even after errors."""
+    """Make all updates, or stop after too many failures in succession; save periodically and at the end, even on errors."""
     carry, history, lost = start
     key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
     done = len(history["cost"])
@@ -286,7 +286,7 @@ def _cost(
 
 
 class _Static:
-    """The static part of a compiled update; equal values share one program."""
+    """The static part of a compiled update; equal static parts share one compiled program."""
 
     def __init__(self, rollouts: _Rollouts, options: tuple):
         self.key = (tuple(rollouts.mapped), rollouts.structure, options)

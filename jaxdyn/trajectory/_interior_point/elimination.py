@@ -50,7 +50,7 @@ def block_forward(block: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) 
 def block_backward(
     block: Pivot, y: Float[Array, " n"], w: Float[Array, " m"], after: Float[Array, " m"]
 ) -> tuple[Array, Array]:
-    """Back substitution for (z, multipliers); `after`: contribution of the next stage's z to the second row."""
+    """Back substitution for (z, multipliers); `after` is the contribution of the next stage's z to the second row."""
     share = 1 - block.rho * block.delta
     multipliers = block.weight.T @ (w + block.weight @ after / share) - block.rho / share * after
     return block.root.T @ (y - block.across @ (share * multipliers + block.rho * after)), multipliers

@@ -109,7 +109,7 @@ def with_values(function: Callable, argument: int = 0) -> Callable:
 
 
 def with_slopes(function: Callable) -> Callable:
-    """The Hessian with respect to the first argument, by forward over reverse mode, and the gradient."""
+    """The gradient, and the Hessian by forward-over-reverse differentiation, with respect to the first argument."""
     return jax.jacfwd(lambda *x: (jax.grad(function)(*x),) * 2, has_aux=True)
 
 

@@ -51,11 +51,11 @@ class InteriorPointResult(NamedTuple):
     Attributes:
         x: the unknowns.
         cost: f(x).
-        equality_multipliers: y of c, in the Lagrangian f + y . c + w . g.
-        inequality_multipliers: w >= 0 of g.
+        equality_multipliers: multipliers y of the equalities c(x) = 0, in the Lagrangian f + y . c + w . g.
+        inequality_multipliers: multipliers w >= 0 of the inequalities g(x) <= 0.
         lower_multipliers: multipliers of the lower bounds, positive.
         upper_multipliers: multipliers of the upper bounds, positive.
-        slacks: s >= 0 of g + s = 0.
+        slacks: values s >= 0 with g(x) + s = 0.
         status: a `Status` as an integer.
         stationarity: largest absolute entry of the gradient of the Lagrangian.
         infeasibility: largest violation of a constraint.
@@ -124,7 +124,7 @@ def interior_point(
         inequality: x -> (r,) values that must not be positive; None: no inequalities.
         lower: lower bounds of x.
         upper: upper bounds of x.
-        tolerance: tolerance of the largest KKT residual; by default 1e-8, or 1e-4 in float32. The residuals of
+        tolerance: tolerance for the largest KKT residual; by default 1e-8, or 1e-4 in float32. The residuals of
             stationarity and complementarity are first divided by the mean multiplier / 100, limited to the range from 1
             to 100.
         max_iterations: maximum number of iterations.

@@ -67,7 +67,7 @@ class Direction(NamedTuple):
 class Trial(NamedTuple):
     """A trial point: step length, unknowns, slacks, values of c and h, infeasibility, barrier function, and acceptance.
 
-    `by_theta`: True if accepted for its infeasibility, which adds the current iterate to the filter.
+    `by_theta`: True if accepted because it reduces the infeasibility; the current iterate is then added to the filter.
     """
 
     length: Array

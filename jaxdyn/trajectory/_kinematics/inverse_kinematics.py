@@ -82,7 +82,7 @@ def inverse_kinematics(
     Levenberg-Marquardt with damping lambda = mu |e|^2 / 2, for which convergence is quadratic even at singular poses
     (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are not fixed at
     a limit, clipped to the limits (a projected step). The starts are selected from 64 times as many random positions
-    within the limits: those whose poses are nearest to the target. They run in parallel until one converges; among
+    within the limits, by the distance of their poses from the target. They run in parallel until one converges; among
     those that have converged, the solution nearest to the guess is returned. Split large batches of targets by
     `jax.lax.map(f, targets, batch_size=64)`, since every part runs until its slowest target is finished.
 
@@ -93,16 +93,17 @@ def inverse_kinematics(
     Args:
         target: desired pose T_d in the world [m].
         frame: link or frame; None: the chain's tip.
-        guess: first start; among several solutions, the nearest to it is preferred [rad or m]; by default, the middle of
-            the limits.
+        guess: first start; None: the middle of the limits. If several starts converge, the solution nearest to the
+            guess is returned [rad or m].
         weights: weights of the components of e, angular before linear, in the target's axes [1/rad, 1/m]; a component with
             weight 0 is free: (0, 0, 0, 1, 1, 1) constrains only the position, (1, 1, 0, 1, 1, 1) leaves the rotation about
             the target's z axis free.
-        position_limits: lower and upper limit of each coordinate [rad or m], infinite if there is none; by default, those of
-            the chain (with coupled joints, of the joints moved by a single coordinate). Quaternion joints have no limits.
+        position_limits: lower and upper limit of each coordinate [rad or m], infinite if there is none; by default,
+            those of the chain (if joints are coupled, only those of joints moved by a single coordinate). Quaternion
+            joints have no limits.
         starts: number of starts.
         seed: seed of the random starts; joints without limits start within half a revolution, or a metre, of zero.
-        tolerance: tolerance of each component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in float32.
+        tolerance: tolerance for each component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in float32.
         max_iterations: maximum number of iterations; all starts iterate simultaneously.
 
     Returns:
@@ -224,7 +225,7 @@ def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, fr
 
 
 def _coordinates(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """The ordinary entries of q, in their columns of v; zero for quaternions, which have no limits."""
+    """Positions of ordinary joints, in the columns of v; zero in those of quaternion joints, which have no limits."""
     where = layout(chain)
     return jnp.zeros(chain.nv, q.dtype).at[where.columns].set(q[where.entries])
 
@@ -277,7 +278,7 @@ def _middle(chain: Chain, limits: Array, dtype) -> Array:
 
 
 def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
-    """Limits, with missing ones replaced: +-pi or +-1 m, or two pi or 2 m from the other limit if that one exists."""
+    """Limits, with missing ones replaced by +-pi or +-1 m, or, if the opposite limit exists, by 2 pi or 2 m from it."""
     turns = (chain.screw[:, :3] != 0).any(1)
     turns = turns if chain.coupling is None else ((chain.coupling.matrix != 0) & turns[:, None]).any(0)
     half = jnp.where(turns, jnp.pi, 1.0).astype(limits.dtype)

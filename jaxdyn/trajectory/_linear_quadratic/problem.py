@@ -90,8 +90,8 @@ class LQPolicy(NamedTuple):
         feedforward: du at dx = 0.
         hessian: P at all knots, including the end.
         gradient: p at all knots, including the end.
-        adjoint: derivative of the total cost with respect to each knot's state at dx = du = 0, without the gaps c.
-        slope: derivative of the total cost with respect to each knot's controls at dx = du = 0, without the gaps c.
+        adjoint: derivative of the total cost with respect to each knot's state at dx = du = 0, ignoring the gaps c.
+        slope: derivative of the total cost with respect to each knot's controls at dx = du = 0, ignoring the gaps c.
         pivot: smallest pivot of the Hessians with respect to the controls; if it is not positive, the problem is not
             convex and the policy is meaningless.
         free: mask of the controls that are not at a bound, (steps, m).
@@ -156,7 +156,7 @@ def linear_quadratic(
 
 
 def adjoints(lq: LinearQuadratic) -> Float[Array, "knots n"]:
-    """Derivative of the total cost with respect to each knot's state at dx = du = 0, without the gaps c."""
+    """Derivative of the total cost with respect to each knot's state at dx = du = 0, ignoring the gaps c."""
     lq, n = lq.dense(), lq.states
 
     def before(later, x):

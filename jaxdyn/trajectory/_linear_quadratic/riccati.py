@@ -67,7 +67,7 @@ def policy_and_descent(lq: LinearQuadratic, bounds, damping: float | Float[Array
 
 
 class _Seen(NamedTuple):
-    """The Hessian Q = H + F' P F at a knot: rows of x and of u, each with the columns of x, followed by the gradient."""
+    """The Hessian Q = H + F' P F at a knot: [Q_xx, q_x], [Q_ux, q_u] with the gradient q, and Q_uu."""
 
     by_state: Array
     by_control: Array

@@ -112,7 +112,7 @@ def time_optimal_path(
             `friction_rounds` are negative, or the robot has quaternion joints.
     """
     if points < 3 or friction_rounds < 0:
-        raise TrajectoryError(f"points={points}, friction_rounds={friction_rounds}; they must be at least 3 and 0")
+        raise TrajectoryError(f"points={points} must be at least 3, and friction_rounds={friction_rounds} at least 0")
     for name, x in (("start", start_speed), ("end", end_speed)):
         if not isinstance(x, Tracer) and not float(x) >= 0:
             raise TrajectoryError(f"the speed at the {name} is {float(x):g}; it must not be negative")
@@ -180,7 +180,7 @@ def _result(at: PathDynamics, s, step, x, u, friction, sets, most, empty) -> Pat
 
 
 def root(x: Array) -> Array:
-    """The square root, with derivative 0 at 0, since a speed of zero at the start or the end is zero for all parameters."""
+    """The square root, with derivative 0 at 0: a zero speed at the start or end does not depend on the parameters."""
     positive = x > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, jnp.ones_like(x))), jnp.zeros_like(x))
 

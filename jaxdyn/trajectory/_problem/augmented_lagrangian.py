@@ -46,7 +46,7 @@ class Values(eqx.Module):
     equalities: tuple[int, int] = eqx.field(static=True)
 
     def beside(self, penalty: Penalty) -> Iterator[tuple[Array, Array, Array, int]]:
-        """Groups (values, multipliers, mask of enforced constraints, number of equalities): at the knots, then at the end."""
+        """Values, multipliers, mask of enforced constraints and number of equalities: for the knots, then for the end."""
         counted = penalty.counted, jnp.ones_like(self.terminal)
         return zip((self.running, self.terminal), penalty.multipliers, counted, self.equalities, strict=True)
 

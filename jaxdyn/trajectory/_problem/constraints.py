@@ -150,7 +150,7 @@ class Clearance(Constraint):
         signed_distance: function (point (3,) in the world [m], data) -> distance of the point from the obstacle's surface,
             negative inside [m].
         frames: links or frames with a sphere.
-        radius: radius of each sphere, including any margin, or one for all [m].
+        radius: radius of each sphere, or one radius for all spheres, including any margin [m].
         data: parameters of the obstacle, a pytree whose arrays are leaves.
     """
 

@@ -1,4 +1,4 @@
-"""Costs of a motion, each 1/2 |residual|^2 at a knot, which are added. Weights and targets are traced leaves."""
+"""Costs of a motion: terms 1/2 |residual|^2 at the knots, which are summed. Weights and targets are traced leaves."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar

@@ -155,7 +155,10 @@ def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Arr
 
 
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
-    """[Hessian, gradient] of 1/2 |residual|^2 + scalar: Gauss-Newton, or exact plus the symmetrised Jacobian of `exact`."""
+    """[Hessian, gradient] of 1/2 |residual|^2 + scalar; the Hessian is that of Gauss-Newton if `exact` is None.
+
+    With a function `exact`, it is the exact Hessian plus the symmetrised Jacobian of this function.
+    """
     with_scalar = any(cost.is_scalar for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
     rows = jnp.concatenate([*jacobian, residual(*parts)[:, None]], -1)

@@ -101,7 +101,7 @@ def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
 
 
 def _held(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
-    """The trajectory, with times, initial state and torques at a limit taken from the problem, on which they depend."""
+    """The trajectory, with times, initial state and torques at a limit taken from the problem, so they depend on it."""
     x, limits, side = solved.trajectory, problem.torque_limits, solved.side
     tau = x.tau
     if limits is not None:

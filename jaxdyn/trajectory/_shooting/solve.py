@@ -115,7 +115,7 @@ def solve_by_shooting(
             are then used, too; None: the robot at rest.
         max_iterations: maximum number of Riccati recursions, including all rounds of multipliers. Changing it does not
             trigger recompilation.
-        tolerance: tolerance of the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
+        tolerance: tolerance for the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
         second_order: use the Hessian of the Lagrangian, including second derivatives of the dynamics, instead of
             Gauss-Newton, to the extent that the problem remains convex: fewer but more expensive iterations near the solution.
         penalty: initial weight of the augmented Lagrangian.
@@ -124,8 +124,8 @@ def solve_by_shooting(
 
     Returns:
         Solution with `multipliers` "dynamics" (N + 1, 2 nv), "constraints", "terminal_constraints", "torques" (derivative
-        of the cost with respect to torques at a limit), and the "gains" (N, nv, 2 nv) of the policy near the solution. If
-        the status is not CONVERGED, the last iterate. The history contains the first 200 iterations.
+        of the cost with respect to torques at a limit), and the "gains" (N, nv, 2 nv) of the policy near the solution.
+        If the status is not CONVERGED, this is the last iterate. The history contains the first 200 iterations.
 
     Raises:
         TrajectoryError: the duration is free, the guess has a different number of steps, or `max_iterations` is less than 1.
@@ -231,7 +231,7 @@ def _is_constrained(problem: OptimalControlProblem) -> bool:
 
 
 def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_order: bool, together: bool) -> _State:
-    """One iteration: the linear-quadratic problem, the residuals of the iterate, and a step under its policy."""
+    """One iteration: solve the linear-quadratic problem, evaluate the residuals, and take a step under its policy."""
     now, round_, pace, limits = state.now, state.round, state.pace, problem.torque_limits
     tau = now.trajectory.tau
     bounds = None if limits is None else (limits[:, 0][None] - tau, limits[:, 1][None] - tau)

@@ -100,7 +100,8 @@ def solve_by_collocation(
         scheme: "hermite_simpson" or "trapezoidal".
         hessian: Hessian of the Lagrangian: "exact", or "gauss_newton" without the second derivatives of inverse dynamics,
             which compiles and runs several times faster but needs more iterations if torque limits are active.
-        tolerance: tolerance of the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in float32.
+        tolerance: tolerance for the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in
+            float32.
         max_iterations: maximum number of iterations.
         barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 

@@ -77,16 +77,17 @@ def solve_by_inverse_dynamics(
             from 4 to 30.
         degree: polynomial degree; 5 makes torque rates smooth.
         hessian: as in `solve_by_collocation`.
-        tolerance: tolerance of the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in float32.
+        tolerance: tolerance for the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in
+            float32.
         max_iterations: maximum number of iterations.
         barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution; the torque in each step is the mean of those at both knots. Its multipliers are "inequality" and
-        "equality" (one row per knot: torques, then constraints), "start" (initial velocity), "terminal_equality" and
-        "terminal_inequality". History and residuals are those of the nonlinear program; the residual `dynamics` contains
-        only the error of the initial velocity. Trajectory, cost and multipliers have first derivatives with respect to the
-        problem's leaves.
+        The solution; the torque in each step is the mean of the torques at the two knots of the step. Its multipliers
+        are "inequality" and "equality" (one row per knot: torques, then constraints), "start" (initial velocity),
+        "terminal_equality" and "terminal_inequality". History and residuals are those of the nonlinear program; the
+        residual `dynamics` contains only the error of the initial velocity. Trajectory, cost and multipliers have first
+        derivatives with respect to the problem's leaves.
 
     Raises:
         TrajectoryError: the robot has spherical, free or passive joints (equal torque limits), `intervals` is less than 1,
@@ -95,7 +96,7 @@ def solve_by_inverse_dynamics(
     check_transcribable(problem)
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
     if intervals < 1 or degree < 3:
-        raise TrajectoryError(f"intervals={intervals}, degree={degree}; they must be at least 1 and 3")
+        raise TrajectoryError(f"intervals={intervals} must be at least 1, and degree={degree} at least 3")
     form_of = lambda problem, exact, like: _Form(problem, intervals, degree, exact, like)
     return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
 

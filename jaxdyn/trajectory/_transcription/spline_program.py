@@ -26,7 +26,7 @@ from .._interior_point.program import (
 
 
 class SplineLinearisation(NamedTuple):
-    """Values; gradient, and Jacobian of the equalities, with respect to x; all other derivatives with respect to y_k."""
+    """Values; gradient and equality Jacobian with respect to x; all other derivatives with respect to y_k."""
 
     values: tuple[Array, Array, Array]
     gradient: Float[Array, " n"]
@@ -41,8 +41,8 @@ class SplineLinearisation(NamedTuple):
 class SplineProgram(Program):
     """A sum over knots, with additional terms for the first and the last knot.
 
-    The order of equalities is: those of each knot, knot by knot, then the additional ones of the first and of the last
-    knot. Inequalities have the same order.
+    Equalities are ordered knot by knot, followed by the additional ones of the first knot and those of the last knot.
+    Inequalities have the same order.
 
     Attributes:
         basis: values of the splines and of their derivatives at the knots.
@@ -92,7 +92,7 @@ class SplineProgram(Program):
         return at.cost.sum() + first.cost + last.cost, join("equality"), join("inequality")
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> SplineLinearisation:
-        """Linearise by forward mode in y_k, with Hessians by forward over reverse mode."""
+        """Linearise with forward-mode differentiation in y_k; Hessians use forward-over-reverse mode."""
         seen = self.seen(x)
         n = seen.shape[1]
         joined, along = self.inner.joined(seen)

@@ -55,8 +55,8 @@ class StagedLinearisation(NamedTuple):
 class StagedProgram(Program):
     """A program with S stages of n unknowns each; x contains them stage by stage.
 
-    The order of equalities is: couplings, equalities of each stage, additional ones of the last stage. The order of
-    inequalities is: those of each stage, then the additional ones of the last stage.
+    Equalities are ordered as follows: all couplings, the equalities of each stage, the additional equalities of the
+    last stage. For inequalities, those of each stage are followed by the additional ones of the last stage.
 
     Attributes:
         data: data of the stages; every leaf has one row per stage.
@@ -91,7 +91,7 @@ class StagedProgram(Program):
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> StagedLinearisation:
-        """Linearise all stages in parallel, by forward mode, with Hessians by forward over reverse mode."""
+        """Linearise all stages in parallel with forward-mode differentiation; Hessians use forward-over-reverse mode."""
         z, free, n = self.rows(x), self.rows(free), self.unknowns
         joined, along = self.inner.joined(z)
         along = along * free[:, None]
@@ -126,7 +126,7 @@ class StagedProgram(Program):
 
     def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
         """Split y into multipliers of the couplings, the stages' equalities and the last stage's additional equalities, and w
-        into those of the stages' inequalities and the last stage's additional inequalities."""
+        into multipliers of the stages' inequalities and the last stage's additional inequalities."""
         count, (m, p, r) = self.stages, self.sizes
         coupling, own, end = jnp.split(y, [(count - 1) * m, (count - 1) * m + count * p])
         inequality, inequality_end = jnp.split(w, [count * r])

@@ -47,7 +47,8 @@ class TorqueRows(NamedTuple):
 def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
     """The torque limits as constraints; equal limits prescribe the torque, for example of passive joints.
 
-    If the limits are traced, all of them become inequalities, unless `like` specifies the rows of another problem to copy.
+    If the limits are traced, all of them become inequalities, unless `like` contains the rows of another problem to
+    copy.
     """
     none = jnp.zeros(0, problem.q0.dtype)
     limits = problem.torque_limits
@@ -150,7 +151,8 @@ def guessed_motion(
     """Initial motion and duration: the interpolated guess, or a motion from the initial position to a goal.
 
     Without a guess, this is the quintic polynomial from rest to rest, from q0 to the first position in a terminal
-    constraint or cost (without one, the robot at rest at q0); its duration is N dt, clipped to the duration limits.
+    constraint or cost (if there is none, the robot stays at rest at q0); its duration is N dt, clipped to the duration
+    limits.
     """
     duration = problem.dt * problem.steps
     if problem.duration_limits is not None:
