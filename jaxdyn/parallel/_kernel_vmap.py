@@ -82,7 +82,8 @@ def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tupl
         try:
             return call_kernel(function, mapped, variables, interpret)
         except DeploymentError as error:
-            warn(f"kernel_vmap of {name} falls back to jax.vmap, with many kernels: {error.fault}", FallbackWarning)
+            what = name if function is one else f"a derivative of {name}"
+            warn(f"kernel_vmap of {what} falls back to jax.vmap, with many kernels: {error.fault}", FallbackWarning)
             return plain(function, mapped)(*variables)
 
     def run(function, mapped, variables):
