@@ -12,7 +12,7 @@ import jaxdyn
 from helpers import mechanism_state, random_chain, random_mechanism, relative
 from jaxdyn import FallbackWarning, ModelError
 from jaxdyn._source import loops
-from jaxdyn.parallel import kernel_vmap
+from jaxdyn.parallel import _kernel_parts, kernel_vmap
 
 ELBOW = jaxdyn.textbook.planar_elbow()
 ARM = random_chain(3, 1)  # revolute, prismatic, helical; friction of every kind, springs
@@ -52,11 +52,24 @@ def test_what_no_kernel_holds_is_named_and_computed_by_vmap():
     q, qd = states(2)
 
     def solved(q, qd):
-        return jnp.linalg.solve(jaxdyn.mass_matrix(ELBOW, q), qd)
+        return jnp.linalg.solve(jnp.outer(q, q) + jnp.eye(2), qd)
 
     with pytest.warns(FallbackWarning, match=r"solved falls back to jax\.vmap.*'lu'"):
         found = kernel_vmap(solved, interpret=True)(q, qd)
     assert relative(found, jax.vmap(solved)(q, qd)) < 1e-14
+
+
+def test_in_a_rollout_that_falls_back_the_dynamics_are_kernels(monkeypatch):
+    made, call = [], _kernel_parts.call_kernel
+    monkeypatch.setattr(_kernel_parts, "call_kernel", lambda *x: made.append(x) or call(*x))
+    q, qd = states(2)
+    policy = lambda t, q, qd: -jnp.sort(q) - qd
+    roll = lambda q, qd: jaxdyn.rollout(ELBOW, q, qd, policy, 1e-2, 4, every=2)
+    with pytest.warns(FallbackWarning, match="'sort'"):
+        found = kernel_vmap(roll, interpret=True)(q, qd)
+    assert len(made) == 1  # forward dynamics, in the body of the loop over time
+    for x, y in zip(found, jax.vmap(roll)(q, qd), strict=True):
+        assert relative(x, y) < 1e-12
 
 
 def test_a_derivative_that_no_kernel_holds_is_named_as_such():
