@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import ahead_of_time
+from benchmarks import ahead_of_time, launches
 from data_paths import ROOT
 
 # largest numbers of kernels, megabytes and bytes spilled
@@ -55,5 +55,71 @@ ENTRY %main (a: f32[4]) -> f32[4] {
   ROOT %w = (s32[], f32[4]{0}) while(%b), condition=%c, body=%body, backend_config={"known_trip_count":{"n":"3"}}
 }
 """
-    kernels, moved, least = ahead_of_time._launched(ahead_of_time._computations(text), "", 1)
-    assert (kernels, moved) == (4, 3 * 32 + 48) and least == pytest.approx(4 * 2.5e-6)
+    total = launches.launched(launches.computations(text))
+    assert total[:2] == (4, 3 * 32 + 48) and total.least == pytest.approx(4 * 2.5e-6)
+
+
+BRANCHES = """
+%few (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  ROOT %y = f32[4]{0} fusion(%p), kind=kLoop, calls=%inner
+}
+
+%many (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  %y = f32[4]{0} fusion(%p), kind=kLoop, calls=%inner
+  ROOT %z = f32[4]{0} fusion(%y), kind=kLoop, calls=%inner
+}
+
+%inner (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  ROOT %y = f32[4]{0} sine(%p)
+}
+
+%body (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  ROOT %y = f32[4]{0} conditional(%k, %p, %p), CONDITIONS
+}
+
+ENTRY %main (a: f32[4]) -> f32[4] {
+  %a = f32[4]{0} parameter(0)
+  %b = f32[4]{0} all-reduce(%a), replica_groups={{0,1}}, to_apply=%sum
+  ROOT %w = f32[4]{0} while(%b), condition=%c, body=%body
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "conditions", ["branch_computations={%few, %many}", "true_computation=%many, false_computation=%few"]
+)
+def test_of_a_conditional_the_longest_branch_counts(conditions):
+    found = launches.computations(BRANCHES.replace("CONDITIONS", conditions))
+    assert launches.launched(found)[:2] == (3, 3 * 32) and launches.iteration(found)[:2] == (2, 2 * 32)
+    assert launches.communicated(found) == {"all-reduce": 16}
+
+
+def test_of_what_a_fusion_slices_the_slice_counts():
+    text = """
+%inner (p: f32[1000,4], q: f32[1000,4], k: s32[]) -> f32[1000,4] {
+  %p = f32[1000,4]{1,0} parameter(0)
+  %q = f32[1000,4]{1,0} parameter(1)
+  %k = s32[] parameter(2)
+  %x = f32[1,4]{1,0} dynamic-slice(%p, %k), dynamic_slice_sizes={1,4}
+  ROOT %y = f32[1000,4]{1,0} dynamic-update-slice(%q, %x, %k)
+}
+
+ENTRY %main (a: f32[1000,4], b: f32[1000,4], k: s32[]) -> f32[1000,4] {
+  %a = f32[1000,4]{1,0} parameter(0)
+  %b = f32[1000,4]{1,0} parameter(1)
+  %k = s32[] parameter(2)
+  ROOT %w = f32[1000,4]{1,0} fusion(%a, %b, %k), kind=kLoop, calls=%inner
+}
+"""
+    assert launches.launched(launches.computations(text))[:2] == (1, 16 + 16 + 4)
+
+
+def test_the_option_without_its_part_is_refused():
+    command = [sys.executable, "-m", "tests.benchmarks", "throughput", "gpu", "--ahead-of-time"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--ahead-of-time requires the part gpu, first and alone" in done.stderr

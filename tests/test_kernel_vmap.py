@@ -11,7 +11,8 @@ import pytest
 import jaxdyn
 from helpers import mechanism_state, random_chain, random_mechanism, relative
 from jaxdyn import FallbackWarning, ModelError
-from jaxdyn.parallel import kernel_vmap
+from jaxdyn._source import loops
+from jaxdyn.parallel import _kernel_parts, kernel_vmap
 
 ELBOW = jaxdyn.textbook.planar_elbow()
 ARM = random_chain(3, 1)  # revolute, prismatic, helical; friction of every kind, springs
@@ -51,11 +52,80 @@ def test_what_no_kernel_holds_is_named_and_computed_by_vmap():
     q, qd = states(2)
 
     def solved(q, qd):
-        return jnp.linalg.solve(jaxdyn.mass_matrix(ELBOW, q), qd)
+        return jnp.linalg.solve(jnp.outer(q, q) + jnp.eye(2), qd)
 
     with pytest.warns(FallbackWarning, match=r"solved falls back to jax\.vmap.*'lu'"):
         found = kernel_vmap(solved, interpret=True)(q, qd)
     assert relative(found, jax.vmap(solved)(q, qd)) < 1e-14
+
+
+def test_in_a_rollout_that_falls_back_the_dynamics_are_kernels(monkeypatch):
+    made, call = [], _kernel_parts.call_kernel
+    monkeypatch.setattr(_kernel_parts, "call_kernel", lambda *x: made.append(x) or call(*x))
+    q, qd = states(2)
+    policy = lambda t, q, qd: -jnp.sort(q) - qd
+    roll = lambda q, qd: jaxdyn.rollout(ELBOW, q, qd, policy, 1e-2, 4, every=2)
+    with pytest.warns(FallbackWarning, match="'sort'"):
+        found = kernel_vmap(roll, interpret=True)(q, qd)
+    assert len(made) == 1  # forward dynamics, in the body of the loop over time
+    for x, y in zip(found, jax.vmap(roll)(q, qd), strict=True):
+        assert relative(x, y) < 1e-12
+
+
+def test_a_derivative_that_no_kernel_holds_is_named_as_such():
+    @jax.custom_jvp
+    def smooth(x):
+        return jnp.sin(x)
+
+    smooth.defjvp(lambda x, t: (smooth(*x), t[0] * jnp.sort(jnp.cos(x[0]))))
+    x = jnp.linspace(0.1, 1, 6).reshape(2, 3)
+    over = kernel_vmap(smooth, interpret=True)
+    with pytest.warns(FallbackWarning, match=r"kernel_vmap of a derivative of smooth falls back to jax\.vmap.*'sort'"):
+        found = jax.grad(lambda x: over(x).sum())(x)
+    assert relative(found, jnp.sort(jnp.cos(x), -1)) < 1e-14
+
+
+@pytest.fixture
+def loops_over_links(monkeypatch):
+    """The kernels of large robots: links in a loop."""
+    monkeypatch.setattr(loops, "STRAIGHT", 0)
+
+
+@pytest.mark.usefixtures("loops_over_links")
+def test_links_of_large_robots_stay_loops():
+    q, qd = states(3)
+    agrees(lambda q, qd: jaxdyn.forward_dynamics(ARM, q, qd, -qd), q, qd)
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("loops_over_links")
+@pytest.mark.parametrize("free", [True, False])
+def test_links_of_large_trees_stay_loops(free):
+    chain = random_mechanism(0, free=free, coupled=False)
+    pairs = [mechanism_state(chain, k)[:2] for k in range(3)]
+    q, qd = (jnp.stack(x) for x in zip(*pairs, strict=True))
+    agrees(lambda q, qd: (jaxdyn.inverse_dynamics(chain, q, qd, qd), jaxdyn.step(chain, q, qd, -qd, 1e-3)), q, qd)
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("loops_over_links")
+def test_gradients_with_loops_over_links():
+    q, qd = states(3)
+    total = lambda over: lambda q, qd: jnp.sum(over(q, qd) ** 2)
+    over = both(lambda q, qd: jaxdyn.forward_dynamics(ARM, q, qd, -qd))
+    alike(lambda f: lambda: jax.grad(total(f), (0, 1))(q, qd), *over)
+
+
+def test_rows_of_booleans():
+    """Known and computed ones, in loops that are not unrolled."""
+    known = RNG.random(500) > 0.5
+
+    def chosen(x):
+        step = lambda s, rows: (jnp.where(rows[0] | rows[1], s + 1.0, s * x[0]), s > 0)
+        end, signs = jax.lax.scan(step, x[0], (known, jnp.outer(jnp.ones(250), x).ravel() > 0))
+        return end, jax.lax.scan(lambda s, up: (s + jnp.where(up, x[1], -1.0), None), 0.0, signs)[0]
+
+    agrees(chosen, *states(2)[:1])
 
 
 def turned(q, gain):

@@ -15,7 +15,9 @@ from .scalars import Graph, Node, Scalar
 
 MOST = 150_000  # maximum number of operations of a function
 SMALL = 400  # maximum number of operations of an unrolled loop
-LINKS = 64  # maximum number of iterations of a loop over links that is unrolled
+# Maximum number of operations (`cost`) of a library function whose loops over links are unrolled: forward dynamics of up to 17
+# joints. Triton's compile time grows with the square of the size. In a loop that remains, links exchange values through memory.
+STRAIGHT = 60_000
 CHOICES = 8  # a loop's iteration selects among up to this many runs of values; more are read from memory
 
 
@@ -142,10 +144,11 @@ class LoopGraph(Graph):
         return node
 
     def _written_out(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
-        """The results of a library function in its non-CPU form, with its loops over links unrolled."""
+        """The results of a library function in its non-CPU form, with its loops over links unrolled unless it is large."""
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
         closed = jax.make_jaxpr(equation.params["default"])(*shapes)
-        before, self._straight = self._straight, True
+        before = self._straight
+        self._straight = before or cost(closed.jaxpr) <= STRAIGHT
         try:
             return entries(self, closed.jaxpr, closed.consts, of)
         finally:
@@ -182,7 +185,8 @@ class LoopGraph(Graph):
             return (self._placed(equation, known) or moved(self, equation, known))[0]
 
         turns = np.stack([at(turn) for turn in range(loop.length)])
-        return [_over(turns, lambda column: self._row(loop, column, 0, 1))]
+        dtype = equation.outvars[0].aval.dtype
+        return [self._row(loop, self.converted(turns, dtype, float), dtype, 0, 1)]
 
     def _at(self, x: Scalar, loop: Loop, turn: int) -> Scalar:
         return self.index(Index(*x.of).at(loop, turn)) if isinstance(x, Node) and is_index(x) else x
@@ -190,7 +194,7 @@ class LoopGraph(Graph):
     def _scanned(self, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray] | None:
         """A scan as a loop; None if it is short enough to unroll."""
         length, inner = parameters["length"], parameters["jaxpr"]
-        if length < 2 or (self._straight and length <= LINKS) or cost(inner.jaxpr) * length <= SMALL:
+        if length < 2 or self._straight or cost(inner.jaxpr) * length <= SMALL:
             return None
         fixed, carried = scan_counts(parameters)
         constants, init, xs = of[:fixed], of[fixed : fixed + carried], of[fixed + carried :]
@@ -199,10 +203,12 @@ class LoopGraph(Graph):
         added = [increment(inner.jaxpr, fixed + k, k) for k in range(carried)]
         types = [v.aval.dtype for v in inner.jaxpr.outvars]
         start = [self.converted(x, t, float) if t.kind == "b" else x for x, t in zip(init, types, strict=False)]
+        kinds = [v.aval.dtype for v in inner.jaxpr.invars[fixed + carried :]]
+        read = [self.converted(x, t, float) for x, t in zip(xs, kinds, strict=True)]
         self._blocks.append((loop.items, {}))
         try:
             carry = [self._carried(loop, *x) for x in zip(start, added, types[:carried], strict=True)]
-            rows = [_over(x, lambda column: self._row(loop, column, first, step, -2)) for x in xs]
+            rows = [self._row(loop, x, t, first, step, -2) for x, t in zip(read, kinds, strict=True)]
             found = entries(self, inner.jaxpr, inner.consts, [*constants, *carry, *rows])
             found = [self.converted(x, t, float) if t.kind == "b" else x for x, t in zip(found, types, strict=True)]
             loop.last = [y for x, a in zip(found[:carried], added, strict=True) if a is None for y in x.ravel()]
@@ -235,12 +241,17 @@ class LoopGraph(Graph):
         stays = lambda k: loop.last[k] is loop.carried[k]
         return _array([loop.first[k] if stays(k) else self._node("result", (loop, k)) for k in places], x.shape)
 
-    def _row(self, loop: Loop, column: Sequence[Scalar], first: int, step: int, block: int = -1) -> Scalar:
-        """Entry of a column at the position first + step * iteration.
+    def _row(self, loop: Loop, rows: np.ndarray, dtype: Any, first: int, step: int, block: int = -1) -> np.ndarray:
+        """The row of an array of numbers at the position first + step * iteration.
 
         Args:
-            block: index of the block that stores the column in memory, if the loop has to read it from there.
+            dtype: the row's type.
+            block: index of the block that stores the rows in memory, if the loop has to read them from there.
         """
+        row = _over(rows, lambda column: self._entry(loop, column, first, step, block))
+        return self.converted(row, float, dtype) if dtype.kind == "b" else row
+
+    def _entry(self, loop: Loop, column: Sequence[Scalar], first: int, step: int, block: int) -> Scalar:
         start = column[0]
         if all(x is start for x in column[1:]):
             return start

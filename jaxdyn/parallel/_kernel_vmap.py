@@ -10,6 +10,7 @@ from .._jax_compat import Tracer, eval_jaxpr
 from ..dynamics._lowering import by_platform
 from ..errors import DeploymentError, FallbackWarning, warn
 from ._kernel_call import call_kernel
+from ._kernel_parts import with_kernels
 from ._kernel_primitive import batch_of_states
 from ._sharded import Axes, _count, _mapped, _of_leaves
 
@@ -44,7 +45,8 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
         ModelError: at the call, if an axis is neither 0 nor None, or if batches differ in length or are missing.
         FallbackWarning: when compiling for a GPU or interpreting, if the function contains an operation that kernels do not
             support, named in the message (LAPACK's linear algebra, sorting, random numbers, loops whose length depends on
-            arguments, array indices that depend on them), or more than 150 000 operations; `jax.vmap` is used instead.
+            arguments, array indices that depend on them), or more than 150 000 operations; `jax.vmap` is used instead, with
+            a kernel for each call of a library function such as `forward_dynamics`.
     """
     name = getattr(function, "__name__", type(function).__name__)
 
@@ -82,8 +84,9 @@ def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tupl
         try:
             return call_kernel(function, mapped, variables, interpret)
         except DeploymentError as error:
-            warn(f"kernel_vmap of {name} falls back to jax.vmap, with many kernels: {error.fault}", FallbackWarning)
-            return plain(function, mapped)(*variables)
+            what = name if function is one else f"a derivative of {name}"
+            warn(f"kernel_vmap of {what} falls back to jax.vmap, with many kernels: {error.fault}", FallbackWarning)
+            return with_kernels(plain(function, mapped), interpret)(*variables)
 
     def run(function, mapped, variables):
         if interpret:

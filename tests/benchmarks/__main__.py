@@ -15,6 +15,7 @@ from pathlib import Path
 
 from .parts import PARTS, QUANTITIES
 
+AHEAD = "--ahead-of-time"
 PEERS = ("frax", "mjx", "adam", "brax")
 ONE_PRECISION = ("scaling", "compile", "memory", "accuracy", "identification")  # of these the first precision asked for
 NOT_KEYS = (
@@ -33,10 +34,11 @@ NOT_KEYS = (
 
 def main() -> int:
     """Exit status: 1 where a result of jaxdyn's was wrong or a part broke off."""
-    if sys.argv[1:2] == ["gpu"] and "--ahead-of-time" in sys.argv:
+    given = [x for x in sys.argv[1:] if x != AHEAD]
+    if AHEAD in sys.argv and given[:1] == ["gpu"]:
         from . import ahead_of_time
 
-        return ahead_of_time.main([x for x in sys.argv[2:] if x != "--ahead-of-time"])
+        return ahead_of_time.main(given[1:])
     options = arguments()
     collected, machines, broken = {}, {}, []
     with tempfile.TemporaryDirectory() as folder:
@@ -94,12 +96,14 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", metavar="FILE", help="keep the records")
     parser.add_argument(
-        "--ahead-of-time", action="store_true", help="after gpu: what an H100's programs consist of, without a GPU"
+        AHEAD, action="store_true", help="with gpu alone: what an H100's programs consist of, without a GPU"
     )
     parser.add_argument("--plots", action="store_true", help="draw pictures into --pictures")
     parser.add_argument("--pictures", metavar="FOLDER", help="by default docs/pictures")
     parser.add_argument("--write", action="store_true", help="rewrite the generated parts of docs/benchmarks.md")
     options = parser.parse_args()
+    if options.ahead_of_time:
+        parser.error(f"{AHEAD} requires the part gpu, first and alone: python -m tests.benchmarks gpu {AHEAD}")
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")

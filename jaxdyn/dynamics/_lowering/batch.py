@@ -230,7 +230,7 @@ def _over_lanes(
             return kernel(*variables)
         return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
 
-    return by_platform(chunks, _straight(everything, width), *variables)
+    return by_platform(chunks, _straight(everything, width), *variables, each=(_inside(call, ()), mapped))
 
 
 def _in_single_precision(variables: tuple) -> bool:

@@ -25,10 +25,16 @@ _by_platform_p = Primitive("by_platform")
 _by_platform_p.multiple_results = True
 
 
-def by_platform(cpu: Callable, default: Callable, *arguments: Any) -> Any:
+def by_platform(
+    cpu: Callable, default: Callable, *arguments: Any, each: tuple[Callable, tuple[bool, ...]] | None = None
+) -> Any:
     """Evaluate cpu(*arguments) in programs for the CPU, and default(*arguments) in programs for other platforms.
 
     Neither function may capture traced arrays. Derivatives are computed in forward mode.
+
+    Args:
+        each: for a batch of states, the function of one of them and the mask of the arguments with a batch axis; not used
+            here (see `parallel.kernel_vmap`).
     """
     variables, structure = jax.tree.flatten(arguments)
     mesh = jax.sharding.get_abstract_mesh()
@@ -41,7 +47,7 @@ def by_platform(cpu: Callable, default: Callable, *arguments: Any) -> Any:
             return jax.tree.leaves(flat(default)(*variables))
 
     jaxpr, shapes = jax.make_jaxpr(flat(cpu), return_shape=True)(*variables)
-    out = _by_platform_p.bind(*variables, cpu=jaxpr, default=other)
+    out = _by_platform_p.bind(*variables, cpu=jaxpr, default=other, each=each)
     return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
 
@@ -50,28 +56,30 @@ def _evaluated(jaxpr) -> Callable[..., list]:
 
 
 @_by_platform_p.def_effectful_abstract_eval
-def _(*_, cpu, default):
+def _(*_, cpu, **__):
     return cpu.out_avals, cpu.effects
 
 
 @_by_platform_p.def_impl
-def _(*variables, cpu, default):
+def _(*variables, cpu, default, each):
+    del each
     on_cpu = all(device.platform == "cpu" for x in variables for device in jnp.asarray(x).devices())
     return (_evaluated(cpu) if on_cpu else default)(*variables)
 
 
-def _batched(variables, dims, *, cpu, default):
+def _batched(variables, dims, *, cpu, default, each):
+    del each
     in_axes = tuple(dims)
     out = by_platform(jax.vmap(_evaluated(cpu), in_axes), jax.vmap(default, in_axes), *variables)
     return out, [0] * len(out)
 
 
-def _jvp(primals, tangents, *, cpu, default):
+def _jvp(primals, tangents, *, cpu, default, each):
     def pushed(function):
         return lambda primals, tangents: jax.jvp(function, primals, tangents)[1]
 
     # values are computed separately from derivatives, so that a batch of tangents alone does not batch the values
-    out = _by_platform_p.bind(*primals, cpu=cpu, default=default)
+    out = _by_platform_p.bind(*primals, cpu=cpu, default=default, each=each)
     tangents = tuple(instantiate_zeros(t) for t in tangents)
     return out, by_platform(pushed(_evaluated(cpu)), pushed(default), tuple(primals), tangents)
 
@@ -80,7 +88,7 @@ primitive_batchers[_by_platform_p] = _batched
 primitive_jvps[_by_platform_p] = _jvp
 register_lowering(
     _by_platform_p,
-    lambda ctx, *x, cpu, default: lower_fun(_evaluated(cpu), multiple_results=True)(ctx, *x),
+    lambda ctx, *x, cpu, **_: lower_fun(_evaluated(cpu), multiple_results=True)(ctx, *x),
     platform="cpu",
 )
-register_lowering(_by_platform_p, lambda ctx, *x, cpu, default: lower_fun(default, multiple_results=True)(ctx, *x))
+register_lowering(_by_platform_p, lambda ctx, *x, default, **_: lower_fun(default, multiple_results=True)(ctx, *x))

@@ -1,0 +1,61 @@
+"""Functions that no kernel supports as a whole: in programs for a GPU, their batched library functions become kernels."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from .._jax_compat import eval_jaxpr
+from ..errors import DeploymentError
+from ._kernel_call import call_kernel
+
+
+def with_kernels(batched: Callable, interpret: bool) -> Callable:
+    """The function of a batch, in which library functions such as forward dynamics are kernels outside the CPU.
+
+    Args:
+        interpret: run these kernels in Pallas' interpreter, on any device.
+    """
+
+    def rewritten(*variables):
+        traced = jax.make_jaxpr(batched)(*variables)
+        return eval_jaxpr(_rewritten(traced.jaxpr, interpret), traced.consts, *variables)
+
+    return rewritten
+
+
+def _rewritten(jaxpr: Any, interpret: bool) -> Any:
+    return jaxpr.replace(eqns=[_equation(x, interpret) for x in jaxpr.eqns])
+
+
+def _equation(equation: Any, interpret: bool) -> Any:
+    parameters = equation.params
+    if equation.primitive.name == "by_platform":
+        if parameters["each"] is None:
+            return equation
+        default = _kernel(*parameters["each"], parameters["default"], interpret)
+        avals = [x.aval for x in equation.invars]
+        cpu = jax.make_jaxpr(default)(*avals) if interpret else parameters["cpu"]
+        return equation.replace(params={**parameters, "default": default, "cpu": cpu})
+    return equation.replace(params={name: _parameter(x, interpret) for name, x in parameters.items()})
+
+
+def _parameter(x: Any, interpret: bool) -> Any:
+    """A parameter of an equation; programs in it are rewritten, too."""
+    if type(x) is tuple:
+        return tuple(_parameter(y, interpret) for y in x)
+    if hasattr(x, "consts") and hasattr(x, "jaxpr"):
+        return x.replace(jaxpr=_rewritten(x.jaxpr, interpret))
+    return _rewritten(x, interpret) if hasattr(x, "eqns") else x
+
+
+def _kernel(function: Callable, mapped: tuple[bool, ...], default: Callable, interpret: bool) -> Callable:
+    """The function of one state for a batch, as a kernel if that is possible."""
+
+    def evaluated(*variables):
+        try:
+            return call_kernel(lambda *x: jax.tree.leaves(function(*x)), mapped, variables, interpret)
+        except DeploymentError:
+            return default(*variables)
+
+    return evaluated

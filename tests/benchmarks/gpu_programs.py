@@ -1,0 +1,141 @@
+"""Programs that are compiled for a GPU: functions of a robot and a batch of states, optimal control, sharded batches."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxdyn
+from jaxdyn.identification._regression.assembly import layout_of
+from jaxdyn.identification._regression.triangular import _products
+from jaxdyn.parallel import sharded_sum, sharded_vmap
+
+BATCH, STEPS, PROBLEMS = 65536, 1000, 4096
+
+
+class Program(NamedTuple):
+    """A function of arrays, the shapes of its arguments, and for several devices, which arguments are sharded.
+
+    Attributes:
+        loop: count only an iteration of the longest of the loops that end by themselves.
+    """
+
+    function: Callable[..., Any]
+    shapes: list[tuple[int, ...]]
+    sharded: tuple[bool, ...] | None = None
+    loop: bool = False
+
+
+def cast(robot: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda x: np.asarray(x, dtype), robot)
+
+
+def of_robot(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None) -> dict[str, Program]:
+    """Functions of one robot, with constants folded, for a batch of states."""
+    robot, dt = cast(robot, dtype), dtype(1e-3)
+    three = [(BATCH, robot.nq), (BATCH, robot.nv), (BATCH, robot.nv)]
+    policy = lambda t, q, qd: -qd
+
+    def swing(q, qd, gain):
+        pd = lambda t, q, qd: -gain[0] * q - gain[1] * qd
+        end = jaxdyn.rollout(robot, q, qd, pd, dt, STEPS, every=STEPS)
+        return jnp.sum(end[0][-1] ** 2) + jnp.sum(end[1][-1] ** 2)
+
+    of_state = {
+        "inverse dynamics": lambda *x: jaxdyn.inverse_dynamics(robot, *x),
+        "forward dynamics": lambda *x: jaxdyn.forward_dynamics(robot, *x),
+        "mass matrix, composite bodies": lambda q, *_: jaxdyn.crba(robot, q),
+        "mass matrix, differentiation": lambda q, *_: jaxdyn.mass_matrix(robot, q),
+        "regressor": lambda *x: jaxdyn.regressor(robot, *x),
+        "derivatives of inverse dynamics": lambda *x: jaxdyn.inverse_dynamics_derivatives(robot, *x),
+        "derivatives of forward dynamics": lambda *x: jaxdyn.forward_dynamics_derivatives(robot, *x),
+        "step": lambda *x: jaxdyn.step(robot, *x, dt),
+        f"rollout, {STEPS} steps": lambda q, qd, _: jaxdyn.rollout(robot, q, qd, policy, dt, STEPS, every=STEPS),
+    }
+    found = {name: Program(over(f), three) for name, f in of_state.items()}
+    if robot.nq == robot.nv:
+        batched = over(swing, (0, 0, None))
+        gradient = jax.grad(lambda *x: jnp.sum(batched(*x)), (0, 1, 2))
+        found[f"gradient of a rollout, {STEPS} steps"] = Program(gradient, [*three[:2], (2, robot.nv)])
+    return found
+
+
+def of_solver(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None) -> dict[str, Program]:
+    """An iteration of shooting, Riccati recursions, and rollouts under policies that kernels do not support."""
+    from .shooting import KNOTS, reach
+
+    robot, dt, n = cast(robot, dtype), dtype(1e-3), robot.nv
+
+    def solve(start, goal):
+        return jaxdyn.trajectory.solve_by_shooting(reach(robot, start, goal), max_iterations=30)
+
+    def quadratic(dynamics, cost, end):
+        return jaxdyn.trajectory.LinearQuadratic(dynamics, cost, end)
+
+    def scheduled(t, q, qd):  # a gain that depends on the state by its index: no kernel supports that
+        gains = jnp.asarray([1, 2, 3, 4], dtype)
+        return -gains[jnp.clip(q[0], 0, 3).astype(int)] * q - qd
+
+    def ordered(t, q, qd):  # nor sorting
+        return -jnp.sort(q) - qd
+
+    roll = lambda policy: lambda q, qd: jaxdyn.rollout(robot, q, qd, policy, dt, STEPS, every=STEPS)
+    two = [(BATCH, n)] * 2
+    size = (PROBLEMS, KNOTS)
+    lq = [(*size, 2 * n, 3 * n + 1), (*size, 3 * n, 3 * n + 1), (PROBLEMS, 2 * n, 2 * n + 1)]
+    trajectory = jaxdyn.trajectory
+    return {
+        "shooting, an iteration": Program(jax.vmap(solve), [(PROBLEMS, n)] * 2, loop=True),
+        "Riccati recursion": Program(jax.vmap(lambda *x: trajectory.riccati(quadratic(*x))), lq),
+        "Riccati recursion, associative": Program(jax.vmap(lambda *x: trajectory.riccati_scan(quadratic(*x))), lq),
+        "rollout under a policy that sorts": Program(over(roll(ordered)), two),
+        "rollout under a policy with scheduled gains": Program(over(roll(scheduled)), two),
+    }
+
+
+def on_devices(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None) -> dict[str, Program]:
+    """Functions of batches that are sharded over devices; the robot's inertias are an argument, replicated."""
+    robot, dt = cast(robot, dtype), dtype(1e-3)
+    n = robot.nv
+    rows, gains = (BATCH, n), np.ones((2, n), dtype)
+
+    def roll(gain, q, qd):
+        pd = lambda t, q, qd: -gain[0] * q - gain[1] * qd
+        return jaxdyn.rollout(robot, q, qd, pd, dt, 100, every=100, checkpoint=1)
+
+    def loss(gain, q, qd):
+        q, qd = roll(gain, q, qd)
+        return jnp.sum(q[-1] ** 2) + jnp.sum(qd[-1] ** 2)
+
+    def normal(q, qd, qdd, tau):
+        y = jaxdyn.regressor(robot, q, qd, qdd)
+        return y.T @ y, y.T @ tau
+
+    sharded = lambda function: sharded_vmap(function, mesh=mesh)
+    gradient = jax.grad(sharded_sum(loss, (None, 0, 0), mesh))
+    return {
+        "inverse dynamics": Program(sharded(lambda *x: jaxdyn.inverse_dynamics(robot, *x)), [rows] * 3, (True,) * 3),
+        "forward dynamics": Program(sharded(lambda *x: jaxdyn.forward_dynamics(robot, *x)), [rows] * 3, (True,) * 3),
+        "rollout": Program(sharded(lambda *x: roll(gains, *x)), [rows] * 2, (True,) * 2),
+        "gradient of a rollout for gains": Program(gradient, [(2, n), rows, rows], (False, True, True)),
+        "normal matrix of an identification": Program(sharded_sum(normal, mesh=mesh), [rows] * 4, (True,) * 4),
+        "products of an identification": _accumulated(robot, mesh),
+    }
+
+
+def _accumulated(robot: jaxdyn.Chain, mesh: Any) -> Program:
+    """What `accumulate_stream` computes of a block of samples."""
+    columns = jaxdyn.identification.Columns()
+    layout = layout_of(columns, robot, 0, False)
+    sizes = [len(c) for c in layout.of_joint]
+
+    def products(samples, *inverses):
+        return _products(columns, layout, mesh, robot, inverses, samples)
+
+    samples = BATCH, robot.nq + 4 * robot.nv
+    return Program(products, [samples, *((k, k) for k in sizes)], (True, *[False] * len(sizes)))
+
+
+SETS = {"robot": of_robot, "solver": of_solver, "devices": on_devices}
