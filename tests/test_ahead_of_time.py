@@ -25,20 +25,49 @@ MOST = {
 }
 
 
-@pytest.mark.nightly
-def test_programs_of_kernels(tmp_path):
+def compiled(folder, *options) -> dict[str, dict]:
+    """The records of programs compiled in another process."""
     if reason := ahead_of_time.missing():
         pytest.skip(reason)
-    file = tmp_path / "records.json"
-    command = [sys.executable, "-m", "tests.benchmarks", "gpu", "--ahead-of-time", "--json", str(file)]
+    file = folder / "records.json"
+    command = [sys.executable, "-m", "tests.benchmarks", "gpu", "--ahead-of-time", *options, "--json", str(file)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    records = json.loads(file.read_text())
+    return json.loads(file.read_text())
+
+
+@pytest.mark.nightly
+def test_programs_of_kernels(tmp_path):
+    records = compiled(tmp_path)
     assert list(records) == list(MOST)
     for name, (kernels, megabytes, spills) in MOST.items():
         found = records[name]
         assert 1 <= found["kernels"] <= kernels and 1 < found["megabytes"] <= megabytes, (name, found)
         assert found["spills"] <= spills and 0 < found["registers"] <= 255, (name, found)
+
+
+@pytest.mark.nightly
+def test_a_rollout_that_falls_back_has_few_kernels(tmp_path):
+    (found,) = compiled(tmp_path, "rollout under a policy with", "--set", "solver").values()
+    assert "falls back" in found["fell_back"][0]
+    assert found["kernels"] <= 8 * 1000 + 50
+
+
+@pytest.mark.nightly
+def test_of_a_large_robot_links_are_loops(tmp_path):
+    (found,) = compiled(tmp_path, "forward dynamics", "--robots", "chain-24").values()
+    assert found["kernels"] == 1 and found["seconds"] < 40
+
+
+@pytest.mark.nightly
+def test_only_sums_move_between_devices(tmp_path):
+    records = compiled(tmp_path, "inverse", "normal", "products", "--set", "devices", "--form", "loops")
+    moved = {name: found["collectives"] for name, found in records.items()}
+    assert moved == {
+        "inverse dynamics": {},
+        "normal matrix of an identification": {"all-reduce": 4 * (70**2 + 70)},
+        "products of an identification": {},
+    }
 
 
 def test_launches_and_bytes_are_counted():

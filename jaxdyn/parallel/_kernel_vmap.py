@@ -26,8 +26,10 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
     The function is traced once and decomposed into scalar operations, which form a Pallas kernel. A robot captured by
     closure becomes constants, folded at compile time; robots and parameters passed as arguments are read from memory.
     Integrators, checkpoints, torque tables, `lax.scan`, `lax.cond`, policies made of arithmetic and elementary functions, and
-    `jax.grad` within the function are supported. Loops over links are unrolled, loops over time are not. All numbers are
-    computed in the widest type among arguments and results (float32 or float64); integers are exact up to 2^24 or 2^53.
+    `jax.grad` within the function are supported. Loops over links are unrolled in small functions (forward dynamics of up to
+    17 joints); in larger ones they remain loops, whose links exchange values through memory. Loops over time are not unrolled.
+    All numbers are computed in the widest type among arguments and results (float32 or float64); integers are exact up to
+    2^24 or 2^53. `jax.export` of a kernel requires `disabled_checks`, since JAX guarantees no compatibility for kernels.
 
     Derivatives, forward and reverse, are kernels, too: a gradient is two kernels, of which the second recomputes the values for
     each state from the states at the start of each iteration of the loops over time, followed by sums of the cotangents of

@@ -114,7 +114,7 @@ def table(records: dict[str, dict]) -> str:
 
 def arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks gpu --ahead-of-time")
-    parser.add_argument("names", nargs="*", help="parts of the names of programs; by default all of the set")
+    parser.add_argument("names", nargs="*", help="beginnings of the names of programs; by default all of the set")
     parser.add_argument("--set", choices=("robot", "solver", "devices"), default="robot", help="which programs")
     parser.add_argument("--robots", nargs="+", default=["panda"], help="panda, g1, chain-N, or paths of URDFs")
     parser.add_argument(
@@ -147,7 +147,7 @@ def _records(options: argparse.Namespace, folder: str) -> dict[str, dict]:
         for robot in options.robots:
             chain, dtype = subject(robot).chain, np.dtype(options.precision).type
             for name, program in gpu_programs.SETS[options.set](chain, dtype, over, mesh).items():
-                if not options.names or any(x in name for x in options.names):
+                if not options.names or name.startswith(tuple(options.names)):
                     records[name if len(options.robots) == 1 else f"{robot}, {name}"] = found = compiled(
                         program, dtype, Path(folder), mesh
                     )
