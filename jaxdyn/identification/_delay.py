@@ -1,4 +1,4 @@
-"""The delay between position and torque signals, estimated for each joint."""
+"""Delay between position and torque signals, estimated for each joint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Delay:
         seconds: delays [s]: the torque logged at time t belongs to the positions logged at t - seconds.
         standard_deviations: standard deviations of the delays [s], from a jackknife over twenty blocks of the run.
         inside: True if the best fit lies within the range of shifts tried; otherwise the delay is unreliable.
-        gain: reduction of the RMS residual torque by removing the delay [%].
+        gain: percentage by which removing the delay reduces the RMS residual torque [%].
         shifts: the shifts tried [s].
         residuals: RMS residual torque of each joint at each shift [N m or N].
     """
@@ -62,8 +62,9 @@ def estimate_delay(
     samples; a parabola through the three smallest r_j^2 resolves the delay far below the sample time.
 
     Velocity reversals are the most informative, because friction changes its sign there. Presliding friction, which
-    builds up over a distance, looks like a torque delay: a few milliseconds at slow reversals, tens of milliseconds if
-    it is soft. `choose_terms` estimates delays together with such friction, by cross-validation.
+    builds up over a distance, looks like a torque delay of a few milliseconds at slow reversals, or of tens of
+    milliseconds if the contact is soft. `choose_terms` estimates delays together with such friction, by
+    cross-validation.
 
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.
@@ -117,12 +118,12 @@ def estimate_delay(
 
 
 def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
-    """The samples whose shifted times all lie within their piece, their torques at all shifts (N, n, k), and their indices."""
+    """Samples whose shifted times are all within their piece, torques at all shifts (N, n, k), and sample indices."""
     shape = np.broadcast_to(shifts, (samples.n, len(shifts)))
     kept, torques = shifted_torques(samples.t, samples.tau, samples.segments, shape)
     if len(kept) < LEAST_SAMPLES:
         raise LogError(
-            f"no piece of the log is longer than twice the longest delay, {shifts[-1]:g} s; log a longer run"
+            f"no piece of the log is longer than twice the largest shift, {shifts[-1]:g} s; log a longer run, or reduce longest"
         )
     return samples.rows(kept, [(0, len(kept))]), torques, kept
 
@@ -130,7 +131,7 @@ def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray
 def _factors(
     chain: Chain, base: BaseParameters, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray
 ) -> Float[np.ndarray, "blocks n w c"]:
-    """Triangular factors of the columns [base, friction, torques at all shifts]; friction loads are computed from `own`."""
+    """Triangular factors of [base, friction, torques at all shifts]; each joint's load follows from its parameters `own`."""
     parts = []
     for s, shifted in runs:
         load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
@@ -142,7 +143,7 @@ def _factors(
 
 
 def _squares(r: np.ndarray, k: int) -> np.ndarray:
-    """Residual sums of squares of the torques at each shift, (k, n)."""
+    """Residual sum of squares for each shift and joint (k, n)."""
     out = []
     for factor in r:
         w, y = factor[:, :-k], factor[:, -k:]
@@ -154,7 +155,7 @@ def _squares(r: np.ndarray, k: int) -> np.ndarray:
 
 
 def least_by_parabola(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Minimiser of each column of `squares`, by a parabola, the minimum, and whether it lies inside the range of shifts."""
+    """Shift that minimises each column of `squares`, by a parabola; the minimum; and whether it is inside the range."""
     k = np.argmin(squares, axis=0)
     inside = (k > 0) & (k < len(shifts) - 1)
     middle = np.clip(k, 1, len(shifts) - 2)

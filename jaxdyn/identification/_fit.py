@@ -1,4 +1,4 @@
-"""The fit used by `identify`: one regression on all runs or on parts of them."""
+"""The regression behind `identify`, on all runs or on parts of them."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -58,8 +58,8 @@ class Solution:
         consistent: the physically consistent estimate; None if not requested.
         parameters: (p,) the identified full parameters.
         nearest: (p,) the full parameters nearest the prior that have the base parameters of `wls`.
-        friction: the friction model estimated with `parameters`.
-        free: the friction model estimated with `nearest`.
+        friction: the friction model that belongs to `parameters`.
+        free: the friction model that belongs to `nearest`.
     """
 
     blocks: BlockFactors
@@ -81,12 +81,12 @@ class Fitting:
         setup: the robot, the identified columns, and the friction model.
         consistent: constraints of physical consistency; None for plain least squares.
         runs: all runs.
-        fitted: number of fitted runs, which come first.
+        fitted: number of runs to fit; they precede the validation runs.
         model: the robot in float64.
         base: the base parameters.
         prior: (p,) prior of the full parameters, for those that the motion does not determine.
         without_inertia: names of links without inertia in the model, which have a default prior.
-        thickened: names of links whose prior was given thickness.
+        thickened: names of links whose prior inertia was flat and was therefore thickened.
         report: called with (stage, done, total).
         known: further prior knowledge of the parameters; None if there is none.
     """
@@ -115,7 +115,7 @@ class Fitting:
 
     @property
     def independence(self) -> float:
-        """Share of independent samples, the smallest of all fitted runs."""
+        """Fraction of independent samples; the smallest among the fitted runs."""
         return min(run.decimated.independence for run in self.runs[: self.fitted])
 
     @property
@@ -169,10 +169,10 @@ class Fitting:
         return [stretch(self.model, self.setup.columns, run, friction, self.setup.terms.dead_zone) for run in self.runs]
 
     def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
-        """The factors of stretches by block, with the friction model's columns last.
+        """Factors of the given stretches, in blocks, with the friction model's columns last.
 
         Args:
-            share: share of the runs that the stretches cover; it sets the number of blocks.
+            share: fraction of the runs that the stretches cover, to which the number of blocks is proportional.
         """
         total = sum(len(part.samples) for part in parts)
         advance = lambda done: self.report("accumulating the regressor", done, total)
@@ -255,7 +255,7 @@ class Fitting:
         return found.with_covariance_of(wls)
 
     def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:
-        """Prediction of a stretch by a solution, in the form in which the model is saved."""
+        """Prediction of a stretch by the torque model that would be saved for a solution."""
         s, columns = part.samples, self.setup.columns
         torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
         predicted, nearest = torques(solution.parameters), torques(solution.nearest)
@@ -280,7 +280,7 @@ class Fitting:
         return [self.evaluated(title, part, solution) for title, part in zip(titles, parts, strict=True)]
 
     def identified_chain(self, solution: Solution) -> Chain:
-        """The given robot with the parameters of a solution, in its original precision; a friction model is approximated."""
+        """The robot with a solution's parameters, in its original precision; a friction model is approximated."""
         model = self.model
         if solution.friction is not None:
             whole = [run.samples for run in self.runs[: self.fitted]]
@@ -299,7 +299,7 @@ class Fitting:
         notes: Iterable[str],
         choice: TermChoice | None = None,
     ) -> Identification:
-        """The result assembled from a solution.
+        """Assemble the result of `identify` from a solution and its evaluations.
 
         Args:
             refit: True if held-out stretches were predicted by a fit without them.
@@ -368,10 +368,10 @@ def begin(
 
 
 def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumns:
-    """Columns with these names that are computed elsewhere, from whole runs or for one of several robots."""
+    """Placeholder for columns that are computed elsewhere: from whole runs, or for one of several robots."""
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
-        raise NotImplementedError("these columns are computed from whole runs, not for a single state")
+        raise NotImplementedError("these columns can only be computed from whole runs, not for a single state")
 
     return ExtraColumns(names, ("",) * len(names), matrix, positive=positive)
 
@@ -387,7 +387,7 @@ def _first(estimate: Estimate, b: int) -> Estimate:
 
 
 def _taken_off(blocks: BlockFactors, values: Float[np.ndarray, " k"]) -> BlockFactors:
-    """The factors without the columns of these parameters, whose contribution is subtracted from the torque."""
+    """The factors without the last k columns, whose torque for the given parameter values is subtracted."""
     if not len(values):
         return blocks
     p = blocks.r.shape[3] - 1 - len(values)

@@ -39,14 +39,15 @@ TIGHT = 1e-9  # tolerance of constraints, relative to the size of their terms
 
 @dataclasses.dataclass(frozen=True)
 class ConsistentProblem:
-    """Matrices and vectors of a physically consistent estimation problem, the input of all its solvers.
+    """Matrices and vectors that define a physically consistent estimation problem.
 
     Attributes:
         matrix: (b, p) A, weighted so that the noise of every row has unit variance.
         values: (b,) y.
         floor: irreducible part of the cost, half the sum of squared weighted residuals of the unconstrained estimate.
         prior: (p,) full parameters of the prior, with strictly consistent inertias, in SI units.
-        start: (p,) full parameters with the initial values of the drive terms.
+        start: (p,) full parameters nearest the prior that have the unconstrained base parameters; initial values of the
+            drive terms.
         links: number of links; the first 10 * links columns are inertial.
         positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
         constraints: prior knowledge.
@@ -99,11 +100,11 @@ class ConsistentEstimate:
     Attributes:
         parameters: (p,) full parameters in column order, in SI units.
         values: (b,) base parameters.
-        covariance: (b, b) covariance of the base parameters: the inverse Hessian of the cost, including prior and
-            constraints, which does not exceed the covariance of the unconstrained estimate. It assumes independent
-            residuals, unless it comes from `with_covariance_of`.
+        covariance: (b, b) covariance of the base parameters for independent residuals: the inverse Hessian of the cost,
+            including prior and constraints. It does not exceed the covariance of the unconstrained estimate. For
+            correlated residuals, use `with_covariance_of`.
         cost: misfit plus the cost of deviations from the prior.
-        misfit: half the sum of squared residuals, in standard deviations of the joint's noise.
+        misfit: half the sum of squared weighted residuals.
         least_misfit: misfit of the unconstrained estimate; `misfit` minus this value is the cost of consistency.
         steps: number of Newton steps tried.
         converged: True if the optimum was reached; otherwise the parameters are consistent, but a better fit may exist.
@@ -119,11 +120,11 @@ class ConsistentEstimate:
     converged: bool
 
     def with_covariance_of(self, estimate: Estimate) -> "ConsistentEstimate":
-        """The estimate with a covariance that accounts for correlated residuals, like that of the unconstrained estimate.
+        """The estimate with a covariance for correlated residuals, derived from that of the unconstrained estimate.
 
-        To first order, the consistent values change with the unconstrained values by T = C C_0^-1, where C is the
-        inverse Hessian and C_0 the unconstrained covariance for independent residuals. Therefore T (C_u - C_0) T^T is
-        added, with the covariance C_u of the unconstrained estimate.
+        To first order, a change x of the unconstrained values changes the consistent values by T x, T = C C_0^-1, where
+        C is the inverse Hessian of the cost and C_0 the unconstrained covariance for independent residuals. The
+        covariance is therefore C + T (C_u - C_0) T^T, where C_u is the covariance of the unconstrained estimate.
         """
         independent = estimate.independent_covariance
         scale = np.sqrt(np.diag(independent))
@@ -141,7 +142,7 @@ class ConsistentEstimate:
 
 
 def positive_columns(columns: Columns, n: int) -> Bool[np.ndarray, " p"]:
-    """Mask of the non-negative parameters other than inertias: armature, viscous and Coulomb friction."""
+    """Mask of the non-inertial parameters that must not be negative, for example armature and viscous friction."""
     p = len(columns.names(n))
     positive = np.zeros(p, bool)
     drive = [term in POSITIVE_TERMS for term in columns.drive_terms]
@@ -168,7 +169,8 @@ def consistent_problem(
 
     The cost is expressed in units of the noise: a residual of one standard deviation in one independent sample costs
     1/2. A prior of weight 1 then has the influence of four samples that each determine a link's mass to within 100 %,
-    since D = 2 (dm/m)^2. This is negligible if the log is informative, and sufficient if it is not.
+    since D = 2 (dm/m)^2. This influence is negligible for parameters that the log determines, and is enough to
+    determine the others.
 
     Args:
         factors: factors of the log.
@@ -176,7 +178,7 @@ def consistent_problem(
         estimate: unconstrained estimate, by `weighted_least_squares` on the same factors.
         columns: the identified columns.
         prior: full parameters of the prior, strictly consistent, in SI units.
-        independence: share of the samples that count as independent.
+        independence: fraction of the samples that count as independent.
         weight: weight of the prior.
         divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function
             that is convex in pi.
@@ -216,13 +218,13 @@ def consistent_problem(
 def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
     """Solve a physically consistent estimation problem by damped Gauss-Newton steps in log-Cholesky parameters.
 
-    Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale; the
-    logarithms of non-negative drive terms are the unknowns. The Jacobians of the residuals and the Hessians of the
+    Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale;
+    non-negative drive terms are represented by their logarithms. The Jacobians of the residuals and the Hessians of the
     divergences are exact. If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity,
     and steps near the boundary become tiny. A barrier, the entropic divergence, is therefore added, and its weight is
-    reduced tenfold per round until it increases the cost by at most 1e-8 (a barrier of weight e increases the minimum
-    of a convex cost by at most e times the number of logarithms). An augmented Lagrangian satisfies the constraints to
-    within 1e-9 of their terms.
+    reduced tenfold per round until it increases the cost by at most 1e-8 of the larger of `floor` and b / 2 (a barrier
+    of weight e increases the minimum of a convex cost by at most e times the number of logarithms). An augmented
+    Lagrangian enforces the constraints, with a tolerance of 1e-9 relative to the size of their terms.
 
     Args:
         problem: result of `consistent_problem`.
@@ -245,11 +247,11 @@ def feasible_parameters(
     divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
 ) -> ConsistentEstimate:
-    """Find physically consistent full parameters with given base parameters, or with the smallest deviation from them.
+    """Find physically consistent full parameters whose base parameters equal given values or are nearest to them.
 
-    Of all such parameters, those nearest the prior are returned. Deviations are measured in units of `deviations`, and
-    `misfit` is half the sum of their squares; if it is below 1e-6, consistent parameters with the given base parameters
-    exist.
+    Of several solutions, the one nearest the prior is returned. Deviations of base parameters are measured in units of
+    `deviations`, and `misfit` is half the sum of their squares; if it is below 1e-6, consistent parameters with the
+    given base parameters exist.
 
     Args:
         base: the base parameters.
@@ -267,7 +269,7 @@ def feasible_parameters(
     values = np.asarray(values, float)
     if values.shape != (base.size,):
         raise IdentificationError(
-            f"values have shape {values.shape}; for {base.size} base parameters it must be ({base.size},)"
+            f"values have shape {values.shape}; there must be one value for each of the {base.size} base parameters"
         )
     if deviations is None:
         deviations = np.maximum(1e-6 * np.abs(values), 1e-9 * max(np.abs(values).max(), 1e-3))
@@ -297,18 +299,20 @@ def _links(columns: Columns, base: BaseParameters, prior: np.ndarray) -> int:
     for n in range(p + 1):
         if len(columns.names(n)) == p:
             return n
-    raise IdentificationError(f"the columns do not match the base parameters, which combine {p} parameters")
+    raise IdentificationError(
+        f"the columns do not match the base parameters, which are combinations of {p} full parameters"
+    )
 
 
 def _checked(problem: ConsistentProblem) -> ConsistentProblem:
     if not (np.isfinite(problem.weight) and problem.weight > 0):
         raise IdentificationError(
-            f"the prior's weight is {problem.weight:g}; it must be positive, or the estimate is not unique"
+            f"the prior's weight is {problem.weight:g}; it must be positive and finite, so that the estimate is unique"
         )
     p = len(problem.prior)
     if problem.constraints.equal.shape[1] != p:
         raise IdentificationError(
-            f"the constraints refer to {problem.constraints.equal.shape[1]} parameters, but there are {p}"
+            f"the constraints are on {problem.constraints.equal.shape[1]} parameters, but there are {p} full parameters"
         )
     if np.any(problem.positive[: 10 * problem.links]):
         raise IdentificationError(
@@ -363,7 +367,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
 
 
 def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
-    """The cost of the first round, with the largest barrier, and the initial point, at the links of the prior."""
+    """Cost of the first round, with the largest barrier, and the initial point, whose links are those of the prior."""
     inner = 10 * problem.links
     information = np.sqrt((problem.matrix**2).sum(0))
     spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)

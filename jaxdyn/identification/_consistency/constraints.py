@@ -1,4 +1,4 @@
-"""Prior knowledge of a robot, as linear equations and inequalities for the parameters."""
+"""Prior knowledge about a robot, expressed as linear equations and inequalities in its parameters."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class Constraints:
         return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
 
     def given(self, fixed: Bool[np.ndarray, " p"], values: Float[np.ndarray, " p"]) -> "Constraints":
-        """The constraints on the free parameters, given the fixed ones; constraints on fixed parameters only are dropped.
+        """Constraints on the free parameters for given values of the others; those on fixed parameters alone are dropped.
 
         Raises:
             IdentificationError: the values of fixed parameters contradict a constraint that refers only to them.
@@ -71,7 +71,8 @@ class Constraints:
             tolerance = 1e-6 * np.maximum(np.abs(rows) @ np.abs(np.where(fixed, values, 0.0)), np.abs(sides))
             if np.any(alone & ((rest > tolerance) | (sign * rest < -tolerance))):
                 raise IdentificationError(
-                    "a constraint refers only to known parameters, whose values violate it; remove the constraint"
+                    "a constraint involves only known parameters, whose values violate it; remove the constraint "
+                    "or correct the values"
                 )
             parts += [free[~alone], rest[~alone]]
         return Constraints(*parts)
@@ -84,7 +85,7 @@ class Constraints:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Consistency:
-    """Prior knowledge of the links in addition to physical consistency.
+    """Prior knowledge about the links, in addition to physical consistency.
 
     Attributes:
         mass: total mass of all moving links [kg], if known.
@@ -94,7 +95,7 @@ class Consistency:
             inertia [kg/m^3]. Each link is also bounded by an ellipsoid derived from the distances between joints
             (`link_bounds`). None: no bounds on size and density.
         prior_weight: weight of the chain's inertias relative to the log (`consistent_problem`).
-        divergence: measure of the distance from the chain's inertias.
+        divergence: divergence that penalises deviations of a link's parameters from those of the chain.
     """
 
     mass: float | None = None
@@ -104,7 +105,7 @@ class Consistency:
     divergence: Divergence = entropic_divergence
 
     def of(self, names: Sequence[str]) -> "Consistency":
-        """This knowledge, with the mass expressed as a constraint on the parameters with these names."""
+        """The same knowledge with the total mass as one of the constraints; `names` are the names of all parameters."""
         known = self.constraints or no_constraints(len(names))
         if self.mass is not None:
             known = known + total_mass_constraint(names, self.mass)
@@ -158,7 +159,7 @@ def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Const
 
 
 def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
-    """Constraint on the total mass of all moving links; a fixed base is not included.
+    """Constraint that sets the total mass of all moving links; the mass of a fixed base is not included.
 
     Args:
         names: names of all parameters (`Columns.names`).
@@ -183,7 +184,8 @@ def mass_bounds(
         most: upper bounds [kg], infinity for links without one; None: no upper bounds.
 
     Raises:
-        IdentificationError: there is not one bound per link, a bound is NaN, or a lower bound exceeds the upper bound.
+        IdentificationError: the number of bounds differs from that of the links, a bound is NaN, or a lower bound
+            exceeds the upper bound.
     """
     rows = _mass_rows(names)
     blocks = [np.zeros((0, rows.shape[1]))]
@@ -193,8 +195,8 @@ def mass_bounds(
             bound = np.asarray(bound, float)
             if bound.shape != (len(rows),) or np.isnan(bound).any():
                 raise IdentificationError(
-                    f"the mass bounds have shape {bound.shape}; for {len(rows)} links it must be ({len(rows)},), "
-                    "without NaN"
+                    f"the mass bounds have shape {bound.shape}; specify one number for each of the {len(rows)} links, "
+                    "not NaN"
                 )
             given = np.isfinite(bound)
             blocks.append(sign * rows[given])
@@ -226,7 +228,7 @@ def bounding_ellipsoid(
         rotation: R, whose columns are the ellipsoid's axes in the link's frame; by default the axes of the frame.
 
     Raises:
-        IdentificationError: the link is unknown, a shape is wrong, or a semi-axis is not positive.
+        IdentificationError: there is no such link, a shape is wrong, or a semi-axis is not positive.
     """
     n = len(_mass_rows(names))
     centre, semi_axes = np.asarray(centre, float), np.asarray(semi_axes, float)
@@ -255,7 +257,7 @@ def no_constraints(p: int) -> Constraints:
 
 
 def _mass_rows(names: Sequence[str]) -> np.ndarray:
-    """Rows (n, p) that select the masses of the links, each the first of ten inertial columns."""
+    """Rows (n, p) that select the links' masses; a link's mass is the first of its ten inertial parameters."""
     links = 0
     while 10 * links < len(names) and names[10 * links] == f"m{links + 1}":
         links += 1

@@ -1,4 +1,4 @@
-"""Bounds on the size of links, derived from the kinematics, and on their density, typical of ordinary machines."""
+"""Bounds on the size of links, from the kinematics, and on their density, with defaults for ordinary machines."""
 
 import dataclasses
 
@@ -40,7 +40,7 @@ class LinkBounds:
     most: Float[np.ndarray, " n"]
 
     def constraints(self, names: tuple[str, ...]) -> Constraints:
-        """Constraints that every link lies within its ellipsoid (`bounding_ellipsoid`); `names` lists all parameters."""
+        """Constraints that keep every link inside its ellipsoid (`bounding_ellipsoid`); `names` as in `Columns.names`."""
         out = no_constraints(len(names))
         for i, (c, s, r) in enumerate(zip(self.centres, self.semi_axes, self.rotations, strict=True)):
             if np.all(np.isfinite(s)):
@@ -49,14 +49,15 @@ class LinkBounds:
 
 
 def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> LinkBounds:
-    """Bounds on each link from the distances between joints, widened to include the chain's links.
+    """Bounds on the size and density of each link, widened if necessary to include the chain's links.
 
-    A link extends from its joint to the joints of its child links and to its named frames; L is the largest of these
-    distances. P is the distance between its joint and that of its parent, and S is the sum of P over all joints. The
-    centre of the ellipsoid is halfway to the farthest point. The semi-axes are L / 2 + w along that line and w across
-    it, with w = max(max(L, P) / 2, S / 10), because parts of a link, for example motors, may lie off the line between
-    the joints. For a prismatic joint, its travel is added to P. If the chain has inertias, bounds that its links
-    violate are widened to 1.5 times the extent of those links.
+    The ellipsoid that bounds the size follows from the distances between joints. A link extends from its joint to the
+    joints of its child links and to its named frames; L is the distance to the farthest of these points. P is the
+    distance between the link's joint and that of its parent, and S is the sum of P over all joints. The centre of the
+    ellipsoid is halfway to the farthest point. The semi-axes are L / 2 + w along that line and w across it, with w =
+    max(max(L, P) / 2, S / 10), because parts of a link, for example motors, may lie off the line between the joints.
+    For a prismatic joint, its travel is added to P. If the chain has inertias, the bounds are widened where necessary
+    to leave a margin of a factor of 1.5 around its links.
 
     Args:
         chain: the robot; links without inertia do not widen the bounds.
@@ -111,7 +112,7 @@ def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
 
 
 def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBounds:
-    """The bounds, widened to contain the links of a model if it has inertias."""
+    """The bounds, widened where necessary to contain links with these inertias; massless links are ignored."""
     semi_axes, least, most = bounds.semi_axes.copy(), bounds.least.copy(), bounds.most.copy()
     for i, pi in enumerate(inertia):
         if pi[0] <= 0 or not np.isfinite(density := equivalent_density(pi)):
@@ -123,7 +124,7 @@ def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBoun
 
 
 def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> float:
-    """RMS distance of a link's mass from the centre of its ellipsoid, in semi-axes; at most 1 for a body inside it."""
+    """RMS distance of a link's mass from the ellipsoid's centre, relative to the semi-axes; at most 1 for a body inside."""
     second, h, m = second_moment(pi), pi[1:4], pi[0]
     c, r, s = bounds.centres[link], bounds.rotations[link], bounds.semi_axes[link]
     about = second - np.outer(c, h) - np.outer(h, c) + m * np.outer(c, c)
@@ -150,10 +151,10 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
 
     Bounds on size are linear in the parameters (`LinkBounds.constraints`). Bounds on density are not, and are enforced
     in several rounds of convex estimation. A link that was too dense in one round must, in the next round, be at least
-    as thick as a ball with its mass and the maximum density: J(pi) - m diag(e^2, e^2, e^2, 0) is positive definite,
-    which is a linear change of parameters. For a link that was too light, the bound on log det J - 6 log m, which
-    decreases with density, is linearised about the parameters of the previous round. Density bounds that conflict with
-    the other constraints are dropped (`unusual_links` names the links).
+    as thick as a ball with its mass and the maximum density: J(pi) - m diag(e^2, e^2, e^2, 0) must be positive
+    definite, which is the same problem after a linear change of parameters. For a link that was too light, the bound on
+    log det J - 6 log m, which decreases with density, is linearised about the parameters of the previous round. Density
+    bounds that conflict with the other constraints are dropped (`unusual_links` names the links).
 
     Args:
         problem: result of `consistent_problem`.
@@ -190,7 +191,7 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
 def _thickened(
     problem: ConsistentProblem, base: BaseParameters, known: Constraints, thickness: Float[np.ndarray, " n"]
 ) -> ConsistentEstimate:
-    """The consistent estimate for links with at least these radii of gyration: pi = T pi' for any consistent pi'."""
+    """Consistent estimate of links whose RMS extent in every direction is at least `thickness` [m]."""
     change = np.eye(len(problem.prior))
     for i, least in enumerate(thickness):
         change[10 * i + np.array([4, 6, 9]), 10 * i] = 2 * least**2
@@ -204,7 +205,7 @@ def _thickened(
 
 
 def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:
-    """Lower bound on density, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised about given parameters."""
+    """Lower bound on density, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised about `pi`."""
     m, pseudo = pi[0], pseudo_inertia_of(pi)
     inverse = np.linalg.inv(pseudo)
     above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))
@@ -217,7 +218,7 @@ def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Co
 def unusual_links(
     chain: Chain, densities: tuple[float, float] = DENSITIES, model: Chain | None = None
 ) -> tuple[str, ...]:
-    """Describe, in one sentence each, the links that are too dense, too light or too large for the kinematics.
+    """Describe each link that is too dense, too light or too large for the kinematics in one sentence.
 
     Args:
         chain: the robot; links without mass are ignored.

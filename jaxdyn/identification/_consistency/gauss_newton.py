@@ -1,4 +1,4 @@
-"""Damped Gauss-Newton steps over physically consistent links, in log-Cholesky parameters, for costs convex in pi."""
+"""Damped Gauss-Newton method in log-Cholesky parameters of physically consistent links, for costs convex in pi."""
 
 import dataclasses
 import functools
@@ -29,11 +29,11 @@ _METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # Hessian of -log det at zer
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """Point of the optimisation: physically consistent links, and the other parameters.
+    """A point of the optimisation: inertias of physically consistent links, and the non-inertial parameters.
 
     Attributes:
         u: (n, 4, 4) upper triangular factors of the links' pseudo-inertias, J = U U^T.
-        rest: (m,) the other parameters.
+        rest: (m,) the non-inertial parameters.
     """
 
     u: Float[np.ndarray, "n 4 4"]
@@ -46,7 +46,7 @@ class Point:
         return np.concatenate([pi.ravel(), self.rest])
 
     def jacobian(self, scale: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p p"]:
-        """Derivative with respect to log-Cholesky parameters about the point, and to other parameters in units of `scale`."""
+        """Derivative of the parameters with respect to local coordinates: log-Cholesky, and the others divided by `scale`."""
         n, m = len(self.u), len(self.rest)
         jacobian = np.zeros((10 * n + m, 10 * n + m))
         along = np.einsum("nia,kab,njb->nkij", self.u, _ALONG, self.u, optimize=True)
@@ -70,11 +70,11 @@ class Cost:
         ridge: (p,) weights of |x - prior|^2 / 2.
         weight: weight of the divergence from the prior.
         divergence: divergence D between a link's parameters and those of the prior.
-        positive: (m,) mask of the other parameters that must be positive.
-        centre: (m,) values of these parameters that minimise their entropy.
-        spread: (m,) scales of the other parameters that may have either sign.
-        barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k r_k - log r_k - 1 with r = x / centre.
-        rows: (c, p) left-hand sides of the constraints rows @ x = sides, or >= sides if `least`.
+        positive: (m,) mask of the non-inertial parameters that must be positive.
+        centre: (m,) values at which the entropy of these positive parameters is smallest.
+        spread: (m,) scales of the non-inertial parameters that may have either sign.
+        barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k (r_k - log r_k - 1) with r = x / centre.
+        rows: (c, p) rows of the constraints rows @ x = sides or, for inequalities, rows @ x >= sides.
         sides: (c,) right-hand sides of the constraints.
         least: (c,) mask of the inequalities.
         multipliers: (c,) Lagrange multipliers.
@@ -134,7 +134,7 @@ class Cost:
         return np.where(self.positive, point.rest, self.spread)
 
     def model(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient and Gauss-Newton matrix J^T H J, with the Jacobian J of x and the Hessian H of the cost, convex in x.
+        """Gradient and Gauss-Newton matrix J^T H J, where J is the Jacobian of x, and H the Hessian of the cost in x.
 
         The neglected term, the curvature of the parametrisation times the gradient with respect to x, vanishes at the
         optimum.
@@ -167,7 +167,7 @@ class Cost:
         return g, hessian
 
     def metric(self, weight: float) -> np.ndarray:
-        """Hessian of the entropy, weighted by `weight` for the links; in local coordinates, it is the same at every point."""
+        """Hessian of the entropy in local coordinates, the same at every point; `weight` multiplies the links' part."""
         inner = 10 * len(self.u0)
         metric = np.zeros((inner + len(self.positive),) * 2)
         metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)
@@ -176,7 +176,7 @@ class Cost:
 
 
 def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
-    """The point reached from `point` by `step`: U <- U M(theta), and positive parameters multiplied by exponentials."""
+    """Point after a step in local coordinates: U <- U M(step) for links, x <- x exp(step) for positive parameters."""
     inner = 10 * len(point.u)
     factors = np.asarray(_factors(jnp.asarray(step[:inner].reshape(-1, 10))))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -189,7 +189,7 @@ def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
 
 
 def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
-    """Move the parameters by the point's Jacobian times the step, which is shortened if links would become inconsistent."""
+    """Point after the parameter change Jacobian @ step, which is shortened to keep all links strictly consistent."""
     inner, n = 10 * len(point.u), len(point.u)
     change = np.einsum("nk,kij->nij", step[:inner].reshape(n, 10), _ALONG)
     least = min(
@@ -271,7 +271,7 @@ def _derivatives(divergence: Divergence):
 
 
 def _distance(divergence: Divergence, x: np.ndarray, prior: np.ndarray, n: int) -> tuple[float, np.ndarray, np.ndarray]:
-    """Sum of a divergence over links, its gradients (n, 10) and Hessians (n, 10, 10)."""
+    """Sum of a divergence over all links, and its gradient (n, 10) and Hessian (n, 10, 10) for each link."""
     pi, own = (jnp.asarray(v[: 10 * n].reshape(n, 10)) for v in (x, prior))
     value, slope, bend = _derivatives(divergence)(pi, own)
     return float(value.sum()), np.asarray(slope), np.asarray(bend)

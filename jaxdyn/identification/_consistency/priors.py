@@ -1,8 +1,8 @@
 """Divergences of a link from its prior, as convex regularisers of its ten parameters.
 
 With the pseudo-inertias J of the body and J0 of the prior, all three divergences are convex in the ten parameters, and
-zero only at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergence compare masses by their
-ratio and do not depend on units or frames; to second order both equal 1/2 tr((J0^-1 (J - J0))^2).
+zero only at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergences compare masses by their
+ratio and do not depend on units or frames; both equal tr((J0^-1 (J - J0))^2) / 2 to second order.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ def euclidean_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> F
 def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
     """Entropic (log-det Bregman) divergence D = tr(J0^-1 J) - log det(J0^-1 J) - 4.
 
-    It grows without bound towards flat, thin or massless bodies, and so keeps estimates physically consistent. It is
-    NaN if J or J0 is not positive definite.
+    It grows without bound towards flat, thin or massless bodies, which keeps estimates physically consistent. It is NaN
+    if J or J0 is not positive definite.
     """
     u0, u = pseudo_inertia_factor(pseudo_inertia(prior)), pseudo_inertia_factor(pseudo_inertia(pi))
     m = _left_solve(u0, u)

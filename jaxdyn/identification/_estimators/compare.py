@@ -54,10 +54,10 @@ def figures_of_merit(
     truth: Float[np.ndarray, " b"] | None = None,
     seconds: float = np.nan,
 ) -> Merit:
-    """Compute the figures of merit of an estimate on the runs of a problem, which may differ from the fitted runs.
+    """Compute the figures of merit of an estimate on the runs of a problem.
 
     Args:
-        problem: the problem with the runs.
+        problem: the problem whose runs are predicted; they may differ from the fitted runs.
         estimate: the estimate.
         truth: true base parameters, if known.
         seconds: computation time of the estimate [s].
@@ -89,7 +89,7 @@ class EstimatorComparison:
         names: names of the base parameters.
         estimates: one estimate per successful method.
         merits: figures of merit of these estimates.
-        failures: (method, error message) of the other methods.
+        failures: (method, error message) of each method that raised an error.
     """
 
     names: tuple[str, ...]
@@ -126,16 +126,16 @@ def compare_estimators(
     truth: Float[np.ndarray, " b"] | None = None,
     check: EstimationProblem | None = None,
 ) -> EstimatorComparison:
-    """Solve one problem by several estimators and compute their figures of merit; `print` the result for a table.
+    """Solve one problem with several estimators and compute their figures of merit; `print` the result for a table.
 
-    Estimators that raise an error are listed with their message.
+    Estimators that raise an error are listed in `failures`, with the message.
 
     Args:
         problem: the problem.
         estimators: functions of a problem; by default all linear estimators and, with closed loops, the simulating
             estimators.
         truth: true base parameters, if known.
-        check: problem with the runs on which torques and positions are compared; by default the fitted runs.
+        check: problem whose runs are used to compare torques and positions; by default the fitted runs.
     """
     chosen = estimators or (*LINEAR, *(SIMULATING if problem.loops else ()))
     estimates, merits, failures = [], [], []

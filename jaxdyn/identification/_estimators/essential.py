@@ -20,7 +20,8 @@ class Elimination(NamedTuple):
         relative_deviation: relative standard deviation of the parameter in the last fit that included it, for
             independent residuals [%].
         residual: increase of the weighted RMS residual relative to the fit of all parameters [%].
-        probability: probability that the increase is due to chance, by the F-test of all parameters removed so far.
+        probability: p-value of the F-test of all parameters removed so far, that is, the probability of such an
+            increase if their true values were zero.
     """
 
     name: str
@@ -38,7 +39,7 @@ class EssentialParameters:
             base parameters are zero.
         estimate: estimate of these parameters by weighted least squares.
         eliminated: the removed parameters, in order of removal.
-        stopped: the reason why the elimination stopped.
+        stopped: why the elimination stopped.
     """
 
     base: BaseParameters

@@ -14,9 +14,9 @@ class Estimate:
 
     Attributes:
         values: (b,) estimated base parameters, in SI units.
-        covariance: (b, b) covariance of the values, by a jackknife over eight blocks, which accounts for correlated
-            residuals (filters, unmodelled friction); for independent residuals if the data were accumulated without
-            blocks.
+        covariance: (b, b) covariance of the values, from a jackknife over eight blocks, which accounts for correlated
+            residuals (filters, unmodelled friction). If the data were accumulated without blocks, residuals are assumed
+            to be independent.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
         condition: condition number of the (weighted) base regressor.
         scaled_condition: condition number with columns scaled to unit norm, which is independent of units.
@@ -24,13 +24,13 @@ class Estimate:
         method: name of the estimator.
         run_noise: (runs, n) standard deviations of the residuals, if each run has separate weights [N m or N].
         iterations: number of updates of the values.
-        simulations: number of simulations of the robot; one with sensitivities counts as one.
+        simulations: number of simulations of the robot; a simulation with all its sensitivities counts as one.
         history: one number per iteration, described in the docstring of the estimator; by default the largest relative
             step.
         converged: True if the last step was below the tolerance.
         degrees: degrees of freedom of the covariance: those of the jackknife blocks and the shrinkage target or,
             without blocks, those of the independent rows; infinite if unknown.
-        notes: remarks by the estimator.
+        notes: remarks from the estimator.
         independent: (b, b) covariance for residuals that are correlated only by the filter, s^2 (W^T W)^-1 with the
             noise s of the (weighted) rows; None if `covariance` already is this covariance.
     """
@@ -52,7 +52,7 @@ class Estimate:
     independent: np.ndarray | None = None
 
     def with_covariance(self, covariance: Float[np.ndarray, "b b"], blocks: int) -> "Estimate":
-        """The estimate with a jackknife covariance in place of that for independent residuals."""
+        """The estimate with a jackknife covariance; the covariance for independent residuals moves to `independent`."""
         degrees = min(self.degrees, block_degrees(blocks))
         return dataclasses.replace(
             self, covariance=covariance, independent=self.independent_covariance, degrees=degrees
@@ -60,7 +60,7 @@ class Estimate:
 
     @property
     def independent_covariance(self) -> Float[np.ndarray, "b b"]:
-        """Covariance for residuals that are correlated only by the filter (b, b)."""
+        """Covariance (b, b) for residuals that are correlated only by the filter."""
         return self.covariance if self.independent is None else self.independent
 
     @property

@@ -94,7 +94,7 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
 
 
 def _blocks(lengths: list[int], n: int) -> list[slice]:
-    """Row slices of each block, with n rows per sample, for all runs concatenated."""
+    """Slices of the blocks in the concatenated rows of all runs, with n rows per sample."""
     starts = np.cumsum([0, *lengths[:-1]]).tolist()
     edges = zip(starts, block_edges(lengths, LEFT_OUT), strict=True)
     return [slice(n * (start + a), n * (start + b)) for start, run in edges for a, b in run]

@@ -17,7 +17,7 @@ ROUNDS_OF_NOISE = 3  # iterations for the weight of prior knowledge relative to 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stated:
-    """Rows [P, y] of prior knowledge, in standard deviations, and their scale relative to the weighted rows."""
+    """Rows [P, y] of prior knowledge with unit standard deviation, and their factor relative to the weighted data."""
 
     rows: Float[np.ndarray, "k w"]
     scale: float
@@ -83,7 +83,7 @@ def relative_step(new: np.ndarray, old: np.ndarray) -> float:
 
 
 def inverse_noise(noise: np.ndarray) -> np.ndarray:
-    """Weights 1 / s, limited for joints without noise; equal weights if there is no noise at all."""
+    """Weights 1 / s, limited for joints (almost) without noise; equal weights if no joint has noise."""
     return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
 
 
@@ -96,11 +96,11 @@ def with_blocks(
 ) -> Estimate:
     """The estimate with the jackknife covariance, for rows weighted by run and joint.
 
-    The jackknife leaves out blocks of data but never the prior knowledge, whose share C P^T P C of the covariance C is
-    therefore added.
+    The jackknife leaves out blocks of data but never the prior knowledge, so the contribution C P^T P C of the
+    knowledge to the covariance C is added.
 
     Args:
-        known: prior knowledge, with its scale relative to the weighted rows.
+        known: prior knowledge, with its factor relative to the weighted rows of the data.
     """
     at = np.append(base.kept, -1)
     parts, beyond, rows = weighted_blocks(blocks, at, weights), 0.0, None
@@ -183,9 +183,9 @@ def weighted_least_squares(
 def solve_factors(
     factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float, known: Stated | None = None
 ) -> Estimate:
-    """Least squares on factors whose rows are multiplied by one weight per factor; errors as for `ordinary_least_squares`.
+    """Least squares on factors with one weight per factor; raises the same errors as `ordinary_least_squares`.
 
-    The covariance is s^2 (W^T W)^-1, for the given share of independent samples.
+    The covariance is s^2 (W^T W)^-1, where the variance s^2 accounts for the fraction of independent samples.
     """
     counts = factors.counts
     b = base.size

@@ -1,4 +1,4 @@
-"""Closed-loop output error: a fit of the simulated to the measured positions, with exact sensitivities."""
+"""Closed-loop output error: fits simulated to measured joint positions, with exact sensitivities."""
 
 import dataclasses
 

@@ -39,15 +39,16 @@ class EstimationProblem:
         samples: the runs.
         weights: (N, n) factors by which the rows of each run are multiplied; zero excludes a sample for a joint.
         independence: share of the samples that count as independent.
-        loops: the closed loop of each run, for simulating estimators; empty if unknown. Their leads delay the
-            torques of the other estimators.
+        loops: the closed loop of each run, for simulating estimators; empty if unknown. The other estimators delay the
+            logged torques by the loop's lead.
         start: (b,) initial base parameters for simulating estimators; by default those of the chain.
         parallel_cutoff: cutoff of the low-pass applied to torques and every column of the regressor [Hz]; None if only
             the torques were filtered, by `preprocess`.
         filtered: (N, n, b + 1) [W, tau] of each run after the common low-pass; empty if there is none.
         friction: friction model whose k columns, computed from whole runs, are the last columns of W; None: no friction
             model.
-        signals: (N, n, k) columns of the friction model along the measured motion of each run; empty without one.
+        signals: (N, n, k) columns of the friction model along the measured motion of each run; empty without a friction
+            model.
     """
 
     chain: Chain
@@ -65,7 +66,7 @@ class EstimationProblem:
 
     @functools.cached_property
     def prior(self) -> np.ndarray:
-        """The chain's parameters in column order, then zeros for those of the friction model (p + k,)."""
+        """The chain's parameters in column order (p,), followed by k zeros for those of the friction model."""
         extra = 0 if self.friction is None else len(model_of(self.friction).names(self.chain.n))
         return np.concatenate([prior_parameters(self.chain, self.columns), np.zeros(extra)])
 
@@ -127,17 +128,17 @@ class EstimationProblem:
         return self.blocks.total
 
     def full(self, values: np.ndarray) -> np.ndarray:
-        """The full parameters (p,) with the given base parameters that are nearest those of the chain."""
+        """Of all full parameters (p,) with the given base parameters, those nearest the chain's."""
         return self.prior + self.completion @ (values - self.base.matrix @ self.prior)
 
     @functools.cached_property
     def completion(self) -> np.ndarray:
-        """Pseudo-inverse B^T (B B^T)^-1 of the base parameters' matrix (p, b)."""
+        """Pseudo-inverse B^T (B B^T)^-1 (p, b) of the matrix B that maps full to base parameters."""
         return np.linalg.pinv(self.base.matrix)
 
     @functools.cached_property
     def initial(self) -> np.ndarray:
-        """Initial values of simulating estimators (b,).
+        """Initial base parameters (b,) of the simulating estimators.
 
         Raises:
             IdentificationError: the chain has massless links, so it cannot be simulated, and `start` is None.
@@ -266,7 +267,7 @@ def estimation_problem(
 
 
 def _delayed(samples: Samples, tau: Float[np.ndarray, "N n"], lead: float) -> Float[np.ndarray, "N n"]:
-    """Torques at t - lead, by a cubic spline through those of each piece."""
+    """Torques at t - lead, from a cubic spline through the torques of each piece."""
     t, out = samples.t, np.empty_like(tau)
     for a, b in samples.segments:
         out[a:b] = interpolate.make_interp_spline(t[a:b], tau[a:b], k=min(3, b - a - 1))(t[a:b] - lead)
@@ -274,7 +275,7 @@ def _delayed(samples: Samples, tau: Float[np.ndarray, "N n"], lead: float) -> Fl
 
 
 def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
-    """Decimated rows [W, tau] of a run after a common low-pass, with their samples and weights."""
+    """Rows [W, tau] of a run after a common low-pass and decimation, with the decimated samples and weights."""
     s = problem.samples[run]
     if not 0 < cutoff < s.rate / 2:
         raise IdentificationError(

@@ -1,4 +1,4 @@
-"""Recursive least squares, online and one sample at a time, by updates of a triangular factor."""
+"""Recursive least squares: online estimation that updates a triangular factor with each sample."""
 
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ def recursive_step(
     noise: Float[Array, " n"],
     forgetting: float | Float[Array, ""] = 1.0,
 ) -> RecursiveState:
-    """Update the state with one more sample: the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
+    """Update the state with one sample: r becomes the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
 
     This is the square-root information form (Bierman 1977, ch. IV). With forgetting = 1 it equals, up to rounding,
     batch weighted least squares of all samples. With forgetting < 1, a sample of age k has the weight forgetting^k,
@@ -92,7 +92,7 @@ def recursive_path(
     noise: Float[np.ndarray, " n"] | None = None,
     start: RecursiveState | None = None,
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k b"], Float[np.ndarray, "k b"], RecursiveState]:
-    """Compute online estimates along all runs.
+    """Compute recursive estimates along all runs, at regular intervals.
 
     Args:
         problem: the problem.

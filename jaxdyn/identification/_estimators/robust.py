@@ -19,7 +19,7 @@ def estimate_irls(
     Minimises sum rho((tau - W base) / s_rj), where rho is quadratic up to the threshold and linear beyond. Each
     iteration multiplies the rows by sqrt(min(1, threshold / |u|)), u = (tau - W base) / s, with the noise s of joint j
     in run r from the median of |tau - W base|, and accumulates the regressor again (Huber 1964; Holland & Welsch 1977).
-    The influence of outliers, collisions and friction at rest is thus bounded.
+    This bounds the influence of outliers, collisions and friction at rest.
 
     Args:
         problem: the problem.

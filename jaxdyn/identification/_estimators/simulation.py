@@ -38,7 +38,7 @@ def _motion(columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | 
 def _simulated(
     columns: Columns, chain: Chain, loop: ClosedLoop, friction: Array | None, parameters: Array
 ) -> ClosedLoopMotion:
-    """The loop's motion; `friction` (steps, n, k) contains the columns of the last k parameters."""
+    """Simulate the loop; the last k parameters multiply the columns `friction` (steps, n, k)."""
     if friction is None:
         return simulate_closed_loop(loop, chain, columns, parameters)
     p = parameters.shape[0] - friction.shape[2]
@@ -94,7 +94,7 @@ def sensitivities(problem: EstimationProblem, run: int, values: np.ndarray) -> t
 def at_samples(
     problem: EstimationProblem, run: int, x: Float[np.ndarray, "T ..."], cutoff: float
 ) -> Float[np.ndarray, "N ..."]:
-    """Low-pass filtered samples of the loop, at the times of the run's samples."""
+    """Low-pass filter a signal of the loop, and evaluate it at the times of the run's samples."""
     loop, samples = problem.loops[run], problem.samples[run]
     if cutoff < 0.45 * loop.rate:
         x = low_pass(x, loop.rate, cutoff)
@@ -124,10 +124,12 @@ def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.nd
 def shortened(
     problem: EstimationProblem, old: np.ndarray, new: np.ndarray, method: str
 ) -> tuple[np.ndarray, list[np.ndarray], int]:
-    """The values nearest `new` on the line from `old` for which all loops are stable, their rows, and the simulation count.
+    """Values between `old` and `new` at which all loops are stable, their regressors, and the number of simulations.
+
+    The step from `old` to `new` is halved until all loops are stable.
 
     Raises:
-        IdentificationError: the loops are unstable even for a small step.
+        IdentificationError: a loop is unstable even after eight halvings.
     """
     share = 1.0
     for tried in range(1, HALVINGS + 1):
@@ -145,5 +147,5 @@ def shortened(
 def with_right_sides(
     rows: Sequence[np.ndarray], right: Sequence[np.ndarray], weights: Sequence[np.ndarray]
 ) -> BlockFactors:
-    """Factors of blocks of rows in memory, with the right-hand side as the last column."""
+    """Triangular factors, by block, of rows in memory with the right-hand side as the last column."""
     return dense_blocks([np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(rows, right, strict=True)], weights)

@@ -28,7 +28,7 @@ class SplitHalf:
 
     @property
     def share(self) -> float:
-        """Share of the base parameters that agree within two standard deviations; 0.95 is expected."""
+        """Fraction of the base parameters that agree within two standard deviations; 0.95 is expected."""
         return float(np.mean(np.abs(self.differences) <= AGREEING))
 
     @property
@@ -67,7 +67,7 @@ def split_half(blocks: BlockFactors, base: BaseParameters, independence: float =
     Args:
         blocks: factors of the data, in blocks.
         base: the base parameters.
-        independence: share of the samples that count as independent.
+        independence: fraction of the samples that count as independent.
     """
     if len(blocks.runs) < 2:
         return None

@@ -90,14 +90,14 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
 
 
 def _check_share(problem: EstimationProblem, r: Float[np.ndarray, "c c"], noise: Float[np.ndarray, "c c"]) -> None:
-    """Raise an error if the noise exceeds half of the regressor, in squares, for some combination of the columns."""
+    """Raise an error if noise is more than half of the sum of squares of some combination of the columns."""
     inverse = np.linalg.inv(r[:-1, :-1])
     shares, directions = np.linalg.eigh(inverse.T @ noise[:-1, :-1] @ inverse)
     if shares[-1] > MOST_NOISE:
         direction = np.abs(inverse @ directions[:, -1]) * np.linalg.norm(r[:, :-1], axis=0)
         names = " and ".join(problem.base.names[k].split(" ")[0] for k in np.argsort(-direction)[:2])
         raise IdentificationError(
-            "without errors, total least squares assumes that all columns are equally noisy; then "
+            "without `errors`, total least squares assumes that all columns are equally noisy; then "
             f"{100 * shares[-1]:.0f} % of the difference between {names} would be noise",
             "pass {errors}, from the noise of positions and torques, or use estimate_wls",
             errors="row_errors(problem, position, torque)",

@@ -17,10 +17,10 @@ RunFriction = FrictionModel | FrictionFit
 
 
 def model_of(friction: RunFriction) -> FrictionModel:
-    """The friction model of a fit, or the model itself.
+    """The model of a `FrictionFit`; a friction model is returned unchanged.
 
     Raises:
-        IdentificationError: `friction` is a model with load-dependent terms, whose loads only a fit provides.
+        IdentificationError: `friction` is a model with load-dependent terms; only a `FrictionFit` provides the loads.
     """
     if isinstance(friction, FrictionFit):
         return friction.model
@@ -46,7 +46,7 @@ def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = T
 
 
 def without_friction(chain: Chain) -> Chain:
-    """The chain without friction and offsets, which a friction model replaces."""
+    """The chain with its friction and offsets set to zero, since a friction model replaces them."""
     none = jnp.zeros(chain.n, chain.dtype)
     friction = dataclasses.replace(chain.friction, viscous=none, coulomb=none, stribeck=none, offset=none)
     return dataclasses.replace(chain, friction=friction)

@@ -1,4 +1,4 @@
-"""Families of motions that are linear in their coefficients, with the restriction that they start and end at rest."""
+"""Families of motions that are linear in their coefficients and that start and end at rest."""
 
 import dataclasses
 
@@ -121,7 +121,7 @@ def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
 def balanced(
     matrices: Matrices, rest: Float[np.ndarray, "k m"], sizes: Float[np.ndarray, "3 n"]
 ) -> Float[np.ndarray, "n k m"]:
-    """Matrices P, one per joint, such that |z| in coefficients = P z measures how much of the limits is used.
+    """One matrix P per joint: with coefficients = P z, |z| measures how much of its limits a motion uses.
 
     |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2, which makes
     steps of equal size equivalent in all directions.

@@ -60,7 +60,7 @@ def summary(
     joint_names: tuple[str, ...],
     compared: tuple[ExcitationQuality, ExcitationQuality] | None = None,
 ) -> str:
-    """Text that compares a design with random motions and a recorded motion, and lists the used share of each limit."""
+    """Text that compares a design with random and recorded motions, and lists the share of each limit it uses."""
     lines = [
         f"{'':30}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, relative to the design"
     ]

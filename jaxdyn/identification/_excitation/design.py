@@ -174,7 +174,7 @@ def optimal_excitation(
 
 
 class _Search:
-    """A search: matrices and limits, initial motions, and the best motion within all limits so far."""
+    """State of a search: matrices, limits, initial motions, and the best motion so far that satisfies all limits."""
 
     def __init__(self, chain, family, limits, usage, clearance, columns, base, noise, condition_weight):
         n = chain.nv
@@ -221,7 +221,7 @@ class _Search:
         return self.family.duration * np.arange(count + 1) / count
 
     def run(self, asked: ExcitationSearch, report: Progress) -> tuple[int, list[str]]:
-        """Search; return the number of rounds, and the reason if the search stopped early."""
+        """Run the search; return the number of rounds and, if it stopped early, the reason."""
         began, done, notes, rounds = time.monotonic(), 0, [], asked.rounds
         self.begin(asked.starts, asked.seed)
         try:
@@ -314,7 +314,7 @@ class _Search:
         return best
 
     def _tighten(self, z: np.ndarray) -> None:
-        """Tighten limits on the coarse grid by the excess found on the finer grid."""
+        """Tighten the limits on the coarse grid by the amount by which motions exceed them on the finer grid."""
         most, least = self._shares(z)
         excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
         limits = self.problem.limits

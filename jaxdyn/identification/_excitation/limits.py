@@ -1,4 +1,4 @@
-"""Limits of a motion, their use by a trajectory, and scaling of motions to satisfy limits."""
+"""Motion limits, the shares of them that a trajectory uses, and scaling of motions to satisfy them."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -108,7 +108,7 @@ def motion_limits(
 
 
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
-    """The limits with a finite range for every joint: one revolution or 1 m, centred at zero or starting at its only limit."""
+    """The limits, with a range of one revolution or 1 m for unlimited joints: about zero, or from the only limit."""
     size = np.where(turning_joints(chain)[leading_joints(chain)], 2 * np.pi, 1.0)
     free = np.isinf(limits.lower) & np.isinf(limits.upper)
     lower, upper = np.where(free, -size / 2, limits.lower), np.where(free, size / 2, limits.upper)

@@ -17,7 +17,7 @@ from .._regression.robot import as_float64
 
 @dataclasses.dataclass(frozen=True)
 class ExcitationQuality:
-    """Information about the base parameters in a set of samples, H = W^T Sigma^-1 W / N, with their base regressor W.
+    """How well samples determine the base parameters: H = W^T Sigma^-1 W / N, with the base regressor W.
 
     Attributes:
         log_det: log det H; among motions with the same number of samples, larger is better. Differences do not depend
@@ -45,7 +45,7 @@ def excitation_quality(
     base: BaseParameters | None = None,
     torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
 ) -> ExcitationQuality:
-    """Compute the log det of the information and the condition number of the base regressor for samples of a motion.
+    """Compute the log det of the information matrix and the condition number of the base regressor for a motion.
 
     To compare motions, use the same columns, base parameters, noise, filter and number of samples.
 

@@ -26,7 +26,7 @@ RIDGE = 1e-10  # added to H with columns of about unit size, so that H of poor i
 
 
 class Setting(NamedTuple):
-    """Static part of the problem.
+    """Settings of an excitation problem that are static arguments of compiled functions.
 
     Attributes:
         columns: the identified columns.
@@ -56,7 +56,7 @@ class ExcitationProblem(NamedTuple):
         slopes: (N, N) map from values at the coarse samples to their time derivatives, by a quintic spline.
         limits: the limits, with finite position limits.
         weights: (n,) 1 / standard deviation of the joint torques.
-        scale: (b,) sizes of the regressor's columns.
+        scale: (b,) magnitudes of the regressor's columns, by which they are divided.
         condition_weight: weight w of the condition number.
         margin: minimum clearance on the coarse grid.
     """
@@ -107,7 +107,7 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
 
 
 def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
-    """Values of c in the constraints c <= 0, for the limits that are linear in z and for the others."""
+    """Constraint values c (c <= 0 if satisfied), first for the limits that are linear in z, then for the others."""
     limits = problem.limits
     half = (limits.upper - limits.lower) / 2
     bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])

@@ -61,7 +61,7 @@ class FourierTrajectory:
     def sampled(
         self, t: Float[np.ndarray, " N"]
     ) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, "N n"], Float[np.ndarray, "N n"]]:
-        """The result of a call in double precision, by NumPy, which needs no compilation."""
+        """Evaluate the trajectory in double precision with NumPy, without compilation."""
         return _fourier(np, t, self.centre, self.a, self.b, self.period)
 
 
