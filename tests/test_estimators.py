@@ -188,7 +188,7 @@ def test_total_least_squares_has_no_bias_where_the_regressor_is_noisy(exact):
     alike = noisy.copy()
     alike[..., 1] = 2 * alike[..., 0] + 1e-3 * alike[..., 1]
     close = dataclasses.replace(problem, filtered=(alike,))
-    with pytest.raises(IdentificationError, match=r"without errors, .* equally noisy.*pass errors=row_errors"):
+    with pytest.raises(IdentificationError, match=r"without `errors`, .* equally noisy.*pass errors=row_errors"):
         estimate_tls(close)
 
 

@@ -200,7 +200,7 @@ def test_constraints_where_some_parameters_are_known(arm):
     given = (known_parameters(names, {"m1": values[0]}) + least).given(fixed, values)
     assert given.equal.shape == (0, 42) and given.least[0].tolist() == np.isin(np.array(names), ["m3"]).tolist()
     assert given.least_of == pytest.approx([5.0 - values[0]])
-    with pytest.raises(IdentificationError, match="refers only to known parameters"):
+    with pytest.raises(IdentificationError, match="involves only known parameters"):
         known_parameters(names, {"m1": values[0] + 0.1}).given(fixed, values)
 
 
