@@ -33,7 +33,8 @@ def _equation(equation: Any, interpret: bool) -> Any:
     if equation.primitive.name == "by_platform":
         if parameters["each"] is None:
             return equation
-        default = _kernel(*parameters["each"], parameters["default"], interpret)
+        function, mapped = parameters["each"]
+        default = _kernel(function, mapped, parameters["default"], interpret)
         avals = [x.aval for x in equation.invars]
         cpu = jax.make_jaxpr(default)(*avals) if interpret else parameters["cpu"]
         return equation.replace(params={**parameters, "default": default, "cpu": cpu})

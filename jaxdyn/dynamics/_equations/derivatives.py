@@ -28,8 +28,10 @@ from .._recursions.variation import (
 )
 from .._recursions.wrench import link_wrenches
 from .forward import forward_dynamics
-from .mass_matrix_inverse import SMALL, inverse_of_mass_matrix, positive_inverse
+from .mass_matrix_inverse import inverse_of_mass_matrix, positive_inverse
 from .regressor import regressor
+
+TOGETHER = 12  # up to this number of velocities, derivatives of forward dynamics in one kernel are faster than in parts
 
 
 class InverseDynamicsDerivatives(NamedTuple):
@@ -121,7 +123,7 @@ def forward_dynamics_derivatives(
         The Jacobians; meaningless (huge, infinite or NaN) if M(q) is singular.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    if is_ordinary(chain) and chain.transmission is None and chain.nv <= SMALL:
+    if is_ordinary(chain) and chain.transmission is None and chain.nv <= TOGETHER:
         qdd, position, velocity, inverse = _link_forward(chain, q, qd, tau, base_gravity(chain), wrenches)
     else:
         qdd = forward_dynamics(chain, q, qd, tau, wrenches)
@@ -146,7 +148,7 @@ def slopes_of_accelerations(
 
     Saves the recursion that would compute qdd, about a quarter of the time.
     """
-    if chain.nv <= SMALL:
+    if chain.nv <= TOGETHER:
         position, velocity, inverse = _link_slopes(chain, q, qd, qdd, base_gravity(chain), None)
     else:
         position, velocity, inverse = _matrix_slopes(chain, q, qd, qdd, None)
