@@ -17,7 +17,8 @@ from .._kinematics.coordinates import (
     joint_rates,
     place,
 )
-from .._lowering import by_batch, matrix_times
+from .._lowering import by_batch, in_kernel, matrix_times
+from .._recursions.articulated import articulated_body
 from .._recursions.variation import (
     accelerated,
     derivative_entries,
@@ -175,6 +176,11 @@ def _link_forward(
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
+    if (
+        not in_kernel()
+    ):  # on a GPU, a thread would have to keep the links' first motion in registers: 6 KB are spilled, not 1.5
+        qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
+        return qdd, *_link_slopes(chain, q, qd, qdd, gravity, wrenches)
     still = world_motion(chain, q, qd, jnp.zeros_like(qd), gravity, wrenches)
     bias, mass = torques_and_mass(chain, q, still, chain.armature)
     inverse = positive_inverse(mass)
