@@ -104,7 +104,7 @@ def test_errors_that_need_the_numbers(annotations_unchecked):
             jaxdyn.crba(chain, q=q)
     q = jaxdyn.neutral_configuration(chain)
     for _ in range(2):
-        with pytest.raises(jaxdyn.ModelError, match="no link or frame is called 'no'"):
+        with pytest.raises(jaxdyn.ModelError, match="unknown link or frame 'no'"):
             jaxdyn.frame_pose(chain, q, "no")
         with pytest.raises(jaxdyn.ModelError, match="integration method"):
             jaxdyn.step(chain, q, v, v, 1e-3, method="no")

@@ -198,7 +198,9 @@ def test_refusals(arm):
         consistent_problem(factors, base, wls, COLUMNS, prior, weight=0.0)
     with pytest.raises(IdentificationError, match="the prior has shape"):
         consistent_problem(factors, base, wls, COLUMNS, prior[:-1])
-    with pytest.raises(IdentificationError, match="constraints refer to 3 parameters, but there are 28"):
+    with pytest.raises(
+        IdentificationError, match="the constraints are on 3 parameters, but there are 28 full parameters"
+    ):
         consistent_problem(factors, base, wls, COLUMNS, prior, constraints=linear_equalities(np.eye(3)[:1], np.ones(1)))
     with pytest.raises(IdentificationError, match="values have shape"):
         feasible_parameters(base, np.zeros(3), COLUMNS, prior)

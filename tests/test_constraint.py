@@ -464,9 +464,9 @@ def test_bad_input_is_refused():
         jaxdyn.mechanisms.pose_constraint("link1", other_pose=np.diag([1.0, 1, 2, 1]))
     with refused(match="there is no constraint"):
         jax.eval_shape(jaxdyn.mechanisms.constrained_forward_dynamics, chain, (), q, qd, tau)
-    with refused(match="no link or frame is called 'foot'"):
+    with refused(match="unknown link or frame 'foot'"):
         jax.eval_shape(jaxdyn.mechanisms.constraint_residual, chain, jaxdyn.mechanisms.point_constraint("foot"), q)
-    with refused(match="no coordinate is called 'knee'"):
+    with refused(match="unknown coordinate 'knee'"):
         jaxdyn.mechanisms.independent_coordinates(chain, constraint, q, ("joint1", "knee"))
     with refused(match="named twice"):
         jaxdyn.mechanisms.project_configuration(chain, constraint, q, held=("joint1", 0))

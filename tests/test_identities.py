@@ -369,7 +369,7 @@ def test_armature_of_a_rotor_is_added_to_the_mass_matrix_alone(x, chain, state):
 
 def test_errors(chain):
     q = jnp.zeros(N)
-    with pytest.raises(jaxdyn.ModelError, match="no link or frame is called 'hand'"):
+    with pytest.raises(jaxdyn.ModelError, match="unknown link or frame 'hand'"):
         jaxdyn.frame_pose(chain, q, "hand")
     # without the annotations' own check, which the tests turn on
     with pytest.raises(jaxdyn.ModelError, match="'body', 'space' or 'mixed', not 'world'"):

@@ -40,7 +40,10 @@ TILTED = np.eye(4) * 2
         ("armature is negative", {"armature": -1.0}),
         ("coulomb_velocity must be positive", {"friction": jaxdyn.Friction(coulomb_velocity=0.0)}),
         ("gravity is", {"gravity": (0.0, -9.81)}),
-        ("neither a link nor a frame", {"topology": jaxdyn.Topology.serial(1, tip_name="hand")}),
+        (
+            "unknown tip 'hand'; the links and frames are link1",
+            {"topology": jaxdyn.Topology.serial(1, tip_name="hand")},
+        ),
         ("mass -1 kg", {"inertia": [[-1.0, 0, 0, 0, 1, 0, 1, 0, 0, 1]]}),
         ("translation is 1e\\+300 at index", {"translation": [[0, 1e300, 0]]}),
         ("friction.viscous is inf", {"friction": jaxdyn.Friction(np.inf)}),

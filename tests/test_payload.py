@@ -129,7 +129,7 @@ def test_a_payload_at_a_named_frame(arm):
     np.testing.assert_allclose(found.parameters, there, rtol=0, atol=1e-8)
     with pytest.raises(IdentificationError, match="fixed to the base"):
         identify_payload_on(arm, run(arm, body()), frame=str(arm.topology.base_name))
-    with pytest.raises(IdentificationError, match="no link or frame is called 'hand'"):
+    with pytest.raises(IdentificationError, match="unknown link or frame 'hand'"):
         identify_payload_on(arm, run(arm, body()), frame="hand")
 
 

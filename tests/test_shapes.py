@@ -76,7 +76,7 @@ def test_meshes_capsules_and_ellipsoids(tmp_path, path):
 def test_errors(path):
     chain = jaxdyn.load(path, ignore_inertials=True)
     box = Geometry("elbow_cover", "box", np.eye(4), (1.0, 1.0, 1.0))
-    with pytest.raises(jaxdyn.ModelError, match="no link or frame is called 'elbow_cover'"):
+    with pytest.raises(jaxdyn.ModelError, match="unknown link or frame 'elbow_cover'"):
         with_inertias_of_shapes(chain, [box], 1000.0)
     with pytest.raises(jaxdyn.ModelError, match="must be positive"):
         with_inertias_of_shapes(chain, [], 0.0)

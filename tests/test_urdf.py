@@ -532,11 +532,11 @@ def test_nonphysical_on_request(name):
             {"floating_base": "hull", "lock": {"hull_wx": 0.0}},
             "'hull_wx', a part of the free joint 'hull', which cannot be locked",
         ),
-        ({"lock": {"elbo": 0.0}}, "lock names 'elbo', which is not a joint; the joints are bolt, rail"),
+        ({"lock": {"elbo": 0.0}}, "unknown joint 'elbo' in lock; the joints are bolt, rail"),
         ({"lock": {"elbow": 2.3}}, "joint 'elbow' is locked at 2.3, outside its limits 0 to 2.2"),
         ({"lock": {"left": 0.04, "right": 0.2}}, "joint 'right' is locked at 0.2, outside"),
         ({"lock": {"roll": float("nan")}}, "lock has nan for the joint 'roll'"),
-        ({"tip": "finger"}, "tip 'finger' is not a link; the links are world, pedestal"),
+        ({"tip": "finger"}, "unknown link 'finger' in tip; the links are world, pedestal"),
         ({"tip": "pedestal"}, "no joint moves between the root 'world' and the tip 'pedestal'"),
     ],
 )

@@ -91,7 +91,9 @@ def build_chain(
     n = len(links["screw"])
     topology = Topology.serial(n) if topology is None else topology
     if len(topology.parents) != n:
-        raise ModelError(f"the topology has {len(topology.parents)} joints, but there are {n} screws")
+        raise ModelError(
+            f"the topology has {len(topology.parents)} joints, but there are {n} screws; pass one screw per joint"
+        )
     _normalise(links, topology)
     slight = {} if allow_nonphysical else _slight_faults(topology.link_names, links["inertia"])
     topology, poses = _with_frames(topology, frames or {})
@@ -99,7 +101,7 @@ def build_chain(
     _check_joints(topology, joints, allow_nonphysical)
     gravity = np.asarray(given["gravity"], float)
     if gravity.shape != (3,) or not np.all(np.isfinite(gravity)):
-        raise ModelError(f"gravity is {gravity}, not an acceleration (x, y, z) in world axes, such as (0, 0, -9.81)")
+        raise ModelError(f"gravity is {gravity}; pass an acceleration (x, y, z) in world axes, such as (0, 0, -9.81)")
     if slight:
         texts = "; ".join(error.fault for error in slight.values())
         warn(f"physically inconsistent inertias are used unchanged: {texts}")
@@ -117,7 +119,7 @@ def check_sizes(chain: Chain) -> None:
         if len(beyond) and not name.startswith("limits."):
             where = tuple(int(i) for i in beyond[0])
             value = float(np.asarray(x)[where])
-            raise ModelError(f"{name} is {value:g} at index {where}, which is implausible; check the units")
+            raise ModelError(f"{name} is {value:g} at index {where}, which is implausible for a robot; check the units")
 
 
 def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,10 +142,10 @@ def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
     for name, x in arrays.items():
         shape = (n, *_LINK_LEAVES[name])
         if x.shape != shape:
-            raise ModelError(f"{name} has shape {x.shape}, but {n} joints require {shape}")
+            raise ModelError(f"{name} has shape {x.shape}, but {n} joints require {shape}; pass one entry per joint")
         if not np.all(np.isfinite(x)):
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-            raise ModelError(f"{name} is NaN or infinite at index {where}")
+            raise ModelError(f"{name} is NaN or infinite at index {where}; pass finite numbers")
     return arrays
 
 
@@ -153,7 +155,10 @@ def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
     for i, joint in enumerate(topology.joint_names):
         rotation = links["rotation"][i]
         if np.abs(rotation.T @ rotation - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation) < 0:
-            raise ModelError(f"the placement of joint {joint!r} is not a rotation (R^T R != 1 or det R = -1)")
+            raise ModelError(
+                f"the placement of joint {joint!r} is not a rotation (R^T R != 1 or det R = -1); pass an orthonormal "
+                "matrix with determinant 1"
+            )
         links["screw"][i] = _unit_screw(joint, links["screw"][i])
 
 
@@ -174,7 +179,9 @@ def _with_frames(topology: Topology, frames: Mapping[str, tuple[int, Values]]) -
     links = tuple(link for link, _ in frames.values())
     topology = dataclasses.replace(topology, frame_names=tuple(frames), frame_links=links)
     if topology.tip_name not in (*topology.link_names, *frames, None):
-        raise ModelError(f"the tip {topology.tip_name!r} is neither a link nor a frame of the chain")
+        raise ModelError(
+            f"unknown tip {topology.tip_name!r}; the links and frames are {', '.join((*topology.link_names, *frames))}"
+        )
     return topology, poses
 
 
@@ -187,7 +194,7 @@ def _per_joint(name: str, x: Values, n: int) -> np.ndarray:
             f"{name} has shape {np.shape(x)}, but {n} joints require {shape} or one value for all"
         ) from None
     if np.any(np.isnan(y)):
-        raise ModelError(f"{name} contains NaN")
+        raise ModelError(f"{name} contains NaN; pass a number for every joint")
     return y
 
 
@@ -199,10 +206,10 @@ def _check_joints(topology: Topology, joints: Mapping[str, np.ndarray], allow_no
         raise ModelError(f"joint {name!r}: lower limit {lower[j]:g} exceeds upper limit {upper[j]:g}; swap them")
     for name in () if allow_nonphysical else _POSITIVE:
         if np.any(joints[name] < 0):
-            raise ModelError(f"{name} is negative ({joints[name].min():g}), which is impossible for a drive")
+            raise ModelError(f"{name} is {joints[name].min():g}; it must not be negative")
     for name, meaning in _WIDTHS.items():
         if np.any(joints[name] <= 0):
-            raise ModelError(f"{name} must be positive: it is {meaning}")
+            raise ModelError(f"{name} must be positive, because it is {meaning}")
 
 
 def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
@@ -261,12 +268,17 @@ def check_pose(name: str, t: np.ndarray) -> None:
         ModelError: the shape is not (4, 4), the last row is not 0 0 0 1, or the rotation is invalid.
     """
     if t.shape != (4, 4):
-        raise ModelError(f"{name} has shape {t.shape}; a pose is a homogeneous 4x4 matrix")
+        raise ModelError(f"{name} has shape {t.shape}; pass a pose as a homogeneous 4x4 matrix")
     r = t[:3, :3]
     if not np.all(np.isfinite(t)) or np.abs(t[3] - [0, 0, 0, 1]).max() > 1e-9:
-        raise ModelError(f"{name} is not a homogeneous matrix: it contains NaN or its last row is not 0 0 0 1")
+        raise ModelError(
+            f"{name} is not a homogeneous matrix: it contains NaN or its last row is not 0 0 0 1; pass the pose as "
+            "[[R, p], [0, 1]]"
+        )
     if np.abs(r.T @ r - np.eye(3)).max() > 1e-6 or np.linalg.det(r) < 0:
-        raise ModelError(f"{name} is not a rotation (R^T R != 1 or det R = -1)")
+        raise ModelError(
+            f"{name} is not a rotation (R^T R != 1 or det R = -1); pass an orthonormal R with determinant 1"
+        )
 
 
 def _orthonormal(rotation: np.ndarray) -> np.ndarray:

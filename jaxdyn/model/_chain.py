@@ -307,7 +307,7 @@ def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
     name = topology.tip_name if name is None else name
     if name is None:
         known = ", ".join((*topology.link_names, *topology.frame_names))
-        raise ModelError(f"the tree has several ends, so specify a frame: {known}")
+        raise ModelError(f"the tree has several ends; specify a link or frame: {known}")
     if name in topology.link_names:
         return topology.link_names.index(name), None
     if name in topology.frame_names:
@@ -316,4 +316,6 @@ def frame_index(chain: Chain, name: str | None) -> tuple[int, int | None]:
     if name == topology.base_name:
         return -1, None
     known = ", ".join((*topology.link_names, *topology.frame_names))
-    raise ModelError(f"no link or frame is called {name!r}; this chain has {known} and the base {topology.base_name}")
+    raise ModelError(
+        f"unknown link or frame {name!r}; the links and frames are {known}, and the base is {topology.base_name}"
+    )

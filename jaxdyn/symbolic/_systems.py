@@ -33,7 +33,7 @@ def textbook_leaves(system: str, joints: int = 2) -> Leaves:
         return _pendulum(joints)
     if system not in _SYSTEMS:
         known = ", ".join(sorted((*_SYSTEMS, "pendulum")))
-        raise ModelError(f"there are no symbols for the system {system!r}; choose among {known}")
+        raise ModelError(f"unknown system {system!r}; the systems are {known}")
     return _SYSTEMS[system]()
 
 

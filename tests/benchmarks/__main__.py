@@ -1,8 +1,8 @@
 """Benchmarks of jaxdyn against Pinocchio and other libraries on this machine.
 
-Every result is compared with Pinocchio's before it is timed, all libraries are timed in turn in one process, and what is
-timed is waited for. A library that is missing or fails is named with its reason. Every part runs in a process of its own, so
-that nothing an earlier one did, compiled or configured counts.
+Before a function is timed, its result is compared with that of Pinocchio. All libraries are timed in turn in one process,
+and every timed call is waited for until its result is ready. Libraries that are missing or fail are listed with the
+reason. Each part runs in a separate process, so earlier parts cannot affect its timings.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from .parts import PARTS, QUANTITIES
 
 AHEAD = "--ahead-of-time"
 PEERS = ("frax", "mjx", "adam", "brax")
-ONE_PRECISION = ("scaling", "compile", "memory", "accuracy", "identification")  # of these the first precision asked for
+ONE_PRECISION = ("scaling", "compile", "memory", "accuracy", "identification")  # use only the first of --precisions
 NOT_KEYS = (
     "seconds",
     "error",
@@ -33,7 +33,7 @@ NOT_KEYS = (
 
 
 def main() -> int:
-    """Exit status: 1 where a result of jaxdyn's was wrong or a part broke off."""
+    """Run the benchmarks; return the exit status: 1 if a result of jaxdyn was wrong or a part crashed, else 0."""
     given = [x for x in sys.argv[1:] if x != AHEAD]
     if AHEAD in sys.argv and given[:1] == ["gpu"]:
         from . import ahead_of_time
@@ -61,7 +61,7 @@ def main() -> int:
     for r in wrong:
         print(f"WRONG: {r['robot']} {r['quantity']} {r['precision']}: {r['reason']}", file=sys.stderr)
     for name in broken:
-        print(f"BROKE OFF: {name}", file=sys.stderr)
+        print(f"CRASHED: {name}", file=sys.stderr)
     return int(bool(wrong or broken))
 
 
@@ -70,49 +70,63 @@ def arguments() -> argparse.Namespace:
         prog="python -m tests.benchmarks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="parts:\n" + "\n".join(f"  {name:12s}{what}" for name, (what, _) in PARTS.items()),
+        epilog="parts:\n" + "\n".join(f"  {name:16s}{what}" for name, (what, _) in PARTS.items()),
     )
-    parser.add_argument("parts", nargs="*", metavar="part", help="what to measure; by default all but gpu")
-    parser.add_argument("--robots", nargs="+", help="panda, ur10, g1, talos, chain-N, or paths of URDFs")
-    parser.add_argument("--quantities", nargs="+", choices=QUANTITIES, metavar="NAME", help=", ".join(QUANTITIES))
+    parser.add_argument("parts", nargs="*", metavar="part", help="parts to run; by default all except gpu")
+    parser.add_argument("--robots", nargs="+", help="panda, ur10, g1, talos, chain-N, or paths of URDF files")
+    parser.add_argument(
+        "--quantities",
+        nargs="+",
+        choices=QUANTITIES,
+        metavar="NAME",
+        help=f"quantities to measure: {', '.join(QUANTITIES)}",
+    )
     parser.add_argument("--precisions", nargs="+", choices=("float64", "float32"), default=["float64", "float32"])
-    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="libraries beside Pinocchio")
-    parser.add_argument("--batch", type=int, default=4096, help="states at once in the tables")
-    parser.add_argument("--max-batch", type=int, default=1 << 20, help="largest batch of the curves")
-    parser.add_argument("--max-links", type=int, default=1000, help="longest chain")
     parser.add_argument(
-        "--states", type=int, default=1 << 16, help="states over which float32 is compared with float64"
+        "--peers", nargs="*", choices=PEERS, default=list(PEERS), help="libraries to compare in addition to Pinocchio"
     )
-    parser.add_argument("--samples", type=int, default=1_000_000, help="length of the log that is identified from")
-    parser.add_argument("--devices", type=int, default=os.cpu_count(), help="CPU devices among which batches are split")
-    parser.add_argument("--budget", type=float, default=0.2, help="seconds a call is repeated for, each turn")
-    parser.add_argument("--turns", type=int, default=5, help="turns that all libraries take; the best median counts")
+    parser.add_argument("--batch", type=int, default=4096, help="batch size in the tables")
+    parser.add_argument("--max-batch", type=int, default=1 << 20, help="largest batch size in the curves")
+    parser.add_argument("--max-links", type=int, default=1000, help="number of links of the longest chain")
     parser.add_argument(
-        "--rounds", type=int, default=2, help="processes of each setting, in turns, where it is the process'"
+        "--states", type=int, default=1 << 16, help="number of states at which float32 is compared with float64"
     )
-    parser.add_argument("--longest", type=float, default=2.0, help="seconds beyond which a call is not measured")
     parser.add_argument(
-        "--memory", type=int, default=0, help="GiB that a batch may take; by default half of what is free"
+        "--samples", type=int, default=1_000_000, help="number of samples of the log in the part identification"
     )
-    parser.add_argument("--json", metavar="FILE", help="keep the records")
     parser.add_argument(
-        AHEAD, action="store_true", help="with gpu alone: what an H100's programs consist of, without a GPU"
+        "--devices", type=int, default=os.cpu_count(), help="number of CPU devices over which batches are sharded"
     )
-    parser.add_argument("--plots", action="store_true", help="draw pictures into --pictures")
-    parser.add_argument("--pictures", metavar="FOLDER", help="by default docs/pictures")
+    parser.add_argument("--budget", type=float, default=0.2, help="seconds for which a call is repeated in each turn")
+    parser.add_argument("--turns", type=int, default=5, help="number of turns per library; the best median is reported")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="processes per setting in the part latency, run alternately"
+    )
+    parser.add_argument(
+        "--longest", type=float, default=2.0, help="calls that take longer than this are not measured [s]"
+    )
+    parser.add_argument(
+        "--memory", type=int, default=0, help="memory that a batch may use [GiB]; by default half of the free memory"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all records to this file")
+    parser.add_argument(
+        AHEAD, action="store_true", help="with gpu alone: analyse the programs compiled for an H100; needs no GPU"
+    )
+    parser.add_argument("--plots", action="store_true", help="draw pictures and save them in --pictures")
+    parser.add_argument("--pictures", metavar="FOLDER", help="folder for pictures; by default docs/pictures")
     parser.add_argument("--write", action="store_true", help="rewrite the generated parts of docs/benchmarks.md")
     options = parser.parse_args()
     if options.ahead_of_time:
         parser.error(f"{AHEAD} requires the part gpu, first and alone: python -m tests.benchmarks gpu {AHEAD}")
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
-        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown part {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
     options.parts = options.parts or [name for name, (_, default) in PARTS.items() if default]
     return options
 
 
 def merged(records: list[dict]) -> list[dict]:
-    """One record of each thing measured: the shortest time of all rounds."""
+    """One record per measured quantity: the one with the shortest time of all rounds."""
     found: dict[tuple, dict] = {}
     for record in records:
         key = tuple(sorted((k, str(v)) for k, v in record.items() if k not in NOT_KEYS))
@@ -122,7 +136,7 @@ def merged(records: list[dict]) -> list[dict]:
 
 
 def _settings(part: str, options: argparse.Namespace):
-    """Configuration of the processes of a part."""
+    """The settings of each process of a part."""
     precisions = options.precisions[:1] if part in ONE_PRECISION else options.precisions
     if part in ("gpu", "accuracy", "identification"):
         yield {"precision": "float64", "inline": False}
@@ -133,7 +147,7 @@ def _settings(part: str, options: argparse.Namespace):
 
 
 def _run(part: str, options: argparse.Namespace, setting: dict, folder: str) -> dict | None:
-    """The result of one process; None where it broke off, whatever it wrote to the terminal saying why."""
+    """The result of one process; None if it crashed, in which case its terminal output shows the reason."""
     counted = (
         sorted({1, 1 if part == "gpu" else options.devices})
         if part in ("throughput", "trees", "batches", "gpu")
@@ -162,7 +176,7 @@ def _run(part: str, options: argparse.Namespace, setting: dict, folder: str) -> 
 
 
 def _with_peaks(before: dict | None, machine: dict) -> dict:
-    """The first process' description, with the peaks that all of them measured."""
+    """The machine as described by the first process, with the peaks measured by all processes."""
     if before is None:
         return machine
     known = {(p["precision"], p["devices"]): p for p in before["peaks"]}
@@ -171,7 +185,7 @@ def _with_peaks(before: dict | None, machine: dict) -> dict:
 
 
 def _show(part: str, records: list[dict], machine: dict | None, options: argparse.Namespace) -> None:
-    """Print a part's tables; draw and write them where asked for."""
+    """Print the tables of a part; draw pictures and rewrite the page if requested."""
     from . import pages
     from .tables import tables
 

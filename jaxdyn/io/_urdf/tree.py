@@ -161,7 +161,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
         ModelError: see `jaxdyn.load`.
     """
     if tip is not None and tip not in robot.links:
-        raise ModelError(f"{robot.source}: tip {tip!r} is not a link; the links are {', '.join(robot.links)}")
+        raise ModelError(f"{robot.source}: unknown link {tip!r} in tip; the links are {', '.join(robot.links)}")
     locked = _locked(robot, lock or {})
     # a moving joint represents the link that it carries, None represents the base
     carrier: dict[str, str | None] = {robot.root: None}
@@ -229,7 +229,7 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
     for name, value in lock.items():
         if name not in robot.joints:
             raise ModelError(
-                f"{robot.source}: lock names {name!r}, which is not a joint; the joints are {', '.join(robot.joints)}"
+                f"{robot.source}: unknown joint {name!r} in lock; the joints are {', '.join(robot.joints)}"
             )
         if robot.joints[name].kind == "fixed":  # for example in a file that was written from a chain with locked joints
             continue

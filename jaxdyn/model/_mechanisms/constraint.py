@@ -156,11 +156,11 @@ def coordinate_columns(chain: Chain, chosen: Sequence[str | int]) -> np.ndarray:
     columns = []
     for which in chosen:
         if isinstance(which, str) and which not in names:
-            raise ModelError(f"no coordinate is called {which!r}; the coordinates are {', '.join(names) or 'unnamed'}")
+            raise ModelError(f"unknown coordinate {which!r}; the coordinates are {', '.join(names) or 'unnamed'}")
         column = names.index(which) if isinstance(which, str) else int(which)
         if not 0 <= column < chain.nv:
-            raise ModelError(f"there is no coordinate {column}; coordinates are numbered 0 to {chain.nv - 1}")
+            raise ModelError(f"unknown coordinate {column}; the coordinates are numbered from 0 to {chain.nv - 1}")
         columns.append(column)
     if len(set(columns)) != len(columns):
-        raise ModelError(f"a coordinate is named twice in {tuple(chosen)}")
+        raise ModelError(f"a coordinate is named twice in {tuple(chosen)}; name each one once")
     return np.array(columns, int)

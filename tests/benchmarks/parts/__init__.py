@@ -2,16 +2,19 @@
 
 # part: (what it measures, whether it is run by default)
 PARTS = {
-    "latency": ("one robot, one state, one call: what a control loop pays", True),
-    "throughput": ("every quantity of a whole batch, beside all libraries", True),
-    "batches": ("throughput over the size of the batch", True),
-    "trees": ("humanoids on a floating base", True),
-    "scaling": ("time and compilation over the number of links", True),
-    "compile": ("what compilation takes, and the size of the programs", True),
-    "memory": ("memory of the compiled programs", True),
-    "accuracy": ("errors in float32 over many states", True),
-    "identification": ("the factors of a log of a million samples, beside Pinocchio's regressor in a loop", True),
-    "gpu": ("throughput over the size of the batch on JAX's default device", False),
+    "latency": ("duration of one call for one robot in one state, as in a control loop", True),
+    "throughput": ("all quantities for a batch, compared with the other libraries", True),
+    "batches": ("throughput versus batch size", True),
+    "trees": ("humanoids with a floating base", True),
+    "scaling": ("computing and compilation time versus number of links", True),
+    "compile": ("compilation time, and size of the programs", True),
+    "memory": ("memory used by the compiled programs", True),
+    "accuracy": ("errors of float32 for many states", True),
+    "identification": (
+        "factors of a log with a million samples, compared with a loop over Pinocchio's regressor",
+        True,
+    ),
+    "gpu": ("throughput versus batch size on JAX's default device", False),
 }
 CURVES = ("inverse_dynamics", "forward_dynamics", "forward_dynamics_derivatives", "rollout")
 QUANTITIES = (
