@@ -87,8 +87,8 @@ def point_constraint(
         other: link or frame at which the loop is closed; the world if None.
         point: the point in `frame` [m].
         other_point: the point in `other`, or in the world [m].
-        axes: the constrained axes of `other`: two ("xy") for a planar loop, since the third would be redundant; fewer
-            for a point on a slide or a plane.
+        axes: the constrained axes of `other`: for a planar loop, the two axes of its plane of motion ("xz" if its joints
+            turn about y), since the third would be redundant; fewer for a point on a slide or a plane.
 
     Raises:
         ModelError: there are no axes, an axis is repeated, or it is not x, y or z.
