@@ -110,7 +110,7 @@ def test_other_libraries_are_measured_or_named(tmp_path):
 
 def test_an_unknown_part_is_refused():
     done = suite("--", "speed")
-    assert done.returncode == 2 and "no part is called speed" in done.stderr
+    assert done.returncode == 2 and "unknown part speed; the parts are latency, throughput" in done.stderr
 
 
 def test_operations_are_counted():

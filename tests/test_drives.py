@@ -156,7 +156,7 @@ def test_gears_on_a_floating_base_leave_its_joint_alone():
         ("used twice", lambda c: jaxdyn.with_coupling(c, np.eye(3), names=("a", "b", "a"))),
         ("2 coordinate names", lambda c: jaxdyn.with_coupling(c, np.eye(3), names=("a", "b"))),
         ("no transmission", lambda c: jaxdyn.mechanisms.motor_torques(c, jnp.zeros(3))),
-        (r"friction\.stribeck is negative", lambda c: stribeck(fe=-0.1)),
+        (r"friction\.stribeck is -0\.1; it must not be negative", lambda c: stribeck(fe=-0.1)),
         ("stribeck_velocity must be positive", lambda c: stribeck(ws=0.0)),
     ],
 )

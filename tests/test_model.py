@@ -37,7 +37,7 @@ TILTED = np.eye(4) * 2
         ("is not a rotation|last row", {"frames": {"tool": (0, TILTED)}}),
         ("is used twice", {"frames": {"link1": (0, np.eye(4))}}),
         ("exceeds upper limit", {"limits": jaxdyn.JointLimits((1.0, -1.0))}),
-        ("armature is negative", {"armature": -1.0}),
+        ("armature is -1; it must not be negative", {"armature": -1.0}),
         ("coulomb_velocity must be positive", {"friction": jaxdyn.Friction(coulomb_velocity=0.0)}),
         ("gravity is", {"gravity": (0.0, -9.81)}),
         (
