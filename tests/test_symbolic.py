@@ -335,7 +335,7 @@ def test_errors_say_what_is_wrong(request):
         symbolic.derive(jax.tree.map(lambda x: jnp.stack([x, x]), chain))
     with pytest.raises(jaxdyn.ModelError, match="no unknown symbols"):
         symbolic.derive(chain).regressor()
-    with pytest.raises(jaxdyn.ModelError, match="no symbols for the system 'biped'"):
+    with pytest.raises(jaxdyn.ModelError, match="unknown system 'biped'; the systems are cartesian_two_link"):
         symbolic.textbook_leaves("biped")
     e = equations("planar_2r_point_masses")
     jaxtyping.config.update("jaxtyping_disable", True)  # users have no type checker running: the message is for them
