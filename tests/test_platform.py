@@ -76,7 +76,7 @@ def test_sweeps_written_out_give_what_loops_give(monkeypatch, robot):
     functions = jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics, lambda robot, q, qd, tau: jaxdyn.crba(robot, q)
     every = lambda *x: [f(robot, *x) for f in functions]
     wanted = [jax.jit(f)(*x) for f, x in ((jax.vmap(every), (q, qd, tau)), (every, (q[0], qd[0], tau[0])))]
-    monkeypatch.setattr(batch, "by_platform", lambda cpu, default, *x: default(*x))
+    monkeypatch.setattr(batch, "by_platform", lambda cpu, default, *x, **named: default(*x))
     every = lambda *x: [f(robot, *x) for f in functions]
     found = [jax.jit(f)(*x) for f, x in ((jax.vmap(every), (q, qd, tau)), (every, (q[0], qd[0], tau[0])))]
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
