@@ -126,6 +126,13 @@ def test_blanks_and_arrays(tmp_path):
         read_log(tmp_path / "run.npz", columns=content)
 
 
+@pytest.mark.parametrize("unit, start", [("degC", 293.15), ("K", 20.0)])
+def test_temperatures_in_kelvins_become_degrees_celsius(write, unit, start):
+    warm = MAP + f'\n[temperature]\ncolumn = "State"\nunit = "{unit}"\noffset = 293.15\n'
+    path, columns = write(warm)
+    np.testing.assert_allclose(read_log(path, 2, columns=columns).temperature, start, rtol=1e-12)
+
+
 def test_cells_are_still_checked(write):
     path, columns = write()
     path.write_text(path.read_text().replace("\n30,0;", "\nnonsense;", 1))

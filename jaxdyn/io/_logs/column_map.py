@@ -88,9 +88,9 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
 
     If all columns are specified by number, `header` may be omitted and is then detected.
 
-    A value in the log is converted to sign x scale x unit x value + offset. For a bag, `topic` and `joints` (the joint
-    names in the bag, in the robot's order) are top-level keys, and columns need not be specified; `[i]` with `gains`
-    declares efforts to be currents.
+    A value in the log is converted to sign x scale x unit x value + offset; a temperature in K is then converted to degC.
+    For a bag, `topic` and `joints` (the joint names in the bag, in the robot's order) are top-level keys, and columns need
+    not be specified; `[i]` with `gains` declares efforts to be currents.
 
     Raises:
         LogError: the file cannot be read or is not TOML; a key, unit or type is unknown or unsuitable. The message names
@@ -275,7 +275,7 @@ def _resolve(
 
 
 def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Factor and offset of each column: sign x scale x unit x gain, and offset x gain."""
+    """Factor and offset of each column: sign x scale x unit x gain, and offset x gain (of kelvins, also -273.15 degC)."""
     keys = columns.kinds[kind]
 
     def one_each(key: str, usual: Any) -> list[Any]:
@@ -310,7 +310,9 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
             )
         units.append(1.0 if plain is None else UNITS[kind][plain])
     gains = numbers("gains", 1.0)
-    return gains * numbers("sign", 1.0) * numbers("scale", 1.0) * np.array(units), gains * numbers("offset", 0.0)
+    celsius = np.array([-273.15 if unit == "K" else 0.0 for unit in one_each("unit", None)])
+    factors = gains * numbers("sign", 1.0) * numbers("scale", 1.0) * np.array(units)
+    return factors, gains * numbers("offset", 0.0) + celsius
 
 
 def _spoken(kind: str, keys: Mapping[str, Any]) -> str:
