@@ -80,7 +80,8 @@ class Payload(Summary):
         """Caveat about the uncertainty of the mass if the gains were not calibrated; otherwise an empty string."""
         if self.calibrated:
             return ""
-        return f" for exact gains (they were not calibrated: 1 % of error shifts the mass by {0.01 * abs(self.mass):.2g} kg)"
+        shift = f"{0.01 * abs(self.mass):.2g} kg"
+        return f" if the gains are exact (they were not calibrated: an error of 1 % shifts the mass by {shift})"
 
     @property
     def standard_deviations(self) -> Float[np.ndarray, "10"]:

@@ -1,5 +1,4 @@
-"""Base parameters, the combinations of parameters that determine the torques, computed numerically and named, and the
-null space."""
+"""Numerical computation of base parameters, the combinations of parameters that determine the torques, with their names."""
 
 import dataclasses
 
@@ -58,10 +57,11 @@ class BaseParameters:
 
     @property
     def null_space(self) -> np.ndarray:
-        """Changes of the unknown parameters that do not affect any torque, one per row (p - b, p): matrix @ null_space.T = 0.
+        """Parameter changes that do not affect any torque, one per row (p - b, p), with matrix @ null_space.T = 0.
 
-        Row k increases one non-leading parameter by 1, and decreases the leading parameter of each base parameter by
-        the coefficient of that parameter. Adding a multiple of a row to the parameters does not change any torque.
+        Row k increases one parameter that is not a leading one by 1. It decreases the leading parameter of each base
+        parameter by the coefficient that the increased parameter has in this combination. Adding any multiple of a row
+        to the parameters leaves all torques unchanged. Parameters that are assumed to be exactly known do not change.
         """
         rest = self._rest
         out = np.zeros((len(rest), self.matrix.shape[1]))
@@ -85,10 +85,10 @@ def base_parameters(
 ) -> BaseParameters:
     """Find the base parameters of a chain from its regressor at random states, independently of any log.
 
-    Columns are considered link by link, in the order inertia, first moment, mass. A column that is linearly dependent
-    on the columns kept so far is dropped, and its parameter is combined with theirs (the numerical method of Gautier
-    1991, in an order that reproduces the combinations in the literature). Positions are drawn within the limits or,
-    without limits, within half a revolution or 1 m of zero.
+    Columns are considered link by link, in the order inertia, first moment, mass. A column that depends linearly on the
+    columns kept so far is dropped, and its parameter is combined with theirs. This is the numerical method of Gautier
+    (1991); the order reproduces the combinations in the literature. Positions are drawn within the joint limits, or
+    within half a revolution or 1 m of zero where limits are wider or missing.
 
     Args:
         chain: the robot; its inertias are not used.
@@ -96,10 +96,10 @@ def base_parameters(
             transmission and springs of the chain.
         states: number of random states; 0 means three per column, but at least 256.
         seed: seed of the random states.
-        rows: factors by which the rows of the regressor are multiplied, zero for unmeasured rows (for example those of
-            all joints if only the six rows of a floating base are fitted); by default all are one.
-        knowledge: prior knowledge; exactly known parameters are not part of the base parameters, and parameters known
-            with a standard deviation are treated as measured.
+        rows: factors by which the rows of the regressor are multiplied; by default all are one. Zero excludes
+            unmeasured rows, for example those of all joints if only the six rows of a floating base are fitted.
+        knowledge: prior knowledge. Exactly known parameters are excluded from the base parameters; parameters known
+            with a standard deviation count as measured and can therefore be determined individually.
 
     Raises:
         IdentificationError: no parameter affects any torque, or the rank is ambiguous.
@@ -111,7 +111,7 @@ def base_parameters(
 
 
 def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 0) -> QRFactors:
-    """Factors of the regressor at random states, with zero torque; `states` as for `base_parameters`."""
+    """Triangular factors of the regressor at random states, with zero torque; `states` is as for `base_parameters`."""
     count = states or max(256, 3 * len(columns.names(chain.n)))
     q, qd, qdd = _random_states(chain, count, np.random.default_rng(seed))
     with jax.enable_x64(True):
@@ -141,7 +141,8 @@ def chosen_parameters(
 
 
 def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Random states: positions within the limits, any orientations, and velocities and accelerations of the order of one."""
+    """Random states, with positions within the limits, arbitrary orientations, and velocities and accelerations of order one.
+    """
     where = layout(chain)
     turn = np.where(turning_joints(chain), np.pi, 1.0)
     if chain.coupling is None:

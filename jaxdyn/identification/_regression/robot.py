@@ -31,7 +31,7 @@ def check_identifiable(chain: Chain) -> None:
 
 
 def check_one_by_one(chain: Chain, what: str) -> None:
-    """Raise an error for robots with coupled coordinates, for features that need uncoupled joints.
+    """Raise an error if a feature needs uncoupled joints and the robot has coupled ones.
 
     Raises:
         IdentificationError: joints mimic others, or the coordinates are not the joints.
