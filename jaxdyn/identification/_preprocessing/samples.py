@@ -240,7 +240,7 @@ def preprocess_alike(
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Settings for cutting, filtering and decimating a log: frequencies in Hz, times in seconds, margin and stride in samples."""
+    """Settings for cutting, filtering and decimating a log: frequencies in Hz, times in s, margin and stride in samples."""
 
     rate: float
     step: float
@@ -312,7 +312,7 @@ def even_samples(
     keep = ~(stale | close)
     t, values = t[keep], values[keep]
     origin = float(t[0]) if origin is None else origin
-    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # with a tolerance for rows that are on the grid up to rounding
+    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # tolerance for rows on the grid
     grid = origin + np.arange(first, int((t[-1] - origin) * setting.rate + 1e-6) + 1) / setting.rate
     even = len(grid) == len(t) and bool(np.abs(grid - t).max() < 0.01 / setting.rate)
     if not even:

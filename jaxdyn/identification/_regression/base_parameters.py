@@ -141,8 +141,7 @@ def chosen_parameters(
 
 
 def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Random states, with positions within the limits, arbitrary orientations, and velocities and accelerations of order one.
-    """
+    """Random states: positions within the limits, arbitrary orientations, velocities and accelerations of order one."""
     where = layout(chain)
     turn = np.where(turning_joints(chain), np.pi, 1.0)
     if chain.coupling is None:

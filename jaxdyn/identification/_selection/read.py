@@ -41,8 +41,8 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
         joints: the robot's joint names.
 
     Raises:
-        IdentificationError: the file cannot be read, is not TOML, or has other contents; or a kind, joint or field is
-            unknown, or a value is invalid. The message names the file and the term.
+        IdentificationError: the file cannot be read, is not TOML, or contains anything other than `[[term]]` tables; a
+            kind, joint or field is unknown; or a value is invalid. The message names the file and the term.
     """
     try:
         held = tomllib.loads(Path(path).read_text("utf-8"))
