@@ -18,7 +18,7 @@ GOOD, FAIR = (
 
 
 def determination(relative: float) -> Literal["well", "fairly", "poorly"]:
-    """The word for how well a parameter with this relative standard deviation [%] is determined."""
+    """How well a parameter with the given relative standard deviation [%] is determined, as a word."""
     return "well" if relative <= GOOD else "fairly" if relative <= FAIR else "poorly"
 
 

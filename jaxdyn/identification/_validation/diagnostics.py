@@ -310,8 +310,9 @@ def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named:
         joint, factor = coordinate_names(chain)[j], float(found.factors[j])
         if joint not in named:
             text = (
-                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but for the other joints this ratio is "
-                f"{np.exp(common):.2g}: check its gain, gear ratio and units, and whether the model includes the payload"
+                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but for the other joints this "
+                f"ratio is {np.exp(common):.2g}: check its gain, gear ratio and units, and whether the model includes "
+                "the payload"
             )
             out.append(Finding("gain", (joint,), text))
     return out
@@ -361,7 +362,9 @@ def _unexcited(
         mixed |= some
         names = tuple(base.names[alive[k]] for k in np.flatnonzero(some))
         listed = "; ".join(names)
-        text = f"the motion determines these only in combination: {listed}. Move more joints at once, over larger ranges"
+        text = (
+            f"the motion determines these only in combination: {listed}. Move more joints at once, over larger ranges"
+        )
         out.append(Finding("unexcited", names, text))
     values = (vt[~lost].T @ ((u[:, ~lost].T @ y) / s[~lost])) / norms[alive]
     sd = np.sqrt(((vt[~lost].T / s[~lost]) ** 2).sum(1) / independence) / norms[alive]
