@@ -36,8 +36,8 @@ def read_mechanism_log(
     The file has the following columns, in any order; others are ignored:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
-    - positions of all joints [rad or m]: `q_NAME` or `NAME`; torques of joints with measured torque [N m or N]:
-      `tau_NAME`;
+    - positions of all joints [rad or m]: `q_NAME` or `NAME`;
+    - torques of the joints whose torque was measured [N m or N]: `tau_NAME`;
     - motion of the base, given by its pose or by its IMU; if the file has both, the pose is not used. Pose in the
       world: position `base_px`, `base_py`, `base_pz` [m] and unit quaternion `base_qw`, `base_qx`, `base_qy`,
       `base_qz`. IMU, in the axes and at the origin of the base link: angular velocity `imu_wx`, `imu_wy`, `imu_wz`

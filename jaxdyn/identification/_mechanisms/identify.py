@@ -43,7 +43,7 @@ def identify_mechanism(
     knowledge: Knowledge | None = None,
     progress: Progress | None = None,
 ) -> Identification:
-    """Identify a robot with a floating base, contacts, spherical joints or closed loops: a humanoid, a quadruped or a linkage.
+    """Identify a robot with a floating base, contacts, spherical joints or closed loops, such as a humanoid or a linkage.
 
     The equations of motion are W pi = S^T tau + sum_i J_i^T F_i. For a floating base, six of their rows have no drive
     torque. The available measurements determine which rows are fitted:
@@ -151,7 +151,7 @@ class _Fit:
     projected: bool
 
     def solved(self, runs: Sequence[MechanismSamples], report: Progress) -> Solution:
-        """The estimates from runs."""
+        """Solution of the fit to the given runs."""
         fitting = self.fitting
         given = [_given(fitting, run) for run in runs]
         total = sum(len(run) for run in runs)

@@ -36,8 +36,8 @@ class MechanismLog:
         t: time stamps, strictly increasing [s].
         q: positions in the chain's layout [rad or m], with (px, py, pz, w, x, y, z) for a floating base; with an IMU,
             these seven entries are ignored and may be NaN.
-        tau: measured generalised forces [N m or N]; NaN for drives without measurement. A floating base has no drive;
-            its six entries are taken as zero.
+        tau: measured generalised forces [N m or N]; NaN for drives whose torque was not measured. A floating base has
+            no drive; its six entries are ignored and taken as zero.
         wrenches: (N, 6) contact wrenches (moment, force) by frame name, exerted by the world on the robot, in the
             frame's axes about its origin [N m, N]; zero while there is no contact.
         held: frames that unmeasured forces hold in place during the whole run, by name: "pose" if position and
@@ -137,10 +137,9 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
 def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None = None) -> MechanismSamples:
     """Filter and differentiate the log of a robot with a floating base, as `preprocess` does for a fixed-base arm.
 
-    Quaternions are made continuous in sign and filtered entry by entry, which gives r, and then normalised to n = r /
-    |r|. The angular velocity in body axes is w = 2 Im(n* dn/dt), and its derivative is 2 Im(n* d2n/dt2). For a base at
-    position p with orientation R, the linear part of the twist is v = R^T dp/dt, with the derivative R^T d2p/dt2 - w x
-    v.
+    Quaternions are made continuous in sign and filtered entry by entry. The result r is normalised to n = r / |r|. The
+    angular velocity in body axes is w = 2 Im(n* dn/dt), and its derivative is 2 Im(n* d2n/dt2). For a base at position
+    p with orientation R, the linear part of the twist is v = R^T dp/dt, with the derivative R^T d2p/dt2 - w x v.
 
     If an IMU is given, the pose of the base is set to the identity and its linear velocity to zero. The gyroscope
     provides w and dw/dt, and the linear acceleration is the specific force plus gravity.

@@ -101,7 +101,7 @@ def remaining_parameters(
     and J a + dJ/dt v = 0.
 
     Args:
-        base: base parameters of all rows, whose columns are the candidates.
+        base: base parameters of all rows; their number determines how many postures are used.
         known: prior knowledge of the parameters.
     """
     rng, model, factor = np.random.default_rng(seed), as_float64(chain), np.zeros((0, len(columns.names(chain.n))))

@@ -27,8 +27,8 @@ class DriveGains:
     Attributes:
         factors: factors by which the logged torques must be multiplied, one per joint.
         covariance: covariance of the logarithms of the factors.
-        gains: calibrated gains: the factors times the `gains` passed to `calibrate_gains` [N m/A or N/A], or the
-            factors if none were passed.
+        gains: calibrated gains [N m/A or N/A], which are the products of `factors` and the `gains` passed to
+            `calibrate_gains`; if none were passed, they equal `factors`.
         determined: True for joints whose gain the runs determine. Each of the other joints gets the geometric mean of
             these joints' factors.
         common: factor from a separate fit in which all joints share one factor.
@@ -74,7 +74,7 @@ def calibrate_gains(
     The arm's parameters pi, its friction, the payload's parameters p other than its mass, and one gain k_j per joint
     are fitted together:
 
-        i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass,
+        i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass.
 
     Here i_j is the current of joint j, Y_j and Y_P,j are the regressor rows of arm and payload, and s is 1 in loaded
     runs and 0 in the others. All noise is assumed to be in the currents, for which weighted least squares gives the

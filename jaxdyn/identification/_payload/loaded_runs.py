@@ -207,7 +207,7 @@ def solve(
         spread: prior standard deviation of a log gain.
 
     Raises:
-        IdentificationError: there are not more rows than parameters.
+        IdentificationError: the number of rows does not exceed the number of parameters.
     """
     system = _System(factors, known, free, ties, without, scale)
     body = system.fixed if start is None else np.concatenate([start.arm, start.payload])

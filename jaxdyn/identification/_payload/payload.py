@@ -34,7 +34,7 @@ THINNEST = 1e-4  # [m] smallest radius of gyration of the nearest consistent bod
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Payload(Summary):
-    """An identified payload, in the named frame.
+    """An identified payload, expressed in the frame named `frame`.
 
     Attributes:
         frame: link or frame in which all quantities are expressed.
@@ -319,7 +319,7 @@ def nearest_body(
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:
-    """Inertia about the centre of mass (3, 3), entry by entry, so that an undetermined entry does not affect the others."""
+    """Inertia about the centre of mass (3, 3), computed by entry so that undetermined entries do not affect the others."""
     x, y, z = p[1:4]
     xx, xy, yy = p[4] - (y * y + z * z) / p[0], p[5] + x * y / p[0], p[6] - (x * x + z * z) / p[0]
     xz, yz, zz = p[7] + x * z / p[0], p[8] + y * z / p[0], p[9] - (x * x + y * y) / p[0]

@@ -43,9 +43,9 @@ def low_pass(
 def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.ndarray, "N ..."]:
     """First derivative along the first axis, by sixth-order central differences.
 
-    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. A sine of f Hz is underestimated by the
-    relative error (2 pi f / rate)^6 / 140: 2e-6 at 4 Hz and 100 samples per second. The derivatives at the three
-    samples at either end are accurate to second order.
+    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. The derivative of a sine of f Hz is too
+    small by the relative error (2 pi f / rate)^6 / 140, for example 2e-6 at 4 Hz and 100 samples per second. The
+    derivatives at the three samples at either end are accurate to second order.
 
     Args:
         values: at least three evenly spaced samples.

@@ -1,4 +1,4 @@
-"""Preprocessing of a log into uniform samples, filtered with zero phase, with derivatives."""
+"""Preprocessing of logs: uniform resampling, zero-phase filtering, differentiation and decimation."""
 
 import dataclasses
 import itertools
@@ -178,7 +178,7 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     4. q and tau are filtered by `low_pass`, a zero-phase Butterworth filter.
     5. qd and qdd are computed as the first and second derivatives of the filtered q (`differentiate`), so they are
        mutually consistent.
-    6. `margin` is discarded at both ends of each piece, where the filter extrapolates.
+    6. The first and last `margin` seconds of each piece are discarded, because the filter extrapolates there.
     7. The samples are decimated by `stride`.
 
     Logged velocities are not used, because the controller's filter and delay are unknown; a note states by how much
@@ -301,7 +301,7 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Resample the rows (q, tau, logged qd) of a piece without stale rows on a uniform grid, filter and differentiate them.
+    """Remove stale rows (q, tau, logged qd) of a piece, resample the others on a uniform grid, filter and differentiate them.
 
     Args:
         n: number of joints.
@@ -374,7 +374,7 @@ def _compare(qd: Float[np.ndarray, "N n"], logged: Float[np.ndarray, "N n"]) -> 
 
 
 def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -> tuple[Samples, Samples]:
-    """Split a run at one time into a first part for identification and a second part for validation.
+    """Split a run into a first part for identification and a last part for validation.
 
     The filter correlates neighbouring samples, so `guard` seconds on either side of the cut are discarded.
 

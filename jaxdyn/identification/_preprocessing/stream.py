@@ -1,4 +1,4 @@
-"""`preprocess` for logs read in chunks, in windows that overlap by the length of the filter's transients."""
+"""Preprocessing of logs that are read in chunks, in windows that overlap by the length of the filter's transients."""
 
 import math
 from collections.abc import Iterable, Iterator
