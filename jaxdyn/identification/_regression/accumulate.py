@@ -41,8 +41,8 @@ def accumulate(
     """Accumulate the triangular factors of a stacked regressor from samples in memory, as `accumulate_stream` does.
 
     Args:
-        q: (N, n) positions, or (N, nq) if the coordinates are not the joints [rad or m].
-        qd: (N, n) velocities, or (N, nv) if the coordinates are not the joints [rad/s or m/s].
+        q: (N, n) positions, or (N, nq) if the robot's coordinates differ from its joints [rad or m].
+        qd: (N, n) velocities, or (N, nv) if the robot's coordinates differ from its joints [rad/s or m/s].
         qdd: accelerations, of the same shape as `qd` [rad/s^2 or m/s^2].
         tau: torques, of the same shape as `qd` [N m or N].
         weights: (N, n) factors by which the rows are multiplied; zero excludes a sample for a joint. By default all are

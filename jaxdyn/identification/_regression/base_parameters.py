@@ -99,7 +99,7 @@ def base_parameters(
         rows: factors by which the rows of the regressor are multiplied; by default all are one. Zero excludes
             unmeasured rows, for example those of all joints if only the six rows of a floating base are fitted.
         knowledge: prior knowledge. Exactly known parameters are excluded from the base parameters; parameters known
-            with a standard deviation count as measured and can therefore be determined individually.
+            with a standard deviation count as measured.
 
     Raises:
         IdentificationError: no parameter affects any torque, or the rank is ambiguous.

@@ -223,7 +223,7 @@ def left_out_covariance(
 
     Args:
         shares: H_k H^-1, or similar matrices; their sum is the identity.
-        scores: s_k in the same coordinates.
+        scores: s_k, in the same coordinates as `shares`.
         back: map from those coordinates to the values.
         independent: covariance of the values for independent residuals; returned if there is only one block.
     """

@@ -166,7 +166,7 @@ def of_bodies(topology: Topology) -> np.ndarray:
 
 
 def only(mask: np.ndarray, x: Array) -> Array:
-    """The columns of x in the mask, with zeros elsewhere."""
+    """The array x with all columns outside the mask set to zero."""
     return x if mask.all() else jnp.where(mask, x, jnp.zeros_like(x))
 
 
@@ -195,7 +195,7 @@ RECIPES: dict[str, Callable[..., ExtraColumns]] = {}
 
 
 def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
-    """Make the columns created by a function of numbers and tuples savable, by the function's name and arguments."""
+    """Decorate a function that creates columns, so that they can be saved as the function's name and arguments."""
 
     @functools.lru_cache  # equal columns are the same object, so compiled programs are reused
     def made(*arguments: Any) -> ExtraColumns:
@@ -230,7 +230,7 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
         velocity: width of the smooth sign [rad/s]; by default that of the chain's joint b.
 
     Raises:
-        IdentificationError: when the columns are evaluated, if the joints are equal or not among the chain's.
+        IdentificationError: the joints are equal or not among the chain's; raised when the columns are evaluated.
     """
     a, b = first - 1, second - 1
 

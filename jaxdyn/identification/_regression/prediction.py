@@ -1,4 +1,4 @@
-"""Torques predicted by parameters for samples, and their errors by joint."""
+"""Prediction of torques from identified parameters, and prediction errors by joint."""
 
 import dataclasses
 

@@ -1,8 +1,8 @@
 """Rows of the regressor along a run, computed by programs shared throughout an identification.
 
 For logs of a few minutes, compilation takes most of the computing time. The links' columns, which take long to compile,
-are therefore computed by one program per robot, in chunks of equal length and independently of further columns; all
-other columns are computed in NumPy.
+are therefore computed by one program per robot, in chunks of equal length. All other columns are computed by a separate
+program.
 """
 
 import functools

@@ -50,7 +50,7 @@ class Triangle:
         self.gram: list[np.ndarray] = []
 
     def absorb(self, block: Sequence[np.ndarray], at: int) -> None:
-        """Absorb samples (q, qd, qdd, tau, weights, signals), of which the first has index `at` among all samples.
+        """Absorb samples (q, qd, qdd, tau, weights, signals), the first of which has index `at` among all samples.
 
         Raises:
             IdentificationError: samples contain non-finite numbers.

@@ -37,7 +37,7 @@ def choose_terms(
     The runs are divided into six to sixteen blocks, each of which is predicted by a weighted least-squares fit to the
     others. A candidate is adopted if it reduces the joint's RMS error by at least 1 %, and if the mean gain over the
     blocks exceeds two standard errors (or one, if the gains of all joints together exceed two). Terms that improve one
-    block but worsen others are therefore rejected. Each joint starts with the drive terms. The candidates are
+    block but worsen others are therefore rejected. Each joint starts with the drive terms. The candidates are:
 
     - dry friction: a smooth sign of one of six widths, or a slipping spring (`MaxwellSlip`) of one of five widths, in
       which friction builds up over a distance after each reversal;
@@ -46,12 +46,13 @@ def choose_terms(
     - a torque delay of up to 20 ms, of either sign, from a parabola through the three smallest errors.
 
     Joints share the rigid-body parameters, so each candidate is tried at all joints simultaneously. Terms that no
-    longer help once other terms have been adopted are dropped. The low-pass cutoff is selected last, between 0.5 and
-    1.25 times the default. All predictions are compared with the torque filtered with the highest cutoff, so that no
-    filter wins by removing content that is hard to predict. If the spectrum of the torques indicates that they were
-    low-pass filtered before logging (`Filters.logged_cutoff`), candidates for that filter are compared first, all by
-    their prediction of the torque as logged. If the best of them improves the plain model, it is used, and no other
-    cutoff is selected.
+    longer help once other terms have been adopted are dropped.
+
+    The low-pass cutoff is selected last, between 0.5 and 1.25 times the default. All predictions are compared with the
+    torque filtered with the highest cutoff, so that no filter wins by removing content that is hard to predict. If the
+    spectrum of the torques indicates that they were low-pass filtered before logging (`Filters.logged_cutoff`),
+    candidates for that filter are compared first, all by their prediction of the torque as logged. If the best of them
+    improves the plain model, it is used, and no other cutoff is selected.
 
     The selection works on triangular factors of the blocks, which contain the columns of all candidates and the torque
     at all shifts, so candidates are evaluated without reading the samples again. Load-dependent friction uses the load

@@ -132,8 +132,8 @@ def _of_kind(
 ) -> Iterator[Trial]:
     """Trials of one kind at all joints.
 
-    If a joint has adopted a term of this kind, the gain is that of the selection over the same without the term.
-    Otherwise, it is the gain of the best candidate over the selection.
+    If a joint has adopted a term of this kind, the gain compares the selection with the same selection without the
+    term. Otherwise, it compares the selection with the best candidate added and the selection itself.
     """
     squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
     without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]

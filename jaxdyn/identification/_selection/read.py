@@ -33,8 +33,8 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
         angle = 1.658
         fitted = ["reserve"]
 
-    `kind` is the name of the class, and `joints` lists the joints with the term, by name or by number from 1 (default:
-    all). The other keys are fields of the class, in SI units.
+    `kind` is the name of the class, and `joints` lists the joints with the term, by name or by number from 1; by
+    default, all joints have it. The other keys are fields of the class, in SI units.
 
     Args:
         path: the file.
