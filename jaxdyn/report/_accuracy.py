@@ -223,7 +223,7 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
 def simulated_against_coasting(found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
     """RMS error of re-simulated positions relative to that of a coasting robot, (n,); infinite if they diverge.
 
-    None if all runs are shorter than a window.
+    The result is None if all runs are shorter than a window.
     """
     if not found:
         return None

@@ -104,7 +104,7 @@ def table(head: Sequence[str], rows: Iterable[str], **attributes: str) -> str:
 
 
 def tile(value: str, label: str, detail: str = "", kind: str = "") -> str:
-    """A figure in the summary, with a label and details."""
+    """A key figure in the summary, with a label and details."""
     content = element("b", escaped(value)) + element("span", escaped(label)) + element("small", escaped(detail))
     return element("div", content, f"tile {kind}".strip())
 

@@ -46,10 +46,11 @@ class ProportionalDerivativeLaw(eqx.Module):
 
 
 class ComputedTorqueLaw(eqx.Module):
-    """Feedback linearisation with the simulated model: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
+    """Computed-torque control with the simulated model: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
 
-    The simulated motion then follows the reference for any parameters, as with the updated gains of Gautier, Janot &
-    Vandanjon (2013). For logs with an unknown controller, use this law with the measured motion as the reference.
+    ID is the inverse dynamics of the simulated model. The simulated motion then follows the reference for any
+    parameters, as with the updated gains of Gautier, Janot & Vandanjon (2013). For logs with an unknown controller, use
+    this law with the measured motion as the reference.
 
     Attributes:
         frequency: w, the bandwidth of the tracking error [rad/s].
@@ -165,9 +166,9 @@ class ClosedLoop(eqx.Module):
 
         Args:
             samples: the run, in one piece, with torques aligned with positions.
-            law: for example `drive_gains(model, 30.0)`, with a bandwidth of a few times the frequencies of the motion
-                [rad/s]. If the law is much softer, the simulated arm drifts so far that sensitivities are meaningless;
-                if it is much stiffer, it is unstable with this period.
+            law: feedback law, for example `drive_gains(model, 30.0)`. Its bandwidth [rad/s] should be a few times the
+                frequencies of the motion. If the law is much softer, the simulated arm drifts so far that sensitivities
+                are meaningless; if it is much stiffer, it is unstable with this period.
             period: upper bound on the period of the simulated controller [s]; the period used divides the sample time.
 
         Raises:

@@ -35,10 +35,11 @@ def tracking_log(
 
     Returns the log, and the largest difference of each joint between the logged position and the motion [rad or m].
 
-    The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)) with the bandwidth w. The reference q_d is
-    a cubic spline through the motion's samples. The controller runs at 1 kHz or faster with noisy encoders, and its
-    torque is constant during each period. The logged torque of a sample is the mean of the torques before and after it,
-    so the log has no delay. The robot is simulated with the complete model, including friction with memory.
+    The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)) with the feed-forward torque tau_ff and
+    the bandwidth w. The reference q_d is a cubic spline through the motion's samples. The controller runs at 1 kHz or
+    faster with noisy encoders, and its torque is constant during each period. The logged torque of a sample is the mean
+    of the torques before and after it, so the log has no delay. The robot is simulated with the complete model,
+    including friction with memory.
 
     Args:
         model: the robot.
@@ -117,7 +118,7 @@ def _followed(model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], per
 
 
 def with_payload(chain: Chain, mass: float, com: tuple[float, float, float], frame: str | None = None) -> Chain:
-    """The chain with a point mass [kg] at a position [m] in a frame, by default the tip.
+    """The chain with a point mass [kg] attached at the position `com` [m] of a frame, by default the tip.
 
     Raises:
         IdentificationError: the frame is unknown, or there is no single tip.

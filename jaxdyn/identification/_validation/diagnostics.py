@@ -43,11 +43,11 @@ class Finding:
     """A suspected fault, or parameters that cannot be determined.
 
     Attributes:
-        kind: "sign": a joint's torque has the wrong sign; "gain": a joint's torque is off by a factor relative to the
-            other joints; "scale": all torques are off by a factor relative to the model; "unexcited": the motion does
-            not excite some parameters; "short": there are fewer independent samples than parameters; "prior": a link of
-            the given model is physically inconsistent; "result": a link of the identified model is physically
-            inconsistent; "friction": an identified friction or armature is negative.
+        kind: "sign" (a joint's torque has the wrong sign), "gain" (a joint's torque is off by a factor relative to the
+            other joints), "scale" (all torques are off by a factor relative to the model), "unexcited" (the motion does
+            not excite some parameters), "short" (there are fewer independent samples than parameters), "prior" (a link
+            of the given model is physically inconsistent), "result" (a link of the identified model is physically
+            inconsistent) or "friction" (an identified friction or armature is negative).
         about: the joints, links or parameters concerned.
         text: the finding in words, with advice.
     """

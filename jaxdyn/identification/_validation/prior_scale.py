@@ -37,7 +37,7 @@ class PriorScales:
 
 
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
-    """Compute the factor between each joint's measured torque and the torque of the chain's inertias.
+    """Compute the ratio of each joint's measured torque to the torque of the chain's inertias.
 
     For each joint j separately, tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted. The
     factor s_j is determined by gravity and the coupling between links. It is not affected by friction and rotor
@@ -72,7 +72,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
 
 
 def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Slope of the measured over the expected torque, and their correlation, with the other columns projected out."""
+    """Slope of the measured versus the expected torque, and their correlation, with the other columns projected out."""
     size = np.sqrt(np.maximum(np.diagonal(normal, axis1=1, axis2=2), 1e-300))
     scaled = normal / size[:, :, None] / size[:, None, :]
     left = np.stack([m[4:, 4:] - m[4:, :4] @ np.linalg.lstsq(m[:4, :4], m[:4, 4:], rcond=1e-10)[0] for m in scaled])

@@ -31,10 +31,10 @@ class Excitation:
 
 
 def excitation(estimate: Estimate) -> Excitation:
-    """Singular values of W / s, computed from the covariance for independent residuals, cov = (W^T W / s^2)^-1.
+    """Singular values of the base regressor W divided by the noise s, computed from the covariance of the estimate.
 
-    The singular values are the inverse square roots of the eigenvalues of cov; the column norms are the square roots of the
-    diagonal of its inverse.
+    For independent residuals, the covariance is C = (W^T W / s^2)^-1. The singular values are the inverse square roots
+    of the eigenvalues of C, and the column norms are the square roots of the diagonal of C^-1.
     """
     spread, axes = np.linalg.eigh(estimate.independent_covariance)
     spread = np.maximum(spread, np.finfo(float).eps * spread[-1])

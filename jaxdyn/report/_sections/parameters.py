@@ -110,7 +110,7 @@ def _base_columns(rows: Sequence[ParameterRow]) -> list[Column]:
 
 
 def _determined(relative: float) -> str:
-    """A bar that is full at 0.1 % and empty at 100 %, and a word."""
+    """A bar that is full at 0.1 % and empty at 100 %, followed by a word for the precision."""
     word = determination(relative)
     share = min(1.0, max(0.0, (2 - math.log10(max(relative, 1e-9))) / 3)) if math.isfinite(relative) else 0.0
     filled = element("i", "", word, style=f"width: {100 * share:.0f}%")

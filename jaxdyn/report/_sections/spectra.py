@@ -1,4 +1,4 @@
-"""Section with spectra of torques and residuals: noise is flat, model errors have the frequencies of the motion."""
+"""Section with spectra of torques and residuals, to distinguish flat noise from model errors within the motion's band."""
 
 from collections.abc import Sequence
 

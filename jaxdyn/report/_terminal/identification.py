@@ -25,9 +25,10 @@ _LONGEST = 16  # longest name that is not abbreviated
 
 
 def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> RenderableType:
-    """Errors by joint, precision of the parameters, and a verdict, as about 14 lines plus one per joint for rich.
+    """Errors by joint, precision of the parameters, and a verdict, as a rich renderable.
 
-    Errors on held-out motion come first; they are given relative to the torque as logged and to the filtered torque.
+    The text has about 14 lines plus one per joint. Errors on held-out motion come first; they are given relative to the
+    torque as logged and to the filtered torque.
 
     Args:
         judged: the verdict; one line per limit and use is shown.
