@@ -19,7 +19,7 @@ from ..model._layout import coordinate_limits, layout, leading_joints, turning_j
 from ._quality import rms_where, together
 
 QUIET = 20  # percentile of the spectral density that is taken as the noise density
-SMALL = 0.05  # least reference of relative errors, as a fraction of the largest torque among joints with the same unit
+SMALL = 0.05  # relative errors refer to at least this fraction of the largest torque among joints of the same unit
 EXCUSED = 0.5  # largest fraction of the error's power that counts as noise
 POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
 TURN = np.pi  # range to either side of the mean position, assumed for joints without limits [rad or m]

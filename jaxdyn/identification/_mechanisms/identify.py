@@ -29,7 +29,7 @@ from .log import MechanismLog, MechanismSamples, mechanism_samples, narrow_cutof
 from .rows import left_over, projected_blocks, remaining_parameters, unknown_forces
 
 ROUNDS = 3  # iterations of the weights if unmeasured forces are eliminated
-LEAST_NOISE = 1e-4  # relative to the RMS of a row
+LEAST_NOISE = 1e-4  # smallest noise of a row, relative to its RMS
 
 
 def identify_mechanism(

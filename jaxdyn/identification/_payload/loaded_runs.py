@@ -34,7 +34,7 @@ FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offse
 BLOCKS = 20  # jackknife blocks of the runs
 RIGID = Columns(("armature",))
 PASSES = 8  # maximum number of passes; load-dependent friction uses the load of the previous pass
-GAIN_SPREAD = 0.7  # prior standard deviation of a log gain: gains are known to a factor of two
+GAIN_SPREAD = 0.7  # prior standard deviation of a log gain: gains are known to within a factor of two
 TOLERANCE = 1e-10  # relative singular value below which parameters are not determined separately
 
 

@@ -231,7 +231,7 @@ def _identify(
     covariance = jackknife(factors, solution, known, free, fixed)[:10, :10]
     if gains is not None:
         covariance = covariance + _from_gains(factors, solution, gains.covariance)
-    # parameters refer to the link; the user's frame has this pose in it
+    # the fitted parameters refer to the link's frame, in which the user's frame has this pose
     back = np.linalg.inv(transform_matrix(pose))
     determined = ~((np.abs(back) > 1e-12) @ ~solution.determined[:10])
     estimate, covariance = back @ solution.payload, back @ covariance @ back.T

@@ -15,8 +15,8 @@ from .factors import QRFactors
 from .knowledge import Knowledge, Known
 from .robot import as_float64
 
-# Relative to the largest column norm. Columns are not scaled to unit norm: columns that are zero except for the rounding
-# of cos(pi/2) would then increase the rank.
+# Relative to the largest column norm. Columns are not scaled to unit norm, because those that are zero except for the
+# rounding of cos(pi/2) would then increase the rank.
 RANK_TOLERANCE = 1e-9
 ROUNDED_TOLERANCE = 1e-6  # if the chain is in single precision
 COARSER = (1, 10, 100, 1000)  # factors on the tolerance, tried in this order
@@ -147,7 +147,7 @@ def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[
     if chain.coupling is None:
         lower, upper = np.asarray(chain.limits.position, float).T
         lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
-        beyond = lower >= upper  # limits outside this range
+        beyond = lower >= upper  # the limits lie outside this range
         lower, upper = np.where(beyond, -turn, lower), np.where(beyond, turn, upper)
     else:  # limits apply to joints
         reach = np.abs(np.asarray(chain.coupling.matrix, float)) / turn[:, None]

@@ -19,8 +19,8 @@ from .._model.torque_model import TorqueModel, in_float64
 from .._payload.loads import carrier, transform_matrix
 from .monte_carlo import NOISE_LEVELS, NoiseLevel
 
-SLOWEST_CONTROLLER = 1000.0  # [1/s]
-SUBSTEPS = 8  # per period of the controller
+SLOWEST_CONTROLLER = 1000.0  # lowest rate of the simulated controller [1/s]
+SUBSTEPS = 8  # integration steps per period of the controller
 
 
 def tracking_log(
