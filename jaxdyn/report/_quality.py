@@ -14,7 +14,7 @@ from ..model._layout import leading_joints, turning_joints
 GOOD, FAIR = (
     10.0,
     30.0,
-)  # relative standard deviations [%] up to which a parameter counts as well, and fairly, determined
+)  # largest relative standard deviations [%] of well determined and of fairly determined parameters
 
 
 def determination(relative: float) -> Literal["well", "fairly", "poorly"]:

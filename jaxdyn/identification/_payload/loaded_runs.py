@@ -351,7 +351,7 @@ def jackknife(
     residuals, because the number of blocks is too small to estimate them.
     """
     values = []
-    rounds = 4 if ties.size else 1  # the weights of the full fit are kept, so only gains make the problem nonlinear
+    rounds = 4 if ties.size else 1  # without gains, the problem with the weights of the full fit is linear
     for block in range(len(factors.r)):
         part = solve(factors, known, free, ties, solution, rounds, without=block, spread=spread)
         values.append(np.concatenate([part.payload, part.gains]))

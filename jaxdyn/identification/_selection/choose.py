@@ -52,7 +52,8 @@ def choose_terms(
     torque filtered with the highest cutoff, so that no filter wins by removing content that is hard to predict. If the
     spectrum of the torques indicates that they were low-pass filtered before logging (`Filters.logged_cutoff`),
     candidates for that filter are compared first, all by their prediction of the torque as logged. If the best of them
-    improves the plain model, it is used, and no other cutoff is selected.
+    improves the plain model, the search is run with it and with its neighbours, the best result is used, and no other
+    cutoff is selected.
 
     The selection works on triangular factors of the blocks, which contain the columns of all candidates and the torque
     at all shifts, so candidates are evaluated without reading the samples again. Load-dependent friction uses the load
