@@ -358,7 +358,9 @@ def test_the_command(arm, tmp_path, capsys):
     assert main([*known, *pair, "--tip", "hand"]) == 2 and "are for URDF" in capsys.readouterr().err
     assert main([*known, *pair, "--ignore-inertials"]) == 2 and "has identified inertias" in capsys.readouterr().err
     assert main([*common, *pair]) == 0
-    assert re.search(r"mass .* kg for exact gains \(they were not calibrated: 1 % of error", capsys.readouterr().out)
+    assert re.search(
+        r"mass .* kg if the gains are exact \(they were not calibrated: an error of 1 %", capsys.readouterr().out
+    )
     assert main([*common, "--loaded", loaded, "--mass", "2"]) == 2
     assert main([*common, *pair, "--calibrated", str(tmp_path / "arm.urdf")]) == 1
     assert "not a file with calibrated gains" in capsys.readouterr().err

@@ -231,7 +231,7 @@ def test_report_says_what_there_is_to_say(result, page):
         f"{rounded(fitted.total_relative)} %",
         *(rounded(x) for x in (*unseen.rms, *fitted.rms, *unseen.relative_moving)),
         *(rounded(x) for raw in (held, known) for x in (*raw.rms, *raw.relative, *raw.relative_moving)),
-        f"{rounded(held.total_relative)} % of the logged torque ({rounded(unseen.total_relative)} % behind the low-pass",
+        f"{rounded(held.total_relative)} % of the logged torque ({rounded(unseen.total_relative)} % after low-pass filtering",
         *result.base.names,
         *result.base.unidentifiable,
         *result.base.dropped,

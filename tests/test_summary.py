@@ -78,6 +78,7 @@ def test_a_payload_says_its_mass():
     )
     known = dataclasses.replace(found, calibrated=True)
     assert all(part in printed(known) for part in ("2 +- 0.1 kg in the frame flange", "(0.1 +-", "said"))
-    assert "2 +- 0.1 kg for exact gains (they were not calibrated: 1 % of error shifts the mass by 0.02 kg)" in printed(
-        found
+    assert (
+        "2 +- 0.1 kg if the gains are exact (they were not calibrated: an error of 1 % shifts the mass by 0.02 kg)"
+        in printed(found)
     )

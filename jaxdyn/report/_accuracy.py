@@ -1,4 +1,4 @@
-"""Accuracy of an identified model for each joint: torques, gravity, inertia, simulated motion."""
+"""Accuracy of an identified model by joint, for torques, gravity, inertia and simulated motion."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from ..model._layout import coordinate_limits, layout, leading_joints, turning_j
 from ._quality import rms_where, together
 
 QUIET = 20  # percentile of the spectral density that is taken as the noise density
-SMALL = 0.05  # relative errors refer to no less than this fraction of the largest torque among joints of the same unit
+SMALL = 0.05  # relative errors refer to at least this fraction of the largest torque among joints of the same unit
 EXCUSED = 0.5  # largest fraction of the error's power that counts as noise
 POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
-TURN = np.pi  # range to either side that is assumed for joints without limits [rad or m]
+TURN = np.pi  # range to either side of the mean position, assumed for joints without limits [rad or m]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,10 +79,10 @@ def with_drive(chain: Chain) -> Bool[np.ndarray, " nv"]:
 def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
     """Fraction of the residual's power that is noise, (n,), from the spectral density above the motion's band.
 
-    Model errors lie within the motion's band, which contains 99 % of the power of the velocities. Between this band and four
-    fifths of the low-pass cutoff frequency, the residual consists of noise and of friction at reversals. The spectrum of
-    noise is flat and that of friction is not, so the noise density is taken as the 20th percentile over these
-    frequencies. The fraction is limited to one half; it is 0 if the filter leaves no such band.
+    Model errors lie within the motion's band, which contains 99 % of the power of the velocities. Between one and a
+    half times its upper limit and four fifths of the low-pass cutoff, the residual consists of noise and of friction at
+    reversals. Because only the spectrum of noise is flat, the 20th percentile of the density over these frequencies is
+    taken as the noise density. The fraction is limited to one half, and is zero if no such frequencies remain.
     """
     noise, total = 0.0, 0.0
     for e in evaluations:
@@ -120,10 +120,10 @@ class Determination:
 def determination_in_use(result: Identification) -> Determination:
     """Uncertainty of torques at rest and of the mass matrix, from the covariance of the base parameters and the errors.
 
-    The position-dependent part of a joint's error is the part that its regressor at rest, and harmonics and powers of
-    its position, explain in addition to friction: errors of gravity, springs, counterbalances or cables. Standard
-    deviations are averaged over 60 postures within the joint limits, or within pi of the run's mean position for joints
-    without limits; quaternions are those of the run.
+    The position-dependent part of a joint's error is caused by errors of gravity, springs, counterbalances or cables.
+    It is the part that functions of position explain in addition to friction: the joint's regressor at rest, and
+    harmonics and powers of its position. Standard deviations are averaged over 60 postures within the joint limits, or
+    within pi of the run's mean position for joints without limits. Quaternions are taken from the run.
     """
     chain, n = result.chain, len(result.rows)
     rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(qdd), qdd)
@@ -202,11 +202,11 @@ Simulated = tuple[Evaluation, Resimulation]
 
 
 def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[Simulated]:
-    """Stretches that contain at least one simulation window, with their re-simulation.
+    """Evaluations that are long enough for at least one simulation window, each with its re-simulation.
 
     The state of friction with memory is computed from the start of the run. The list is empty for robots with a free
-    base or spherical joints, which fall over under the smallest torque error, and if unmeasured forces act, for example
-    those that close a loop.
+    base or spherical joints, because a robot with a free base falls over under the smallest torque error. It is also
+    empty if unmeasured forces act, for example those that close a loop.
     """
     if model.chain.topology.quaternion_joints or any(e.with_forces is not None for e in evaluations):
         return []
@@ -223,7 +223,7 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
 def simulated_against_coasting(found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
     """RMS error of re-simulated positions relative to that of a coasting robot, (n,); infinite if they diverge.
 
-    None if all runs are shorter than a window.
+    The result is None if all runs are shorter than a window.
     """
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Building blocks of HTML: escaped text, tables, tiles, numbers with their significant digits."""
+"""Building blocks of HTML: escaped text, tables, tiles, and numbers rounded to significant digits."""
 
 import dataclasses
 import html
@@ -14,7 +14,7 @@ def escaped(text: str) -> str:
 
 
 def element(tag: str, content: str, kind: str = "", **attributes: str) -> str:
-    """An element with a class around HTML content; underscores in attribute names become hyphens (font_size: font-size)."""
+    """An element around HTML content, with a class; underscores in attribute names become hyphens, as in font-size."""
     given = {"class": kind, **{name.replace("_", "-"): value for name, value in attributes.items()}}
     inside = "".join(f' {name}="{html.escape(value)}"' for name, value in given.items() if value)
     return f"<{tag}{inside}>{content}</{tag}>"
@@ -59,9 +59,9 @@ class Column:
 
     Attributes:
         heading: text above the column.
-        cells: HTML; or a tuple of HTML, a class that replaces `inside`, and optionally a title.
+        cells: HTML of each cell, or a tuple of the HTML, a class that replaces `inside` and, optionally, a title.
         kind: class of the heading.
-        inside: class of the cells; None: that of the heading.
+        inside: class of the cells; by default that of the heading.
         tag: tag of the cells.
     """
 
@@ -104,7 +104,7 @@ def table(head: Sequence[str], rows: Iterable[str], **attributes: str) -> str:
 
 
 def tile(value: str, label: str, detail: str = "", kind: str = "") -> str:
-    """A figure in the summary, with a label and details."""
+    """A key figure in the summary, with a label and details."""
     content = element("b", escaped(value)) + element("span", escaped(label)) + element("small", escaped(detail))
     return element("div", content, f"tile {kind}".strip())
 

@@ -51,7 +51,8 @@ def collect_provenance(
 
     Args:
         files: (role, path) of each input, for example ("log", "run.csv").
-        settings: settings of the computation; values are shown as text, and empty ones (None, "", [], False) are omitted.
+        settings: settings of the computation. Values are converted to text; empty ones (None, "", [], False) are
+            omitted.
         arguments: command-line arguments, without the program's name.
 
     Raises:
@@ -98,7 +99,7 @@ def _shown(value: object) -> str:
 
 
 def provenance_section(given: Provenance | None) -> str:
-    """Section with files and their hashes, versions and settings; without a provenance, only versions."""
+    """Section with files and their hashes, versions and settings; only versions if no provenance is given."""
     known = given or collect_provenance()
     text = ""
     if known.inputs:

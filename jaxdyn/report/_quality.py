@@ -14,11 +14,11 @@ from ..model._layout import leading_joints, turning_joints
 GOOD, FAIR = (
     10.0,
     30.0,
-)  # relative standard deviations [%] up to which a parameter counts as well, and fairly, determined
+)  # largest relative standard deviations [%] of well determined and of fairly determined parameters
 
 
 def determination(relative: float) -> Literal["well", "fairly", "poorly"]:
-    """The word for how well a parameter with this relative standard deviation [%] is determined."""
+    """How well a parameter with the given relative standard deviation [%] is determined, as a word."""
     return "well" if relative <= GOOD else "fairly" if relative <= FAIR else "poorly"
 
 

@@ -1,4 +1,4 @@
-"""Uses of an identified model: gravity compensation, feed-forward and simulation, each of which is judged separately."""
+"""Separate verdicts on three uses of an identified model: gravity compensation, feed-forward and simulation."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ TORQUE = (0.10, 0.40)  # torque error while a joint moves, without noise, relati
 POSITION = (0.10, 0.25)
 INERTIA = (0.20, 0.60)  # relative standard deviation of a diagonal entry of the mass matrix
 COASTING = (0.60, 1.0)  # errors of simulated positions relative to those of a coasting robot
-WORSE = 1.1  # the model is worse than the given model if its errors are more than this many times as large
+WORSE = 1.1  # ratio of the identified to the given model's error above which the identified model is worse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class UseVerdict:
 
 
 def level_of(value: float, bounds: tuple[float, float]) -> Level:
-    """Good up to the first bound, fair up to the second."""
+    """The level of a value: good up to the first bound, fair up to the second, otherwise poor."""
     return "good" if value <= bounds[0] else "fair" if value <= bounds[1] else "poor"
 
 
@@ -64,9 +64,9 @@ def judge_uses(
     """Verdicts on gravity compensation, feed-forward and simulation.
 
     Args:
-        simulated: runs re-simulated by the model.
+        simulated: runs re-simulated with the model.
         worse_than_given: joints whose torque the given model predicts better.
-        worse_in_file: reason why the written model differs from the fitted model; empty if it does not.
+        worse_in_file: description of how the written model differs from the fitted model; empty if it does not.
     """
     known = determination_in_use(result)
     written: list[Found] = [("poor", worse_in_file)] if worse_in_file else []

@@ -1,4 +1,4 @@
-"""A verdict in plain words on whether the model is good enough, for limits given by the user or for common uses."""
+"""Verdict in plain words on whether a model is good enough for the user's error limits or for common uses."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -81,10 +81,11 @@ class VerdictCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The verdict, by use or by the user's limits if given, and the checks behind it.
+    """Verdict on a model, by the user's limits or by its uses, with the checks behind it.
 
     Attributes:
-        level: with limits, good if all are met, else poor; without limits, the level of all uses, or fair if they differ.
+        level: with limits, "good" if all are met and "poor" otherwise; without limits, the level that all uses share,
+            or "fair" if they differ.
         headline: the outcome in a sentence.
         uses: verdicts on gravity compensation, feed-forward and simulation.
         joints: level of the predicted torque of each joint while it moves.
@@ -109,27 +110,29 @@ def verdict(
 ) -> Verdict:
     """Judge an identification by its intended uses, in absolute terms.
 
-    - Each joint: RMS torque error relative to the RMS torque while the joint moves, on held-out motion, after subtraction of
-      the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. For a joint with less than a
-      twentieth of the largest joint's torque, the error is relative to that twentieth.
-    - Gravity compensation: the position-dependent part of the errors, and the standard deviation of torques at rest within
-      the joint limits, relative to the torque: good up to 10 %, fair up to 25 %.
-    - Feed-forward: the worst joint.
-    - Simulation: errors of positions re-simulated from measured torques relative to those of a coasting robot (good up to
-      60 %, fair up to 100 %); relative standard deviation of the inertia about each joint (good up to 20 %, fair up to
-      60 %); poor if links are not physically consistent, or are denser, lighter or larger than those of ordinary
-      machines, if friction or armature is negative, or if a joint is poor.
+    - Each joint is judged by its RMS torque error relative to its RMS torque while it moves, on held-out motion and
+      without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. If a joint has less
+      than a twentieth of the torque of the largest joint, the error is relative to that twentieth.
+    - Gravity compensation is judged by the position-dependent part of the errors, and by the standard deviation of
+      torques at rest within the joint limits, both relative to the torque: good up to 10 %, fair up to 25 %.
+    - Feed-forward is judged by the worst joint. It is at most fair if the given model predicts the torque of a joint
+      better.
+    - Simulation is judged by two figures: the errors of positions re-simulated from measured torques, relative to those
+      of a coasting robot (good up to 60 %, fair up to 100 %), and the relative standard deviation of the inertia about
+      each joint (good up to 20 %, fair up to 60 %). It is poor if links are not physically consistent, or are denser,
+      lighter or larger than those of ordinary machines; if friction or armature is negative; or if gravity compensation
+      or a joint is poor.
 
-    Without held-out motion, no use is better than fair. With limits, the outcome is whether every joint meets all of
-    them; uses are judged, too. The condition number is for information only.
+    Without held-out motion, no use is better than fair. If limits are given, the outcome depends only on whether every
+    joint meets all of them; the uses are judged as well. The condition number is for information only.
 
     Args:
         result: the identification.
         limits: acceptable errors (`parse_limit`).
         prior: errors of the given model (`against_prior`), for comparison.
-        files: predictions of the written model files: all uses are poor if model.eqx predicts worse than the fitted
-            model; a URDF or MJCF that predicts worse is named.
-        simulated: runs re-simulated by the model (`resimulated`); None: they are simulated here.
+        files: predictions of the written model files. If model.eqx predicts worse than the fitted model, all uses are
+            poor. If a URDF or MJCF file predicts worse, a check names it.
+        simulated: runs re-simulated with the model (`resimulated`); by default computed by this function.
 
     Raises:
         IdentificationError: a limit has neither one value nor one per joint.
@@ -178,7 +181,7 @@ class Assessment:
         verdict: verdict based on the other fields.
         files: predictions of the written model files.
         prior: errors of the given and of the identified model.
-        simulated: runs re-simulated by the model.
+        simulated: runs re-simulated with the model.
     """
 
     verdict: Verdict
@@ -376,7 +379,7 @@ def _better(result: Identification, prior: AgainstPrior) -> VerdictCheck:
 
 
 def _poorer_files(files: Sequence[FilePrediction]) -> list[VerdictCheck]:
-    """Checks that name files whose predictions are worse than those of the complete model."""
+    """One check for each file that predicts worse than the complete model."""
     whole = next((file.fit for file in files if file.whole and file.fit), None)
     return [
         VerdictCheck(

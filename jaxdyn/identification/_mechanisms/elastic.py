@@ -10,8 +10,8 @@ from ...io._logs.log import Log
 from .._preprocessing.samples import Filters, left_out_deviations, preprocess
 from .._regression.blocks import equal_blocks
 
-BLOCKS = 16  # jackknife blocks, for standard deviations
-LARGEST_CONDITION = 1e6  # of the columns, scaled to unit norm
+BLOCKS = 16  # jackknife blocks for the standard deviations
+LARGEST_CONDITION = 1e6  # largest condition number of the columns, scaled to unit norm
 NAMES = ("stiffness", "damping", "rotor_inertia", "viscous", "coulomb", "offset")
 
 
@@ -25,8 +25,9 @@ class ElasticIdentification:
             equation.
         standard_deviations: (n, 6) standard deviations of the values, from a jackknife over sixteen blocks.
         residual: (n,) RMS error of the motor's equation [N m].
-        links: a log of the links, for `identify` with a chain without armature and friction of the rotors. It contains
-            low-pass filtered positions [rad] and spring torques K (theta - q) + D (thetad - qd) [N m].
+        links: log of the links, for `identify` with a chain that does not include the rotors' armature and friction. It
+            contains low-pass filtered link positions q [rad] and, as torques, the spring torques K (theta - q) + D
+            (thetad - qd) [N m].
     """
 
     values: Float[np.ndarray, "n 6"]
@@ -55,18 +56,18 @@ def identify_elastic_joints(
 ) -> ElasticIdentification:
     """Identify stiffness, damping and rotor inertia of elastic joints from encoders of the links and of the motors.
 
-    The motor's equation of Spong's model (see `jaxdyn.mechanisms.ElasticJoints`), which is linear in the unknowns of
-    each joint,
+    For each joint, the motor's equation of Spong's model (see `jaxdyn.mechanisms.ElasticJoints`) is fitted by least
+    squares:
 
-        gear_ratio tau_m = J thetadd + B thetad + F tanh(thetad / v) + offset + K (theta - q) + D (thetad - qd),
+        gear_ratio tau_m = J thetadd + B thetad + F tanh(thetad / v) + offset + K (theta - q) + D (thetad - qd).
 
-    is fitted by least squares, without a model of the links. The rest angle of the spring and the offsets of encoders
-    and motor are combined in one constant. The spring torque is the link torque, from which the links can be
-    identified.
+    It is linear in the unknowns K, D, J, B, F and offset, and does not need a model of the links. The offset combines
+    the rest angle of the spring with the offsets of the encoders and the motor. The identified spring torque is the
+    torque on the link, so the links can be identified from it (see `ElasticIdentification.links`).
 
-    Encoder noise affects theta - q, which is about a thousandth of a radian, and biases K towards zero by the ratio of
-    the variance of the low-pass filtered noise to that of theta - q. High-resolution encoders on both sides, large
-    accelerations and large loads keep the bias small.
+    Encoder noise biases K towards zero, because the deflection theta - q is only about a thousandth of a radian. The
+    relative bias is the variance of the low-pass filtered noise divided by the variance of theta - q. High-resolution
+    encoders on both sides, large accelerations and large loads keep it small.
 
     Args:
         log: time [s], link positions q [rad] and, as torques, motor torques referred to the joints, gear_ratio * tau_m

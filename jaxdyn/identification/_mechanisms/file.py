@@ -36,25 +36,26 @@ def read_mechanism_log(
     The file has the following columns, in any order; others are ignored:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
-    - positions of all joints [rad or m]: `q_NAME` or `NAME`; torques of joints with measured torque [N m or N]:
-      `tau_NAME`;
-    - pose of the base in the world: position `base_px`, `base_py`, `base_pz` [m] and unit quaternion `base_qw`,
-      `base_qx`, `base_qy`, `base_qz`; or the base's IMU, in the axes and at the origin of the base link: angular
-      velocity `imu_wx`, `imu_wy`, `imu_wz` [rad/s] and specific force `imu_ax`, `imu_ay`, `imu_az` [m/s^2], +9.81
-      upwards at rest; if the file has both, the pose is not used;
-    - contact wrench of the world on the robot at a frame or link, in the frame's axes about its origin: `FRAME_fx`,
-      `FRAME_fy`, `FRAME_fz` [N] and `FRAME_mx`, `FRAME_my`, `FRAME_mz` [N m]; without moments it is a point contact.
+    - positions of all joints [rad or m]: `q_NAME` or `NAME`;
+    - torques of the joints whose torque was measured [N m or N]: `tau_NAME`;
+    - motion of the base, given by its pose or by its IMU; if the file has both, the pose is not used. Pose in the
+      world: position `base_px`, `base_py`, `base_pz` [m] and unit quaternion `base_qw`, `base_qx`, `base_qy`,
+      `base_qz`. IMU, in the axes and at the origin of the base link: angular velocity `imu_wx`, `imu_wy`, `imu_wz`
+      [rad/s] and specific force `imu_ax`, `imu_ay`, `imu_az` [m/s^2], which is +9.81 upwards at rest;
+    - contact wrench that the world exerts on the robot at a frame or link, in the frame's axes about its origin:
+      `FRAME_fx`, `FRAME_fy`, `FRAME_fz` [N] and `FRAME_mx`, `FRAME_my`, `FRAME_mz` [N m]; without the moment columns,
+      the contact is a point contact.
 
     Args:
         path: the file.
         chain: the robot, with its floating base (`load(..., floating_base=True)`).
-        held: frames fixed in place by unmeasured forces, as in `MechanismLog`.
+        held: frames that unmeasured forces hold in place, as in `MechanismLog`.
         rows: first and last data row to read, counted from 1, both inclusive; by default all rows.
 
     Raises:
         LogError: the file cannot be read; the robot does not have exactly one floating base, or has spherical joints;
-            columns are missing (the message names them); a number is malformed, or time does not increase; or a wrench
-            has missing components.
+            columns are missing, including components of a wrench (the message names them); a number is malformed; or
+            time does not increase.
         ModelError: a frame in `held` is unknown.
     """
     path = pathlib.Path(path)
@@ -97,10 +98,10 @@ def read_mechanism_log(
 
 
 def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: MechanismLog) -> None:
-    """Write a log of a robot with one floating base as a table for `read_mechanism_log`.
+    """Write a log of a robot with one floating base to a text table that `read_mechanism_log` can read.
 
-    Coordinates that contain only NaN (not measured) have no column. Fixed frames and constraints are not written. The
-    file is written completely or not at all.
+    Quantities that were not measured (columns of NaN) are omitted. The frames in `held` and the loop constraints are
+    not written. The file is written completely or not at all.
 
     Args:
         path: the file.
@@ -127,7 +128,7 @@ def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: Mechani
 
 
 def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
-    """Names of the wrench columns, for each frame with a wrench: forces, preceded by moments if present."""
+    """Column names of each frame's wrench: forces, preceded by moments if the file has any."""
     found = {}
     for frame in dict.fromkeys((*chain.topology.frame_names, *chain.link_names)):
         moment, force = (tuple(f"{frame}_{x}" for x in kind) for kind in (MOMENT, FORCE))
@@ -139,7 +140,7 @@ def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
 def _numbers(
     path: pathlib.Path, table: Table, clock: str, columns: list[str], positions: int, rows: tuple[int, int] | None
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N m"]]:
-    """Time and the numbers of the columns, after checking them."""
+    """Time stamps and values of the columns, after checks for malformed rows."""
     arrays, cells = table.read([clock, *columns])
     wrong = [name for name, x in arrays.items() if x.shape != (len(arrays[clock]),)]
     if wrong:

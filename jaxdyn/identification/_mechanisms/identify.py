@@ -28,8 +28,8 @@ from .._stretches import full_run
 from .log import MechanismLog, MechanismSamples, mechanism_samples, narrow_cutoff
 from .rows import left_over, projected_blocks, remaining_parameters, unknown_forces
 
-ROUNDS = 3  # iterations of the weights if unknown forces are eliminated
-LEAST_NOISE = 1e-4  # relative to the RMS of a row
+ROUNDS = 3  # iterations of the weights if unmeasured forces are eliminated
+LEAST_NOISE = 1e-4  # smallest noise of a row, relative to its RMS
 
 
 def identify_mechanism(
@@ -43,17 +43,17 @@ def identify_mechanism(
     knowledge: Knowledge | None = None,
     progress: Progress | None = None,
 ) -> Identification:
-    """Identify a robot with a floating base, contacts, spherical joints or closed loops: a humanoid, a quadruped or a linkage.
+    """Identify a robot with a floating base, contacts, spherical joints or closed loops, such as a humanoid or a linkage.
 
-    The equations of motion W pi = S^T tau + sum_i J_i^T F_i have six rows without drive torque for a floating base. The
-    measurements determine which rows are fitted:
+    The equations of motion are W pi = S^T tau + sum_i J_i^T F_i. For a floating base, six of their rows have no drive
+    torque. The available measurements determine which rows are fitted:
 
-    - If joint torques and contact wrenches were measured, all rows.
-    - If no joint torque was measured (tau is NaN), the six rows of the base, which determine all identifiable link
-      parameters but no drive parameters (Ayusawa, Venture & Nakamura 2014; Mistry, Schaal & Yamane 2009).
-    - If there are unmeasured forces at fixed frames or in closed loops, the projection of the rows orthogonal to the
-      range of the transposed Jacobians, weighted by the noise of the rows. This is equivalent to estimating parameters
-      and forces together.
+    - If joint torques and contact wrenches were measured, all rows are fitted.
+    - If no joint torque was measured (tau is NaN), the six rows of the base are fitted. They determine all identifiable
+      link parameters but no drive parameters (Ayusawa, Venture & Nakamura 2014; Mistry, Schaal & Yamane 2009).
+    - If unmeasured forces act at fixed frames or in closed loops, the rows are weighted by their noise and projected
+      onto the orthogonal complement of the forces' transposed Jacobians. The result is the same as if parameters and
+      forces were estimated together.
 
     Everything else is as in `identify`: base parameters, ordinary and weighted least squares, physically consistent
     links, jackknife standard deviations, and validation on held-out data.
@@ -62,17 +62,17 @@ def identify_mechanism(
         chain: the robot, with its floating base (`load(..., floating_base=True)`); its inertias are the prior.
         logs: the runs to fit.
         validate: validation runs, or the share of each run to hold out at its end, as in `identify`.
-        columns: columns identified in addition to the links; by default drive terms, motors and springs if a joint
-            torque was measured, and none otherwise.
+        columns: terms identified in addition to the links' parameters; by default drive terms, motors and springs if a
+            joint torque was measured, and none otherwise.
         filters: cutoffs and stride, as for `preprocess`, the same for all runs. The default cutoff is 0.4 times that of
-            `preprocess`, but at least 8 Hz, because noise of the base's acceleration affects all columns and biases all
-            parameters.
+            `preprocess`, but at least 8 Hz, because noise in the base's acceleration affects all columns of the
+            regressor and biases all parameters.
         consistent: constraints of physical consistency and prior knowledge of the links; None for plain least squares.
         knowledge: as in `identify`, for example that left and right limbs mirror each other.
         progress: called with (stage, done, total).
 
     Raises:
-        LogError: a log does not match the chain, or lacks a measurement, which the message names.
+        LogError: a log does not match the chain or lacks a measurement (the message names it).
         IdentificationError: there is no log, the motion does not excite the parameters, or there are as many unknown
             forces as equations.
     """
@@ -113,7 +113,7 @@ def identify_mechanism(
 
 
 def _undetermined(result: Identification, runs: Sequence[MechanismSamples]) -> str:
-    """Note on a total mass that the rows do not determine."""
+    """Note for the user that the fitted rows do not determine the total mass."""
     frames = ", ".join(dict.fromkeys(frame for run in runs for frame in run.held))
     carried = f", because unmeasured forces at {frames} carry it" if frames else ""
     return (
@@ -145,13 +145,13 @@ def _split(run: MechanismSamples, share: float) -> tuple[MechanismSamples, Mecha
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Fit:
-    """The fit of `identify` for the rows of a mechanism; `projected` is True if unmeasured forces are eliminated."""
+    """The fit of `identify`, applied to the rows of a mechanism; `projected` is True if unmeasured forces are eliminated."""
 
     fitting: Fitting
     projected: bool
 
     def solved(self, runs: Sequence[MechanismSamples], report: Progress) -> Solution:
-        """The estimates from runs."""
+        """Solution of the fit to the given runs."""
         fitting = self.fitting
         given = [_given(fitting, run) for run in runs]
         total = sum(len(run) for run in runs)
@@ -178,7 +178,7 @@ class _Fit:
     def _noise(
         self, runs: Sequence[MechanismSamples], parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
     ) -> Float[np.ndarray, " nv"]:
-        """Standard deviation of the errors in each row, corrected for the share that unknown forces absorb."""
+        """Standard deviation of the errors in each row, corrected for the share absorbed by the unmeasured forces."""
         squares, left = np.zeros_like(noise), np.zeros_like(noise)
         for run in runs:
             squares += ((run.samples.tau - self.predicted(run, parameters, noise)) ** 2).sum(axis=0)

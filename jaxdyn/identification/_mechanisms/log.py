@@ -28,24 +28,25 @@ NARROW = 0.4
 class MechanismLog:
     """Logged run of a robot with a floating base, contacts, spherical joints or closed loops, with N samples in SI units.
 
-    The motion of the base is its pose in `q` or, without an external measurement, `imu`, since the dynamics depend only
-    on angular velocity and specific force. All contacts must be in `wrenches` or `held`.
+    The motion of the base is given by its pose in `q`. If the pose was not measured, `imu` is enough, because the
+    dynamics depend only on the base's angular velocity and specific force. Every contact must be listed in `wrenches`
+    or `held`.
 
     Attributes:
         t: time stamps, strictly increasing [s].
         q: positions in the chain's layout [rad or m], with (px, py, pz, w, x, y, z) for a floating base; with an IMU,
             these seven entries are ignored and may be NaN.
-        tau: measured generalised forces [N m or N]; NaN for drives without measurement. A floating base has no drive;
-            its six entries are taken as zero.
-        wrenches: by frame name, (N, 6) wrenches (moment, force) of the world on the robot, in the frame's axes about
-            its origin [N m, N]; zero while there is no contact.
-        held: by frame name, "pose" or "point": whether unmeasured forces fix the pose or only the origin of the frame
-            during the whole run.
+        tau: measured generalised forces [N m or N]; NaN for drives whose torque was not measured. A floating base has
+            no drive; its six entries are ignored and taken as zero.
+        wrenches: (N, 6) contact wrenches (moment, force) by frame name, exerted by the world on the robot, in the
+            frame's axes about its origin [N m, N]; zero while there is no contact.
+        held: frames that unmeasured forces hold in place during the whole run, by name: "pose" if position and
+            orientation are fixed, "point" if only the frame's origin is fixed.
         imu: angular velocity [rad/s] and specific force (acceleration minus gravity) [m/s^2], in the axes and at the
             origin of the base link.
-        constraints: constraints that close the robot's loops, with unmeasured forces. The torque of a passive joint is
-            zero, not NaN; if the positions of passive joints were not measured, compute them by
-            `project_configuration`.
+        constraints: constraints that close the robot's loops; their forces are not measured. Set the torque of passive
+            joints to zero, because NaN means an unmeasured drive torque. If the positions of passive joints were not
+            measured, compute them with `project_configuration`.
         source: origin of the log.
     """
 
@@ -67,7 +68,7 @@ class MechanismSamples:
     """Evenly spaced, filtered samples of a `MechanismLog`.
 
     Attributes:
-        samples: the motion, and the measured generalised forces including those of the wrenches.
+        samples: the filtered motion, and as `tau` the measured generalised forces of drives and contact wrenches.
         measured: (nv,) mask of the rows of the equations of motion with a measured right-hand side.
         held: fixed frames, as in the log.
         constraints: loop constraints, as in the log.
@@ -80,7 +81,7 @@ class MechanismSamples:
 
     @property
     def is_held(self) -> bool:
-        """True if unmeasured forces act."""
+        """True if unmeasured forces act at fixed frames or in closed loops."""
         return bool(self.held or self.constraints)
 
     def part(self, start: int, stop: int) -> "MechanismSamples":
@@ -134,13 +135,16 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
 
 
 def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None = None) -> MechanismSamples:
-    """Filter and differentiate a log of a floating base, as `preprocess` does for joints.
+    """Filter and differentiate the log of a robot with a floating base, as `preprocess` does for a fixed-base arm.
 
-    Quaternions are made continuous, filtered entry by entry and normalised, n = r / |r|. The derivatives of r determine
-    the body's angular velocity w = 2 Im(n* dn/dt) and its derivative 2 Im(n* d2n/dt2). The linear part of the twist is
-    v = R^T dp/dt, with the derivative R^T d2p/dt2 - w x v. With an IMU, the pose is the identity and the linear
-    velocity is zero; the gyroscope provides w and dw/dt, and the linear acceleration is the specific force plus
-    gravity. Measured wrenches are converted to generalised forces sum_i J_i^T F_i on the right-hand side.
+    Quaternions are made continuous in sign and filtered entry by entry. The result r is normalised to n = r / |r|. The
+    angular velocity in body axes is w = 2 Im(n* dn/dt), and its derivative is 2 Im(n* d2n/dt2). For a base at position
+    p with orientation R, the linear part of the twist is v = R^T dp/dt, with the derivative R^T d2p/dt2 - w x v.
+
+    If an IMU is given, the pose of the base is set to the identity and its linear velocity to zero. The gyroscope
+    provides w and dw/dt, and the linear acceleration is the specific force plus gravity.
+
+    Measured wrenches F_i are added to the measured torques as generalised forces sum_i J_i^T F_i.
 
     Args:
         chain: the robot.
@@ -184,7 +188,7 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
 
 
 def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
-    """Default cutoff for robots with a floating base: 0.4 times that of `preprocess`, but at least the same minimum [Hz]."""
+    """Default cutoff for robots with a floating base [Hz]: 0.4 times that of `preprocess`, with the same lower limit."""
     check_mechanism_log(chain, log)
     free = [joint.start + k for joint in layout(chain).quaternions for k in range(joint.size + 1)]
     q = np.delete(np.asarray(log.q, float), free, axis=1)
@@ -196,7 +200,7 @@ def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
 
 
 def held_rows(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N k nv"]:
-    """Jacobians J in J qd = 0 of all constraints with unmeasured forces, one per sample."""
+    """Jacobians J of all constraints J qd = 0 with unmeasured forces, one per sample."""
     q = run.samples.q
     rows = [np.zeros((len(q), 0, chain.nv))]
     for frame, hold in run.held.items():
@@ -234,7 +238,7 @@ def _constraint_biases(chain: Chain, constraints: tuple[Constraint, ...], q: Arr
 
 
 def jacobians(chain: Chain, frame: str, q: Float[np.ndarray, "N nq"]) -> Float[np.ndarray, "N 6 nv"]:
-    """Body Jacobians of a frame, along samples."""
+    """Body Jacobians of a frame, one per sample."""
     with jax.enable_x64(True):
         model = as_float64(chain)
         return by_chunks(lambda x: _jacobians(model, jnp.asarray(x), frame), q)
@@ -243,7 +247,7 @@ def jacobians(chain: Chain, frame: str, q: Float[np.ndarray, "N nq"]) -> Float[n
 def jacobian_rates(
     chain: Chain, frame: str, q: Float[np.ndarray, "N nq"], qd: Float[np.ndarray, "N nv"]
 ) -> Float[np.ndarray, "N 6"]:
-    """dJ/dt qd for the body Jacobian of a frame, along samples."""
+    """Products dJ/dt qd for the body Jacobian J of a frame, one per sample."""
     with jax.enable_x64(True):
         model = as_float64(chain)
         return by_chunks(lambda x, xd: _jacobian_rates(model, jnp.asarray(x), jnp.asarray(xd), frame), q, qd)
@@ -267,7 +271,7 @@ def _continuous(x: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 4"]:
 
 
 def _in_coordinates(chain: Chain, r, rd, rdd):
-    """q, v and dv/dt, from filtered entries of q and their derivatives."""
+    """Positions q, velocities v and accelerations dv/dt, from the filtered entries of q and their derivatives."""
     where = layout(chain)
     q, v, a = r[:, : chain.nq].copy(), np.zeros((len(r), chain.nv)), np.zeros((len(r), chain.nv))
     v[:, where.columns], a[:, where.columns] = rd[:, where.entries], rdd[:, where.entries]

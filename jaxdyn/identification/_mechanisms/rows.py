@@ -1,8 +1,9 @@
 """Rows of the equations of motion that are free of unmeasured forces.
 
-With unknown forces x, W pi = tau + A x, where A contains the transposed Jacobians of fixed frames and a unit column for
-every unmeasured drive. Rows are divided by their noise S. The projection of S^-1 (W pi - tau) orthogonal to the range
-of S^-1 A does not depend on x, and its least-squares solution is equivalent to a fit of pi and all x together.
+With unmeasured forces x, the equations of motion are W pi = tau + A x. The matrix A contains the transposed Jacobians
+of the fixed frames and a unit column for every unmeasured drive. Rows are divided by their noise S. The projection of
+S^-1 (W pi - tau) orthogonal to the range of S^-1 A does not depend on x, and its least-squares solution equals that of
+a fit of pi and all x together.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ def unknown_forces(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N 
 def left_over(a: Float[np.ndarray, "N nv k"], noise: Float[np.ndarray, " nv"]) -> Float[np.ndarray, "N m nv"]:
     """Matrix P^T S^-1 with an orthonormal basis P of the complement of the range of S^-1 A; m = nv - k rows per sample.
 
-    If A loses rank (a straight knee), m of the remaining rows are used.
+    If A loses rank, for example at a straight knee, more than m rows are free of the forces; m of them are used.
     """
     scaled = a / noise[None, :, None]
     u = np.linalg.svd(scaled, full_matrices=True)[0]
@@ -52,7 +53,9 @@ def projected_blocks(
     count: int = BLOCKS,
     progress: Callable[[int], None] | None = None,
 ) -> BlockFactors:
-    """Factors of the remaining rows, in units of their noise, by block; all rows are treated as those of one joint.
+    """Triangular factors of the rows that are free of unmeasured forces, one per block.
+
+    The rows are divided by their noise and treated as those of a single joint.
 
     Args:
         given: known torques, which are subtracted [N m or N].
@@ -92,12 +95,13 @@ def remaining_parameters(
     known: Known | None = None,
     seed: int = 0,
 ) -> BaseParameters:
-    """The base parameters of the remaining rows, for the postures of the runs and any motion compatible with the constraints.
+    """The base parameters of the rows that are free of unmeasured forces.
 
-    Velocities and accelerations are random, with J v = 0 and J a + dJ/dt v = 0; postures are those of the log.
+    Postures are taken from the runs. Velocities v and accelerations a are random but satisfy the constraints J v = 0
+    and J a + dJ/dt v = 0.
 
     Args:
-        base: base parameters of all rows, whose columns are the candidates.
+        base: base parameters of all rows; their number determines how many postures are used.
         known: prior knowledge of the parameters.
     """
     rng, model, factor = np.random.default_rng(seed), as_float64(chain), np.zeros((0, len(columns.names(chain.n))))

@@ -1,1 +1,1 @@
-"""Payloads, and drive gains from known ones."""
+"""Identification of payloads, and calibration of drive gains with a known payload."""

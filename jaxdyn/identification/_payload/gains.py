@@ -1,4 +1,7 @@
-"""Drive gains from a payload of known mass, which determines the scale of the currents; motion alone does not."""
+"""Calibration of drive gains with a payload of known mass.
+
+Motion alone determines only the ratios of the gains; the known mass determines their scale.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,7 +17,7 @@ from .._preprocessing.samples import Filters
 from .loaded_runs import FRICTION_TERMS, FrictionTerm, fit_runs, jackknife, model_of
 from .loads import Runs, carrier, given_body, prepare_runs
 
-LARGEST_DEVIATION = 0.1  # largest relative standard deviation with which a joint gets its own gain
+LARGEST_DEVIATION = 0.1  # largest relative standard deviation of a gain that is still used
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,10 +27,11 @@ class DriveGains:
     Attributes:
         factors: factors by which the logged torques must be multiplied, one per joint.
         covariance: covariance of the logarithms of the factors.
-        gains: calibrated gains, the factors times the gains with which the logs were read [N m/A or N/A]; the factors
-            if none were given.
-        determined: True for joints whose gain the runs determine; the factor of the others is the geometric mean of theirs.
-        common: the factor of a fit with one factor for all joints.
+        gains: calibrated gains [N m/A or N/A], which are the products of `factors` and the `gains` passed to
+            `calibrate_gains`; if none were passed, they equal `factors`.
+        determined: True for joints whose gain the runs determine. Each of the other joints gets the geometric mean of
+            these joints' factors.
+        common: factor from a separate fit in which all joints share one factor.
         common_deviation: standard deviation of `common`.
         payload: (10,) parameters of the payload, with the known mass, in its link's frame [kg, kg m, kg m^2].
         payload_torque: RMS torque of the payload on each joint [N m or N].
@@ -67,29 +71,35 @@ def calibrate_gains(
 ) -> DriveGains:
     """Calibrate the gains of all drives from runs with and without a payload of known mass.
 
-    The arm's parameters, its friction, the payload's other parameters and one gain k_j per joint are fitted together:
+    The arm's parameters pi, its friction, the payload's parameters p other than its mass, and one gain k_j per joint
+    are fitted together:
 
-        i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass,
+        i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass.
 
-    with s = 1 in loaded runs and 0 in the others. All noise is assumed to be in the currents; weighted least squares is
-    then the maximum-likelihood form of total least squares on k_j i_j = Y_j pi + ... . Motion alone determines the
-    ratios of gains, since joints share the arm's parameters, but only the known payload determines their scale. A joint
-    whose gain is not determined to within 10 % keeps its nominal ratio to the others: its factor is the geometric mean
-    of the determined ones.
+    Here i_j is the current of joint j, Y_j and Y_P,j are the regressor rows of arm and payload, and s is 1 in loaded
+    runs and 0 in the others. All noise is assumed to be in the currents, for which weighted least squares gives the
+    maximum-likelihood estimate.
 
-    Standard deviations come from a jackknife over twenty blocks. They do not include the effects of a wrong mass, a
-    different friction law, or parts of the payload that were not weighed, such as a flange and its screws.
+    Motion alone determines the ratios of the gains, because all joints share the arm's parameters; only the known
+    payload determines their scale. If the gain of a joint is not determined to within 10 %, the joint gets the
+    geometric mean of the factors of the determined joints and so keeps its nominal ratio to them.
+
+    Standard deviations come from a jackknife over twenty blocks. They do not include errors caused by a wrong mass, a
+    wrong friction law, or parts of the payload that were not weighed, such as a flange and its screws.
 
     Args:
         chain: the arm's kinematics and gravity; its inertias are not used.
-        unloaded: one or several runs without the payload, whose torques are currents times nominal gains, or currents.
-        loaded: one or several runs with the payload; the motion need not be the same.
+        unloaded: one or several runs without the payload. Their torques are either currents or currents times nominal
+            gains.
+        loaded: one or several runs with the payload; their motion may differ from that of the unloaded runs.
         mass: mass of the payload [kg].
         com: the payload's centre of mass in `frame`, if known [m].
         frame: link or frame that carries the payload; by default the tip.
-        gains: gains with which the logs were read, one per joint [N m/A or N/A].
-        friction: terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted torque.
-        own_friction: terms fitted separately for each run, for example after a change of temperature.
+        gains: nominal gains by which the logged currents were multiplied, one per joint [N m/A or N/A]; by default 1.
+        friction: friction terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted
+            torque.
+        own_friction: those terms in `friction` that are fitted separately for each run, for example because the
+            temperature changed between runs.
         filters: as in `preprocess`; by default chosen from the first run and used for all.
 
     Raises:
@@ -97,7 +107,7 @@ def calibrate_gains(
             or the payload's torque is too small to determine any gain.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
 
-    Cost: two runs of 5000 samples of 6 joints in about 3 s after compilation.
+    Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.
     """
     if not mass > 0:
         raise IdentificationError(f"the payload's mass is {mass:g} kg; it must be positive")

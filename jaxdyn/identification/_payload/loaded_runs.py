@@ -1,13 +1,13 @@
-"""Combined fit of runs with and without a payload: one arm, one set of friction parameters, and ten payload parameters.
+"""Combined fit of runs with and without a payload.
 
-The measured torque of joint j, in units that the gain c_j converts to newton metres, is
+All runs share the arm's parameters, the friction parameters and the ten parameters of the payload. The measured torque
+of joint j, in units that the gain c_j converts to newton metres, is
 
     tau_j = (Y_j pi + s Y_P,j p) / c_j + friction_j,      s = 1 in loaded runs, 0 in the others,
 
-where pi are the arm's base parameters and p the payload's ten parameters, whose columns Y_P are those of the link that
-carries it. Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is in tau, so weighted
-least squares in this form is the maximum-likelihood estimate, including gains; it is equivalent to total least squares
-on "c tau = Y pi + ...".
+where pi are the arm's base parameters and p the payload's ten parameters. The payload's columns Y_P are those of the
+link that carries it. Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is assumed to be
+in tau. Weighted least squares then gives the maximum-likelihood estimate of all parameters and gains.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offse
 BLOCKS = 20  # jackknife blocks of the runs
 RIGID = Columns(("armature",))
 PASSES = 8  # maximum number of passes; load-dependent friction uses the load of the previous pass
-GAIN_SPREAD = 0.7  # prior standard deviation of a log gain: gains are known to a factor of two
+GAIN_SPREAD = 0.7  # prior standard deviation of a log gain: gains are known to within a factor of two
 TOLERANCE = 1e-10  # relative singular value below which parameters are not determined separately
 
 
@@ -45,8 +45,8 @@ class Model:
     Attributes:
         chain: the arm, in double precision.
         link: index of the link.
-        arm: (p, a) map to the arm's parameters from the fitted ones, which are base parameters or one common factor of
-            the chain's parameters.
+        arm: (p, a) matrix that maps the a fitted parameters to the arm's p parameters. The fitted parameters are the
+            base parameters or, for a known arm, one factor common to all of the chain's parameters.
         known_arm: True if the arm's parameters are known to be those of the chain.
         friction: friction terms fitted for every joint.
         own: friction terms fitted separately for each run.
@@ -60,7 +60,10 @@ class Model:
     own: tuple[FrictionTerm, ...]
 
     def load(self, samples: Samples, loaded: bool, solution: "Solution | None") -> np.ndarray:
-        """Magnitude of the transmitted torque, |Y pi + s Y_P p| (N, n); without a solution, that of the known arm alone."""
+        """Magnitude of the transmitted torque, |Y pi + s Y_P p| (N, n).
+
+        Without a solution, this is the torque of the arm alone if it is known, and zero otherwise.
+        """
         if solution is None and not self.known_arm:
             return np.zeros_like(samples.q)
         held = self.arm @ (np.ones(1) if solution is None else solution.arm)
@@ -76,7 +79,7 @@ class Factors:
     Attributes:
         r: (blocks, n, w, w).
         counts: rows in each joint's factors.
-        arm: number of columns of the arm, which are followed by ten columns of the payload and those of friction.
+        arm: number of columns of the arm; these are followed by ten columns of the payload and those of friction.
         known_arm: True if the only column of the arm is the torque of the known arm.
         loaded: number of samples with the payload.
     """
@@ -148,10 +151,12 @@ def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray
 
 
 def accumulate_runs(model: Model, runs: Sequence[tuple[Samples, bool]], previous: Solution | None) -> Factors:
-    """Accumulate all runs, each divided into the same number of blocks; friction uses the load of the previous solution.
+    """Accumulate all runs, each divided into the same number of blocks.
+
+    Load-dependent friction uses the transmitted torque of the previous solution.
 
     Args:
-        runs: pairs of samples and whether they carry the payload.
+        runs: pairs of samples and a flag that is True if the payload was attached.
     """
     chain, terms = model.chain, model.friction
     given = Columns(("armature", *(term for term in terms if term != "load")))
@@ -186,7 +191,9 @@ def solve(
     scale: np.ndarray | None = None,
     spread: float = GAIN_SPREAD,
 ) -> Solution:
-    """Weighted least squares by the Gauss-Newton method, with joints weighted by their noise; linear if all gains are known.
+    """Solve the weighted least-squares problem by the Gauss-Newton method.
+
+    Joints are weighted by the inverse of their noise. If all gains are known, the problem is linear.
 
     Args:
         factors: factors of the runs.
@@ -200,7 +207,7 @@ def solve(
         spread: prior standard deviation of a log gain.
 
     Raises:
-        IdentificationError: there are not more rows than parameters.
+        IdentificationError: the number of rows does not exceed the number of parameters.
     """
     system = _System(factors, known, free, ties, without, scale)
     body = system.fixed if start is None else np.concatenate([start.arm, start.payload])
@@ -267,10 +274,13 @@ class _System:
         return np.exp(-gains[j]) * self.r[j, :, : self.arm + 10]
 
     def decomposed(self, body: np.ndarray | None, gains: np.ndarray, noise: np.ndarray, spread: float):
-        """SVD of the rows linearised about a solution, with columns of unit norm; also these norms and the right-hand side.
+        """SVD of the rows linearised about a solution and scaled to columns of unit norm.
+
+        The scaling norms and the right-hand side are returned as well.
 
         Args:
-            body: arm and payload parameters, whose torque the gains scale; None if not yet known.
+            body: parameters of arm and payload, from which the derivatives with respect to the gains are computed; None
+                if not yet known.
         """
         weights = 1 / np.maximum(noise, 1e-12 * noise.max() or 1.0)
         a = np.zeros((self.n, self.width, self.size))
@@ -334,13 +344,14 @@ def jackknife(
     ties: np.ndarray,
     spread: float = GAIN_SPREAD,
 ) -> np.ndarray:
-    """Covariance of payload and log gains (10 + n, 10 + n), by a jackknife that leaves out one block of every run in turn.
+    """Covariance of payload and log gains (10 + n, 10 + n), from a jackknife over blocks of the runs.
 
-    The variances account for residuals that are correlated due to filters and model errors. The correlation
-    coefficients are those for independent residuals, because a few blocks cannot determine so many.
+    Each fit of the jackknife leaves out one block of every run. The variances therefore account for correlated
+    residuals, which are caused by filters and model errors. The correlation coefficients are those for independent
+    residuals, because the number of blocks is too small to estimate them.
     """
     values = []
-    rounds = 4 if ties.size else 1  # linear except for gains, since weights are those of the full fit
+    rounds = 4 if ties.size else 1  # without gains, the problem with the weights of the full fit is linear
     for block in range(len(factors.r)):
         part = solve(factors, known, free, ties, solution, rounds, without=block, spread=spread)
         values.append(np.concatenate([part.payload, part.gains]))

@@ -40,7 +40,7 @@ def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
 def given_body(
     mass: float, com: Sequence[float] | np.ndarray | None, pose: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Terms of p = known + free @ z for a body of known mass and, if given, known centre of mass in the frame at `pose`."""
+    """Vector `known` and matrix `free` in p = known + free @ z, for a known mass and optionally a known centre of mass."""
     known = np.zeros(10)
     known[0] = mass
     if com is None:
@@ -55,7 +55,7 @@ def given_body(
 def prepare_runs(
     chain: Chain, unloaded: Runs, loaded: Runs, filters: Filters | None
 ) -> tuple[list[tuple[Samples, bool]], list[str]]:
-    """All runs, preprocessed with the same filters and each flagged as loaded or unloaded, and notes.
+    """All runs, preprocessed with the same filters and each flagged as loaded or unloaded, with notes for the user.
 
     Raises:
         IdentificationError: a run has the wrong number of joints, or there is no loaded run.
@@ -79,7 +79,10 @@ def prepare_runs(
 
 
 def transform_matrix(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10 10"]:
-    """Matrix T in p_a = T p_b for the ten parameters in frames a and b; `pose` is the pose of b in a; for use in float64."""
+    """Matrix T in p_a = T p_b, which transforms the ten parameters from frame b to frame a.
+
+    `pose` is the pose of b in a. Call this function with x64 enabled.
+    """
     return np.asarray(_transformed(jnp.asarray(pose), jnp.eye(10)))
 
 

@@ -1,4 +1,4 @@
-"""Payload of a link: its ten parameters from runs with and without it, or from loaded runs of a known arm."""
+"""Identification of a payload's ten parameters, from runs with and without it or from loaded runs of a known arm."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -34,22 +34,23 @@ THINNEST = 1e-4  # [m] smallest radius of gyration of the nearest consistent bod
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Payload(Summary):
-    """An identified payload, in the named frame.
+    """An identified payload, expressed in the frame named `frame`.
 
     Attributes:
         frame: link or frame in which all quantities are expressed.
-        parameters: m, m c, Ixx Ixy Iyy Ixz Iyz Izz about the frame's origin, as estimated [kg, kg m, kg m^2].
+        parameters: estimated m, m c and Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the frame's origin [kg, kg m, kg m^2].
         covariance: covariance of the parameters, including the uncertainty of gains passed as `DriveGains`.
-        determined: True for parameters that the runs determine; the others are NaN, in `parameters` and derived
-            quantities.
-        body: the nearest physically consistent parameters in the metric of the covariance, with undetermined ones as
-            small as possible; equal to `parameters` if those are consistent.
+        determined: True for parameters that the runs determine; the others are NaN in `parameters` and in the
+            quantities derived from it.
+        body: the physically consistent parameters closest to `parameters` in the metric of the covariance, with
+            undetermined ones as small as possible. If `parameters` are consistent and all determined, the two are
+            equal.
         consistent: True if `parameters` are physically consistent.
         payload_torque: RMS torque of the payload on each joint [N m or N].
         noise: standard deviation of each joint's residual torque [N m or N].
         notes: remarks for the user.
-        calibrated: True if gains from `calibrate_gains` were used. Without them the torque scale is assumed to be
-            exact, and standard deviations do not include its error: 1 % of error in the scale shifts the mass by 1 %.
+        calibrated: True if gains from `calibrate_gains` were used. Otherwise the torque scale is assumed to be exact,
+            and the standard deviations do not include its error: an error of 1 % in the scale shifts the mass by 1 %.
     """
 
     frame: str
@@ -76,10 +77,11 @@ class Payload(Summary):
 
     @property
     def scale_caveat(self) -> str:
-        """Caveat about the interval of the mass if the gains were not calibrated; otherwise an empty string."""
+        """Caveat about the uncertainty of the mass if the gains were not calibrated; otherwise an empty string."""
         if self.calibrated:
             return ""
-        return f" for exact gains (they were not calibrated: 1 % of error shifts the mass by {0.01 * abs(self.mass):.2g} kg)"
+        shift = f"{0.01 * abs(self.mass):.2g} kg"
+        return f" if the gains are exact (they were not calibrated: an error of 1 % shifts the mass by {shift})"
 
     @property
     def standard_deviations(self) -> Float[np.ndarray, "10"]:
@@ -134,27 +136,28 @@ def identify_payload(
 
         tau_j = Y_j pi + s Y_P,j p + friction_j,    s = 1 in loaded runs, 0 in the others.
 
-    All runs share the arm's base parameters pi; the payload's columns Y_P are those of the link that carries it
+    All runs share the arm's base parameters pi. The payload's columns Y_P are those of the link that carries it
     (Khalil, Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps, because nothing is
-    subtracted sample by sample. If two separate fits were subtracted, as is usual, the noise of both would affect the
-    payload.
+    subtracted sample by sample. The usual alternative, the difference of two separate fits, adds the noise of both to
+    the payload.
 
     Args:
         chain: the arm's kinematics and gravity; its inertias are not used.
         unloaded: one or several runs without the payload.
         loaded: one or several runs with the payload.
         frame: link or frame that carries the payload and in which the result is expressed; by default the tip.
-        gains: result of `calibrate_gains`, by whose factors logged torques are multiplied.
-        friction: terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted torque,
-            without which payloads of geared arms are wrong by several percent.
-        own_friction: terms fitted separately for each run, for example after a change of temperature.
+        gains: result of `calibrate_gains`; the logged torques are multiplied by its factors.
+        friction: friction terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted
+            torque. Without it, the payloads of geared arms are wrong by several percent.
+        own_friction: those terms in `friction` that are fitted separately for each run, for example because the
+            temperature changed between runs.
         filters: as in `preprocess`; by default chosen from the first run and used for all.
 
     Raises:
         IdentificationError: the logs do not match the chain, or have too few samples.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
 
-    Cost: two runs of 5000 samples of 6 joints in about 1.5 s after compilation.
+    Cost: about 1.5 s for two runs of 5000 samples with 6 joints, after compilation.
     """
     with jax.enable_x64(True):
         runs, notes = prepare_runs(chain, unloaded, loaded, filters)
@@ -179,8 +182,9 @@ def identify_payload_on(
 
         tau_j - inverse_dynamics(chain)_j = Y_P,j p + friction_j
 
-    The friction terms in `friction` are refitted, because friction changes from day to day; the others are those of the
-    chain. Errors in the chain's inertias are attributed to the payload and are not included in the standard deviations.
+    The friction terms in `friction` are fitted again, because friction changes from day to day; the other terms are
+    taken from the chain. Errors in the chain's inertias are attributed to the payload and are not included in the
+    standard deviations.
 
     Args:
         chain: the identified arm.
@@ -227,7 +231,7 @@ def _identify(
     covariance = jackknife(factors, solution, known, free, fixed)[:10, :10]
     if gains is not None:
         covariance = covariance + _from_gains(factors, solution, gains.covariance)
-    # parameters refer to the link; the user's frame has this pose in it
+    # the fitted parameters refer to the link's frame, in which the user's frame has this pose
     back = np.linalg.inv(transform_matrix(pose))
     determined = ~((np.abs(back) > 1e-12) @ ~solution.determined[:10])
     estimate, covariance = back @ solution.payload, back @ covariance @ back.T
@@ -254,7 +258,7 @@ def _identify(
 
 
 def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) -> np.ndarray:
-    """Covariance of the payload due to the gains, J C J^T, with the derivatives J with respect to log gains."""
+    """Covariance of the payload due to the gains: J C J^T, where J are the derivatives with respect to the log gains."""
     n, step = len(covariance), 1e-3
     slopes = []
     for j in range(n):
@@ -278,11 +282,11 @@ def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) ->
 def nearest_body(
     parameters: Float[np.ndarray, "10"], covariance: Float[np.ndarray, "10 10"], determined: Bool[np.ndarray, "10"]
 ) -> tuple[bool, Float[np.ndarray, "10"]]:
-    """Check of the physical consistency of ten parameters, and the nearest consistent parameters.
+    """Physical consistency of ten parameters, and the nearest consistent parameters.
 
-    The pseudo-inertia of a body is positive semidefinite (Wensing, Kim & Slotine 2017), P = L L^T plus a small
-    isotropic second moment; the nearest body minimises (p(L) - parameters)^T C^-1 (p(L) - parameters) over the
-    determined parameters.
+    The pseudo-inertia P of a consistent body is positive semidefinite (Wensing, Kim & Slotine 2017). It is written as P
+    = L L^T plus a small isotropic second moment. The nearest body minimises (p(L) - parameters)^T C^-1 (p(L) -
+    parameters) over the determined parameters.
     """
     pseudo = np.asarray(pseudo_inertia(jnp.asarray(parameters)))
     lowest, largest = np.linalg.eigvalsh(pseudo)[[0, -1]]
@@ -315,7 +319,7 @@ def nearest_body(
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:
-    """Inertia about the centre of mass (3, 3), entry by entry, so that an undetermined entry does not affect the others."""
+    """Inertia about the centre of mass (3, 3), computed by entry so that undetermined entries do not affect the others."""
     x, y, z = p[1:4]
     xx, xy, yy = p[4] - (y * y + z * z) / p[0], p[5] + x * y / p[0], p[6] - (x * x + z * z) / p[0]
     xz, yz, zz = p[7] + x * z / p[0], p[8] + y * z / p[0], p[9] - (x * x + y * y) / p[0]

@@ -1,1 +1,1 @@
-"""From logs to samples: filters, resampling, derivatives."""
+"""Preprocessing of logs: filters, resampling and derivatives."""

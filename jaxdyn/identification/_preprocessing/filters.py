@@ -7,25 +7,26 @@ from scipy import signal
 from ...errors import LogError
 
 _TAIL = 3.0  # largest bandwidth of a motion, in multiples of the frequency below which 90 % of its power lies
-_STEEP = 64.0  # decrease of a spectrum's amplitude within an octave that only a filter causes
+_STEEP = 64.0  # decrease of the amplitude within an octave beyond which a filter must be the cause
 _RESTS = 8.0  # a joint with less than 90 % of its velocity's power below this frequency counts as at rest [Hz]
 
 
 def low_pass(
     values: Float[np.ndarray, "N ..."], rate: float, cutoff: float, order: int = 4
 ) -> Float[np.ndarray, "N ..."]:
-    """Zero-phase Butterworth low-pass along the first axis: the filter runs forwards, then backwards, without phase lag.
+    """Apply a Butterworth low-pass forwards and backwards along the first axis, without phase lag.
 
-    Its gain is |H(f)|^2 = 1 / (1 + (tan(pi f / rate) / tan(pi cutoff / rate))^(2 order)): one half at the cutoff and,
-    for order 4, 0.996 at half the cutoff. The ends are extended by point reflection over three periods of the cutoff.
-    The second derivative is discontinuous there; for order 4, the effect on the output decays by a factor of ten per
-    period.
+    The gain of both passes together is |H(f)|^2 = 1 / (1 + (tan(pi f / rate) / tan(pi cutoff / rate))^(2 order)). It is
+    one half at the cutoff and, for order 4, 0.996 at half the cutoff.
+
+    The ends are extended by point reflection over three periods of the cutoff. This makes the second derivative
+    discontinuous at the ends; for order 4, the effect on the output decays by a factor of ten per period.
 
     Args:
         values: evenly spaced samples.
         rate: sample rate [1/s].
         cutoff: frequency with a gain of one half [Hz].
-        order: order of the Butterworth filter; the two passes together roll off like twice the order.
+        order: order of the Butterworth filter; the two passes together roll off like a filter of twice this order.
 
     Raises:
         LogError: the cutoff is not between 0 and half the rate, or the order is not positive.
@@ -42,9 +43,9 @@ def low_pass(
 def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.ndarray, "N ..."]:
     """First derivative along the first axis, by sixth-order central differences.
 
-    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. A sine of f Hz is underestimated by the
-    relative error (2 pi f / rate)^6 / 140: 2e-6 at 4 Hz and 100 samples per second. The derivatives at the three
-    samples at either end are accurate to second order.
+    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. The derivative of a sine of f Hz is too
+    small by the relative error (2 pi f / rate)^6 / 140, for example 2e-6 at 4 Hz and 100 samples per second. The
+    derivatives at the three samples at either end are accurate to second order.
 
     Args:
         values: at least three evenly spaced samples.
@@ -60,15 +61,16 @@ def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.n
 def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
     """Frequency below which 99 % of the velocity's power lies, for the fastest joint [Hz]; 0 if nothing moves.
 
-    Computed from Welch's spectrum of q times (2 pi f)^2, in stretches of 4 s. To exclude vibration and the noise of
-    differentiated positions:
+    The power spectrum of the velocity is Welch's spectrum of q, in segments of 4 s, times (2 pi f)^2. The following
+    rules exclude vibration and the noise of differentiated positions:
 
     - frequencies above 25 Hz, at which robots do not move intentionally, are ignored;
     - for each joint, only power above twice the median of its spectrum (the noise floor) is included;
-    - the result is at most three times the frequency below which 90 % lies: with continuous acceleration, the spectrum
-      falls as f^-4 or faster, and the two differ by a factor of 2.2;
-    - joints with more than 10 % of their power above 8 Hz (noise at rest), and joints at most a tenth as fast as the
-      fastest joint, are ignored.
+    - the result is limited to three times the frequency below which 90 % of the power lies, because for a motion with
+      continuous acceleration the spectrum falls as f^-4 or faster, and the two frequencies differ by a factor of at
+      most 2.2;
+    - joints with more than 10 % of their power above 8 Hz (sensor noise at rest) and joints whose RMS velocity is at
+      most a tenth of that of the fastest joint are ignored.
     """
     frequency, power = signal.welch(
         q - q.mean(axis=0), rate, nperseg=min(len(q), int(4 * rate)), axis=0, detrend="linear"
@@ -87,18 +89,18 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
 
 
 def low_pass_before(tau: Float[np.ndarray, "N n"], rate: float) -> float | None:
-    """Cutoff of a low-pass that torques seem to have passed through before they were logged [Hz]; None if undetected.
+    """Cutoff of the low-pass that the torques appear to have passed before logging [Hz]; None if none is detected.
 
-    Jumps of dry friction make the amplitude spectrum decrease like 1/f, and sensor noise makes it level off. Amplitudes
-    that decrease by more than a factor of 64 from f to 2 f (median of the joints) therefore indicate a filter: with a
-    cutoff of f / 0.78, the gain of `low_pass` decreases by a factor of 32, and friction accounts for the remaining
-    factor of two.
+    Jumps of dry friction make the amplitude spectrum decrease like 1/f, and sensor noise makes it level off. A decrease
+    by more than a factor of 64 from f to 2 f (median of the joints) therefore indicates a filter. The cutoff is
+    estimated as f / 0.78: with this cutoff, the gain of `low_pass` decreases by a factor of 32 from f to 2 f, and
+    friction accounts for the remaining factor of two.
     """
     frequency, power = signal.welch(
         tau - tau.mean(axis=0), rate, "blackmanharris", min(len(tau), int(8 * rate)), axis=0, detrend="linear"
     )
     power = power[:, power.any(axis=0)]
-    if not power.shape[1] or rate < 5.0 or frequency[1] > 0.15:  # no octave from 0.5 Hz on is resolved
+    if not power.shape[1] or rate < 5.0 or frequency[1] > 0.15:  # no octave from 0.5 Hz upwards is resolved
         return None
 
     def amplitude(f: float) -> np.ndarray:

@@ -20,8 +20,10 @@ def motor_to_joint(
 ) -> Log:
     """Convert a motor-side log to the joint side, for drives with gears and couplings.
 
-    q = P q_m + q_0,  qd = P qd_m,  tau = T tau_m. Without losses, tau_m . qd_m = tau . qd for every motion, so T = P^-T
-    (the default) = R^T with R = P^-1, the matrix in q_m = R (q - q_0). For plain gears, R = diag(gear ratios).
+    The conversion is q = P q_m + q_0, qd = P qd_m and tau = T tau_m, where q_m, qd_m and tau_m belong to the motors.
+    Without losses, motors and joints have equal power, tau_m . qd_m = tau . qd, so that T = P^-T, the default. The
+    inverse R = P^-1 maps joint positions to motor positions, q_m = R (q - q_0); for gears without coupling, R =
+    diag(gear ratios).
 
     Args:
         log: the log, with q, qd and tau of the motors [rad, rad/s, N m].
@@ -60,7 +62,7 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
     Args:
         log: the log.
         seconds: delays d of the torques, one for all joints or one per joint, for example from `estimate_delay` [s];
-            negative if positions are delayed.
+            negative if the positions are delayed.
 
     Raises:
         LogError: the number of delays is neither one nor that of the joints, a delay is not finite, or no piece of the
@@ -95,7 +97,7 @@ def shifted_torques(
     pieces: Iterable[tuple[int, int]],
     shifts: Float[np.ndarray, "n k"],
 ) -> tuple[Int[np.ndarray, " M"], Float[np.ndarray, "M n k"]]:
-    """The rows whose shifted times lie within their piece, and their tau_j(t + shifts_jk), by a cubic spline per piece."""
+    """Indices of the rows whose shifted times lie within their piece, and their interpolated torques tau_j(t + shifts_jk)."""
     least, most = min(shifts.min(), 0.0), max(shifts.max(), 0.0)
     rows, found = [np.zeros(0, int)], [np.zeros((0, *shifts.shape))]
     for start, stop in pieces:

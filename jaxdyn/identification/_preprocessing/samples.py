@@ -1,4 +1,4 @@
-"""Samples for identification from a log: uniform, filtered with zero phase, with derivatives."""
+"""Preprocessing of logs: uniform resampling, zero-phase filtering, differentiation and decimation."""
 
 import dataclasses
 import itertools
@@ -33,11 +33,11 @@ class Samples:
         rate: samples per second within a piece [1/s].
         segments: (start, stop) indices of each piece, with stop excluded.
         position_cutoff: cutoff of the low-pass on q [Hz].
-        torque_cutoff: cutoff of the low-pass on tau, applied here or before it was logged [Hz].
+        torque_cutoff: cutoff of the low-pass on tau, which was applied by `preprocess` or before logging [Hz].
         notes: remarks from reading and preprocessing.
         source: the log that the samples come from.
         temperature: joint temperatures, interpolated linearly [°C]; None if not logged.
-        delay: removed delay of the torques [s] (`Filters.delay`); None if none was specified.
+        delay: torque delay that was removed [s] (`Filters.delay`); None if none was specified.
     """
 
     t: Float[np.ndarray, " N"]
@@ -56,7 +56,7 @@ class Samples:
 
     @property
     def n(self) -> int:
-        """Number of joints (of velocities, if positions contain quaternions)."""
+        """Number of joints, or of velocities if the positions contain quaternions."""
         return self.qd.shape[1]
 
     def rows(
@@ -74,10 +74,10 @@ class Samples:
 
     @property
     def independence(self) -> float:
-        """Share of independent samples; filtered noise sampled faster than twice its bandwidth is correlated.
+        """Effective share of independent samples.
 
-        The bandwidth of white noise after filtering forwards and backwards with the fourth-order filter is 0.9 times
-        the cutoff.
+        Filtered noise that is sampled faster than twice its bandwidth is correlated. For white noise filtered forwards
+        and backwards with the fourth-order filter, the bandwidth is 0.9 times the cutoff.
         """
         return float(min(1.0, 2 * 0.9 * self.torque_cutoff / self.rate))
 
@@ -96,24 +96,24 @@ class Filters:
     """Settings of `preprocess`; those that are None are chosen from the log, or from the first of several logs.
 
     Attributes:
-        position_cutoff: cutoff frequency for q, at which the amplitude is halved [Hz]; by default that of tau, if
-            given. Otherwise it is ten times the motion's bandwidth (the frequency below which 99 % of the velocity's
-            power above its noise floor lies), rounded to whole Hz, but at least 8 Hz and at most a fifth of the log's
-            sample rate. A note states the choice and the reason.
+        position_cutoff: cutoff frequency for q, at which the amplitude is halved [Hz]. By default it equals
+            `torque_cutoff`; if that is not given either, it is ten times the motion's bandwidth, rounded to whole Hz,
+            but at least 8 Hz and at most a fifth of the log's sample rate. The bandwidth is the frequency below which
+            99 % of the velocity's power above its noise floor lies. A note states the chosen cutoff and the reason.
         torque_cutoff: cutoff frequency for tau [Hz]; by default that of q.
         stride: decimation factor; by default at least ten samples per period of the higher cutoff remain.
-        delay: delay of the logged torques relative to the positions [s], one number or one per joint, which is removed
-            first (`without_delay`); if None, `identify` estimates it. It is the whole delay, with the lead of torques
-            that a controller holds: problems with closed loops shift the torques by `ClosedLoop.lead` only if it is
-            None. Zero means that torques and positions belong together, as in logs of `jaxdyn simulate`.
+        delay: total delay of the logged torques relative to the positions [s], one number or one per joint. It is
+            removed first (`without_delay`); if None, `identify` estimates it. If a delay is specified, even zero, an
+            `EstimationProblem` does not additionally shift the torques by `ClosedLoop.lead`. Zero means that the
+            torques and positions of a row belong to the same time, as in logs of `jaxdyn simulate`.
         order: order of the Butterworth filter, run forwards and backwards.
         margin: time discarded at both ends of each piece [s]; by default two periods of the lower cutoff, after which
             end effects on qdd have decayed to 1 %.
         gap: longest time step within a piece [s]; by default 5 median steps or, if longer, a tenth of a period of the
             higher cutoff, over which cubic interpolation remains accurate.
-        logged_cutoff: cutoff of a zero-phase low-pass of the same order that the torques passed through before they
-            were logged [Hz]. Such torques are used as logged, not filtered with `torque_cutoff`, and a model's friction
-            is filtered in the same way. If None, `identify` tests whether there was such a filter.
+        logged_cutoff: cutoff of a zero-phase low-pass of the same order that the torques passed before they were logged
+            [Hz]. Such torques are not filtered again with `torque_cutoff`, and the friction of a model is filtered with
+            this cutoff. If None, `identify` tests whether there was such a filter.
     """
 
     position_cutoff: float | None = None
@@ -130,7 +130,7 @@ class Filters:
         return dataclasses.replace(self, **changes)
 
     def setting(self, log: Log, rate: float | None = None) -> "Setting":
-        """The settings as numbers, for one log.
+        """Resolve the settings to numbers for one log.
 
         Args:
             log: the log.
@@ -141,7 +141,7 @@ class Filters:
         """
         steps = np.diff(log.t)
         step = float(np.median(steps))
-        # from the mean of all steps except gaps: one rate for all pieces
+        # one rate for all pieces, from the mean of all steps except gaps
         mean_rate = lambda gap: float(1 / steps[steps <= max(gap, steps.min())].mean())
         position, why, before = self.position_cutoff, "", self.logged_cutoff
         torque = self.torque_cutoff if before is None else None
@@ -178,13 +178,13 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     4. q and tau are filtered by `low_pass`, a zero-phase Butterworth filter.
     5. qd and qdd are computed as the first and second derivatives of the filtered q (`differentiate`), so they are
        mutually consistent.
-    6. `margin` is discarded at both ends of each piece, where the filter extrapolates.
+    6. The first and last `margin` seconds of each piece are discarded, because the filter extrapolates there.
     7. The samples are decimated by `stride`.
 
-    Logged velocities are not used, since the controller's filter and delay are unknown; a note states how much they
-    differ. With equal cutoffs for q and tau (the default), both sides of tau = Y pi are filtered equally to the extent
-    that Y is linear in the motion. To filter them exactly equally, use stride 1, and apply `low_pass` to tau and every
-    column of Y with one cutoff, below that of q, before decimating both.
+    Logged velocities are not used, because the controller's filter and delay are unknown; a note states by how much
+    they differ from the derivative of the positions. With equal cutoffs for q and tau (the default), both sides of tau
+    = Y pi are filtered equally to the extent that Y is linear in the motion. To filter them exactly equally, use stride
+    1, and apply `low_pass` to tau and every column of Y with one cutoff, below that of q, before decimating both.
 
     Args:
         log: the log.
@@ -240,7 +240,7 @@ def preprocess_alike(
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Settings for cutting, filtering and decimating a log: rates in Hz, steps and gaps in seconds, the rest in samples."""
+    """Settings for cutting, filtering and decimating a log: frequencies in Hz, times in s, margin and stride in samples."""
 
     rate: float
     step: float
@@ -301,7 +301,7 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Rows (q, tau, logged qd) of a piece without stale rows, on a uniform grid, filtered and differentiated.
+    """Remove stale rows (q, tau, logged qd) of a piece, resample the others on a uniform grid, filter and differentiate them.
 
     Args:
         n: number of joints.
@@ -312,7 +312,7 @@ def even_samples(
     keep = ~(stale | close)
     t, values = t[keep], values[keep]
     origin = float(t[0]) if origin is None else origin
-    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # a uniform row counts as on the grid
+    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # tolerance for rows on the grid
     grid = origin + np.arange(first, int((t[-1] - origin) * setting.rate + 1e-6) + 1) / setting.rate
     even = len(grid) == len(t) and bool(np.abs(grid - t).max() < 0.01 / setting.rate)
     if not even:
@@ -330,7 +330,7 @@ def even_samples(
 
 
 def stale_rows(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], gap: float) -> Bool[np.ndarray, " N"]:
-    """Rows equal to the previous one for less than a gap, because the controller had no new data."""
+    """Mask of rows that repeat the previous one for less than a gap, because the controller had no new data."""
     same = np.concatenate([[False], (np.diff(values, axis=0) == 0).all(axis=1)])
     edges = np.flatnonzero(np.diff(np.concatenate([[False], same, [False]]).astype(int)))
     for first, after in edges.reshape(-1, 2).tolist():
@@ -374,7 +374,7 @@ def _compare(qd: Float[np.ndarray, "N n"], logged: Float[np.ndarray, "N n"]) -> 
 
 
 def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -> tuple[Samples, Samples]:
-    """Split a run into a first part for identification and the rest for validation, never interleaved.
+    """Split a run into a first part for identification and a last part for validation.
 
     The filter correlates neighbouring samples, so `guard` seconds on either side of the cut are discarded.
 

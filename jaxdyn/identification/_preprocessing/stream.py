@@ -1,4 +1,4 @@
-"""`preprocess` for logs read in chunks, in windows that overlap by the length of the filter's transients."""
+"""Preprocessing of logs that are read in chunks, in windows that overlap by the length of the filter's transients."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -18,10 +18,10 @@ def preprocess_stream(
 ) -> Iterator[Samples]:
     """Resample, filter, differentiate and decimate a log read in chunks, as `preprocess` does in memory.
 
-    The chunks are consecutive windows of one log; a step longer than `gap` separates two pieces. Filtered windows
-    overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff (16 for order 4) on either side, after which
-    transients are below rounding. Up to rounding, the samples therefore equal those of `preprocess` with the same
-    cutoffs, rate and gap. Memory: one chunk and the overlap.
+    The chunks are consecutive parts of one log; a step longer than `gap` separates two pieces. The windows that are
+    filtered overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff on either side (16 periods for order 4),
+    after which the filter's transients are below rounding. Up to rounding, the samples are therefore the same as those
+    of `preprocess` with equal cutoffs, rate and gap. One chunk and the overlap are held in memory.
 
     Args:
         chunks: parts of a log in order, for example from `read_log_chunks`.
@@ -70,7 +70,7 @@ def preprocess_stream(
 
 
 def _overlap(s: Setting) -> int:
-    """Number of samples after which the effect of the filter's initial state is negligible."""
+    """Number of samples after which the filter's initial state has no effect."""
     periods = MEMORY / (2 * math.pi * math.sin(math.pi / (2 * s.order)))
     return math.ceil(periods * s.rate / min(s.position_cutoff, s.torque_cutoff)) + SPLINE
 

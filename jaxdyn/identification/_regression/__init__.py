@@ -1,1 +1,1 @@
-"""The stacked regressor: its columns, triangular factors, base parameters, predictions."""
+"""Stacked regressor: columns, triangular factors, base parameters and predictions."""

@@ -1,8 +1,8 @@
-"""Square-root accumulation of a stacked regressor: one triangular factor per joint, whatever the length of the log.
+"""Square-root accumulation of a stacked regressor into one triangular factor per joint.
 
-For joint j with rows [W_j, tau_j] over all samples, the factor R_j of the QR decomposition preserves all norms and
-inner products of the columns, R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the condition number. Memory:
-O(p^2) per joint.
+Let [W_j, tau_j] be the rows of joint j for all samples, with p columns in W_j. The factor R_j of their QR decomposition
+preserves all norms and inner products of the columns, R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the
+condition number. It needs O(p^2) memory per joint, independently of the length of the log.
 """
 
 import concurrent.futures
@@ -23,7 +23,7 @@ from .factors import QRFactors, combined
 from .robot import as_float64
 from .triangular import PARTS, Triangle, on_cpu
 
-WARM = 1 << 14  # samples processed by QR before products are used, which take longer to compile
+WARM = 1 << 14  # samples processed by QR before matrix products are used, which take longer to compile
 
 
 def accumulate(
@@ -41,16 +41,16 @@ def accumulate(
     """Accumulate the triangular factors of a stacked regressor from samples in memory, as `accumulate_stream` does.
 
     Args:
-        q: (N, n) positions, or (N, nq) if the coordinates are not the joints [rad or m].
-        qd: (N, n) velocities, or (N, nv) if the coordinates are not the joints [rad/s or m/s].
+        q: (N, n) positions, or (N, nq) if the robot's coordinates differ from its joints [rad or m].
+        qd: (N, n) velocities, or (N, nv) if the robot's coordinates differ from its joints [rad/s or m/s].
         qdd: accelerations, of the same shape as `qd` [rad/s^2 or m/s^2].
         tau: torques, of the same shape as `qd` [N m or N].
         weights: (N, n) factors by which the rows are multiplied; zero excludes a sample for a joint. By default all are
             one.
         start: factors to continue from, for example those of an earlier log.
         progress: called with the number of samples done.
-        signals: (N, n, k) further columns, computed from the whole run (friction with memory); they follow those of
-            `columns` and precede the torque.
+        signals: (N, n, k) further columns that must be computed from the whole run, for example those of friction with
+            memory; they are placed between those of `columns` and the torque.
     """
     return accumulate_stream(columns, chain, [(q, qd, qdd, tau, weights, signals)], start=start, progress=progress)
 
@@ -63,9 +63,10 @@ def accumulate_blocks(
     count: int = BLOCKS,
     edges: Sequence[Sequence[tuple[int, int]]] | None = None,
 ) -> BlockFactors:
-    """Accumulate the factors of contiguous blocks of runs in one pass, for fits, covariances, and fits to parts of the runs.
+    """Accumulate the factors of contiguous blocks of runs in one pass.
 
-    Memory: 8 n (p + 1)^2 bytes per block.
+    The blocks can be used for fits to all or parts of the runs, and for covariances. They need 8 n (p + 1)^2 bytes
+    each.
 
     Args:
         columns: the identified columns.
@@ -103,11 +104,14 @@ def accumulate_stream(
 ) -> QRFactors:
     """Accumulate the triangular factors of a stacked regressor from samples that arrive in chunks, in bounded memory.
 
-    For every joint j, R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j], which is sufficient for least
-    squares on a log of any length. Memory: a few thousand samples, and 8 n (p + 1)^2 bytes for the factors. Samples are
-    distributed over this process's devices and, on a CPU, over one thread per core. Up to rounding, the result does not
-    depend on chunks and devices. With several processes, each accumulates its own samples, and `merge_over_processes`
-    combines the factors. Runs in float64 regardless of JAX's configuration.
+    The factor R_j of joint j satisfies R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j], which is all that
+    least squares needs for a log of any length. A few thousand samples and the factors, 8 n (p + 1)^2 bytes, are held
+    in memory.
+
+    Samples are distributed over the devices of this process and, on a CPU, over one thread per core. Up to rounding,
+    the result does not depend on the chunks or the devices. If several processes are used, each accumulates its own
+    samples, and `merge_over_processes` combines the factors. The computation uses float64 regardless of JAX's
+    configuration.
 
     Args:
         columns: the identified columns.
@@ -115,7 +119,8 @@ def accumulate_stream(
         chunks: `Samples`, for example from `preprocess_stream`, or tuples (q, qd, qdd, tau[, weights[, signals]]) of
             (N, n) arrays of any length, in SI units. Weights multiply the rows, and zero excludes a sample for a joint;
             signals are (N, n, k) further columns.
-        start: factors to continue from, of an earlier log or an interrupted accumulation (`save_factors`).
+        start: factors to continue from, for example those of an earlier log or of an interrupted accumulation
+            (`save_factors`).
         progress: called with the number of samples done.
         mesh: devices of this process; by default all of them.
 
@@ -123,8 +128,8 @@ def accumulate_stream(
         IdentificationError: there are no samples, arrays have inconsistent shapes or contain non-finite numbers, or
             `start` has different columns.
 
-    Cost: about 4 us per sample and core for a 7-joint arm with 91 columns; O(n^2 + sum_j c_j^2) per sample, with c_j
-    columns for joint j.
+    Cost: O(n^2 + sum_j c_j^2) per sample, with c_j columns that can be nonzero for joint j; about 4 us per sample and
+    core for a 7-joint arm with 91 columns.
     """
     mesh = local_mesh() if mesh is None else mesh
     source = _Blocks(chain, iter(chunks))
@@ -172,7 +177,7 @@ def _drive(triangles: Sequence[Triangle], source: "_Blocks", progress: Callable[
             size = long if at >= WARM and source.ready(long) >= long // 4 else short
             pending.append(pool.submit(absorb, triangles[number % workers], source.take(size), at))
             number += 1
-            wait(workers - 1 if size in compiled else 0)  # so that no two threads compile the same program
+            wait(workers - 1 if size in compiled else 0)  # prevents two threads from compiling the same program
             compiled.add(size)
         wait(0)
     return min(workers, number)

@@ -1,8 +1,9 @@
 """Rows of the regressor by joint, without the columns that are always zero for a joint.
 
-The torque of joint j depends only on the links it carries and its own drive, so only a few of the p columns are nonzero
-for the last joint of a serial arm. Samples are along the last axis, which avoids transpositions between the recursion
-that computes the columns and the products that use them, and keeps a block of samples in cache.
+The torque of joint j depends only on the links that it carries and on its own drive. For the last joint of a serial
+arm, only a few of the p columns are therefore nonzero. Samples are stored along the last axis, which keeps a block of
+samples in cache and avoids transpositions between the recursion that computes the columns and the products that use
+them.
 """
 
 import math
@@ -125,6 +126,9 @@ def packed(block: Sequence[np.ndarray], size: int) -> Float[np.ndarray, "size w"
 
 
 def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
-    """Divide samples into blocks, with those of a block along the last axis; N is a multiple of the block size, or smaller."""
+    """Divide samples into blocks, with the samples of a block along the last axis.
+
+    N is a multiple of the block size, or smaller than it.
+    """
     size = min(layout.block, len(samples))
     return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

@@ -1,5 +1,4 @@
-"""Base parameters, the combinations of parameters that determine the torques, computed numerically and named, and the
-null space."""
+"""Numerical computation of base parameters, the combinations of parameters that determine the torques, with their names."""
 
 import dataclasses
 
@@ -16,8 +15,8 @@ from .factors import QRFactors
 from .knowledge import Knowledge, Known
 from .robot import as_float64
 
-# Relative to the largest column norm. Columns are not scaled to unit norm: columns that are zero except for the rounding
-# of cos(pi/2) would then increase the rank.
+# Relative to the largest column norm. Columns are not scaled to unit norm, because those that are zero except for the
+# rounding of cos(pi/2) would then increase the rank.
 RANK_TOLERANCE = 1e-9
 ROUNDED_TOLERANCE = 1e-6  # if the chain is in single precision
 COARSER = (1, 10, 100, 1000)  # factors on the tolerance, tried in this order
@@ -58,10 +57,11 @@ class BaseParameters:
 
     @property
     def null_space(self) -> np.ndarray:
-        """Changes of the unknown parameters that do not affect any torque, one per row (p - b, p): matrix @ null_space.T = 0.
+        """Parameter changes that do not affect any torque, one per row (p - b, p), with matrix @ null_space.T = 0.
 
-        Row k increases one non-leading parameter by 1, and decreases the leading parameter of each base parameter by
-        the coefficient of that parameter. Adding a multiple of a row to the parameters does not change any torque.
+        Row k increases one parameter that is not a leading one by 1. It decreases the leading parameter of each base
+        parameter by the coefficient that the increased parameter has in this combination. Adding any multiple of a row
+        to the parameters leaves all torques unchanged. Parameters that are assumed to be exactly known do not change.
         """
         rest = self._rest
         out = np.zeros((len(rest), self.matrix.shape[1]))
@@ -85,10 +85,10 @@ def base_parameters(
 ) -> BaseParameters:
     """Find the base parameters of a chain from its regressor at random states, independently of any log.
 
-    Columns are considered link by link, in the order inertia, first moment, mass. A column that is linearly dependent
-    on the columns kept so far is dropped, and its parameter is combined with theirs (the numerical method of Gautier
-    1991, in an order that reproduces the combinations in the literature). Positions are drawn within the limits or,
-    without limits, within half a revolution or 1 m of zero.
+    Columns are considered link by link, in the order inertia, first moment, mass. A column that depends linearly on the
+    columns kept so far is dropped, and its parameter is combined with theirs. This is the numerical method of Gautier
+    (1991); the order reproduces the combinations in the literature. Positions are drawn within the joint limits, or
+    within half a revolution or 1 m of zero where limits are wider or missing.
 
     Args:
         chain: the robot; its inertias are not used.
@@ -96,10 +96,10 @@ def base_parameters(
             transmission and springs of the chain.
         states: number of random states; 0 means three per column, but at least 256.
         seed: seed of the random states.
-        rows: factors by which the rows of the regressor are multiplied, zero for unmeasured rows (for example those of
-            all joints if only the six rows of a floating base are fitted); by default all are one.
-        knowledge: prior knowledge; exactly known parameters are not part of the base parameters, and parameters known
-            with a standard deviation are treated as measured.
+        rows: factors by which the rows of the regressor are multiplied; by default all are one. Zero excludes
+            unmeasured rows, for example those of all joints if only the six rows of a floating base are fitted.
+        knowledge: prior knowledge. Exactly known parameters are excluded from the base parameters; parameters known
+            with a standard deviation count as measured.
 
     Raises:
         IdentificationError: no parameter affects any torque, or the rank is ambiguous.
@@ -111,7 +111,7 @@ def base_parameters(
 
 
 def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 0) -> QRFactors:
-    """Factors of the regressor at random states, with zero torque; `states` as for `base_parameters`."""
+    """Triangular factors of the regressor at random states, with zero torque; `states` is as for `base_parameters`."""
     count = states or max(256, 3 * len(columns.names(chain.n)))
     q, qd, qdd = _random_states(chain, count, np.random.default_rng(seed))
     with jax.enable_x64(True):
@@ -141,13 +141,13 @@ def chosen_parameters(
 
 
 def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Random states: positions within the limits, any orientations, and velocities and accelerations of the order of one."""
+    """Random states: positions within the limits, arbitrary orientations, velocities and accelerations of order one."""
     where = layout(chain)
     turn = np.where(turning_joints(chain), np.pi, 1.0)
     if chain.coupling is None:
         lower, upper = np.asarray(chain.limits.position, float).T
         lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
-        beyond = lower >= upper  # limits outside this range
+        beyond = lower >= upper  # the limits lie outside this range
         lower, upper = np.where(beyond, -turn, lower), np.where(beyond, turn, upper)
     else:  # limits apply to joints
         reach = np.abs(np.asarray(chain.coupling.matrix, float)) / turn[:, None]

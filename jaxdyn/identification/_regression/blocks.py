@@ -2,13 +2,14 @@
 
 Residual torques of a robot are rarely white: filters correlate noise, friction errors repeat with the motion, and
 controllers are periodic. Fits that leave out one contiguous block at a time capture all these effects without a noise
-model. With the full fit x, H = sum_k H_k, H_k = W_k^T W_k, and the scores s_k = W_k^T (tau_k - W_k x) of the blocks,
+model. Let x be the fit to all K blocks. Block k has the Hessian H_k = W_k^T W_k and the score s_k = W_k^T (tau_k - W_k
+x), and H is the sum of all H_k. The fit without block k and the jackknife covariance J are then
 
-    x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T,
+    x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T.
 
-exactly, from one triangular factor per block. With few blocks, each much longer than the correlation of residuals, J
-has few degrees of freedom; it is therefore shrunk towards the covariance for independent residuals, multiplied by the
-mean ratio of the two over all parameters.
+These expressions are exact and need one triangular factor per block. Blocks must be much longer than the correlation
+time of the residuals, so there are few of them, and J has few degrees of freedom. It is therefore shrunk towards the
+covariance for independent residuals, scaled by the mean ratio of the two variances over all parameters.
 
 Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004
 (variances shrunk towards a common one).
@@ -25,7 +26,7 @@ from jaxtyping import Float, Int
 from ...errors import IdentificationError
 from .factors import QRFactors, triangle_of, triangles_of
 
-BLOCKS = 16  # blocks stored for all runs together: as many jackknife blocks in each half of the data
+BLOCKS = 16  # blocks stored for all runs together, so that each half of the data has LEFT_OUT blocks
 LEFT_OUT = 8  # jackknife blocks
 PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target; the blocks have LEFT_OUT - 1
 SINGULAR = 1e-10  # relative singular value of columns of unit norm below which a direction is not fitted
@@ -34,7 +35,7 @@ LEAST_LEFT = 0.05  # minimum share of a direction's information attributed to th
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockFactors:
-    """Triangular factors of the stacked regressor and torque for contiguous blocks of runs, in order, one per block and joint.
+    """Triangular factors of the stacked regressor and torque, one per joint and contiguous block of a run.
 
     Attributes:
         r: (k, n, w, w) factors; the last column is the torque.
@@ -100,8 +101,8 @@ class BlockFactors:
 def block_factors(factors: Sequence[QRFactors], runs: Sequence[int] | None = None) -> BlockFactors:
     """Combine the factors of contiguous stretches of a log, in order, into blocks.
 
-    From blocks, `weighted_least_squares` computes standard deviations that account for correlated residuals. About
-    sixteen stretches suffice, each much longer than a period of the slowest joint.
+    If blocks are passed to `weighted_least_squares`, its standard deviations account for correlated residuals. About
+    sixteen stretches are enough; each must be much longer than a period of the slowest joint.
 
     Args:
         factors: factors of the stretches, for example from `accumulate_stream`.
@@ -151,7 +152,7 @@ class RowBlocks:
     def absorb(
         self, run: int, at: int, rows: Float[np.ndarray, "m n w"], weights: Float[np.ndarray, "m n"] | None = None
     ) -> None:
-        """Absorb weighted rows of a run, starting at index `at`."""
+        """Absorb weighted rows of a run, the first of which has index `at` in this run."""
         mask = np.ones(rows.shape[:2]) if weights is None else weights
         for k, (a, b) in enumerate(self.edges[run], self.starts[run]):
             part = slice(max(a - at, 0), max(b - at, 0))
@@ -180,7 +181,7 @@ def dense_blocks(
 def weighted_blocks(
     blocks: BlockFactors, columns: Int[np.ndarray, " c"], weights: Float[np.ndarray, "runs n"]
 ) -> list[Float[np.ndarray, "_ c"]]:
-    """One triangular factor per jackknife block, for some columns and the rows of all joints, weighted by run and joint."""
+    """One triangular factor per jackknife block for the rows of all joints, weighted by run and joint, and for some columns."""
     held = blocks.left_out
     scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
     rows = ((r[:, :, columns] * w[:, None, None]).reshape(-1, len(columns)) for r, w in zip(held.r, scale, strict=True))
@@ -222,7 +223,7 @@ def left_out_covariance(
 
     Args:
         shares: H_k H^-1, or similar matrices; their sum is the identity.
-        scores: s_k in the same coordinates.
+        scores: s_k, in the same coordinates as `shares`.
         back: map from those coordinates to the values.
         independent: covariance of the values for independent residuals; returned if there is only one block.
     """
@@ -249,6 +250,6 @@ def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) ->
 
 
 def below(r: Float[np.ndarray, "k n m w"]) -> Float[np.ndarray, "n km w"]:
-    """The rows of all blocks, stacked."""
+    """The rows of all blocks, stacked for each joint."""
     k, n, m, w = r.shape
     return r.transpose(1, 0, 2, 3).reshape(n, k * m, w)

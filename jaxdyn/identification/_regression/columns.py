@@ -37,9 +37,9 @@ class ExtraColumns:
         matrix: function (chain, q, qd, qdd) -> (nv, len(names)) array of torques per unit parameter [N m or N]; must be
             traceable by JAX.
         leaf: the leaf of the chain that contains the parameters, such as "springs.stiffness", if there is one.
-        joints: joints or motors (counted from 1) of the leaf's entries, one per column.
-        recipe: name and arguments of the library function that created the columns, from which a model file recreates
-            them; None for user-defined columns, which cannot be saved.
+        joints: joint or motor of each column, counted from 1; it selects the entry of the leaf.
+        recipe: name and arguments of the library function that created the columns; a model file stores them to create
+            the columns again. None for user-defined columns, which cannot be saved.
         positive: True if the parameters must be non-negative.
 
     Raises:
@@ -166,7 +166,7 @@ def of_bodies(topology: Topology) -> np.ndarray:
 
 
 def only(mask: np.ndarray, x: Array) -> Array:
-    """The columns of x in the mask, with zeros elsewhere."""
+    """The array x with all columns outside the mask set to zero."""
     return x if mask.all() else jnp.where(mask, x, jnp.zeros_like(x))
 
 
@@ -195,7 +195,7 @@ RECIPES: dict[str, Callable[..., ExtraColumns]] = {}
 
 
 def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
-    """Make the columns created by a function of numbers and tuples savable, by the function's name and arguments."""
+    """Decorate a function that creates columns, so that they can be saved as the function's name and arguments."""
 
     @functools.lru_cache  # equal columns are the same object, so compiled programs are reused
     def made(*arguments: Any) -> ExtraColumns:
@@ -213,13 +213,16 @@ def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
 
 @_with_recipe
 def coupled_drive(first: int, second: int, velocity: float | None = None) -> ExtraColumns:
-    """Columns of a coupled pair of axes, in which motor `second` also turns when axis `first` moves (a coupled wrist).
+    """Columns of two coupled axes, such as those of a wrist, in which motor `second` also turns when axis `first` moves.
 
-    With a, b the joints `first` and `second`, the motor's inertia and friction act on the sum of both velocities: Iam
-    [kg m^2] couples the accelerations (tau_a += Iam qdd_b, tau_b += Iam qdd_a), fvm [N m s/rad] couples the velocities
-    (tau_a += fvm qd_b, tau_b += fvm qd_a), and fsm [N m] is the motor's Coulomb friction (fsm tanh((qd_a + qd_b) /
-    velocity) is added to both). The contributions of each joint's own velocity and acceleration are already in fv and
-    Ia.
+    Let a and b be the joints `first` and `second`. The motor's inertia and friction act on the sum of both velocities,
+    which adds three parameters:
+
+    - Iam [kg m^2] couples the accelerations: tau_a += Iam qdd_b, tau_b += Iam qdd_a.
+    - fvm [N m s/rad] couples the velocities: tau_a += fvm qd_b, tau_b += fvm qd_a.
+    - fsm [N m] is the motor's Coulomb friction: fsm tanh((qd_a + qd_b) / velocity) is added to both torques.
+
+    The effects of each joint's own velocity and acceleration are already part of its fv and Ia.
 
     Args:
         first: joint a, counted from 1.
@@ -227,7 +230,7 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
         velocity: width of the smooth sign [rad/s]; by default that of the chain's joint b.
 
     Raises:
-        IdentificationError: when the columns are evaluated, if the joints are equal or not among the chain's.
+        IdentificationError: the joints are equal or not among the chain's; raised when the columns are evaluated.
     """
     a, b = first - 1, second - 1
 
@@ -249,9 +252,9 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
 def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraColumns:
     """Columns of joint springs k (q - q0) with the chain's rest positions q0, for cables and balancers.
 
-    The stiffnesses k [N m/rad or N/m] are the chain's `springs.stiffness`. They may be negative, since they represent
-    all torques linear in the position (a pushing cable, a counterbalance). A torque offset accounts for an unknown rest
-    position.
+    The stiffnesses k [N m/rad or N/m] are the chain's `springs.stiffness`. They may be negative, because they represent
+    all torques that are linear in the position, including those of counterbalances and of cables that push. A torque
+    offset accounts for an unknown rest position.
 
     Args:
         chain: the robot.
@@ -283,17 +286,18 @@ def motor_terms(
     """Columns of the motors of a transmission: rotor inertias and friction.
 
     Each motor has a rotor inertia J [kg m^2], viscous friction B [N m s/rad] and Coulomb friction Fc [N m], which are
-    leaves of the chain's transmission. The columns of a motor that drives a single joint are multiples of that joint's
-    Ia, fv and fc, and the base parameters contain their sums; a motor that drives several joints has separate
-    parameters, so for a wrist with coupled drives it suffices to specify its transmission. For a chain without a
-    transmission, the result is empty.
+    leaves of the chain's transmission. If a motor drives a single joint, its columns are multiples of that joint's
+    columns of Ia, fv and fc, and the base parameters contain their sums. A motor that drives several joints has
+    separate parameters. For a wrist with coupled drives, it is therefore enough to specify the transmission. The result
+    is empty for a chain without a transmission.
 
-    If a friction model is fitted, a motor that drives a single joint has no friction of its own. That of the other
-    motors is not low-pass filtered like the torques, so their Coulomb friction is underestimated (by 5 % in tests).
+    If a friction model is fitted, the friction of a motor that drives a single joint is assigned to that joint. The
+    friction columns of the other motors are not low-pass filtered as the torques are, so that their Coulomb friction is
+    underestimated (by 5 % in tests).
 
     Args:
         chain: the robot.
-        terms: terms of each motor.
+        terms: terms to identify for each motor.
     """
     if chain.transmission is None:
         return ()
@@ -315,7 +319,7 @@ def _motors(count: int, term: MotorTerm) -> ExtraColumns:
 
 @functools.lru_cache  # equal columns are the same object, so compiled programs are reused
 def subset(extra: ExtraColumns, kept: tuple[int, ...]) -> ExtraColumns:
-    """Some of the extra columns, by index; they cannot be saved, and therefore need a leaf."""
+    """Some of the extra columns, by index; the result has no recipe, so its parameters can be saved only in a leaf."""
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
         return extra.matrix(chain, q, qd, qdd)[:, jnp.array(kept, int)]
@@ -325,11 +329,12 @@ def subset(extra: ExtraColumns, kept: tuple[int, ...]) -> ExtraColumns:
 
 
 def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Columns]:
-    """The chain with the friction of motors that move a single joint assigned to that joint, and the columns without it.
+    """Assign the friction of motors that move a single joint to that joint, in the chain and in the columns.
 
-    Columns of the joint's friction, which a friction model has too, are multiples of those of such a motor. With the
-    gear ratio r, the joint's viscous friction becomes fv + r^2 B, its Coulomb friction fc + |r| Fc, and if fc is zero,
-    its width that of the motor's sign divided by |r|. Only the terms that are columns of both are moved.
+    The friction columns of such a motor are multiples of those of its joint. With the gear ratio r, the joint's viscous
+    friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero, the width of the joint's smooth
+    sign becomes that of the motor divided by |r|. A term is moved only if it is identified for both the motor and the
+    joint.
     """
     extra = []
     for e in columns.extra:

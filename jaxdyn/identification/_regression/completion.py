@@ -27,8 +27,8 @@ from .rows import by_chunks, chunk_rows
 def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """The full parameters nearest the prior (smallest |p - prior|) with base.matrix @ p = values.
 
-    p = prior + B^T (B B^T)^-1 (values - B prior), with B = base.matrix. The result predicts the same torques as the
-    base parameters; components that the data do not determine have the values of the prior.
+    The result is p = prior + B^T (B B^T)^-1 (values - B prior), with B = base.matrix. It predicts the same torques as
+    the base parameters; components that the data do not determine keep the values of the prior.
 
     Args:
         base: the base parameters.
@@ -40,15 +40,15 @@ def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarr
 
 
 STAND_IN_MASS, STAND_IN_RADIUS = 2.0, 0.1
-NOTHING = 1e-9  # fraction of that mass, for a virtual link that needs a body
+NOTHING = 1e-9  # fraction of the default body's inertia that a virtual link gets
 
 
 def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     """The chain with a default body in every link without one (a kinematics-only model), and the names of those links.
 
     The default is a solid sphere of 2 kg and 0.1 m radius at the link's origin, because parameters without effect on
-    torques need a prior, and massless links could not be written to files. Virtual links within quaternion joints get 2
-    ug, which `with_parameters` removes again.
+    torques need a prior, and massless links could not be written to files. Virtual links within quaternion joints get a
+    mass of 2 ug, which `with_parameters` does not change.
     """
     inertia = np.array(chain.inertia, float)
     bodies = with_bodies(chain.topology)
@@ -131,7 +131,7 @@ def rigid_torque(
     Args:
         chain: the robot.
         q, qd, qdd: the samples.
-        extra: further columns to include, of uncoupled joints; those with a leaf come first.
+        extra: further columns to include if joints are uncoupled; those with a leaf come first.
         values: parameters of the columns without a leaf.
     """
     if not is_ordinary(chain):

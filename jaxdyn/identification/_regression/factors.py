@@ -31,7 +31,7 @@ class QRFactors(NamedTuple):
         return QRFactors(r, self.counts)
 
     def joint_rms(self, kept: Int[np.ndarray, " b"], values: Float[np.ndarray, " b"]) -> Float[np.ndarray, " n"]:
-        """RMS residual of each joint for the parameters of some columns."""
+        """RMS residual of each joint, for given parameters of the `kept` columns."""
         residual = self.r[:, :, -1] - self.r[:, :, kept] @ values
         return np.sqrt((residual**2).sum(1) / np.maximum(self.counts, 1))
 
@@ -39,8 +39,8 @@ class QRFactors(NamedTuple):
 def merge_factors(*factors: QRFactors) -> QRFactors:
     """Merge factors of parts of the samples, by a QR decomposition of the stacked factors.
 
-    R^T R = sum_k R_k^T R_k, so up to rounding, the result does not depend on the devices or on the order in which
-    samples are accumulated.
+    The merged factor satisfies R^T R = sum_k R_k^T R_k. Up to rounding, it therefore does not depend on the devices or
+    on the order in which samples are accumulated.
 
     Raises:
         IdentificationError: there are no factors, or they have different columns or robots.
@@ -57,10 +57,11 @@ def merge_factors(*factors: QRFactors) -> QRFactors:
 
 
 def merge_over_processes(factors: QRFactors) -> QRFactors:
-    """Merge the factors of all processes, on every process, after `jax.distributed.initialize`.
+    """Merge the factors of all processes, and return the result on every process.
 
-    Each process passes the factors of its own samples; with a single process, its factors are returned unchanged. The
-    processes exchange 8 n (p + 1)^2 bytes each, independently of the number of samples.
+    Call `jax.distributed.initialize` first. Each process passes the factors of its own samples; if there is only one
+    process, its factors are returned unchanged. The processes exchange 8 n (p + 1)^2 bytes each, independently of the
+    number of samples.
 
     Args:
         factors: factors of this process's samples.
@@ -102,7 +103,7 @@ def load_factors(path: str | os.PathLike[str]) -> QRFactors:
         path: the file.
 
     Raises:
-        IdentificationError: the file is missing, or has other contents.
+        IdentificationError: the file is missing, or was not written by `save_factors`.
     """
     name = os.fspath(path)
     try:

@@ -19,29 +19,29 @@ SMALLEST = 1e-8  # square of a radius of gyration [m^2]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Links and drives to identify, and the uncertainty of the others.
+    """Selection of the links and drives to identify, with the uncertainty of all others.
 
-    The parameters of links and drives that are not identified are those of the model, either exactly or with a relative
-    standard deviation s. If they are known exactly, their torque is subtracted from the logs. Otherwise they are also
-    estimated, from the logs and the model together, and all intervals include the uncertainty of the model. The prior
-    probability density p of a link with pseudo-inertia J (J0 in the model) is
+    The parameters of all other links and drives are taken from the model, either exactly or with a relative standard
+    deviation s. The torque of exactly known parameters is subtracted from the logs. Parameters with a standard
+    deviation are estimated from the logs and the model together, and all intervals include the uncertainty of the
+    model. The prior probability density p of a link with pseudo-inertia J (J0 in the model) is
 
         -log p = |J0^-1/2 (J - J0) J0^-1/2|^2 / (8 s^2),
 
-    which is the entropic divergence to second order and independent of the frame. If the density of a body is scaled
-    uniformly, s is the relative standard deviation of its mass. The relative standard deviation of its second moment
-    along a principal axis is 2 s, and the standard deviation of its centre of mass is sqrt(2) s radii of gyration. For
-    a drive, s is the relative standard deviation of each parameter; parameters that are zero are exact.
+    which is the entropic divergence to second order and does not depend on the frame. If the density of a body is
+    scaled uniformly, s is the relative standard deviation of its mass. The relative standard deviation of its second
+    moment along a principal axis is 2 s, and the standard deviation of its centre of mass is sqrt(2) s radii of
+    gyration. For a drive, s is the relative standard deviation of each parameter; parameters that are zero are exact.
 
     Attributes:
         links: names of the links to identify; by default all. Bodies fixed to a link belong to it.
         joints: names of the joints whose drive terms to identify; by default all.
-        deviation: s of the links and drives that are not identified: one number for all, or a mapping from names of
-            links or joints, in which missing names mean zero.
+        deviation: relative standard deviation s of the links and drives that are not identified: one number for all, or
+            a mapping from names of links or joints to numbers, in which missing names mean zero.
         mirrored: pairs of links of a left and a right limb (`mirrored_links`) that are mirror images of each other,
             with the standard deviation `mirrored_deviation`.
-        mirrored_deviation: s for the difference between one body and the mirror image of the other, relative to the
-            mean of both in the model; pairs of links without mass in the model are ignored.
+        mirrored_deviation: relative standard deviation s of the difference between one body and the mirror image of the
+            other, relative to the mean of both in the model. Pairs of links without mass in the model are ignored.
 
     Source: the divergence is that of Lee, Wensing & Park 2020.
     """
@@ -99,7 +99,7 @@ class Knowledge:
         return given
 
     def _pairs(self, chain: Chain, own: Float[np.ndarray, " p"]) -> Float[np.ndarray, "k p"]:
-        """Rows for the mirrored links, whose product with the parameters is zero if one link is the image of the other."""
+        """Rows P for the mirrored links; P @ parameters is zero if one link of each pair is the mirror image of the other."""
         rows = [np.zeros((0, len(own)))]
         for left, right in self.mirrored:
             _check_deviation(self.mirrored_deviation, "of mirrored links", np.finfo(float).tiny)
@@ -121,7 +121,7 @@ class Known:
     Attributes:
         fixed: mask of the exactly known parameters.
         values: values of these parameters, zero elsewhere.
-        rows: [P, y] with P x = y +- 1: independent items of knowledge, in units of their standard deviation.
+        rows: rows [P, y] of independent conditions P x = y, scaled so that each has a standard deviation of one.
     """
 
     fixed: Bool[np.ndarray, " p"]
@@ -139,7 +139,7 @@ class Known:
         return vt[values > 1e-12 * values.max()]
 
     def stated(self, width: int) -> Float[np.ndarray, "k w"] | None:
-        """`rows`, padded to this width by columns of zeros before the torque; None if there are no rows."""
+        """`rows`, padded to the given width by zero columns before the last one; None if there are no rows."""
         if not len(self.rows):
             return None
         further = np.zeros((len(self.rows), width - self.rows.shape[1]))

@@ -10,14 +10,14 @@ from ...spatial._host import packed, pseudo_inertia_of
 
 MIRROR = np.diag([1.0, -1.0, 1.0])  # reflection in the x-z plane of the base
 NEAR = 2e-3  # distance within which origins of mirrored links coincide, relative to the robot's extent
-FAR = 5e-2  # the same beyond which a user's pair of links must be a mistake
+FAR = 5e-2  # relative distance beyond which a pair specified by the user must be a mistake
 
 
 def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
     """Pairs of links of left and right limbs, (left, right), found from the kinematics.
 
     Two links form a pair if, with all joints at zero, their origins and joint axes are mirror images in the x-z plane
-    of the base (x forward, y to the left, z up), and their parents are as well. Links in the plane and links without a
+    of the base (x forward, y to the left, z up), and so are their parents. Links in the plane and links without a
     unique counterpart are omitted.
 
     Args:
@@ -43,10 +43,12 @@ def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
 
 
 def mirrored_parameters(chain: Chain, left: str, right: str) -> Float[np.ndarray, "10 10"]:
-    """Matrix T such that T pi, in the right link's frame, is the mirror image of a body pi in the left link's frame.
+    """Matrix T that maps the parameters of a body on the left link to those of its mirror image on the right link.
 
-    With all joints at zero, x_r = Q x_l + d with Q = R_r^T F R_l, d = R_r^T (F p_l - p_r) and the reflection F in the
-    x-z plane of the base. The pseudo-inertia is J_r = A J_l A^T with A = [Q, d; 0, 1].
+    Parameters are expressed in the links' frames, which have orientations R_l, R_r and origins p_l, p_r with all joints
+    at zero. The reflection F in the x-z plane of the base maps a point x_l of the left link to x_r = Q x_l + d, with Q
+    = R_r^T F R_l and d = R_r^T (F p_l - p_r). The pseudo-inertia of the mirror image is J_r = A J_l A^T with A = [Q, d;
+    0, 1].
 
     Raises:
         IdentificationError: the chain has no such link, or the links are not mirror images of each other.

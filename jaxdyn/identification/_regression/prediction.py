@@ -1,4 +1,4 @@
-"""Torques predicted by parameters for samples, and their errors by joint."""
+"""Prediction of torques from identified parameters, and prediction errors by joint."""
 
 import dataclasses
 
@@ -19,12 +19,12 @@ def predict(
     qdd: np.ndarray,
     signals: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Predict the torques W parameters of (N, n) samples, in chunks [N m or N].
+    """Predict the torques W @ parameters for N samples, in chunks [N m or N].
 
     Args:
         columns: columns of the regressor W.
         chain: the robot's kinematics and gravity.
-        parameters: parameters in column order, those of the signals last, in SI units.
+        parameters: parameters in column order, followed by those of the signals, in SI units.
         q: (N, n) positions [rad or m].
         qd: (N, n) velocities [rad/s or m/s].
         qdd: (N, n) accelerations [rad/s^2 or m/s^2].
@@ -70,7 +70,7 @@ class Fit:
 
 
 def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
-    """Compute the errors of predicted relative to measured torques.
+    """Compute the errors of predicted torques.
 
     `relative_moving` is NaN for a joint that never moves, and all errors are NaN for a joint whose torque was not
     measured.

@@ -31,10 +31,10 @@ def check_identifiable(chain: Chain) -> None:
 
 
 def check_one_by_one(chain: Chain, what: str) -> None:
-    """Raise an error for robots with coupled coordinates, for features that need uncoupled joints.
+    """Raise an error if a feature needs uncoupled joints and the robot has coupled ones.
 
     Raises:
-        IdentificationError: joints mimic others, or the coordinates are not the joints.
+        IdentificationError: joints mimic others, or the robot's coordinates differ from its joints.
     """
     if chain.coupling is not None:
         raise IdentificationError(
@@ -46,8 +46,8 @@ def check_one_by_one(chain: Chain, what: str) -> None:
 def as_float64(chain: Chain) -> Chain:
     """The chain in double precision, without single-precision rounding errors; for use under `jax.enable_x64(True)`.
 
-    Rotations are orthonormalised, axes normalised, and pitches within rounding of zero set to zero; otherwise rounding
-    errors would appear as identifiable parameters with a small effect.
+    Rotations are orthonormalised, axes are normalised, and screw pitches that are zero up to rounding are set to zero.
+    Otherwise, rounding errors would appear as identifiable parameters with a small effect.
     """
     whole = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
     if chain.dtype == np.float64:

@@ -1,8 +1,8 @@
 """Rows of the regressor along a run, computed by programs shared throughout an identification.
 
-For logs of a few minutes, compilation takes most of the time. The links' columns, which take long to compile, are
-therefore computed by one program per robot, in chunks of equal length and independently of further columns; all other
-columns are computed in NumPy.
+For logs of a few minutes, compilation takes most of the computing time. The links' columns, which take long to compile,
+are therefore computed by one program per robot, in chunks of equal length. All other columns are computed by a separate
+program.
 """
 
 import functools
@@ -44,7 +44,7 @@ def chunk_rows(
     qd: Float[np.ndarray, "m nv"],
     qdd: Float[np.ndarray, "m nv"],
 ) -> Float[np.ndarray, "m nv p"]:
-    """Regressor W of one chunk of `SHORT` samples (see `filled`), in the chain's precision; memory: 8 m nv p bytes."""
+    """Regressor W of one chunk of `SHORT` samples (see `filled`), in the chain's precision; it needs 8 m nv p bytes."""
     state = [jnp.asarray(x, chain.dtype) for x in (q, qd, qdd)]
     links = np.asarray(_of_links(chain, *state))
     beyond = np.asarray(_beyond_links(columns, chain, *state))

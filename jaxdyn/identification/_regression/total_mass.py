@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from .base_parameters import BaseParameters
 from .columns import INERTIAL_NAMES
 
-CLOSE = 1e-4  # relative to the norm of the masses; logged postures satisfy constraints only up to their noise
+CLOSE = 1e-4  # relative tolerance; not smaller because logged postures satisfy constraints only up to their noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,10 +17,9 @@ class TotalMass:
 
     Attributes:
         value: total mass of the identified robot [kg].
-        deviation: standard deviation of the weighted least-squares estimate, by jackknife [kg]; None if the fitted rows
-            do not determine the total mass, in which case the value depends on the given model. Unmeasured forces on
-            fixed frames hide the mass of everything that never moves, and a fixed base hides the mass of the whole
-            robot.
+        deviation: standard deviation of the weighted least-squares estimate, from a jackknife [kg]; None if the fitted
+            rows do not determine the total mass. In that case, `value` depends on the given model. This is so for a
+            fixed base, and may be so if unmeasured forces act at fixed frames.
         prior: total mass of the given model [kg].
     """
 
@@ -41,7 +40,7 @@ def total_mass_of(
     prior: Float[np.ndarray, " p"],
     bodies: Bool[np.ndarray, " n"],
 ) -> TotalMass:
-    """Sum of the links' masses, with the standard deviation of the combination of base parameters that equals it, if any.
+    """Sum of the links' masses, with its standard deviation if it is a combination of base parameters.
 
     Args:
         covariance: covariance of the base parameters.

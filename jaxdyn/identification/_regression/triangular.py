@@ -1,11 +1,13 @@
-"""Triangular factors of rows that arrive in blocks, by Householder QR at first, then by products of preconditioned columns.
+"""Triangular factors of rows that arrive in blocks, by Householder QR and by products of preconditioned columns.
 
-Let R be the factor of the rows so far, and P^T P = R^T R + (eps D)^2 its invertible form, with the columns' norms D.
-The rows W of a block become C = W P^-1, whose columns are of order one for any condition number of W, and are
-accumulated in G = sum C^T C; the factor of all rows is the factor of G times P. In previously excited directions x, |R
-x| is accurate to rounding, and in others to rounding of the columns' norms, as after a QR decomposition, but all
-operations are matrix products. If a block excites a new direction, C is large: the block is then absorbed by
-Householder QR, and P recomputed.
+The first rows are factorised by Householder QR. Let R be their factor, D the norms of its columns, and P an invertible
+triangular factor with P^T P = R^T R + (eps D)^2. The rows W of each further block are preconditioned, C = W P^-1, and
+added to the sum G = sum C^T C. The columns of C are of order one for any condition number of W. The factor of all rows
+is the triangular factor of G times P.
+
+For directions x that earlier rows excited, |R x| is accurate to rounding; for others, it is accurate to rounding of the
+columns' norms. This is the accuracy of a QR decomposition, although all operations are matrix products. If a block
+excites a new direction, C is large. Such a block is absorbed by Householder QR, and P is computed again.
 
 Source: Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015 (Cholesky QR twice) and Fukaya et al. 2020 (shifted), with the
 preconditioner from previous rows; Demmel, Grigori, Hoemmen & Langou 2012 (TSQR) for merging factors.
@@ -34,7 +36,7 @@ PARTS = ("q", "qd", "qdd", "tau", "weights", "signals")
 
 
 class Triangle:
-    """The factors of one thread, from samples that arrive in blocks."""
+    """Triangular factors that one thread accumulates from samples in blocks."""
 
     def __init__(self, columns: Columns, chain: Chain, signals: int, mesh: Mesh):
         self.columns, self.mesh = columns, mesh
@@ -48,7 +50,7 @@ class Triangle:
         self.gram: list[np.ndarray] = []
 
     def absorb(self, block: Sequence[np.ndarray], at: int) -> None:
-        """Absorb samples (q, qd, qdd, tau, weights, signals), of which the first has index `at` among all samples.
+        """Absorb samples (q, qd, qdd, tau, weights, signals), the first of which has index `at` among all samples.
 
         Raises:
             IdentificationError: samples contain non-finite numbers.

@@ -1,1 +1,1 @@
-"""Selection of torque terms from a log: candidates, cross-validated errors, and search."""
+"""Selection of torque terms by cross-validation: candidates, errors on left-out blocks, and search."""

@@ -30,7 +30,7 @@ from .terms import Terms
 BEFORE = tuple(1.05**k for k in range(-6, 6))  # factors on the cutoff that the spectrum of the logged torques suggests
 CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # factors on the default cutoff
 LONGEST = 0.02  # largest magnitude of a delay [s]
-SHIFTS = 10  # on either side of zero
+SHIFTS = 10  # number of torque shifts on either side of zero
 LEAST_BLOCKS = 6
 SECONDS = 1.5  # length of a block, if this leaves enough blocks
 MARGINS = 6  # minimum length of a block, as a multiple of the margin on either side
@@ -43,7 +43,7 @@ class Reading:
     Attributes:
         tried: candidate filters.
         usual: index of the default filter.
-        before: candidates for a low-pass that the torques passed through before they were logged.
+        before: candidates for a low-pass that the torques passed before they were logged.
         shifts: candidate time shifts of the torque [s].
     """
 
@@ -123,7 +123,7 @@ class Reading:
         return found.model.terms[-len(further) :]
 
     def load(self, candidates: Candidates, runs: Sequence[FullRun]) -> Float[np.ndarray, " b"]:
-        """Base parameters of the plain fit with zero drive friction, for the load that friction depends on."""
+        """Base parameters of the plain fit, with friction set to zero, for the load of load-dependent friction."""
         grams = self.grams(dataclasses.replace(candidates, dry=candidates.dry[:1], further=()), runs, None)
         state = candidates.start(self.chain.n)
         state = state.but(more=state.more[:, : grams.own])
@@ -133,8 +133,9 @@ class Reading:
         return np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, found)
 
     def grams(self, candidates: Candidates, runs: Sequence[FullRun], load: Float[np.ndarray, " b"] | None) -> Grams:
-        """Inner products of the blocks of all runs; blocks are one period of the lowest cutoff apart, since the filter
-        correlates neighbouring samples.
+        """Inner products of the blocks of all runs.
+
+        Blocks are separated by one period of the lowest cutoff, because the filter correlates neighbouring samples.
 
         Raises:
             LogError: the runs are too short for six blocks.

@@ -23,9 +23,9 @@ class Candidates:
     """The candidate columns of each joint, in the order of the factors.
 
     Attributes:
-        dry: candidates for dry friction, of which each joint has one; the first is that of the chain.
-        given: further terms that are always included, with one column per label.
-        further: optional terms of a joint, with one column each, and their kinds.
+        dry: candidates for dry friction; each joint has exactly one of them. The first has the chain's own width.
+        given: the user's further terms, which are always included, with one column per label.
+        further: pairs (kind, term) of optional terms of a joint, with one column each.
         spring: True if the last column is that of a spring.
     """
 
@@ -72,7 +72,7 @@ class Candidates:
 
 
 def further_terms() -> tuple[tuple[str, FrictionTerm], ...]:
-    """Optional terms of a joint in addition to dry friction, with one column each, and their kinds."""
+    """Pairs (kind, term) of the optional terms of a joint in addition to dry friction, with one column each."""
     return (
         *(("second slip", MaxwellSlip(width=width)) for width in SLIPS),
         *(("speed", PowerViscous(exponent=exponent)) for exponent in (0.5, 1.5)),
@@ -102,7 +102,7 @@ def candidates_of(
 
 
 def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: float) -> FrictionModel:
-    """The friction model of a selection, including the user's terms; equal terms of several joints are merged."""
+    """The friction model of a selection, including the user's terms; terms of the same class are merged over the joints."""
     n = len(state.dry)
     found = [term for term in chain_terms(1.0, terms.drives) if not isinstance(term, Coulomb)]
     own = [

@@ -19,7 +19,7 @@ from .outcome import TermChoice, Trial, trial_of, trials_of
 from .search import Gain, Search, gain
 from .terms import Terms
 
-NEIGHBOURS = 2  # on either side of the best low-pass before logging, which the search also tries
+NEIGHBOURS = 2  # candidates on either side of the best low-pass before logging that the search also tries
 PASSES = 3  # maximum number of passes over dry friction, further terms and delays
 
 
@@ -37,7 +37,7 @@ def choose_terms(
     The runs are divided into six to sixteen blocks, each of which is predicted by a weighted least-squares fit to the
     others. A candidate is adopted if it reduces the joint's RMS error by at least 1 %, and if the mean gain over the
     blocks exceeds two standard errors (or one, if the gains of all joints together exceed two). Terms that improve one
-    block but worsen others are therefore rejected. Each joint starts with the drive terms; the candidates are
+    block but worsen others are therefore rejected. Each joint starts with the drive terms. The candidates are:
 
     - dry friction: a smooth sign of one of six widths, or a slipping spring (`MaxwellSlip`) of one of five widths, in
       which friction builds up over a distance after each reversal;
@@ -46,25 +46,29 @@ def choose_terms(
     - a torque delay of up to 20 ms, of either sign, from a parabola through the three smallest errors.
 
     Joints share the rigid-body parameters, so each candidate is tried at all joints simultaneously. Terms that no
-    longer help once other terms have been adopted are dropped. The low-pass cutoff is selected last, between 0.5 and
-    1.25 times the default. All predictions are compared with the torque filtered with the highest cutoff, so that no
-    filter wins by removing content that is hard to predict. If the spectrum of the torques shows that they were
-    low-pass filtered before they were logged (`Filters.logged_cutoff`), that filter is selected first instead: its
-    candidates all predict the torque as logged, and one of them is used if it improves the plain model.
+    longer help once other terms have been adopted are dropped.
 
-    The selection uses triangular factors of the blocks, with the columns of all candidates and the torque at all
-    shifts, so samples are read only once. The loads on which friction depends are those of the plain fit.
+    The low-pass cutoff is selected last, between 0.5 and 1.25 times the default. All predictions are compared with the
+    torque filtered with the highest cutoff, so that no filter wins by removing content that is hard to predict. If the
+    spectrum of the torques indicates that they were low-pass filtered before logging (`Filters.logged_cutoff`),
+    candidates for that filter are compared first, all by their prediction of the torque as logged. If the best of them
+    improves the plain model, the search is run with it and with its neighbours, the best result is used, and no other
+    cutoff is selected.
+
+    The selection works on triangular factors of the blocks, which contain the columns of all candidates and the torque
+    at all shifts, so candidates are evaluated without reading the samples again. Load-dependent friction uses the load
+    of the plain fit.
 
     Args:
         chain: the robot.
         runs: one or several runs to fit, without held-out data.
-        terms: the fixed terms, and the kinds to select.
+        terms: the fixed terms, and the kinds of terms to select.
         filters: as in `preprocess`; a specified cutoff or delay is not changed.
         share: share of each run, from its beginning, to use.
         progress: called with (stage, done, total).
 
     Returns:
-        The selection; None if the runs are too short for six blocks, joints are coupled, or nothing is to be selected.
+        The selection; None if the runs are too short for six blocks, joints are coupled, or `terms.choose` is empty.
 
     Raises:
         IdentificationError: there is no run, or the runs do not match the chain.
@@ -138,8 +142,11 @@ class _Choosing:
     def low_pass_before(self) -> list[tuple[Filters, Gain]]:
         """Filters that the torques may have passed through before they were logged, with the gains of the plain model.
 
-        These are the best candidate and its neighbours, all of which the search tries; the list is empty if the best is
-        not confirmed. Raises LogError if the runs are too short for such low cutoffs.
+        The list contains the best candidate and its neighbours, all of which the search tries. It is empty if the gain
+        of the best candidate is not confirmed.
+
+        Raises:
+            LogError: the runs are too short for such low cutoffs.
         """
         reading, squares, plain = self.reading, [], None
         if not reading.before:
@@ -207,7 +214,7 @@ class _Choosing:
     def outcome(
         self, search: Search, candidates: Candidates, best: int, before: np.ndarray, trials: tuple[Trial, ...]
     ) -> TermChoice:
-        """The selection for a state of the search."""
+        """The selection that corresponds to the final state of the search."""
         reading, state, n = self.reading, search.state, self.reading.chain.n
         signs = sum(isinstance(term, Coulomb) for term in candidates.dry)
         widths = [np.broadcast_to(np.asarray(term.width, float), n) for term in candidates.dry[:signs]]  # type: ignore[attr-defined]

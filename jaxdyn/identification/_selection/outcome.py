@@ -44,11 +44,11 @@ class TermChoice(Summary):
         springs: joints (counted from 1) for which a spring was selected.
         delay: (n,) delay of each joint's logged torque relative to the positions [s].
         cutoff: low-pass cutoff of positions and torques [Hz]; None if unchanged.
-        logged_cutoff: cutoff of a low-pass that the torques passed through before they were logged [Hz] (`Filters`);
-            None if there is no sign of one.
+        logged_cutoff: cutoff of the low-pass that the torques passed before they were logged [Hz]
+            (`Filters.logged_cutoff`); None if none was detected.
         coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].
-        errors: (n,) RMS torque error on left-out blocks [N m or N].
-        errors_before: (n,) RMS torque error of the plain model with the default filter [N m or N].
+        errors: (n,) RMS torque error of the selected model on left-out blocks [N m or N].
+        errors_before: (n,) the same for the plain model [N m or N].
         trials: the best trial of each kind at each joint.
     """
 
@@ -92,7 +92,7 @@ class TermChoice(Summary):
 
 
 def trials_of(search: Search, candidates: Candidates) -> Iterator[Trial]:
-    """The best trial of each kind at each joint: the gain of the term, with all other adopted terms included."""
+    """The best trial of each kind at each joint; its gain is computed with all other adopted terms included."""
     now, name = search.state, candidates.name
     n, kinds = len(now.dry), len(candidates.dry)
     if kinds > 1:
@@ -130,8 +130,10 @@ def _of_kind(
     names: Sequence[str | Sequence[str]],
     own: Sequence[str],
 ) -> Iterator[Trial]:
-    """Trials of one kind: the gain of a joint's adopted term over the initial selection or, if no term was adopted, the
-    gain of the best candidate over the current selection.
+    """Trials of one kind at all joints.
+
+    If a joint has adopted a term of this kind, the gain compares the selection with the same selection without the
+    term. Otherwise, it compares the selection with the best candidate added and the selection itself.
     """
     squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
     without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]

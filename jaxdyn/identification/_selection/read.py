@@ -33,16 +33,16 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
         angle = 1.658
         fitted = ["reserve"]
 
-    `kind` is the name of the class, and `joints` lists the joints with the term, by name or by number from 1 (default:
-    all). The other keys are fields of the class, in SI units.
+    `kind` is the name of the class, and `joints` lists the joints with the term, by name or by number from 1; by
+    default, all joints have it. The other keys are fields of the class, in SI units.
 
     Args:
         path: the file.
         joints: the robot's joint names.
 
     Raises:
-        IdentificationError: the file cannot be read, is not TOML, or has other contents; or a kind, joint or field is
-            unknown, or a value is invalid. The message names the file and the term.
+        IdentificationError: the file cannot be read, is not TOML, or contains anything other than `[[term]]` tables; a
+            kind, joint or field is unknown; or a value is invalid. The message names the file and the term.
     """
     try:
         held = tomllib.loads(Path(path).read_text("utf-8"))

@@ -15,7 +15,7 @@ from .._delay import least_by_parabola
 from .._regression.blocks import BlockFactors
 
 RIDGE = 1e-11  # added to the diagonal for columns of unit norm
-SURE = 2.0  # standard errors by which a gain on left-out blocks must exceed zero
+SURE = 2.0  # a gain on left-out blocks must exceed this many standard errors
 LEAST = 0.01  # minimum relative reduction of a joint's error
 
 
@@ -52,10 +52,10 @@ class Gain:
     """Reduction of each joint's squared error on left-out blocks.
 
     Attributes:
-        share: (n,) reduction of the squared error, relative to the previous one.
-        ratio: (n,) mean over the blocks of the reduction relative to the sum of the block's squared errors before and
-            after, in standard errors of that mean. It measures how consistent the blocks are, independently of the size
-            of their errors.
+        share: (n,) reduction of the squared error, relative to its previous value.
+        ratio: (n,) mean over the blocks of (before - after) / (before + after), with the block's squared errors before
+            and after, divided by the standard error of that mean. It measures how consistently the blocks improve,
+            independently of the size of their errors.
     """
 
     share: Float[np.ndarray, " n"]
@@ -65,9 +65,10 @@ class Gain:
     def confirmed(self) -> Bool[np.ndarray, " n"]:
         """Mask of gains that reduce the RMS error by at least 1 % and are significant.
 
-        A gain is significant if it exceeds two standard errors. One standard error suffices if the sum of the gains of
-        all joints, each in standard errors and limited to two, exceeds two of its standard errors; joints can thus
-        confirm a common property of their drives together.
+        The gain of a joint is significant if it exceeds two standard errors. One standard error is enough if all joints
+        together confirm the change: the sum of their gains, each in standard errors and limited to two, must then
+        exceed two standard errors of this sum. In this way, several joints together can confirm a common property of
+        their drives.
         """
         together = np.clip(self.ratio, -SURE, SURE).sum() > SURE * np.sqrt(len(self.ratio))
         return (self.ratio > (1.0 if together else SURE)) & (self.share > 1 - (1 - LEAST) ** 2)
@@ -219,8 +220,8 @@ class Search:
     def better(self, moves: Sequence[State]) -> bool:
         """Change each joint to the best of several selections with a confirmed gain; return True if any joint changed.
 
-        Joints share the rigid-body parameters, so all are changed simultaneously; changes that the others make
-        unconfirmed are undone.
+        All joints are changed simultaneously, because they share the rigid-body parameters. A change is undone if its
+        gain is no longer confirmed in the presence of the other changes.
         """
         gains = [self.gain_of(move) for move in moves]
         shares = np.array([np.where(g.confirmed, g.share, -np.inf) for g in gains])
@@ -249,7 +250,7 @@ class Search:
         return self.better(self._also_on_time([self._with(k) for k in columns]))
 
     def _also_on_time(self, states: list[State]) -> list[State]:
-        """The states, and copies of them without delays, because a delay may substitute for presliding friction."""
+        """The states and copies of them without delays, because a delay may have replaced presliding friction."""
         if not self.state.delay.any():
             return states
         return [*states, *(state.but(delay=np.zeros_like(state.delay)) for state in states)]

@@ -51,7 +51,7 @@ class Setup:
         return is_of_chain(terms) and all(np.array_equal(np.broadcast_to(w, own.shape), own) for w in widths)
 
     def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
-        """Prior knowledge of the links, with constraints mapped to the parameters with these names.
+        """Prior knowledge of the links, with its constraints mapped to the named parameters.
 
         Raises:
             IdentificationError: the constraints refer to the wrong number of parameters, or to a parameter that is not
@@ -115,7 +115,7 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
     friction = None
     if choice is not None and choice.further:
         friction = choice.further
-    elif further or choice is not None:  # so that viscous and Coulomb friction are also filtered like the torques
+    elif further or choice is not None:  # viscous and Coulomb friction are then filtered like the torques
         width = np.asarray(chain.friction.coulomb_velocity, float)
         friction = (*chain_terms(width, terms.drives), *further) or None
     if friction is not None:

@@ -16,22 +16,22 @@ PARTS: tuple[Part, ...] = ("filter", "friction", "springs", "delays")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Terms(Summary):
-    """Terms of an identification in addition to the ten parameters per link: fixed terms, and kinds of terms to select.
+    """Torque terms to identify in addition to the ten parameters per link: fixed terms, and kinds of terms to select.
 
-    `Terms()` contains the usual drive terms, and selects others from the log (`choose_terms`). `Terms(choose=())` is
-    the plain model with drive terms only, which is linear in its parameters.
+    With `Terms()`, the usual drive terms are identified and further terms are selected from the log (`choose_terms`).
+    `Terms(choose=())` stands for the plain model, which contains only the drive terms and is linear in its parameters.
 
     Attributes:
-        drives: drive terms to identify, out of armature, viscous, coulomb and offset; the parameters of other terms are
-            those of the chain.
+        drives: drive terms to identify: any of armature, viscous, coulomb and offset. The parameters of the other drive
+            terms are those of the chain.
         further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values;
             their nonlinear parameters are fitted at the log's rate.
         extra: columns that affect several joints or are user-defined (`coupled_drive`, `ExtraColumns`); by default the
             motors of the chain's transmission (`motor_terms`) and its springs.
-        choose: kinds to select by cross-validation: the low-pass ("filter") and, for each joint, "friction" that
-            replaces viscous, coulomb and offset, "springs", and torque "delays".
-        dead_zone: exclude samples with |qd_j| below this from joint j's equations [rad/s or m/s]: near rest, dry
-            friction takes any value up to fc, which the drive terms cannot describe.
+        choose: kinds of terms to select by cross-validation. "filter" selects the low-pass. The others are selected for
+            each joint: "friction" (which replaces viscous, coulomb and offset), "springs", and "delays" of the torque.
+        dead_zone: speed |qd_j| below which samples are excluded from the equations of joint j [rad/s or m/s]. Near
+            rest, dry friction can take any value up to fc, which the drive terms cannot describe.
 
     Raises:
         IdentificationError: a drive term or a kind to select is unknown, a further term is not a `FrictionTerm`, or the

@@ -1,4 +1,4 @@
-"""Closed loop of a robot and its controller, whose motion simulating estimators compare with measurements."""
+"""Simulation of a robot with its controller, for estimators that compare simulated and measured motion."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,13 +23,13 @@ Torque = Callable[[Array, Array, Array], Array]
 
 
 class ProportionalDerivativeLaw(eqx.Module):
-    """Control law of most industrial drives: tau = kp (q_r - q) + kd (qd_r - qd), plus the torque of a fixed nominal model.
+    """PD control with optional feed-forward: tau = kp (q_r - q) + kd (qd_r - qd), plus the torque of a fixed nominal model.
 
     Attributes:
         kp: stiffness of each joint [N m/rad or N/m].
         kd: damping of each joint [N m s/rad or N s/m].
-        nominal: model whose torque along the reference is fed forward; None: no feed-forward. The model belongs to the
-            controller and does not change with the identified parameters.
+        nominal: model whose torque along the reference is fed forward; None disables feed-forward. The model belongs to
+            the controller and does not change with the identified parameters.
     """
 
     kp: Float[Array, " n"]
@@ -46,10 +46,11 @@ class ProportionalDerivativeLaw(eqx.Module):
 
 
 class ComputedTorqueLaw(eqx.Module):
-    """Feedback linearisation with the simulated model: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
+    """Computed-torque control with the simulated model: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
 
-    The motion then follows the reference for any parameters, as with the updated gains of Gautier, Janot & Vandanjon
-    (2013). Use this law, with the measured motion as the reference, for logs with an unknown controller.
+    ID is the inverse dynamics of the simulated model. The simulated motion then follows the reference for any
+    parameters, as with the updated gains of Gautier, Janot & Vandanjon (2013). For logs with an unknown controller, use
+    this law with the measured motion as the reference.
 
     Attributes:
         frequency: w, the bandwidth of the tracking error [rad/s].
@@ -80,11 +81,13 @@ class ClosedLoop(eqx.Module):
         t_0: time of the first instant [s].
         every: number of control periods per compared sample.
         substeps: integration steps per period.
-        method: integration scheme, as in `step`; "rk4" needs steps below about 2.8 M v_c / fc for Coulomb friction.
-        feedforward: torques added to those of the law at the control instants [N m or N]; None: no feed-forward.
-        lead: time by which the commanded torques lead the motion [s]. A torque that is constant during a period acts, on
-            average, half a period after the instant at which it is commanded. An `EstimationProblem` takes a log's
-            torques for commanded ones, unless `preprocess` removed their delay (`Filters.delay`, also zero).
+        method: integration scheme, as in `step`. For Coulomb friction fc with a smooth sign of width v_c and a joint
+            inertia M, "rk4" needs steps below about 2.8 M v_c / fc.
+        feedforward: torques added to those of the law at the control instants [N m or N]; None means no such torques.
+        lead: time by which the commanded torques lead the motion [s]. A torque that is constant during a period acts,
+            on average, half a period after the instant at which it is commanded. An `EstimationProblem` assumes that a
+            log contains commanded torques and shifts them by the lead, unless `Filters.delay` is specified, even as
+            zero.
     """
 
     q: Float[Array, "steps n"]
@@ -124,11 +127,12 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def tracking(cls, samples: Samples, frequency: float = 60.0, period: float = 1e-3) -> "ClosedLoop":
-        """Closed loop that tracks a measured motion by `ComputedTorqueLaw`, for logs with an unknown reference and controller.
+        """Closed loop that tracks a measured motion, for logs with an unknown reference and controller.
 
-        The reference is a fifth-order spline through the filtered positions. It contains the noise that passed the
-        filter, so simulating estimators benefit less than with the robot's actual reference. The period is not that of
-        the real controller, so `lead` is zero.
+        The control law is `ComputedTorqueLaw`, and the reference is a fifth-order spline through the filtered
+        positions. The reference contains the noise that passed the filter, so simulating estimators benefit less than
+        with the robot's actual reference. The period differs from that of the real controller, so `lead` is set to
+        zero.
 
         Args:
             samples: the run, in one piece.
@@ -153,18 +157,18 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def replaying(cls, samples: Samples, law: Any, period: float = 1e-3) -> "ClosedLoop":
-        """Closed loop driven by the measured torques and kept near the measured motion by `law`, for an unknown controller.
+        """Closed loop driven by the measured torques and kept near the measured motion by a feedback law.
 
-        tau = tau_measured(t) + law(q_measured, q). Model errors move the simulated robot away from the measured motion;
-        the softer the law, the larger the deviation. The output error can be minimised without knowing the reference or
-        the gains of the real controller: the law corrects the prediction (Ljung 1999, ch. 4). The measured
-        torques are required; they determine the scale of the parameters.
+        The simulated torque is tau = tau_measured(t) + law(q_measured, q). Model errors move the simulated robot away
+        from the measured motion; the softer the law, the larger the deviation. The reference and the gains of the real
+        controller need not be known, because `law` acts as the corrector of a predictor (Ljung 1999, ch. 4). The
+        measured torques determine the scale of the parameters.
 
         Args:
             samples: the run, in one piece, with torques aligned with positions.
-            law: for example `drive_gains(model, 30.0)`, with a bandwidth of a few times the frequencies of the motion
-                [rad/s]. With a softer law the simulated arm drifts until sensitivities are meaningless; a stiffer law
-                is unstable with this period.
+            law: feedback law, for example `drive_gains(model, 30.0)`. Its bandwidth [rad/s] should be a few times the
+                frequencies of the motion. If the law is much softer, the simulated arm drifts so far that sensitivities
+                are meaningless; if it is much stiffer, it is unstable with this period.
             period: upper bound on the period of the simulated controller [s]; the period used divides the sample time.
 
         Raises:
@@ -239,7 +243,7 @@ def simulate_closed_loop(
         columns: columns of the parameters; the torques of extra columns are part of the dynamics and must be affine in
             qdd.
         parameters: parameters in column order; by default those of the chain.
-        noise: noise added to q and qd in the law [rad, rad/s or m, m/s].
+        noise: noise added to the q and qd that the control law receives [rad, rad/s or m, m/s].
         resistance: additional resisting torques at the loop's instants, for example friction with memory along the
             reference [N m or N].
 
@@ -249,14 +253,14 @@ def simulate_closed_loop(
     Raises:
         IdentificationError: the integration method is "implicit_damping", which changes the model's armature.
 
-    Cost: one forward dynamics per substep, or four with "rk4"; forward mode adds one set of Jacobians for each, and
-    their products with the tangent of each parameter.
+    Cost: one forward dynamics per substep, or four with "rk4". For each of them, forward-mode differentiation adds one
+    set of Jacobians and their products with the tangent of each parameter.
     """
     if loop.method == "implicit_damping":
         raise IdentificationError(
             "closed loops cannot be simulated with 'implicit_damping'; use 'rk4' or 'semi_implicit_euler' with substeps"
         )
-    columns = columns or Columns()  # terms of the chain that are not columns always act
+    columns = columns or Columns()  # terms of the chain act even if they are not columns
     known = parameters_of(chain, columns) if parameters is None else parameters
     values = jnp.asarray(known, loop.q.dtype)
     against = jnp.zeros_like(loop.q) if resistance is None else resistance

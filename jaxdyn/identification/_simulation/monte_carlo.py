@@ -26,8 +26,8 @@ class NoiseLevel(NamedTuple):
     """Standard deviations of white measurement noise.
 
     Attributes:
-        position: standard deviation of the positions [rad or m].
-        torque: standard deviation of the torques [N m or N].
+        position: standard deviation of the noise on positions [rad or m].
+        torque: standard deviation of the noise on torques [N m or N].
     """
 
     position: float
@@ -47,8 +47,8 @@ NOISE_LEVELS = {
 def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivativeLaw:
     """Position controller with a given bandwidth w: kp = w^2 J, kd = 2 z w J.
 
-    As in the tuning of a drive, J is a constant inertia per joint: the diagonal of the mass matrix at q = 0 [kg m^2 or
-    kg].
+    As is usual in the tuning of drives, the inertia J of a joint is constant: it is the joint's diagonal entry of the
+    mass matrix at q = 0 [kg m^2 or kg].
 
     Args:
         chain: the robot.
@@ -70,10 +70,10 @@ def closed_loop_log(
     seed: int = 0,
     source: str = "simulated",
 ) -> Log:
-    """Simulate a log of the chain in a closed loop whose controller uses the noisy positions, at the loop's sample rate.
+    """Simulate a log of a robot in closed loop, with a controller that receives noisy positions.
 
-    The controller feeds the noise back into torques and motion, so errors in the regressor and the torques are
-    correlated, as on a real robot.
+    The log has the sample rate of the loop. The controller feeds the noise back into torques and motion, so that the
+    errors of regressor and torques are correlated, as on a real robot.
 
     Args:
         chain: the true robot.

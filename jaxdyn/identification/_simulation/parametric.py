@@ -1,8 +1,8 @@
 """Torques and accelerations as functions of a parameter vector, with efficient sensitivities.
 
-Output-error methods need forward-mode differentiation with hundreds of tangents. Because tau = W(q, qd, qdd) p, no
-recursion has to be repeated per tangent: the rules below compute the matrices of a state once, and multiply them by the
-tangents.
+Output-error methods need forward-mode differentiation with hundreds of tangents. Because tau = W(q, qd, qdd) p is
+linear in p, the recursions need not be repeated for each tangent. The differentiation rules in this module compute the
+matrices of a state once, and multiply them by the tangents.
 """
 
 import functools
@@ -28,7 +28,10 @@ from .._regression.completion import with_parameters
 
 
 def parameters_of(chain: Chain, columns: Columns) -> Float[Array, " p"]:
-    """The chain's parameters in column order, zero for columns without a leaf; traceable, in contrast to `prior_parameters`."""
+    """The chain's parameters in column order; zero for columns without a leaf.
+
+    Unlike `prior_parameters`, this function can be traced by JAX.
+    """
     drive = [attrgetter(DRIVE_LEAVES[term])(chain) for term in columns.drive_terms]
     rows = [chain.inertia.reshape(-1), *([jnp.stack(drive, axis=1).reshape(-1)] if drive else [])]
     for extra in columns.extra:
@@ -77,8 +80,9 @@ def parametric_acceleration(
 ) -> Float[Array, " n"]:
     """Acceleration qdd that solves parametric_torque(columns, chain, p, q, qd, qdd) = tau [rad/s^2 or m/s^2].
 
-    Extra columns must be affine in qdd. Derivatives are d qdd = M^-1 (d tau - W d p - d ID), as for
-    `parametric_torque`.
+    Extra columns must be affine in qdd. Differentials are d qdd = M^-1 (d tau - W d p - d ID), where d ID is the change
+    of torque due to changes of q and qd. As for `parametric_torque`, derivatives with respect to the chain's leaves are
+    zero.
     """
     robot = with_parameters(chain, columns, parameters)
     driven = tau - resistive_force(robot, q, qd)

@@ -1,4 +1,4 @@
-"""Synthetic logs of a known robot that moves along a trajectory, with friction and sensor noise, for tests and teaching."""
+"""Synthetic logs of a known robot on a trajectory, with friction and sensor noise, for tests and teaching."""
 
 import dataclasses
 
@@ -23,7 +23,9 @@ def synthetic_log(
     seed: int = 0,
     source: str = "synthetic",
 ) -> Log:
-    """Create a log of the chain on a trajectory: tau = inverse_dynamics + resistive_force, plus white noise.
+    """Create a log of a robot that follows a trajectory exactly, with white measurement noise.
+
+    The torques are inverse_dynamics + resistive_force along the trajectory.
 
     Args:
         chain: the robot.
@@ -51,12 +53,12 @@ def synthetic_log(
 
 
 def example(seed: int = 0) -> tuple[Chain, Chain, list[Log], list[Log]]:
-    """Example data: a true 7R arm, a typical model of it, logs to fit and logs for validation.
+    """Create example data: a true 7R arm, a typical model of it, logs to fit and logs for validation.
 
-    The true arm has friction, reflected rotor inertia and torque offsets. The model has none of these, and the inertial
-    parameters of each link are off by a factor with a standard deviation of 15 %, as in a CAD model. The logs, one of
-    20 s to fit and one of 10 s for validation, are simulated along two random Fourier trajectories at 500 Hz, with
-    encoder noise of 1e-5 rad and torque noise of 0.2 N m.
+    The true arm has friction, reflected rotor inertia and torque offsets. The model has none of these. The inertial
+    parameters of each of its links are wrong by a random factor with a standard deviation of 15 %, which is typical of
+    CAD models. There is one log of 20 s to fit and one of 10 s for validation, each along a random Fourier trajectory,
+    at 500 Hz with encoder noise of 1e-5 rad and torque noise of 0.2 N m.
     """
     rng = np.random.default_rng(seed)
     model = panda()

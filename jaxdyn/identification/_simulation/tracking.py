@@ -19,8 +19,8 @@ from .._model.torque_model import TorqueModel, in_float64
 from .._payload.loads import carrier, transform_matrix
 from .monte_carlo import NOISE_LEVELS, NoiseLevel
 
-SLOWEST_CONTROLLER = 1000.0  # [1/s]
-SUBSTEPS = 8  # per period of the controller
+SLOWEST_CONTROLLER = 1000.0  # lowest rate of the simulated controller [1/s]
+SUBSTEPS = 8  # integration steps per period of the controller
 
 
 def tracking_log(
@@ -35,14 +35,15 @@ def tracking_log(
 
     Returns the log, and the largest difference of each joint between the logged position and the motion [rad or m].
 
-    The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)) with the bandwidth w. It is evaluated at 1
-    kHz or faster with noisy encoders, and its torque is constant during a period. The logged torque of a sample is the
-    mean of the torques before and after it, so the log has no delay. The reference is a cubic spline through the
-    motion's samples. The robot is the complete model, including friction with memory.
+    The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)) with the feed-forward torque tau_ff and
+    the bandwidth w. The reference q_d is a cubic spline through the motion's samples. The controller runs at 1 kHz or
+    faster with noisy encoders, and its torque is constant during each period. The logged torque of a sample is the mean
+    of the torques before and after it, so the log has no delay. The robot is simulated with the complete model,
+    including friction with memory.
 
     Args:
         model: the robot.
-        motion: the reference; the robot starts at its first position and velocity, with relaxed friction.
+        motion: the reference. The robot starts at its first position and velocity, with relaxed friction memory.
         rate: sample rate of the log [1/s].
         noise: standard deviations of the encoder noise and the torque noise.
         bandwidth: bandwidth w of the controller [rad/s].
@@ -51,7 +52,7 @@ def tracking_log(
     Raises:
         ModelError: a link has no inertia, or the robot deviates from the motion by more than a tenth of its range.
 
-    Cost: eight steps of `advanced` per period.
+    Cost: eight integration steps per period of the controller.
     """
     every = math.ceil(SLOWEST_CONTROLLER / rate)
     period = 1 / (rate * every)
@@ -100,7 +101,7 @@ def _followed(model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], per
     dt, still = period / SUBSTEPS, jnp.zeros_like(q[0])
 
     def substep(state: Deviation, tau: Array) -> Deviation:
-        q = state.position  # the deviation is relative to a robot at rest at q
+        q = state.position  # `advanced` then simulates the deviation from rest at q
         here = Deviation(still, state.travelled - q, state.rate, state.memory)
         after = advanced(model, here, q, still, still, tau, dt)
         return after._replace(position=q + after.position, travelled=q + after.travelled)
@@ -117,7 +118,7 @@ def _followed(model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], per
 
 
 def with_payload(chain: Chain, mass: float, com: tuple[float, float, float], frame: str | None = None) -> Chain:
-    """The chain with a point mass [kg] at a position [m] in a frame, by default the tip.
+    """The chain with a point mass [kg] attached at the position `com` [m] of a frame, by default the tip.
 
     Raises:
         IdentificationError: the frame is unknown, or there is no single tip.

@@ -27,7 +27,7 @@ class ComparedRun:
         samples: the filtered samples.
         predictions: torques predicted by both models, (N, n) each [N m or N].
         fits: errors of both predictions.
-        simulations: positions simulated by both models (`resimulate`); None if the run is shorter than a window.
+        simulations: positions simulated with both models (`resimulate`); None if the run is shorter than a window.
         notes: remarks from reading and preprocessing.
     """
 
@@ -89,15 +89,15 @@ def compare_models(
 
     Nothing is fitted. A chain predicts inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), and a `TorqueModel`
     predicts the torques of `TorqueModel.predict`. Both are evaluated on the same filtered samples (`preprocess`), so
-    errors equal those that `identify` reports for the same run and filters. The friction of uncoupled joints is low-pass
-    filtered like the measured torques, as `identify` does except for the plain model. Unless the filters specify
-    delays, the torque delays of the first model that has any are removed. Joints are matched by order. Motion is also
-    simulated by both complete models (`resimulate`).
+    errors equal those that `identify` reports for the same run and filters. The friction of uncoupled joints is
+    low-pass filtered like the measured torques, as in `identify` unless the plain model is fitted. If `filters` does
+    not specify delays, those of the first model that has any are removed from the logged torques. Joints are matched by
+    order. The motion is also simulated with both models (`resimulate`).
 
     Args:
         a: one model.
         b: the other model, of the same robot.
-        logs: the runs; filters chosen for the first one apply to all.
+        logs: the runs. Filter settings that are chosen automatically are those of the first run.
         names: names of the two models, for display.
         filters: as for `preprocess`.
 

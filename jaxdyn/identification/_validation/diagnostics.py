@@ -26,11 +26,11 @@ from .signs import confirmed_signs, weighted_fit
 
 SIGNIFICANT = 4.0  # standard deviations
 GAIN_SPREAD = 0.1  # regularises gains of joints that share few parameters with the others
-TOLD = 0.25  # ratios of gains with a larger relative standard deviation are ignored
+TOLD = 0.25  # gain ratios with a larger relative standard deviation are ignored
 PRIOR_RATIO = 1.5  # ratio to the given model's torque, relative to the other joints, beyond which a joint is reported
 RATIO = 1.4  # ratio to the other joints' gains beyond which a gain is reported
 SCALE = 2.0  # ratio to the given model's torques beyond which the scale is reported
-DOUBTFUL = 0.3  # standard deviation, relative to the largest parameter with its unit, beyond which one is not excited
+DOUBTFUL = 0.3  # limit of the standard deviation of an excited parameter, relative to the largest one with its unit
 DRIVE_FLOOR = 0.02  # share of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is negligible
 CLEARLY = (
     1.2  # a sign counts as determined by the other joints if the opposite one increases the residual by this factor
@@ -43,11 +43,11 @@ class Finding:
     """A suspected fault, or parameters that cannot be determined.
 
     Attributes:
-        kind: "sign": a joint's torque has the wrong sign; "gain": a joint's torque is off by a factor relative to the
-            other joints; "scale": all torques are off by a factor relative to the model; "unexcited": the motion does
-            not excite some parameters; "short": there are fewer independent samples than parameters; "prior": a link of
-            the given model is physically inconsistent; "result": a link of the identified model is physically
-            inconsistent; "friction": an identified friction or armature is negative.
+        kind: "sign" (a joint's torque has the wrong sign), "gain" (a joint's torque is off by a factor relative to the
+            other joints), "scale" (all torques are off by a factor relative to the model), "unexcited" (the motion does
+            not excite some parameters), "short" (there are fewer independent samples than parameters), "prior" (a link
+            of the given model is physically inconsistent), "result" (a link of the identified model is physically
+            inconsistent) or "friction" (an identified friction or armature is negative).
         about: the joints, links or parameters concerned.
         text: the finding in words, with advice.
     """
@@ -66,17 +66,17 @@ def diagnose(
     """Diagnose runs of a robot before identification.
 
     - *short*: there are fewer independent samples than base parameters; in this case, no other checks are made.
-    - *unexcited*: base parameters that have no effect in this motion, are determined only in combination with others,
+    - *unexcited*: some base parameters have no effect in this motion, are determined only in combination with others,
       or have a standard deviation above 0.3 times the largest parameter with the same unit.
-    - *sign*: joints whose friction would generate power instead of dissipating it, or whose reversed torque fits the
-      common parameters much better. A joint is not reported if the two criteria disagree, or if, with its sign
-      reversed, a fit to the first 70 % of the runs predicts the last 30 % worse.
-    - *gain*: joints whose gain, relative to the ratios that best fit the arm's shared parameters, is significantly off,
-      by a factor of more than 1.4. Joints that share few parameters with the others, such as those of a wrist, are
-      judged differently: if the given model has inertials, they are reported if the ratio of their torque to the
-      model's, without friction and rotor, differs significantly from that of the other joints, by a factor of more than
-      1.5 (`prior_scales`). Joints whose link torque is negligible relative to friction are not judged, and no motion
-      determines a factor common to all gains.
+    - *sign*: the friction of a joint would generate power instead of dissipating it, or the joint's torque fits the
+      common parameters much better with its sign reversed. A joint is not reported if the two criteria disagree, or if,
+      with its sign reversed, a fit to the first 70 % of the runs predicts the last 30 % worse.
+    - *gain*: the gain of a joint differs significantly, by a factor of more than 1.4, from the value that best fits the
+      parameters shared with other joints. Joints that share few parameters, such as those of a wrist, are instead
+      compared with the given model if it has inertials. Such a joint is reported if the ratio of its torque to the
+      model's, without friction and rotor inertia, differs significantly from that of the other joints, by a factor of
+      more than 1.5 (`prior_scales`). Joints whose link torque is negligible relative to friction are not checked. A
+      factor common to all gains cannot be detected in this way, because no motion determines it.
     - *scale*: the torques due to motion and gravity are off by a factor of 2 relative to the given model, if it has
       inertials.
     - *prior*: links of the given model are physically inconsistent.
@@ -131,12 +131,12 @@ def _findings(
 def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """Diagnose the fitted runs and the identified inertias, friction and armature.
 
-    In addition to the findings of `diagnose` on the fitted runs (from the factors of the fit, if friction was among its
-    columns), these are reported:
+    The fitted runs are diagnosed as by `diagnose`. If the columns of the fit include friction, its factors are used
+    again. In addition, these findings are reported:
 
     - *result*: identified links that are physically inconsistent.
-    - *friction*: viscous friction, Coulomb friction or an armature that is a base parameter on its own and negative by
-      more than four standard deviations.
+    - *friction*: viscous friction, Coulomb friction or armature terms that are base parameters on their own and
+      negative by more than four standard deviations.
 
     Args:
         result: result of `identify`.
@@ -144,7 +144,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     samples = [e.samples for e in result.fitted]
     if result.friction is None:
         findings = _findings(result.prior, samples, result.columns, result.base, result.factors)
-    else:  # the factors lack the friction that determines signs
+    else:  # the factors do not contain the friction columns, which determine signs
         findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
     for sentence in result.inconsistent_links:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
@@ -193,13 +193,13 @@ def _short(factors: QRFactors, base: BaseParameters, independence: float) -> lis
 
 
 def _weighted(factors: QRFactors, base: BaseParameters) -> tuple[float, np.ndarray]:
-    """Sum over joints of count log(variance) for the weighted fit, which need not have full rank, and the noise."""
+    """Sum over joints of count * log(variance) for the weighted fit, and the noise of each joint."""
     noise = weighted_fit(factors, base)[1]
     return float((factors.counts * 2 * np.log(noise)).sum()), noise
 
 
 def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float) -> np.ndarray:
-    """Signs of the torques, +1 or -1, with which the common parameters fit best and friction dissipates power (n,)."""
+    """Signs of the torques (n,), +1 or -1, for which the common parameters fit best and friction dissipates power."""
     n = len(factors.counts)
     signs = np.ones(n)
 
@@ -248,7 +248,7 @@ def _friction_power(
             continue
         value = np.linalg.lstsq(f, tau, rcond=None)[0]
         variance = ((tau - f @ value) ** 2).sum() / factors.counts[j] / independence
-        # mean power is value . (qd . column); viscous and Coulomb columns both have the sign of qd, so their sizes weight them
+        # both columns have the sign of qd, so dissipated power is a positively weighted sum of their coefficients
         weight = np.linalg.norm(r[:, mine], axis=0)
         sd = np.sqrt(variance * weight @ np.linalg.pinv(f.T @ f) @ weight)
         out[j] = weight @ value / max(sd, 1e-300)
@@ -296,7 +296,7 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
 
 
 def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
-    """Joints for which the ratio of measured torque to that of the given model differs from the ratio of other joints."""
+    """Joints whose ratio of measured torque to the given model's torque differs from that of the other joints."""
     if not np.any(np.asarray(chain.inertia)):
         return []
     found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])
@@ -310,8 +310,9 @@ def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named:
         joint, factor = coordinate_names(chain)[j], float(found.factors[j])
         if joint not in named:
             text = (
-                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but {np.exp(common):.2g} times at "
-                "the other joints: check its gain, gear ratio and units, and whether the model includes the payload"
+                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but for the other joints this "
+                f"ratio is {np.exp(common):.2g}: check its gain, gear ratio and units, and whether the model includes "
+                "the payload"
             )
             out.append(Finding("gain", (joint,), text))
     return out
@@ -327,7 +328,7 @@ def _scale(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
     model = r[:, base.kept[rigid]] @ expected[rigid]
     clear = [model, r[:, -1]]
     q = np.linalg.qr(r[:, base.kept[~rigid]])[0] if (~rigid).any() else np.zeros((len(r), 0))
-    model, tau = (x - q @ (q.T @ x) for x in clear)  # with friction and armature projected out
+    model, tau = (x - q @ (q.T @ x) for x in clear)  # without the parts that friction and armature can explain
     if model @ model == 0:
         return []
     slope, angle = float(model @ tau / (model @ model)), float(model @ tau / np.sqrt((model @ model) * (tau @ tau)))
@@ -360,7 +361,10 @@ def _unexcited(
         some = np.abs(direction) > 1e-2
         mixed |= some
         names = tuple(base.names[alive[k]] for k in np.flatnonzero(some))
-        text = f"the motion determines these only in combination: {'; '.join(names)}. Move more joints at once, and further"
+        listed = "; ".join(names)
+        text = (
+            f"the motion determines these only in combination: {listed}. Move more joints at once, over larger ranges"
+        )
         out.append(Finding("unexcited", names, text))
     values = (vt[~lost].T @ ((u[:, ~lost].T @ y) / s[~lost])) / norms[alive]
     sd = np.sqrt(((vt[~lost].T / s[~lost]) ** 2).sum(1) / independence) / norms[alive]

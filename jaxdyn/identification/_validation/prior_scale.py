@@ -1,4 +1,4 @@
-"""Ratio of a joint's measured torque to that of the given model, without friction and rotor inertia."""
+"""Ratio of each joint's measured torque to that of the given model, without friction and rotor inertia."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,10 +20,11 @@ CERTAIN = 0.15  # relative standard deviation above which a factor is not determ
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PriorScales:
-    """Factor between measured and expected torque, for each joint.
+    """Ratio of measured to expected torque, for each joint.
 
     Attributes:
-        factors: (n,) slope of the measured torque over the torque of the given model's inertias.
+        factors: (n,) factors by which the torque of the given model's inertias must be multiplied to fit the measured
+            torque.
         deviations: (n,) standard deviations of the factors' logarithms, from a jackknife over twenty blocks.
         correlations: (n,) correlation between the two torques after projecting out friction, offset and rotor inertia.
         determined: (n,) True for joints whose factor is determined.
@@ -36,11 +37,11 @@ class PriorScales:
 
 
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
-    """Compute the factor between each joint's measured torque and the torque of the chain's inertias.
+    """Compute the ratio of each joint's measured torque to the torque of the chain's inertias.
 
-    For each joint j separately, tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted. Friction
-    and rotor inertia, which model files rarely contain, therefore do not affect the factor s_j; gravity and the
-    coupling between links determine it.
+    For each joint j separately, tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted. The
+    factor s_j is determined by gravity and the coupling between links. It is not affected by friction and rotor
+    inertia, which model files rarely contain.
 
     Args:
         chain: the robot, with inertias.
@@ -71,7 +72,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
 
 
 def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Slope of the measured over the expected torque, and their correlation, with the other columns projected out."""
+    """Slope of the measured versus the expected torque, and their correlation, with the other columns projected out."""
     size = np.sqrt(np.maximum(np.diagonal(normal, axis1=1, axis2=2), 1e-300))
     scaled = normal / size[:, :, None] / size[:, None, :]
     left = np.stack([m[4:, 4:] - m[4:, :4] @ np.linalg.lstsq(m[:4, :4], m[:4, 4:], rcond=1e-10)[0] for m in scaled])

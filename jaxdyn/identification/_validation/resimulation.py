@@ -21,15 +21,16 @@ TOGETHER = 32  # windows simulated in parallel
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Resimulation:
-    """Positions of a run, simulated under its measured torques in short windows, each starting from the measured state.
+    """Positions of a run simulated under its measured torques, in short windows that start from the measured state.
 
     Attributes:
-        windows: (start, stop) indices of each window; its first sample is the measured state.
+        windows: (start, stop) indices of each window, with stop excluded; the first sample is the measured state.
         simulated: (N, n) simulated positions [rad or m]; NaN outside the windows.
         rms: (n,) RMS difference between measured and simulated positions over all windows [rad or m].
-        growth: (steps + 1, n) the same RMS difference by time since the window's start, one row per sample [rad or m].
-        coasting_rms: (n,) RMS difference for positions extrapolated with the constant velocity of each window's start,
-            without any model [rad or m].
+        growth: (steps + 1, n) RMS difference over all windows as a function of the time since the window's start, one
+            row per sample [rad or m].
+        coasting_rms: (n,) RMS difference between measured positions and an extrapolation without a model, at the
+            constant velocity of each window's start [rad or m].
         seconds: length of a window [s].
     """
 
@@ -59,11 +60,14 @@ def resimulate(
 
         load(q, q', q_m'' + e'') + friction(q, q', ..) = tau,    e(0) = e'(0) = 0,
 
-    is solved for e'' with friction at the end of the step, and positions follow by the trapezoidal rule. Without
-    friction, a constant acceleration error is integrated exactly, and a varying one to first order in the step; an
-    exact model reproduces the log. There is no tracking controller: with one, the position error would be the torque
-    error divided by the controller's stiffness, which adds no information. In open loop, the error after a time T is
-    about T^2 / 2 times the acceleration error, so over whole runs it would grow without bound for any model.
+    is solved for e'', where load is the torque without friction, and friction is evaluated at the end of the step.
+    Positions follow by the trapezoidal rule. Without friction, a constant acceleration error is integrated exactly, and
+    a varying one to first order in the step; an exact model reproduces the log.
+
+    There is no tracking controller, because with one the position error would be the torque error divided by the
+    controller's stiffness, which adds no information. In open loop, the error after a time T is about T^2 / 2 times the
+    acceleration error. Short windows are needed because over a whole run this error would grow without bound for any
+    model.
 
     Args:
         model: the identified robot.
@@ -100,7 +104,7 @@ def resimulate(
         deviation = _by_windows(_in_terms(in_float64(model)), [held[rows[:, 0]], *parts], 1 / samples.rate)
     simulated = np.full_like(samples.q, np.nan)
     simulated[rows] = samples.q[rows] + deviation
-    simulated[np.asarray(starts)] = samples.q[np.asarray(starts)]  # where two windows meet, the start of the later one
+    simulated[np.asarray(starts)] = samples.q[np.asarray(starts)]  # where two windows meet, the later one counts
     q, qd = parts[:2]
     coasting = q - (q[:, :1] + qd[:, :1] * (np.arange(steps + 1) / samples.rate)[:, None])
     with np.errstate(over="ignore", invalid="ignore"):  # a mass matrix that is not positive definite
@@ -117,8 +121,10 @@ def resimulate(
 
 
 def _in_terms(model: TorqueModel) -> TorqueModel:
-    """The same robot, with viscous, Coulomb and constant friction of its chain as terms: identified and given robots
-    that differ in their values alone then share a program."""
+    """The same robot, with viscous, Coulomb and constant friction of its chain converted to friction terms.
+
+    Given and identified robots that differ only in parameter values then share a compiled program.
+    """
     model = dataclasses.replace(model.unfiltered, delay=None)
     found = chain_friction_model(model.chain) if model.friction is None else None
     return model if found is None else dataclasses.replace(model, friction=found[0], coefficients=found[1])

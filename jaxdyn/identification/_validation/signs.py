@@ -15,17 +15,20 @@ from .._regression.factors import QRFactors
 from .._regression.robot import as_float64
 
 SHARE = 0.7  # share of each run that is fitted
-SAME = 1.05  # held-out errors within this ratio count as equal: a joint that shares no parameters fits either sign
+SAME = 1.05  # held-out errors within this ratio count as equal; a joint without shared parameters fits either sign
 
 
 def confirmed_signs(
     chain: Chain, samples: Sequence[Samples], columns: Columns, base: BaseParameters, signs: np.ndarray
 ) -> np.ndarray:
-    """Signs (n,), without the sign changes that worsen the prediction of held-out motion; for use under `jax.enable_x64(True)`.
+    """Signs (n,) without the sign changes that worsen the prediction of held-out motion.
 
-    A joint keeps the sign -1 if, with it, a weighted fit to the first 70 % of each run predicts the remaining torques
-    no worse, both for that joint and in the mean of the logarithms over all joints. If a joint's model lacks a term,
-    reversing its sign may improve the fit of the other joints, but its own torque is then predicted worse.
+    A weighted fit to the first 70 % of each run predicts the remaining torques with and without the sign change of each
+    joint. The sign change is undone if it increases the error of that joint, or the geometric mean of the errors of all
+    joints, by more than 5 %. This test is needed because, if the model of a joint lacks a term, reversing its sign may
+    improve the fit of the other joints, but worsens the prediction of its own torque.
+
+    Call this function with x64 enabled.
     """
     accused = np.flatnonzero(signs < 0)
     if not len(accused):
@@ -56,7 +59,7 @@ def _held_out(first: QRFactors, last: QRFactors, base: BaseParameters, signs: np
 
 
 def weighted_fit(factors: QRFactors, base: BaseParameters) -> tuple[np.ndarray, np.ndarray]:
-    """Base parameters by weighted least squares, which need not have full rank, and the noise (n,)."""
+    """Base parameters by weighted least squares, for factors of any rank, and the noise of each joint (n,)."""
     noise = np.ones(len(factors.counts))
     floor = 1e-9 * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts)
     values = np.zeros(base.size)

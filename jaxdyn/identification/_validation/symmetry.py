@@ -1,4 +1,4 @@
-"""Symmetry of left and right limbs, as a test of an identification that does not assume it."""
+"""Comparison of identified left and right limbs, as a test of an identification that does not assume symmetry."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -47,17 +47,20 @@ class Symmetry:
 def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | None = None) -> Symmetry:
     """Test whether left and right limbs, identified independently, are mirror images within their uncertainty.
 
-    Of the differences D pi = pi_right - T pi_left of all pairs, the combinations A D pi that depend only on base
-    parameters are compared with their covariance. Most robots are built symmetric, so differences well above 1 show
-    that standard deviations are too small, or that the limbs differ (a battery, cables, worn gears on one side). If
-    `Knowledge.mirrored` was specified, the differences were fitted to be small and contain no information.
+    The difference of a pair is pi_right - T pi_left, where T maps the parameters of the left link to its mirror image.
+    Those combinations of all differences that depend only on base parameters are decorrelated and divided by their
+    standard deviations. Because most robots are built symmetrically, results well above 1 show that the standard
+    deviations are too small, or that the limbs really differ, for example by a battery, cables or worn gears on one
+    side. If `Knowledge.mirrored` was specified, the fit itself made the differences small, so the test contains no
+    information.
 
     Args:
         result: result of `identify`.
         pairs: pairs of links, (left, right); by default those of `mirrored_links`.
 
     Raises:
-        IdentificationError: there are no such pairs, or their differences are not determined.
+        IdentificationError: there are no pairs, a link is unknown, links do not mirror each other, or the logs do not
+            determine any difference.
     """
     chain, base = result.prior, result.base
     pairs = tuple(mirrored_links(chain) if pairs is None else pairs)

@@ -23,8 +23,8 @@ def torque_band(
     """Standard deviation of the torque predicted along a motion, sqrt(diag(W C W^T)), for each row [N m or N].
 
     W is the base regressor and C the covariance of the base parameters (`Estimate.covariance`). The band expresses the
-    uncertainty of the estimate as a torque, independently of the choice of parameters; intervals of single parameters
-    are less meaningful, and meaningless for unidentifiable ones. Measured torques also contain noise: they scatter by
+    uncertainty of the estimate as a torque. Unlike the intervals of single parameters, it does not depend on the choice
+    of parameters. Measured torques also contain noise: they scatter about the prediction with a standard deviation of
     sqrt(band^2 + Estimate.noise^2).
 
     Args:
@@ -58,7 +58,7 @@ def base_regressor(
     qd: Float[np.ndarray, "N nv"],
     qdd: Float[np.ndarray, "N nv"],
 ) -> Float[np.ndarray, "N nv b"]:
-    """Base regressors W in tau = W @ base parameters for all samples, stored in memory; use at most a few thousand samples."""
+    """Base regressors W in tau = W @ base parameters, for up to a few thousand samples; all are stored in memory."""
     with jax.enable_x64(True):
         model = as_float64(chain)
         return by_chunks(lambda *x: chunk_rows(columns, model, *x)[:, :, base.kept], q, qd, qdd)

@@ -1,1 +1,1 @@
-"""Result files: all files of an identification, its parameters and errors as tables, payloads and gains as JSON."""
+"""Result files: all files of an identification, tables of its parameters and errors, and payloads and gains as JSON."""

@@ -34,10 +34,15 @@ def errors_csv(result: Identification) -> str:
 def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
     """Write the report's errors by run as a CSV file with one row per run and joint.
 
-    Columns: run, fitted (yes or no), joint, unit (of the torque), samples, torque_rms (measured torque), rms (measured minus
-    predicted torque), rre_percent (rms relative to torque_rms), rre_moving_percent (over samples at which the joint
-    moves; empty if it never moves); raw_rms, raw_rre_percent and raw_rre_moving_percent relative to the torque as logged,
-    unfiltered (empty if unknown).
+    The columns are:
+
+    - run, fitted (yes or no), joint, unit (of the torque), samples;
+    - torque_rms: RMS of the measured torque;
+    - rms: RMS of the measured minus the predicted torque;
+    - rre_percent: rms relative to torque_rms;
+    - rre_moving_percent: the same over the samples at which the joint moves; empty if it never moves;
+    - raw_rms, raw_rre_percent and raw_rre_moving_percent: the same errors relative to the torque as logged, without
+      filtering; empty if unknown.
 
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.

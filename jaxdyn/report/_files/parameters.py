@@ -29,15 +29,23 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     """Write the parameters as a CSV file with one row per parameter.
 
     The rows are the base parameters (`kind` base), the full set (`kind` full), and the parameters of a friction model
-    (`kind` friction), if any; the full set then contains the viscous, Coulomb and constant friction nearest to that
-    model.
+    (`kind` friction) if there is one. In that case, the full set contains the viscous, Coulomb and constant friction
+    nearest to the friction model.
 
-    Columns: kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent, lower and upper
-    (95 % interval), ols_value, ols_standard_deviation, prior (in the given model), identifiable (yes, only in sums, no,
-    known), model_value. The value of a base parameter is its weighted least-squares estimate, with a standard deviation
-    from a block jackknife; model_value is its value in the written, physically consistent model. A full parameter has a
-    standard deviation only if it is itself a base parameter; otherwise its value depends on how the set was completed.
-    Numbers have full precision; missing numbers are empty cells. Read the table with a spreadsheet, pandas, or
+    The columns are:
+
+    - kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent;
+    - lower and upper: limits of the 95 % interval;
+    - ols_value and ols_standard_deviation: estimate by ordinary least squares;
+    - prior: value in the given model;
+    - identifiable: yes, only in sums, no, or known;
+    - model_value: value in the written, physically consistent model.
+
+    The value of a base parameter is its weighted least-squares estimate, with a standard deviation from a block
+    jackknife. A full parameter has a standard deviation only if it is itself a base parameter; otherwise its value
+    depends on how the set was completed. Numbers have full precision, and missing numbers are empty cells.
+
+    Read the table with a spreadsheet, pandas, or
     `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
 
     Raises:

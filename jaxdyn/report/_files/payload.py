@@ -16,7 +16,7 @@ from ...spatial.inertia import inertial_parameters_to_com
 
 
 def payload_json(payload: Payload) -> str:
-    """A payload as JSON text, in SI units, about the named frame."""
+    """A payload as JSON text, in SI units, expressed in the frame that it names."""
     about = {
         "frame": payload.frame,
         "units": "SI",

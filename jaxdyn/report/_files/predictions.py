@@ -1,4 +1,4 @@
-"""Predictions of each written model file, which is loaded as a user would load it and compared with the runs."""
+"""Predictions of each written model file, loaded as a user would load it and compared with the runs."""
 
 import dataclasses
 import warnings
@@ -28,7 +28,7 @@ class FilePrediction:
     Attributes:
         name: name of the file.
         fit: errors of the model loaded from the file; None if it could not be loaded.
-        why: reason if errors are missing or larger than those of the fitted model; else empty.
+        why: the reason if errors are missing or larger than those of the fitted model; otherwise empty.
     """
 
     name: str
@@ -44,14 +44,14 @@ class FilePrediction:
 def as_written(result: Identification, model: TorqueModel) -> Identification:
     """The identification, with every run predicted by the model read back from a file.
 
-    A held-out stretch that was later included in the fit (`validation_refit`) retains the prediction of the fit that
-    excluded it, because the written model was fitted to it.
+    If the held-out data were later included in the fit (`validation_refit`), their predictions are kept from the fit
+    that excluded them, because the written model has been fitted to them.
     """
 
     def again(e: Evaluation) -> Evaluation:
         prediction = e.predicted_by(model)
         logged = e.logged
-        if logged is not None:  # one prediction serves both if jaxdyn did not filter the torque
+        if logged is not None:  # the same prediction applies to the logged torque if jaxdyn did not filter it
             sharp = prediction if logged[1] is e.prediction else e.predicted_by(model.unfiltered)
             logged = (logged[0], sharp)
         fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
@@ -100,7 +100,7 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
         raise JaxdynError(f"the file has {chain.n} joints, but the identified model has {own.n}")
     if (
         chain.topology.parents == own.topology.parents
-    ):  # torques do not depend on names, so all files share one compiled program
+    ):  # torques do not depend on names, so equal ones let all files share one compiled program
         chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
     return TorqueModel(chain).filtered(result.model.cutoff)
 

@@ -35,7 +35,7 @@ class WrittenFiles(dict[str, Path]):
 
     Attributes:
         result: the identification, with its runs predicted by the written model.eqx.
-        judged: the verdict in the report.
+        judged: the verdict that the report shows.
     """
 
     def __init__(self, paths: Mapping[str, Path], result: Identification, judged: Verdict):
@@ -58,9 +58,10 @@ def write_all(
     """Write all results into a folder, which is created if necessary; return the paths by file name, with the verdict.
 
     The files are parameters.csv (`write_parameters`), errors.csv (`write_errors`), identified.urdf, identified.xml for
-    MuJoCo, model.eqx (`save_torque_model`: the complete identified model, bit-exact) and report.html. Errors and
-    verdict are those of model.eqx, loaded again; the report also shows the predictions of the other files. URDF and
-    MJCF receive the nearest viscous, Coulomb and constant friction, without negative friction, damping or armature.
+    MuJoCo, model.eqx (`save_torque_model`: the complete identified model, bit-exact) and report.html. The errors and
+    the verdict are computed with model.eqx as loaded from the file; the report also shows the predictions of the other
+    files. URDF and MJCF contain the nearest viscous, Coulomb and constant friction, without negative friction, damping
+    or armature.
 
     All files are completed in a draft folder and then moved into place, so an error or Ctrl-C leaves the folder
     unchanged. Existing files with these names are replaced. identified.urdf is omitted if URDF cannot represent the model
@@ -70,10 +71,11 @@ def write_all(
 
     Args:
         source_urdf: file from which the chain was loaded; identified.urdf is a copy of it with the identified numbers.
-            None: a new URDF is written.
-        load_options: options with which it was loaded: `lock`, `tip`, `floating_base` and `ignore_mimic` of `load`.
+            By default, a new URDF is written.
+        load_options: options of `load` with which `source_urdf` was loaded: `lock`, `tip`, `floating_base` and
+            `ignore_mimic`.
         title: title of the report; by default derived from the name of the source.
-        date: date of the report; None: now.
+        date: date of the report; by default now.
         limits: acceptable errors, for the report's verdict (`parse_limit`).
         provenance: input files and settings, for the report (`collect_provenance`).
         findings: suspected faults, for the report (`diagnose_identification`).

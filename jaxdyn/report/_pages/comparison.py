@@ -32,7 +32,7 @@ def write_comparison(
     Args:
         comparison: result of `compare_models`.
         path: the HTML file.
-        date: date shown at the top; None: now.
+        date: date shown at the top; by default now.
         provenance: input files and settings (`collect_provenance`).
 
     Raises:
@@ -95,8 +95,8 @@ def _errors(comparison: ModelComparison) -> str:
         columns_table(columns, group_row(2, "ab", 3) + element("th", "", "edge")),
         faint(
             "Errors of predicted torques, with friction, over all logs. RRE is the norm of the error in percent of the norm "
-            f"of the measured torque; moving: over samples at which the joint is faster than {MOVING:g} rad/s or m/s. If two "
-            "errors differ by more than 5 %, the smaller is bold."
+            f"of the measured torque; “moving” includes only samples at which the joint is faster than {MOVING:g} rad/s or "
+            "m/s. If two errors differ by more than 5 %, the smaller one is bold."
         ),
     )
 
@@ -112,7 +112,7 @@ def _positions(comparison: ModelComparison) -> str:
         faint(
             f"RMS of measured minus simulated positions. Each robot is driven only by the measured torques, in windows of "
             f"{first[0].seconds:.2g} s that start from the measured state. Coasting is the prediction without a "
-            "model: motion at the velocity at the start of the window."
+            "model: constant velocity from the start of the window."
         ),
         columns_table(
             [

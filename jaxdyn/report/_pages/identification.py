@@ -39,30 +39,37 @@ def write_report(
 ) -> None:
     """Write the report of an identification as a self-contained HTML file.
 
-    It contains a verdict in plain words; errors of predicted torques by joint and by run, on fitted and held-out motion,
-    compared with the given model; torques over time; positions re-simulated from the measured torques; friction versus
-    velocity; spectra of the residuals; base parameters with standard deviations and correlations; the full set; the null
-    space, with parameter names; excitation; links drawn as ellipsoids, with masses and densities; and notes on the logs.
+    The report contains:
+
+    - a verdict in plain words;
+    - errors of predicted torques by joint and by run, on fitted and held-out motion, compared with the given model;
+    - plots of torques over time, of positions re-simulated from the measured torques, of friction versus velocity, and
+      of the spectra of the residuals;
+    - base parameters with standard deviations and correlations, the full set, and the null space;
+    - the excitation of the base parameters;
+    - links drawn as ellipsoids, with masses and densities;
+    - notes on the logs, and the provenance of the result.
+
     The browser draws the plots from data in the file. docs/report.md explains each part.
 
     Args:
         result: the identification.
         path: the HTML file.
-        title: heading; None: states the number of joints.
-        date: date shown at the top; None: now.
+        title: heading; by default, it states the number of joints.
+        date: date shown at the top; by default now.
         notes: additional notes, shown with those of the result.
         limits: acceptable errors (`parse_limit`), which determine the verdict if given.
-        provenance: input files and settings (`collect_provenance`); None: only versions are shown.
+        provenance: input files and settings (`collect_provenance`); by default, only versions are shown.
         findings: suspected faults (`diagnose_identification`), shown in the summary.
-        assessed: the assessment, including predictions of the written model files (`write_all`); None: it is computed
-            here, without files.
+        assessed: the assessment, including predictions of the written model files; by default, it is computed without
+            files.
 
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.
         IdentificationError: a limit has neither one value nor one per joint.
 
-    Cost: less than a second, plus compilation of forward dynamics. If there are many runs and joints, curves are thinned
-    out, except for their peaks, to keep the file below 1.5 MB.
+    Cost: less than a second, plus compilation of forward dynamics. If there are many runs and joints, curves are drawn
+    with fewer points, which include all peaks, to keep the file below 1.5 MB.
     """
     report = report_html(result, title, date, notes, limits, provenance, findings, assessed)
     write_whole(path, report, OutputError)

@@ -1,4 +1,4 @@
-"""The frame of a page: style, script, heading, links, notes."""
+"""Parts shared by all pages: style, script, heading, links and notes."""
 
 import datetime
 import importlib.resources
@@ -26,7 +26,13 @@ def page(title: str, sections: Sequence[str]) -> str:
 def page_head(
     kicker: str, title: str, facts: Sequence[tuple[str, str]], links: Sequence[tuple[str, str]] = (), more: str = ""
 ) -> str:
-    """The top of a page: heading, facts as pairs of plain texts, further facts as HTML, and links to sections by id."""
+    """The top of a page: heading, facts, and links to sections.
+
+    Args:
+        facts: pairs of plain texts.
+        links: id and title of each section.
+        more: further facts as HTML.
+    """
     return element(
         "header",
         element("p", escaped(kicker), "kicker")
@@ -43,7 +49,7 @@ def facts_list(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def made_by(date: datetime.datetime | None) -> list[tuple[str, str]]:
-    """Date (None: now) and version, which are the last facts at the top of a page."""
+    """Date (by default now) and version, the last facts at the top of a page."""
     date = date or datetime.datetime.now().astimezone()
     return [("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()), ("Made by", f"jaxdyn {version_of()}")]
 

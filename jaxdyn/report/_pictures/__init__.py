@@ -1,1 +1,1 @@
-"""Pictures as SVG elements, and the equivalent ellipsoids of links."""
+"""Plots and pictures for pages, and the equivalent ellipsoids of links."""

@@ -51,13 +51,13 @@ class Ellipsoid:
         return self.mass / volume if volume > 0 else np.inf
 
     def moved(self, pose: Float[np.ndarray, "4 4"]) -> "Ellipsoid":
-        """The ellipsoid, expressed in the frame in which the link has this pose."""
+        """The ellipsoid in the frame in which the link has the given pose."""
         r = pose[:3, :3]
         return Ellipsoid(self.mass, r @ self.centre + pose[:3, 3], r @ self.shape @ r.T)
 
 
 def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
-    """The equivalent ellipsoid of a link, in its frame, given its ten inertial parameters (SI units); None if the mass is zero.
+    """The equivalent ellipsoid of a link from its ten inertial parameters, in its frame; None if the mass is zero.
 
     A uniform solid ellipsoid with semi-axes a_k has the second moments m a_k^2 / 5 about its centre. With the second moment
     S = tr(I_o) / 2 1 - I_o about the origin and the first moment h, shape = 5 / m (S - h h^T / m).
@@ -81,7 +81,7 @@ def projected(
 
 
 def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.ndarray, "m 4 4"]:
-    """Poses of all links and, last, of the base, in the posture of a run in which the link origins are most spread out."""
+    """Poses of all links, followed by that of the base, in the posture in which the link origins are most spread out."""
     q = samples.q[np.unique(np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int))]
     poses = posed(chain, q)
     origins = poses[:, :-1, :3, 3]

@@ -1,4 +1,4 @@
-"""Plots that the page draws from data: curves, dots and rings in panels with a common axis, one view per joint and run."""
+"""Data of plots that page.js draws: curves, dots and rings in panels with a common axis, one view per joint and run."""
 
 import base64
 import dataclasses
@@ -23,8 +23,8 @@ class Curve:
         name: name in the legend; curves with the same name share an entry.
         colour: a variable of the page's style: measured, predicted, residual, prior, ink or faint.
         y: values; NaN interrupts a line.
-        less: values that the page subtracts from y, which needs less space than a separate curve of differences.
-        x: abscissae; None: those of the view.
+        less: values that page.js subtracts from y; this takes less space than storing the differences as a curve.
+        x: abscissae; by default those of the view.
         style: "line", "dots" or "rings".
         width: line width [px].
     """
@@ -47,7 +47,7 @@ class Panel:
         curves: curves, drawn on top of each other.
         share: height relative to the other panels of the view.
         logarithmic: True for a logarithmic axis.
-        limits: limits of the axis while the whole x axis is visible; None: those of the curves.
+        limits: limits of the vertical axis while the whole horizontal axis is visible; by default those of the curves.
     """
 
     label: str
@@ -81,15 +81,15 @@ class View:
 
 
 def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequence[str]]] = (), kind: str = "") -> str:
-    """A figure that shows one of several views, ordered by the choices, the last of which varies fastest.
+    """A figure that shows one of several views, selected by the reader.
 
-    page.js draws it, with controls to select, pan and zoom views and to read values. Plots on a page that have a choice
-    of the same name and length are linked.
+    page.js draws the figure, with controls to select, pan and zoom views and to read values. If several plots on a page
+    have a choice of the same name and length, they are linked.
 
     Args:
         label: alternative text.
-        views: one view per combination of choices.
-        choices: (name, options), for example ("joint", joint names).
+        views: one view per combination of choices; the option of the last choice varies fastest.
+        choices: pairs (name, options), for example ("joint", joint names).
         kind: "low" for a figure of smaller height.
     """
     assert len(views) == math.prod(len(options) for _, options in choices)
@@ -137,7 +137,7 @@ def _short(x: float) -> float:
 
 
 def packed(values: Float[np.ndarray, " N"]) -> list:
-    """Numbers as [minimum, maximum, text]: 16-bit little-endian integers between these, in base64; 65535 is NaN."""
+    """Numbers as [minimum, maximum, text], where text is 16-bit little-endian integers in base64; 65535 is NaN."""
     values = np.asarray(values, float)
     there = np.isfinite(values)
     low, high = (float(f(values[there])) if there.any() else 0.0 for f in (np.min, np.max))
@@ -194,7 +194,7 @@ def time_view(
 
 
 def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], points: int) -> np.ndarray:
-    """Indices of no more than about `points` samples, in order, including all peaks of the curves; -1 between pieces.
+    """Indices of about `points` samples at most, in order, including all peaks of the curves; -1 between pieces.
 
     Each piece is divided into stretches of equal length; the extremes of all curves in each stretch and both ends of
     the piece are retained. A sample at which a curve is not finite splits a piece.

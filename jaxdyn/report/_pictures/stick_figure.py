@@ -33,7 +33,7 @@ def line_ends(
 
 
 def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-    """Poses of all links and, last, of the base in the world, for one or many configurations.
+    """Poses of all links, followed by that of the base, in the world frame, for one or many configurations.
 
     Raises:
         ModelError: the number of columns of q differs from the number of the robot's positions.

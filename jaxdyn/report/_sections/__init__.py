@@ -1,1 +1,1 @@
-"""Sections of the report, one file each, which convert results to HTML."""
+"""Sections of the report as HTML, in one file each."""

@@ -112,7 +112,7 @@ def _svg(
 ) -> str:
     """SVG in millimetres, with z upwards; data attributes contain what page.js needs to rotate it."""
     centre = np.concatenate(lines).mean(axis=0)
-    # room in every direction, because the picture can be rotated; ellipsoids beyond five times the arm's size are clipped
+    # equal room in all directions, because the picture can be rotated; ellipsoids beyond 5 times the arm's size are clipped
     arm = max(float(np.linalg.norm(np.concatenate(lines) - centre, axis=1).max()), 1e-3)
     sizes = [float(np.linalg.norm(e.centre - centre) + e.semi_axes[-1]) for _, e in (*solid, *outline)]
     reach = max(arm, min(max(sizes, default=0.0), 5 * arm))

@@ -22,7 +22,7 @@ def correlation(estimate: Estimate) -> Float[np.ndarray, "b b"]:
 
 
 def correlation_section(base: BaseParameters, estimate: Estimate) -> str:
-    """Section with the correlation matrix as a picture, and its largest values with names."""
+    """Section with a picture of the correlation matrix, and a table of its largest values."""
     found = correlation(estimate)
     rows, columns = np.tril_indices(base.size, -1)
     order = np.argsort(-np.abs(found[rows, columns]))[:_PAIRS]

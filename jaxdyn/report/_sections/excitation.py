@@ -19,7 +19,8 @@ class Excitation:
     """Singular values of the weighted base regressor, in units of the noise, in descending order.
 
     Attributes:
-        values: (b,) s_k; the standard deviation of the combination along direction k is 1 / s_k, in mixed units.
+        values: (b,) singular values s_k; the standard deviation of the combination along direction k is 1 / s_k, in
+            mixed units.
         scaled: (b,) singular values with columns of unit norm, relative to the largest.
         directions: (b, b) row k contains the direction of scaled[k], with components along the normalised base parameters.
     """
@@ -30,10 +31,10 @@ class Excitation:
 
 
 def excitation(estimate: Estimate) -> Excitation:
-    """Singular values of W / s, computed from the covariance for independent residuals, cov = (W^T W / s^2)^-1.
+    """Singular values of the base regressor W divided by the noise s, computed from the covariance of the estimate.
 
-    The singular values are the inverse square roots of the eigenvalues of cov; the column norms are the square roots of the
-    diagonal of its inverse.
+    For independent residuals, the covariance is C = (W^T W / s^2)^-1. The singular values are the inverse square roots
+    of the eigenvalues of C, and the column norms are the square roots of the diagonal of C^-1.
     """
     spread, axes = np.linalg.eigh(estimate.independent_covariance)
     spread = np.maximum(spread, np.finfo(float).eps * spread[-1])
@@ -45,7 +46,7 @@ def excitation(estimate: Estimate) -> Excitation:
 
 
 def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
-    """Section with the singular values as a picture, and the least excited directions with parameter names."""
+    """Section with a picture of the singular values, and the least excited directions in terms of the base parameters."""
     found = excitation(estimate)
     weaker, directions = [], []
     for k in range(base.size - 1, max(-1, base.size - 1 - _WEAKEST), -1):
@@ -69,7 +70,7 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
         "excitation",
         faint(
             f"Singular values of the base regressor, each joint weighted by its noise. Their ratio, the condition number, is "
-            f"{facts}. The second does not depend on units: below 30 is good; above 100, choose another excitation trajectory."
+            f"{facts}. The second value does not depend on units; below 30 is good, and above 100 another trajectory is needed."
         ),
         element(
             "div",

@@ -44,14 +44,14 @@ class FrictionSamples:
 
 
 def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: bool = False) -> FrictionSamples:
-    """Samples of tau - (prediction - friction_force(qd)), and friction_force over the range of velocities.
+    """Samples tau - (prediction - friction_force(qd)), and the curve friction_force over the range of velocities.
 
     All other fitted torques (rigid body, rotors, further terms) are subtracted, so the samples are the fitted curve
     plus the residual.
 
     Args:
-        modelled: True if predictions contain a friction model that depends on more than velocity; then the torque of the
-            chain without friction is subtracted instead.
+        modelled: True if predictions contain a friction model that depends on more than velocity. In that case, the
+            torque of the chain without friction is subtracted from the measured torque instead.
     """
     data = together(evaluations)
     qd, residual = data.qd, data.error
@@ -104,10 +104,10 @@ def friction_section(
         plot("Friction versus velocity", views, [("joint", [coordinate_names(chain)[j] for j in joints])], "low"),
         faint(
             "Measured torque minus predicted torque without friction: dots are samples of the fitted runs, rings are medians "
-            "over equal numbers of samples, the line is the fitted law. Rings off the curve for both directions indicate "
+            "over equal numbers of samples, and the line is the fitted law. Rings off the curve in both directions indicate "
             "another law (Stribeck if friction falls before it rises; asymmetric if the directions differ). Scatter that "
-            "widens near standstill indicates presliding; scatter that is wide everywhere, rigid-body model errors or "
-            "load-dependent friction."
+            "widens near standstill indicates presliding. Scatter that is wide everywhere indicates rigid-body model errors "
+            "or load-dependent friction."
         ),
         _table(fit) if fit else "",
     )
@@ -164,7 +164,7 @@ def _table(fit: FrictionFit) -> str:
     ]
     return element(
         "p",
-        "A friction model replaced the viscous, Coulomb and constant terms. The plot shows the nearest dissipative law with "
-        "these three terms, which URDF and MJCF contain; predicted torques are those of the friction model, which model.eqx "
-        "contains.",
+        "A friction model replaced the viscous, Coulomb and constant terms; model.eqx contains it, and predicted torques "
+        "include it. The plot shows the nearest dissipative law with the three terms, which is the one in URDF and "
+        "MJCF.",
     ) + element("details", element("summary", "Its parameters") + columns_table(columns))

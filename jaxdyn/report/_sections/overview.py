@@ -25,12 +25,12 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
     if unseen:
         what, rest = (
             "held-out motion are",
-            f"; those of the fitted motion with {rounded(fitted.total_relative)} %.",
+            f"; for the fitted motion, it is {rounded(fitted.total_relative)} %.",
         )
     else:
-        what, rest = "the fitted motion are", "; none were held out."
+        what, rest = "the fitted motion are", "; no motion was held out."
     behind = unseen or fitted
-    filtered = f" ({rounded(behind.total_relative)} % behind the low-pass filter)" if raw else ""
+    filtered = f" ({rounded(behind.total_relative)} % after low-pass filtering)" if raw else ""
     total = f"{rounded(best.total_relative)} % of the {'logged ' if raw else ''}torque{filtered}"
     text = f"Torques of {what} predicted with a total error of {total}{rest}"
     if moving[worst] >= 0 and result.chain.n > 1:

@@ -72,8 +72,8 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
             "Standard deviation in percent of the estimate: "
             + legend
             + ". The bar is full at 0.1 % and empty at 100 %. For a value near zero, "
-            "compare the absolute standard deviation instead. They come from a jackknife over eight blocks of data: "
-            "they include filtered noise, and model errors that vary within the data.",
+            "use the absolute standard deviation instead. Standard deviations come from a jackknife over eight blocks of "
+            "data, and include the effects of filtered noise and of model errors that vary within the data.",
         )
         + (element("p", escaped(f"{str(halves)[0].upper()}{str(halves)[1:]}.")) if halves is not None else "")
         + element(
@@ -110,7 +110,7 @@ def _base_columns(rows: Sequence[ParameterRow]) -> list[Column]:
 
 
 def _determined(relative: float) -> str:
-    """A bar that is full at 0.1 % and empty at 100 %, and a word."""
+    """A bar that is full at 0.1 % and empty at 100 %, followed by a word for the precision."""
     word = determination(relative)
     share = min(1.0, max(0.0, (2 - math.log10(max(relative, 1e-9))) / 3)) if math.isfinite(relative) else 0.0
     filled = element("i", "", word, style=f"width: {100 * share:.0f}%")
@@ -124,14 +124,14 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
     text = element(
         "p",
         (_POSSIBLE if result.consistent else _NEAREST)
-        + "Set in "
+        + "Parameters in "
         + element("b", "bold", "yes")
-        + ", a parameter is identifiable on its own; plain, only in sums with others; in "
+        + " are identifiable on their own, those in plain type only in sums with others. Parameters in "
         + element("i", "italics", "no")
         + (
-            ", no torque depends on it and its value is that of the prior."
+            " do not affect any torque and have the values of the prior."
             if not result.base.known
-            else ", it is taken from the given model."
+            else " have the values of the given model."
         ),
     )
     if terms:
@@ -155,7 +155,7 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
 
 
 def _drive_columns(joints: Sequence[str], terms: Sequence[str], rows: Sequence[ParameterRow]) -> list[Column]:
-    """Columns with the drive terms of each joint; numbers have units if these differ between joints."""
+    """Columns with the drive terms of each joint; numbers are followed by their units if these differ between joints."""
     count = len(terms)
     same = all(row.unit == rows[k % count].unit for k, row in enumerate(rows))
     columns = [names_column("joint", joints)]
@@ -210,7 +210,7 @@ def _unknown(result: Identification) -> str:
 
 
 def impossible_section(result: Identification) -> str:
-    """A warning that names physically inconsistent links and says what to do; empty if there are none."""
+    """Warning that names physically inconsistent links, with advice; empty if there are none."""
     if not result.inconsistent_links:
         return ""
     return element(

@@ -15,15 +15,15 @@ from .torques import run_titles
 
 SOON = 0.1  # [s]
 _POINTS = 42_000  # maximum total number of points in all curves
-_FAR = 3.0  # largest distance from the log at which a simulated position is drawn, in ranges of motion
+_FAR = 3.0  # largest distance from the log at which a simulated position is drawn, relative to the range of motion
 
 
 def positions_section(result: Identification, found: Sequence[Simulated], with_prior: bool) -> str:
     """Section with position errors by joint, and positions over time for a selectable joint and run.
 
     Args:
-        found: runs with their re-simulation by the identified model (`resimulated`).
-        with_prior: True to re-simulate the given model, too.
+        found: runs, each with its re-simulation with the identified model (`resimulated`).
+        with_prior: True to re-simulate the given model as well.
     """
     title = element("h2", "Positions re-simulated", id="positions")
     if result.chain.topology.quaternion_joints:
@@ -45,8 +45,9 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
         f"The identified robot is driven only by the measured torques, in {count} windows of {seconds:.2g} s on the "
         f"{which} runs, each starting from the measured position and velocity. Errors are RMS of measured minus simulated "
         "positions. No controller keeps the robot near the log, because its stiffness would hide model errors. A constant "
-        "acceleration error a grows to a position error a T² / 2, and every model departs from the log in time, so windows are "
-        "short. Coasting is the prediction without a model: motion at the velocity at the start of the window."
+        "acceleration error a causes a position error a T² / 2 after a time T. Windows are short because over longer times, "
+        "every model departs from the log. Coasting is the prediction without a model: constant velocity from the start of "
+        "the window."
     )
     columns = [
         *(names_column("joint", result.rows), Column("unit", units, "text")),

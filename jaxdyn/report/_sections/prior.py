@@ -18,7 +18,7 @@ class AgainstPrior:
 
     Attributes:
         identified: errors of the identified model.
-        given: errors of the unchanged given model, with or without friction.
+        given: errors of the given model as it is, including its friction if it has any.
         driven: errors of the given inertias with the identified drive terms (friction, armature, offset).
         held_out: True if the samples were held out.
     """
@@ -54,7 +54,7 @@ def against_prior(result: Identification) -> AgainstPrior | None:
 
 
 def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
-    """Section with a table of the errors of both models by joint; empty without a given model that has inertias."""
+    """Section with a table of the errors of both models by joint; empty if the given model has no inertias."""
     if errors is None:
         return ""
     units = torque_units(result.chain)
@@ -74,8 +74,8 @@ def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
         "prior",
         columns_table(columns, group_row(2, (name for name, _ in groups), 2) + element("th", "")),
         faint(
-            f"Torque errors on {where}: of the given model; of its inertias with the identified friction, armature "
-            "and offsets, which isolates the effect of the links; and of the identified model. Ratio: error "
+            f"Torque errors on {where} of three models: the given model; its inertias with the identified friction, armature "
+            "and offsets, which isolates the effect of the links; and the identified model. Ratio: error "
             "of the given model divided by that of the identified model."
         ),
     )

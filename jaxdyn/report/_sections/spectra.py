@@ -1,4 +1,4 @@
-"""Section with spectra of torques and residuals: noise is flat, model errors have the frequencies of the motion."""
+"""Section with spectra of torques and residuals, to distinguish flat noise from model errors within the motion's band."""
 
 from collections.abc import Sequence
 
@@ -20,9 +20,9 @@ def residual_spectra(
 ) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, "F n"], Float[np.ndarray, "F n"]]:
     """Frequencies [Hz] and power spectral densities of the measured torque and of the residual [(N m)^2/Hz or N^2/Hz].
 
-    Welch's method (1967): the average over all gap-free pieces of the runs, weighted by length, with Hann windows of 4 s that
-    overlap by half, or shorter windows if every piece is shorter. The mean of each piece is removed. The integral over
-    frequency is the variance.
+    Welch's method (1967) is applied to all gap-free pieces of the runs, and the results are averaged with weights
+    proportional to length. Hann windows of 4 s overlap by half; windows are shorter if every piece is shorter than 4 s.
+    The mean of each piece is removed. The integral over frequency is the variance.
     """
     pieces = [
         (e.samples.tau[a:b], (e.samples.tau - e.prediction)[a:b], e.samples.rate)
@@ -46,7 +46,7 @@ def residual_spectra(
 
 
 def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], units: Sequence[str]) -> str:
-    """Section with spectra of a selectable joint, and the fraction of the residual's power at the motion's frequencies."""
+    """Section with spectra of a selectable joint, and the share of the residual's power within the band of the motion."""
     frequency, measured, residual = residual_spectra(evaluations)
     moved = max(bandwidth(e.samples.q, e.samples.rate) for e in evaluations)
     cutoff = min(e.samples.torque_cutoff for e in evaluations)

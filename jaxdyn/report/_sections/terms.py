@@ -25,7 +25,7 @@ def terms_section(result: Identification) -> str:
         faint(
             "The fitted runs are divided into blocks, each of which is predicted by a fit to the others. A term is adopted if "
             "it reduces a joint's RMS error by at least 1 %, and if the mean gain over the blocks exceeds two standard errors "
-            "(one standard error if the combined gain of all joints exceeds two). Adopted terms are compared with the model "
-            "without them, the others with the final model."
+            "(one standard error if the combined gain of all joints exceeds two). The gain of an adopted term is relative to "
+            "the model without it, that of a rejected term relative to the final model."
         ),
     )

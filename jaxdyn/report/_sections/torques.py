@@ -51,11 +51,11 @@ def errors_section(result: Identification) -> str:
             columns, group_row(2 if same else 3, (f"error, {name}" for name, _ in groups), 5 if known else 3)
         ),
         faint(
-            "RRE is the norm of the error in percent of the norm of the measured torque; moving: over the samples at "
+            "RRE is the norm of the error in percent of the norm of the measured torque; “moving” includes only samples at "
             f"which the joint moves faster than {MOVING:g} rad/s or m/s. A joint with little torque has a "
             "large RRE even if the error is small. Errors are relative to the torque as logged, including noise"
             + (
-                f"; filtered: relative to the torque low-pass filtered at {cutoff:.3g} Hz, to which the model was fitted."
+                f"; “filtered” errors are relative to the torque after a low-pass at {cutoff:.3g} Hz, as used in the fit."
                 if known
                 else f", after low-pass filtering at {cutoff:.3g} Hz."
             )

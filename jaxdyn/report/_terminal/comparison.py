@@ -61,7 +61,7 @@ def print_comparison(comparison: ModelComparison, console: Any = None) -> None:
 
     Args:
         comparison: result of `compare_models`.
-        console: a rich `Console`; None: standard output.
+        console: a rich `Console`; by default standard output.
     """
     from rich.console import Console
     from rich.text import Text

@@ -25,9 +25,10 @@ _LONGEST = 16  # longest name that is not abbreviated
 
 
 def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> RenderableType:
-    """Errors by joint, precision of the parameters, and a verdict, rendered by rich: about 14 lines plus one per joint.
+    """Errors by joint, precision of the parameters, and a verdict, as a rich renderable.
 
-    Errors on held-out motion come first, relative to the torque as logged, then to the filtered torque.
+    The text has about 14 lines plus one per joint. Errors on held-out motion come first; they are given relative to the
+    torque as logged and to the filtered torque.
 
     Args:
         judged: the verdict; one line per limit and use is shown.
@@ -108,7 +109,7 @@ def print_summary(
         result: the identification.
         paths: return value of `write_all`; figures and verdict are then those of the report.
         truth: the robot that simulated the logs, if known.
-        console: a rich `Console`; None: standard output.
+        console: a rich `Console`; by default standard output.
         limits: acceptable errors (`parse_limit`); used only if `paths` is not from `write_all`.
         findings: suspected faults (`diagnose_identification`).
 
