@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import the module that defines a name on first use: importing everything takes longer than importing JAX, and
-        `jaxdyn --help` needs neither."""
+        """Import the module that defines a name when the name is first used.
+
+        Importing everything takes longer than importing JAX, and `jaxdyn --help` needs neither."""
         if name == "__all__":
             return sorted(_origins())
         if name.startswith("_") or name not in _origins():

@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return OK
-    options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # for the record
-    if "numpy" not in sys.modules:  # threads that wait for each other's small matrices double the processor time
+    options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # recorded in reports
+    if "numpy" not in sys.modules:  # for small matrices, several threads only double the processor time
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     show = warnings.showwarning
 

@@ -58,7 +58,7 @@ class Graph:
         self._known: dict[tuple, Node] = {}
 
     def apply(self, kind: str, *of: Scalar) -> Scalar:
-        """A node for the operation on scalars, or its known result: a number, one of the scalars, or an existing node."""
+        """Apply an operation to scalars. Return a node or, if the result is already known, a number or one of the scalars."""
         if not any(isinstance(x, Node) for x in of):
             return _computed(kind, of)
         found = self._simpler(kind, of)
@@ -116,7 +116,7 @@ def _same(a: Scalar, b: Scalar) -> bool:
 
 
 def _computed(kind: str, of: tuple) -> float | int:
-    """The result of the operation on numbers; like C, it raises no exceptions."""
+    """The result of an operation on numbers; as in C, invalid operands give infinity or NaN instead of an exception."""
     if kind == "select":
         return of[1] if of[0] else of[2]
     if kind == "negative":

@@ -9,7 +9,7 @@ from . import arguments
 from .inputs import check_logs, filters_of, provenance_of, read_logs, read_model, use_float64
 from .progress import Progress
 
-# options that are not settings of the result, or are listed with its files
+# options that the page does not list as settings: they do not affect the result, or the page lists them as files
 _NOT_SETTINGS = ("run", "command", "a", "b", "log", "out", "quiet")
 
 

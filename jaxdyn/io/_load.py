@@ -38,9 +38,9 @@ def load(
     root link (the base), or the serial chain to `tip`.
     Revolute, continuous and prismatic joints are movable. A planar joint J becomes two prismatic joints J_x, J_y and a
     rotation J about its axis; a floating joint at the root becomes a free joint with the names J_wx to J_vz; mimic
+    rotation J about its axis; a floating joint J at the root becomes a free joint with coordinates J_wx to J_vz; mimic
     joints become a `Coupling`. Joints are in depth-first order, with branches in file order. A link on a fixed or locked
     joint is fused to the moving link or base that carries it: its inertia is added (except to the base), and its frame
-    remains available by name. The inertial parameters (m, h, I_o) of a link are about the origin of its frame. A link
     without `<inertial>` has zero inertia, so files without inertias can be loaded. An all-zero `<inertial>` is ignored
     at the root and on fixed joints, where it is common.
 
@@ -49,7 +49,7 @@ def load(
     rotor inertia, torque offset, the width of the smooth sign in Coulomb friction, the Stribeck term, and a spring.
     Revolute and prismatic joints require `<limit>` (lower and upper default to 0, as in the URDF specification); position
     limits of continuous joints and limits beyond 1e12 are infinite, since URDF cannot express infinity.
-    URDF does not specify gravity.
+    URDF does not specify gravity; the argument `gravity` does.
 
     Args:
         lock: URDF only: positions [rad or m] at which joints are locked. Joints that mimic a locked joint are locked, too.
@@ -61,19 +61,18 @@ def load(
             "floating_base", or "root_joint" if the file has a joint of that name). The new root is "world", or "universe".
         ignore_mimic: URDF only: treat mimic joints as independent joints.
         gravity: acceleration in world axes [m/s^2]; by default (0, 0, -9.81), or that of an MJCF file.
-        ignore: MJCF only: features to omit although they change the motion (`from_mujoco`).
+        ignore: MJCF only: features to omit although they change the motion (see `from_mujoco`).
         allow_nonphysical: accept physically inconsistent masses and inertias.
         ignore_inertials: URDF only: load only the kinematics, as if no link had an `<inertial>`.
 
     Warns:
-        ModelWarning: a single warning that lists tolerated faults: inertias that violate the triangle
-            inequality by up to 15 % (rounded or badly estimated), inconsistent inertias that become consistent by
-            fusing or have no effect (at the base, or removed by `tip`), swapped limits (ignored), a second `<axis>`
-            (ignored); bodies with mass that `tip` removes; and joints that move without any mass, which makes the mass
-            matrix singular.
+        ModelWarning: a single warning that lists all tolerated faults: inertias that violate the triangle inequality by up
+            to 15 % (rounded or badly estimated); inconsistent inertias that become consistent by fusing or have no effect
+            (at the base, or removed by `tip`); swapped limits and a second `<axis>`, both of which are ignored; bodies with
+            mass that `tip` removes; and joints that move no mass, which make the mass matrix singular.
 
     Raises:
-        ModelError: with file, line, element and remedy: the file is missing, not XML, declares entities, or is not a
+        ModelError: the message names the file, line, element and remedy. The file is missing, not XML, declares entities, or is not a
             URDF; names are repeated or unknown; links form a loop, have two parents or are not connected; a joint type
             is not supported, or a floating joint is not at the root; a joint mimics an unknown joint, a joint that does
             not move the tip, or, indirectly, itself; a limit is missing; a number is malformed; an effective mass is not
@@ -132,10 +131,10 @@ def read_geometry(
     collision: bool = False,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """Read the shapes of all links in a URDF or MJCF file, and notes on those that cannot be drawn.
+    """Read the shapes of all links in a URDF or MJCF file, with notes on shapes that cannot be drawn.
 
-    For URDF, these are the `<visual>` shapes. The path of a mesh file is relative to the folder of the URDF, absolute,
-    file:// or package://NAME/REST. Packages are searched in `packages`, in the folders above the URDF (a folder that is
+    For URDF, these are the `<visual>` shapes. The path of a mesh file may be relative to the folder of the URDF, absolute, a
+    file:// URL, or package://NAME/REST. Packages are searched in `packages`, in the folders above the URDF (a folder that is
     called NAME or contains NAME), in ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A mesh that is missing or
     has another URL scheme is noted and omitted. For MJCF, see `geometry_from_mujoco`.
 
@@ -166,7 +165,7 @@ class _Found(Exception):
 
 
 def is_mjcf(data: bytes | str) -> bool:
-    """True if the root element is `<mujoco>`; False otherwise, also for text that is not XML."""
+    """True if the root element is `<mujoco>`; False for other root elements and for text that is not XML."""
 
     def start(tag: str, _: dict[str, str]) -> None:
         raise _Found(tag)

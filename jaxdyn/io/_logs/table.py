@@ -70,7 +70,7 @@ def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
 
 
 def checked_suffix(path: pathlib.Path) -> str:
-    """The suffix of a file that may be a log.
+    """The suffix of a log file, in lower case, after checks of the file.
 
     Raises:
         LogError: the file is missing, unsupported or empty.
@@ -94,7 +94,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return cell.isascii() and "_" not in cell  # Python accepts these, but NumPy and other readers do not
+    return cell.isascii() and "_" not in cell  # Python also accepts other digits and underscores; NumPy does not
 
 
 def begins_with_number(line: str) -> bool:

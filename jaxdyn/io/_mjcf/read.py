@@ -29,12 +29,12 @@ def from_mujoco(
 ) -> Chain:
     """Convert a compiled MuJoCo model (`mujoco.MjModel`) to a chain: bodies, joints, inertias, drives and gravity.
 
-    Joints are in MuJoCo's order, and q equals its qpos; velocities, accelerations and forces differ only at free joints
-    (`layouts`). A hinge or slide becomes one joint, a ball joint J the spherical joint J_wx, J_wy, J_wz, and a free joint J
-    the free joint J_wx to J_vz. The name of a body becomes that of its last joint's link, or of a named frame if the body
-    has no joint or its ball joint is not at its origin; `frame_pose` of a body equals its xpos and xquat. Sites become
-    named frames. Unnamed elements are called body1, joint0 or site0 by number, and the suffix _site is added to a site
-    with the name of a body.
+    Joints are in MuJoCo's order, and q equals MuJoCo's qpos; velocities, accelerations and forces differ from MuJoCo's only at
+    free joints (see `layouts`). A hinge or slide becomes one joint, a ball joint J the spherical joint J_wx, J_wy, J_wz, and a
+    free joint J the free joint J_wx to J_vz. The link of a body's last joint has the name of the body. If the body has no
+    joint, or its ball joint is not at its origin, a named frame has the name instead. `frame_pose` of a body equals its xpos
+    and xquat. Sites become named frames. Unnamed elements are numbered: body1, joint0 or site0. A site with the name of a body
+    gets the suffix _site.
 
     Armature, damping, frictionloss (Coulomb friction), stiffness with springref, ranges of limited joints, and effort limits
     from the ranges of actuators on single joints are read, unless `<flag>` disables them. External forces

@@ -1,9 +1,9 @@
 """The moving links of a compiled MuJoCo model, in MuJoCo's order, with bodies and sites as named frames.
 
-The joints of a body act one after the other in the frame of the body: the screw of joint j is its axis through its anchor,
-the frame of its link coincides with that of the body, and the pose at q = qpos0 is the one in the file. M_j therefore
-contains exp(-[A_j] qpos0). A ball joint rotates about its anchor, which is the origin of the frames of its links; a body
-with another origin becomes a named frame.
+The joints of a body act one after the other in the frame of the body: the screw A_j of joint j is its axis through its anchor,
+the frame of its link coincides with that of the body, and the pose at q = qpos0 is the one in the file. The placement M_j of
+the link at q = 0 therefore contains the factor exp(-[A_j] qpos0). A ball joint rotates about its anchor, which is the origin of
+the frames of its links; a body with another origin becomes a named frame.
 """
 
 from typing import Any, NamedTuple
