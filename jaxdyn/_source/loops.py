@@ -15,9 +15,9 @@ from .scalars import Graph, Node, Scalar
 
 MOST = 150_000  # maximum number of operations of a function
 SMALL = 400  # maximum number of operations of an unrolled loop
-# Loops over links are unrolled in library functions of up to this many operations (`cost`), such as forward dynamics of up to 17
-# joints. The limit is there because Triton's compile time grows with the square of the size. Loops that are not unrolled pass
-# values from link to link through memory.
+# Loops over links are unrolled in library functions of up to this many operations (`cost`), such as forward dynamics of up to
+# 17 joints. The limit is needed because Triton's compile time grows with the square of the size. Loops that are not unrolled
+# pass values from link to link through memory.
 STRAIGHT = 60_000
 CHOICES = 8  # maximum number of runs of equal values among which an iteration selects; more are read from memory
 
@@ -39,7 +39,7 @@ class Memory:
 
 @dataclasses.dataclass(eq=False)
 class Store:
-    """A scalar written to `memory` at the position `offset` + sum(stride * iteration of loop) over all `terms` (loop, stride)."""
+    """A scalar written to `memory` at position `offset` + sum(stride * iteration of loop) over all `terms` (loop, stride)."""
 
     memory: Memory
     offset: int

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 
-With --unloaded and --loaded runs, the payload is identified from the difference between the two. With only --loaded runs, it is
-identified from their difference from the model's inertials. --mass calibrates the drive gains with a payload of known mass and
-writes them to a file; --calibrated uses them to identify another payload."""
+With --unloaded and --loaded runs, the payload is identified from the difference between the two. With only --loaded runs,
+it is identified relative to the model's inertials. --mass calibrates the drive gains with a payload of known mass and writes
+them to a file; --calibrated uses them to identify another payload."""
 
 
 def add(commands: Any) -> None:

@@ -58,7 +58,8 @@ def load(
             bodies that they carry, including their mass: lock them to retain these bodies. By default all joints are
             included; if the tree has a single end, the tip is the last moving link, or the last link fixed to it.
         floating_base: URDF only: connect the root link to the world by a free joint of this name (for True
-            "floating_base", or "root_joint" if the file has a joint of that name). The new root is "world", or "universe".
+            "floating_base", or "root_joint" if the file has a joint of that name). The new root link is "world", or
+            "universe" if the file has a link "world".
         ignore_mimic: URDF only: treat mimic joints as independent joints.
         gravity: acceleration in world axes [m/s^2]; by default (0, 0, -9.81), or that of an MJCF file.
         ignore: MJCF only: features to omit although they change the motion (see `from_mujoco`).
@@ -72,7 +73,7 @@ def load(
             mass that `tip` removes; and joints that move no mass, which make the mass matrix singular.
 
     Raises:
-        ModelError: the message names the file, line, element and remedy. The file is missing, not XML, declares entities, or is not a
+        ModelError: (with file, line, element and remedy) the file is missing, is not XML, declares entities, or is not a
             URDF; names are repeated or unknown; links form a loop, have two parents or are not connected; a joint type
             is not supported, or a floating joint is not at the root; a joint mimics an unknown joint, a joint that does
             not move the tip, or, indirectly, itself; a limit is missing; a number is malformed; an effective mass is not

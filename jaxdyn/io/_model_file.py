@@ -26,7 +26,8 @@ from ..model._joint_properties import STRIBECK_VELOCITY, Friction, JointLimits, 
 from ._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn model"
-# in version 1 the checksum covered only the numbers; 1 and 2 used other leaf names; 4 has further terms; all can be read
+# All versions can be read. In version 1, the checksum covers only the numbers; versions 1 and 2 have other leaf names; version 4
+# has terms that a chain cannot represent.
 VERSION, VERSION_OF_CHAINS = 4, 3
 BEYOND = "beyond."
 _MODULES = {
@@ -55,7 +56,7 @@ _TYPES = ("float32", "float64", "float16")
 
 
 def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
-    """Write any chain to one file (`model.eqx`) for `load_model`, with all names and every leaf bit-exactly.
+    """Write any chain to one file (`model.eqx`), from which `load_model` restores all names and bit-exact numbers.
 
     Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are supported.
     The file does not depend on the original robot description. Its first line is JSON (version, structure, names, shapes
@@ -187,7 +188,7 @@ def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
-    """A module with these leaves, rebuilt as JAX does, without conversion, because the leaves may be batches."""
+    """A module with these leaves. As in JAX, field converters are not called, because the leaves may be batches."""
     fields = {name: x for name, x in leaves.items() if "." not in name}
     for part in {name.partition(".")[0] for name in leaves if "." in name}:
         inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}

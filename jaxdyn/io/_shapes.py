@@ -26,7 +26,7 @@ def with_inertias_of_shapes(
     Args:
         shapes: shapes from `read_geometry` or `geometry_from_mujoco`.
         density: density of the solids [kg/m^3].
-        keep_given: leave the inertia of links with mass unchanged.
+        keep_given: keep the inertia of links that already have mass.
 
     Raises:
         ModelError: the density is not positive; a shape is on an unknown link; a mesh cannot be read or does not enclose a

@@ -1,4 +1,4 @@
-"""`make_chain`: builds a `Chain` from arrays and rejects inconsistent models; all other builders use it."""
+"""`make_chain`: build a `Chain` from arrays and reject inconsistent models; all other builders use it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ def build_chain(
     """Build a chain as `make_chain` does, from leaves by dotted name, including all joint properties.
 
     Args:
-        allow_nonphysical: accept physically inconsistent inertias (from unconstrained identification).
+        allow_nonphysical: accept physically inconsistent inertias, for example from unconstrained identification.
     """
     given = {**JOINT_LEAVES, "gravity": EARTH, **leaves}
     links = _link_arrays(given)
@@ -163,7 +163,7 @@ def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
 
 
 def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
-    """Warnings about slightly inconsistent inertias; other inconsistent inertias raise an error."""
+    """Faults of slightly inconsistent inertias, by link; other inconsistent inertias raise an error."""
     of_links = dict(zip(names, inertia, strict=True))
     slight = inertia_faults(of_links)
     for link in slight:
@@ -222,7 +222,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
         tolerance: tolerated violation of the triangle inequality, relative to the largest moment.
 
     Raises:
-        ModelError: they are inconsistent; the message names the link, the inconsistent number and a remedy.
+        ModelError: the parameters are inconsistent; the message names the link, the inconsistent number and a remedy.
     """
     pi = np.asarray(pi, float)
     mass, h = pi[0], pi[1:4]

@@ -29,7 +29,7 @@ class Topology:
         joint_names: one joint per link, in link order.
         link_names: the moving links; link i moves with joint i.
         base_name: name of the base link.
-        tip_name: the default link or frame; None if there are several ends.
+        tip_name: the link or frame that functions use by default; None if there are several ends.
         quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position contains
             a quaternion; every other joint has one link.
         coordinate_names: names of the generalised coordinates if they differ from the joint names.
@@ -112,10 +112,10 @@ def _names(given: Sequence[str], n: int, kind: str) -> tuple[str, ...]:
 class Transmission(eqx.Module):
     """Motors geared to the joints: motor rates = matrix @ joint rates, joint torques = matrix^T @ motor torques.
 
-    A gear is one entry of the matrix, the gear ratio r; the row of a motor that drives several joints (a coupled wrist, a
-    drive at the base) has several nonzero entries. Only the spin of rotors about their axes is modelled, which adds
-    matrix^T diag(rotor_inertia) matrix to the mass matrix (Spong, Hutchinson & Vidyasagar 2020, example 6.1: r^2 J_m).
-    Motor friction is reflected to the joints in the same way.
+    The row of a motor with a simple gear has one nonzero entry, the gear ratio r. The row of a motor that drives several joints
+    (a coupled wrist, a drive at the base) has several nonzero entries. Only the spin of rotors about their axes is modelled; it
+    adds matrix^T diag(rotor_inertia) matrix to the mass matrix (Spong, Hutchinson & Vidyasagar 2020, example 6.1: r^2 J_m).
+    Motor friction, a function of the motor rates, is mapped to the joints by matrix^T.
 
     Attributes:
         matrix: gear ratios, motor revolutions per joint revolution [1], or [rad/m] for prismatic joints.
@@ -131,7 +131,7 @@ class Transmission(eqx.Module):
 class Coupling(eqx.Module):
     """Joint positions as an affine function of other generalised coordinates: joints = matrix @ y + offset.
 
-    It describes mimic joints (with fewer coordinates than joints), remotely driven joints and absolute angles.
+    Examples are mimic joints (with fewer coordinates than joints), remotely driven joints and absolute angles.
 
     Attributes:
         matrix: derivatives of the joint positions with respect to the coordinates y.
@@ -164,12 +164,12 @@ class Chain(eqx.Module, Summary):
         friction: friction of the joints.
         springs: springs at the joints.
         limits: limits of joint positions, velocities and torques.
-        gravity: acceleration of gravity in world axes (those of the base without `base_pose`) [m/s^2].
+        gravity: acceleration of gravity in world axes [m/s^2]; without `base_pose`, these are the axes of the base.
         frame_poses: pose of every named frame in its link [m].
         topology: names and parents.
         base_pose: pose of the base in the world frame, in which gravity and poses are expressed; None for the identity.
         transmission: rotors geared to the joints, if any.
-        coupling: generalised coordinates, if they are not the joint positions.
+        coupling: joint positions as a function of other generalised coordinates; None if the coordinates are joint positions.
     """
 
     rotation: Float[Array, "n 3 3"]
@@ -266,7 +266,7 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def with_leaves(chain: Chain, leaves: Mapping[str, Any]) -> Chain:
-    """Replace leaves by their dotted names, without checks."""
+    """Replace the leaves with these dotted names, without checks."""
     return eqx.tree_at(lambda c: [attrgetter(name)(c) for name in leaves], chain, list(leaves.values()))
 
 
@@ -282,7 +282,7 @@ def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
 def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Array, " m"]) -> Chain:
     """The same chain with the given inertial parameters, (n, 10) or flattened to (10 n,) [kg, kg m, kg m^2].
 
-    They are ordered as in `inertial_parameters`.
+    The parameters are ordered as in `inertial_parameters`.
 
     Raises:
         ModelError: the number of parameters is not 10 per link.

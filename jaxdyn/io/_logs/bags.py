@@ -49,7 +49,8 @@ def open_bag(
     """Read joint states from a bag or its parts as a table of time (header stamps), positions, velocities and efforts.
 
     If no topic has joint states, or the chosen topic has trajectories, the points of joint trajectories are read instead. The
-    time of a point is the header's stamp + `time_from_start`. Each trajectory replaces the remaining points of the previous one.
+    time of a point is the header's stamp + `time_from_start`. A new trajectory replaces the remaining points of the previous
+    one.
 
     Args:
         paths: the bag, or its parts in order.
@@ -118,7 +119,7 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
 
 
 def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
-    """Find the connections of each topic with joint states or, if there is no such topic, of each topic with joint trajectories.
+    """Find the connections of each topic with joint states or, if there is none, of each topic with joint trajectories.
 
     If `topic` is given, only the connections of this topic are returned.
 

@@ -34,7 +34,10 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Return the columns of each kind in joint order, the remaining names, and notes; with `currents`, i is preferred to tau."""
+    """Return the columns of each kind in joint order, the remaining names, and notes.
+
+    If the table has both torques and currents, `currents` selects the currents.
+    """
     stems = [stem_of(name) for name in names]
     joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
     numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}

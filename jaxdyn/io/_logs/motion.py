@@ -55,8 +55,7 @@ def read_motion(
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions [rad or m]: `NAME` or `q_NAME` for every joint; or `q1` to `qN` (also `pos1`, `position1`) in the order of `q`.
-      If a joint has a quaternion, only the numbered form is accepted. In .npz and .parquet files, one array `q` is also
-      accepted;
+      In .npz and .parquet files, one array `q` is also accepted. Joint names are not accepted if a joint has a quaternion;
     - torques [N m or N], optional: `tau_NAME`, or `tau1` (`torque1`, `effort1`) and so on, or one array `tau`.
 
     Bags contain joint states or joint trajectories, as for `read_log`. In contrast to `read_log`, torques are not

@@ -131,8 +131,8 @@ def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
     found = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
     if len(found) != 1:
         raise LogError(
-            f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs exactly one, because "
-            f"files are joined by time; the columns are {', '.join(table.names[:40])}"
+            f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs exactly one, "
+            f"because files are joined by time; the columns are {', '.join(table.names[:40])}"
         )
     return found[0]
 

@@ -13,8 +13,8 @@ GAP = 5.0  # a step longer than this multiple of the median step is a gap
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-    """Rows with the same fault: their indices from 0, the fault, and the column and value of the first row."""
-    """Rows that cannot be used for one reason: indices from 0, the fault, and its first column and value."""
+class BadRows:
+    """Rows with the same fault: their indices from 0, the fault, and the column and value of its first occurrence."""
 
     rows: Int[np.ndarray, " k"]
     what: str
@@ -95,7 +95,7 @@ def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.nda
 def jumps(
     q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
 ) -> list[tuple[int, int]]:
-    """Pairs (joint, row) where a position jumps from the previous row; with `there_and_back`, only if the next step jumps, too."""
+    """Pairs (joint, row) at which a position jumps. With `there_and_back`, it must also jump on the next step."""
     kept = np.flatnonzero(alive)
     if len(kept) < 3:
         return []
