@@ -21,9 +21,9 @@ def add(commands: Any) -> None:
         run,
         EPILOG,
         help="show a robot and its motion in the browser",
-        description="Show a robot on a web page, with a slider for each joint. The robot is drawn with its meshes and shapes, or "
-        "as inertia ellipsoids if it has none. If a motion is given, it is played, and its torques, if any, are plotted with "
-        "their limits.",
+        description="Show a robot on a web page, with a slider for each joint. The robot is drawn with its meshes and "
+        "shapes, or as inertia ellipsoids if it has none. If a motion is given, it is played, and its torques, if any, are "
+        "plotted with their limits.",
     ).add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or model.eqx")
     about = "table with columns t, q1.. (or joint names) and, if known, tau1..; a bag; or PART1+PART2, joined by time"

@@ -26,8 +26,8 @@ from ..model._joint_properties import STRIBECK_VELOCITY, Friction, JointLimits, 
 from ._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn model"
-# All versions can be read. In version 1, the checksum covers only the numbers; versions 1 and 2 have other leaf names; version 4
-# has terms that a chain cannot represent.
+# All versions can be read. In version 1, the checksum covers only the numbers; versions 1 and 2 have other leaf names; version
+# 4 has terms that a chain cannot represent.
 VERSION, VERSION_OF_CHAINS = 4, 3
 BEYOND = "beyond."
 _MODULES = {

@@ -31,14 +31,14 @@ def with_transmission(
 
     R^T diag(rotor_inertia) R is added to the mass matrix, and R^T f_m(R qd) to friction. Only the spin of rotors about
     their axes is modelled, which is accurate for large gear ratios (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
-    Replaces an existing transmission; armature and joint friction are unchanged. If values are traced by JAX, only shapes
+    An existing transmission is replaced; armature and joint friction are unchanged. If values are traced by JAX, only shapes
     are checked.
 
     Args:
         gear_ratio: motor revolutions per joint revolution ([rad/m] for prismatic joints), one value or one per joint;
             negative if motor and joint rotate in opposite directions. Every joint that is not part of a spherical or free
             joint has one motor.
-        matrix: R, (motors, n), instead of gear_ratio; one column per link joint, even if coordinates are coupled.
+        matrix: R, (motors, n), instead of `gear_ratio`. It has one column per joint, even if coordinates are coupled.
         rotor_inertia: inertia J_m of each rotor about its axis, one value or one per motor [kg m^2].
         viscous_friction: viscous coefficient at each motor, in terms of motor speed [N m s/rad].
         coulomb_friction: Coulomb friction at each motor [N m].

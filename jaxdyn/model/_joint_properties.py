@@ -21,7 +21,7 @@ def as_array(x) -> Array:
 
 
 def converts(cls: type[T]) -> type[T]:
-    """Clear the annotations of a dataclass's `__init__`, which converts arguments of other types than the fields."""
+    """Clear the annotations of a dataclass's `__init__`, because it also accepts types that it converts to the field types."""
     cls.__init__.__annotations__.clear()
     return cls
 

@@ -39,8 +39,8 @@ def link_rows(chain: Chain) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike,
     """Constants of all links: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row per link.
 
     For a concrete robot they are NumPy arrays: nothing is compiled, and a program that captures the robot contains
-    constants. For robots that differ between lanes, and for very long chains, there are 55 arrays, since a single array
-    would be large.
+    constants. For robots that differ between the lanes of a batch, and for very long chains, there are 55 separate arrays,
+    since a single array would be large.
     """
     leaves = chain.rotation, chain.translation, chain.screw, chain.inertia
     if any(isinstance(x, Tracer) or (isinstance(x, Array) and not _is_local(x)) for x in leaves):

@@ -1,9 +1,9 @@
 """Vectors and matrices as tuples of scalars, for the step functions of sweeps.
 
 Inside a scan over links, representing 3-vectors by three separate arrays lets XLA fuse an entire link step into a few
-loops over the batch with unit stride: on CPU about three times the throughput of stacked arrays and small matrix products
-(docs/design.md). `Vec` is (x, y, z); `Mat` has nine entries in row-major order; `Sym` is a symmetric matrix (xx, xy, yy,
-xz, yz, zz), in the order of the ten inertial parameters. Only `jaxdyn/dynamics` uses these.
+loops over the batch with unit stride. On CPU, the throughput is about three times that of stacked arrays and small matrix
+products (docs/design.md). `Vec` is (x, y, z); `Mat` has nine entries in row-major order; `Sym` is a symmetric matrix (xx, xy,
+yy, xz, yz, zz), in the order of the ten inertial parameters. Only `jaxdyn/dynamics` uses these types.
 """
 
 import functools

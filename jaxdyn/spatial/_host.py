@@ -55,7 +55,7 @@ def about_com(pi: Ten) -> tuple[np.ndarray, Matrix]:
 
 
 def move_inertia(pi: Ten, t_ab: Pose) -> Ten:
-    """Ten parameters in frame a from those in frame b.
+    """Ten parameters in frame a from those in frame b, whose pose in frame a is t_ab = (R, p).
 
     h_a = R h + m p;  I_a = R I R^T + 2 (Rh . p) eye(3) - Rh p^T - p Rh^T + m ((p . p) eye(3) - p p^T).
     """
@@ -70,7 +70,7 @@ _STRAIGHT = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
 
 
 def _square(c: np.ndarray) -> Matrix:
-    """c . c 1 - c c^T = -[c]^2."""
+    """(c . c) eye(3) - c c^T = -[c]^2."""
     return c @ c * np.eye(3) - np.outer(c, c)
 
 

@@ -49,7 +49,7 @@ def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Arra
 def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
     """The rotation vector w with exp([w]) = R and |w| <= pi [rad]: the inverse of `rotation_exp`.
 
-    Computed from the unit quaternion, and therefore accurate also near 0 and pi.
+    It is computed from the unit quaternion, and is therefore also accurate near 0 and pi.
     """
     return quaternion_log(rotation_to_quaternion(rotation))
 

@@ -3,7 +3,7 @@
 The arguments of all functions are the mass [kg], the dimensions [m] and `pose`, the 4x4 pose of the solid's frame in
 the link (None: the frames coincide). The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2]
 about the origin of the *link* frame, as in `spatial.inertia`. The solid's frame is at its centre. All functions are
-smooth in every argument and contain no checks, so they can be differentiated, batched and jitted; O(1).
+smooth in every argument and contain no checks, so they can be differentiated, batched and jitted.
 """
 
 from collections.abc import Sequence

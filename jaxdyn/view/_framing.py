@@ -35,7 +35,7 @@ class Framing(NamedTuple):
 
 
 def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -> Framing:
-    """A camera that shows the whole robot in these configurations, of which no more than `most` are used."""
+    """A camera that shows the whole robot in these configurations; at most `most` of them are used."""
     gravity = np.asarray(scene.chain.gravity, float)
     size = np.linalg.norm(gravity)
     up = -gravity / size if size > 0 else np.array([0.0, 0.0, 1.0])

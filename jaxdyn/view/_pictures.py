@@ -28,7 +28,7 @@ def plot_torques(
     *,
     limits: Float[Array, " nv"] | Float[np.ndarray, " nv"] | None = None,
 ) -> Any:
-    """Plot torques over time, one panel per coordinate, with dashed limits and violations marked.
+    """Plot torques over time, one panel per coordinate, with limits as dashed lines and violations shaded.
 
     Torques are drawn as curves if there is one row per time, and as steps if there is one row fewer, as in a rollout or a
     `Trajectory`.

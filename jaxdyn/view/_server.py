@@ -1,4 +1,4 @@
-"""A scene in the browser, shown by viser, an optional dependency: joint sliders, and playback of motions with their torques."""
+"""A scene on a web page with joint sliders and playback of motions with their torques; requires the optional viser."""
 
 import contextlib
 import socket
@@ -317,7 +317,7 @@ def open_viewer(
     if ghost is not None and motion is None:
         raise ModelError("a ghost needs a motion to accompany, but none is given")
     _check_host(host)
-    with contextlib.redirect_stdout(None):  # a library prints nothing
+    with contextlib.redirect_stdout(None):  # viser must not print from a library call
         server = viser.ViserServer(host=host, port=port, label="jaxdyn", verbose=False)
     try:
         return Viewer(scene, motion, server, ghost)

@@ -189,7 +189,7 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
-    """The bodies, parents first: one per link with mass, which includes the joints of massless links that carry only this link."""
+    """The bodies, parents first: one per link with mass, with the joints of the massless links that carry only this link."""
     parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
     inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
     started: dict[int, _Body] = {}  # massless links so far, by their last link

@@ -71,7 +71,7 @@ def biped(
 
     Frames: "pelvis" on the torso, "left_sole" and "right_sole" on the ground below the ankles; the tip is "right_sole".
 
-    The table of values in the source is lost; the default values are our choice, with a total mass of 36 kg. Links are
+    The table of values in the source is not available; the default values are our choice, with a total mass of 36 kg. Links are
     uniform boxes. The torso measures 0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips. Thighs and shins are
     0.08 m wide and as long as the distance between their joints. Feet are 0.12 m wide and as high as the ankle, and
     extend from 0.08 m behind the ankle to 0.14 m in front of it.
@@ -82,7 +82,7 @@ def biped(
         thigh_mass: mass of a thigh [kg].
         shin_mass: mass of a shin [kg].
         foot_mass: mass of a foot [kg].
-        leg_length: length of a thigh, and of a shin [m].
+        leg_length: length of each thigh and of each shin [m].
         hip_width: distance between the legs [m].
         ankle_height: height of the ankles above the soles [m].
         gravity: magnitude of gravity, along -z [m/s^2].
@@ -149,6 +149,6 @@ def biped(
 
 
 def _box(mass: float, centre: np.ndarray, edges: tuple[float, float, float]) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, centre and inertia about the centre of a uniform box: I_xx = m (b^2 + c^2) / 12."""
+    """Mass, centre and inertia about the centre of a uniform box with edges (a, b, c): I_xx = m (b^2 + c^2) / 12."""
     square = np.square(edges)
     return mass, np.asarray(centre, float), mass / 12 * np.diag(square.sum() - square)

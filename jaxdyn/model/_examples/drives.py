@@ -28,11 +28,11 @@ def geared_link(
     """One link driven by a motor through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
 
     I qdd + B qd + mass gravity com_distance sin q = r tau_m with I = r^2 motor_inertia + link_inertia and B = r^2
-    motor_damping + link_damping. The book prints B = r B_m + B_l; the power lost at the motor shaft, B_m (r qd)^2,
-    requires r^2 (as for the inertia), since each damping coefficient refers to the speed of its shaft [N m s/rad]. Equals
-    `single_link`, in which the motor is represented by armature and friction; here the gear ratio is a leaf,
-    chain.transmission.matrix, for derivatives and optimisation. At q = 0 the link hangs down along -z, and it rotates
-    about x; `link_inertia` is about the joint axis [kg m^2].
+    motor_damping + link_damping. The book prints B = r B_m + B_l. The correct factor is r^2, as for the inertia: each damping
+    coefficient refers to the speed of its shaft [N m s/rad], so the power lost at the motor shaft is B_m (r qd)^2. The dynamics
+    equal those of `single_link`, in which armature and friction represent the motor; here the gear ratio is a leaf,
+    `chain.transmission.matrix`, which can be differentiated and optimised. At q = 0 the link hangs down along -z, and it
+    rotates about x; `link_inertia` is about the joint axis [kg m^2].
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
@@ -62,10 +62,10 @@ def elastic_link(
         link_inertia qdd1 + mass gravity com_distance sin q1 + stiffness (q1 - q2) = 0,
         motor_inertia qdd2 + stiffness (q2 - q1) = tau_m,
 
-    plus the viscous torques of damping, parallel to the spring, of motor_damping and of link_damping [N m s/rad]. (The
+    plus the viscous torques of damping (parallel to the spring), motor_damping and link_damping [N m s/rad]. (The
     book swaps link and motor angle in one line of the example.) With a gear of ratio r, q2 is the motor angle divided
     by r, motor_inertia and motor_damping are multiplied by r^2, and tau_m by r. The chain is that of `elastic_chain`,
-    with three rotations, one of which is the spring: `spring_force` contains the spring, `friction_force` all damping.
+    with three rotations, one of which is the spring. `spring_force` contains the spring, and `friction_force` all damping.
 
     Args:
         mass: mass of the link [kg].

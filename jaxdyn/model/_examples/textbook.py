@@ -1,8 +1,8 @@
 """Textbook systems as chains: small robots with closed-form equations of motion.
 
 Masses are in [kg], lengths in [m], moments of inertia in [kg m^2], angles in [rad], and gravity is a positive magnitude in
-[m/s^2]. Each docstring contains M, the velocity terms h = C qd and g of tau = M qdd + h + g; c_i, s_i, c_ij are cos q_i,
-sin q_i, cos(q_i + q_j).
+[m/s^2]. Each docstring specifies M, h = C qd and g in tau = M qdd + h + g; c_i, s_i and c_ij are cos q_i, sin q_i and
+cos(q_i + q_j).
 """
 
 import numpy as np
@@ -119,7 +119,7 @@ def spherical_rrp(
         h = [2 c2 qd1 (m2 r c2 rd - a s2 qd2), 2 m2 r rd qd2 + a s2 c2 qd1^2, -m2 r (qd2^2 + c2^2 qd1^2)].
 
     Without turret inertia, M is singular if the arm points straight up or down. (Shih et al. 2012, example 1, whose table of
-    parameters is lost: axes, zero positions, slender bodies and default values are our choice.)
+    parameters is not available: axes, zero positions, slender bodies and default values are our choice.)
     """
     turret = np.array([0, 0, 0, 0, turret_inertia / 2, 0, turret_inertia / 2, 0, 0, turret_inertia])
     return _chain(
@@ -154,7 +154,8 @@ def pendulum_3dof(
         M22 = m1 lc1^2 + i1 + m2 (l1^2 + lc2^2 + 2 l1 lc2 c3) + i2,  M23 = m2 (lc2^2 + l1 lc2 c3) + i2,
         M33 = m2 lc2^2 + i2, potential energy -gravity c1 (m1 lc1 c2 + m2 u).
 
-    (Shih et al. 2012, example 2, whose figure and table are lost: the axes x, y, y and all default values are our choice.)
+    (Shih et al. 2012, example 2, whose figure and table are not available: the axes x, y, y and all default values are our
+    choice.)
     """
     return _chain(
         axes=[X, Y, Y],
