@@ -36,7 +36,7 @@ else:
         """The module that defines each public name, found by parsing (not executing) the imports in `_public`."""
         full = f"{__name__}._public"
         source = importlib.util.find_spec(full).loader.get_source(full)
-        if source is None:  # a frozen program
+        if source is None:  # a frozen program has no source
             return {key: "._public" for key in vars(importlib.import_module(full)) if not key.startswith("_")}
         imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
         return {alias.name: f".{node.module or alias.name}" for node in imports for alias in node.names}

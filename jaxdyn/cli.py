@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Without a command it prints the help.
 
     Raises:
-        SystemExit: by argparse, with code 2 on usage errors and 0 after --help and --version.
+        SystemExit: raised by argparse with code 2 on usage errors, and with code 0 after --help and --version.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
     """Spelling of a library argument in a message: its option, or Python syntax if the command has no such option."""
     option, _, placeholder = _OPTIONS.get(argument, "").partition(" ")
-    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also if the argument has no option
+    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also true if no option sets the argument
         return as_python(argument, value)
     return f"{option} {placeholder}" if value and placeholder else option
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 _MOST = 200  # maximum length of quoted input
 _LONGEST = 2000
-_OWN = "jaxdyn.", "jax.", "equinox.", "contextlib", "jaxtyping.", "beartype."  # packages whose frames are not user code
+# packages whose frames are not user code
+_OWN = "jaxdyn.", "jax.", "equinox.", "contextlib", "jaxtyping.", "beartype."
 
 
 def as_python(argument: str, value: str) -> str:

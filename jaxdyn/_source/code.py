@@ -103,7 +103,7 @@ def _expression(language: Language, node: Node, of: list[tuple[str, int]]) -> tu
         return node.of[0], _ATOM
     if kind in INFIX:
         level, word = _LEVEL[kind], language.words.get(kind, kind)
-        # from left to right, to preserve the traced function's order of rounding
+        # evaluate from left to right, in the order in which the traced function rounds
         left, right = _within(of[0], level), _within(of[1], level + 1)
         return f"{left} {word} {right}", level
     if kind == "negative":

@@ -54,7 +54,7 @@ class Loop:
     Attributes:
         length: number of iterations.
         items: operations, stores and loops of an iteration, in order.
-        carried: scalars at the start of an iteration, "carry" nodes.
+        carried: "carry" nodes, which represent the carried scalars at the start of an iteration.
         first: values of the carried scalars before the first iteration.
         last: values of the carried scalars at the end of an iteration.
     """
@@ -145,7 +145,7 @@ class LoopGraph(Graph):
         return node
 
     def _written_out(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
-        """The results of a library function in its non-CPU form, with its loops over links unrolled unless it is large."""
+        """The results of a library function in its non-CPU form; loops over links are unrolled unless the function is large."""
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
         closed = jax.make_jaxpr(equation.params["default"])(*shapes)
         before = self._straight

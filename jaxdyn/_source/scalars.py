@@ -31,7 +31,8 @@ class Node:
     """A scalar operation, unique within its graph.
 
     Attributes:
-        kind: a key of `FUNCTIONS` or `INFIX`, or "negative", "not", "select" (condition, then, otherwise), "input".
+        kind: a key of `FUNCTIONS` or `INFIX`, or one of "negative", "not", "select" (with the operands condition, then,
+            otherwise) and "input".
         of: the operands (nodes and numbers); for an input, its name.
         place: position in the order of evaluation.
     """
@@ -41,7 +42,7 @@ class Node:
     place: int
 
 
-Scalar = Node | float | int  # a condition is a bool, which is an int
+Scalar = Node | float | int  # conditions are bools, which are ints
 
 
 class Graph:

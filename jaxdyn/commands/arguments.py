@@ -79,7 +79,8 @@ def add_filters(option: Callable[..., Any]) -> None:
     about = "low-pass cutoff for positions and torques (default: from the data)"
     option("--cutoff", type=positive, metavar="HZ", help=about)
     option("--torque-cutoff", type=positive, metavar="HZ", help="separate low-pass cutoff for torques")
-    option("--stride", type=int, metavar="K", help="use every K-th sample after filtering (default: from the rates)")
+    about = "use every K-th sample after filtering (default: from the sample rate and cutoff)"
+    option("--stride", type=int, metavar="K", help=about)
 
 
 def finite(text: str) -> float:

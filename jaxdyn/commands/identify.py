@@ -143,9 +143,7 @@ def _add_fit(option) -> None:
     option("--prior-weight", type=arguments.positive, default=1.0, metavar="W", help=about)
     about = "use unconstrained least squares; no URDF is written if links are physically inconsistent"
     option("--no-consistent", action="store_true", help=about)
-    about = (
-        "acceptable errors for the verdict: rms=, rre= or moving=, each with one number, or one per joint; may be repeated"
-    )
+    about = "acceptable errors for the verdict: rms=, rre= or moving=, each with one number, or one per joint; may be repeated"
     add_repeated(option, "--limit", "rms=X,..", help=about)
 
 
@@ -186,7 +184,7 @@ def _of_arm(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progres
     """The identification of a robot with a fixed base, the true robot if known, and suspected faults."""
     truth, chain, logs, validation = _inputs(options)
     for limit in limits:
-        limit.of_joints(chain.n)  # raises before the long computation
+        limit.of_joints(chain.n)  # raises an error before the long computation
     result, findings = _identified(options, chain, logs, validation, progress)
     return result, truth, findings
 
@@ -208,7 +206,7 @@ def _check(options: argparse.Namespace) -> None:
     check_logs(options, len(options.log) + len(options.validate))
     if options.known is not None and options.links is None and options.joints is None:
         raise WrongUsage(
-            "--known applies to the links and drives that --links and --joints exclude: pass at least one of these"
+            "--known applies to the links and drives that --links and --joints exclude: pass --links, --joints or both"
         )
     if options.no_consistent and options.mass is not None:
         raise WrongUsage("--mass applies only to a consistent estimate: omit --no-consistent")
@@ -235,7 +233,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
     )
     check_identifiable(chain)
     if not options.no_consistent:
-        with_thickness(with_stand_ins(chain)[0])  # raises early if the prior is physically inconsistent
+        with_thickness(with_stand_ins(chain)[0])  # raises an error early if the prior is physically inconsistent
     chain = with_coulomb_velocity(chain, options.coulomb_velocity)
     read = list(read_logs(options, [*options.log, *options.validate], chain))
     return None, chain, read[: len(options.log)], read[len(options.log) :]

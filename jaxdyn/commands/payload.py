@@ -112,7 +112,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.ignore_inertials and options.model.endswith(".eqx"):
         raise WrongUsage("--ignore-inertials is for URDF and MJCF: a model.eqx has identified inertias")
     if options.mass is not None and not options.unloaded:
-        raise WrongUsage("--mass calibrates gains, which also needs an --unloaded log")
+        raise WrongUsage("--mass calibrates gains and also needs an --unloaded log")
     if options.com is not None and options.mass is None:
         raise WrongUsage("--com needs --mass")
     if options.mass is not None and options.calibrated:

@@ -108,7 +108,7 @@ def remove_stale_drafts(folder: Path, name: str) -> None:
         made = re.fullmatch(re.escape(f".{name}.") + r"(.*)-(\d+)\.\w*part", path.name)
         if made is None:
             continue
-        here = made[1] == platform.node() and os.name == "posix"  # on other systems signal 0 is not harmless
+        here = made[1] == platform.node() and os.name == "posix"  # signal 0 is not harmless on other systems
         try:
             if _runs(int(made[2])) if here else time.time() - path.stat().st_mtime < 86400:
                 continue
@@ -125,6 +125,6 @@ def _runs(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it belongs to another user
+    except OSError:  # the process belongs to another user
         return True
     return True

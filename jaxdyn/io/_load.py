@@ -37,10 +37,10 @@ def load(
     MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `from_mujoco`. For URDF, the robot is the entire tree from the
     root link (the base), or the serial chain to `tip`.
     Revolute, continuous and prismatic joints are movable. A planar joint J becomes two prismatic joints J_x, J_y and a
-    rotation J about its axis; a floating joint at the root becomes a free joint with the names J_wx to J_vz; mimic
     rotation J about its axis; a floating joint J at the root becomes a free joint with coordinates J_wx to J_vz; mimic
     joints become a `Coupling`. Joints are in depth-first order, with branches in file order. A link on a fixed or locked
     joint is fused to the moving link or base that carries it: its inertia is added (except to the base), and its frame
+    remains available by name. The inertial parameters (m, h, I_o) of a link are about the origin of its frame. A link
     without `<inertial>` has zero inertia, so files without inertias can be loaded. An all-zero `<inertial>` is ignored
     at the root and on fixed joints, where it is common.
 
@@ -53,7 +53,7 @@ def load(
 
     Args:
         lock: URDF only: positions [rad or m] at which joints are locked. Joints that mimic a locked joint are locked, too.
-            Ignored, with a warning, for joints that are fixed in the file.
+            Joints that are fixed in the file are ignored, with a warning.
         tip: URDF only: the link at which a serial chain ends. Joints that do not move the tip are removed together with the
             bodies that they carry, including their mass: lock them to retain these bodies. By default all joints are
             included; if the tree has a single end, the tip is the last moving link, or the last link fixed to it.
@@ -76,10 +76,10 @@ def load(
         ModelError: (with file, line, element and remedy) the file is missing, is not XML, declares entities, or is not a
             URDF; names are repeated or unknown; links form a loop, have two parents or are not connected; a joint type
             is not supported, or a floating joint is not at the root; a joint mimics an unknown joint, a joint that does
-            not move the tip, or, indirectly, itself; a limit is missing; a number is malformed; an effective mass is not
-            positive or an effective inertia is inconsistent; a lock or the tip is unknown, or a lock is outside its
-            limits; an argument is for the other format. For MJCF: MuJoCo is not installed or rejects the file (with its
-            message); see also `from_mujoco`.
+            not move the tip, or, indirectly, itself; a limit is missing; a number is malformed; a mass that has an effect
+            is not positive, or an inertia that has an effect is inconsistent; a lock or the tip is unknown, or a lock is
+            outside its limits; an argument is for the other format. For MJCF: MuJoCo is not installed or rejects the file
+            (with its message); see also `from_mujoco`.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
@@ -100,7 +100,7 @@ def loads(
     allow_nonphysical: bool = False,
     ignore_inertials: bool = False,
 ) -> Chain:
-    """Load a robot from URDF or MJCF text in memory; arguments, warnings and errors as for `load`."""
+    """Load a robot from URDF or MJCF text in memory; arguments, warnings and errors are those of `load`."""
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
     of_urdf |= {"ignore_inertials": ignore_inertials}
     return _read(text, None, ignore, gravity, allow_nonphysical, of_urdf)

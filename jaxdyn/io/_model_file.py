@@ -105,17 +105,17 @@ def write_model(
 
 
 def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
-    """Read a chain written by `save_model`, with the same structure, names and numbers, to the last bit.
+    """Read a chain written by `save_model`; its structure, names and numbers are restored to the last bit.
 
     If the file was written by `identification.save_torque_model` and has terms that a chain cannot represent, the
     nearest chain is returned, with a warning.
 
     Args:
-        dtype: floating-point type of the leaves; if None, that of the file, or float32 if float64 is disabled.
+        dtype: floating-point type of the leaves; if None, that of the file, with float32 for float64 if float64 is disabled.
 
     Warns:
-        ModelWarning: the file contains float64, float64 is disabled in this process, and no dtype is specified: the
-            numbers are rounded. Or the file has terms that a chain cannot represent.
+        ModelWarning: the numbers are rounded, because the file contains float64, float64 is disabled in this process, and
+            no dtype is specified; or the file has terms that a chain cannot represent.
 
     Raises:
         ModelError: the file does not exist, is not a model file, is truncated or modified, or has a version that this
@@ -145,7 +145,7 @@ def read_model(
         further = {key.removeprefix(BEYOND): arrays.pop(key) for key in list(arrays) if key.startswith(BEYOND)}
         fields = {**dict.fromkeys(_OPTIONAL), **arrays, "topology": Topology(**header["topology"])}
         return _rebuilt(Chain, fields), dict(header.get("beyond", {})), further
-    except (ModelError, ModelWarning):  # if warnings are errors
+    except (ModelError, ModelWarning):  # ModelWarning: if warnings are treated as errors
         raise
     except Exception:  # any exception caused by JSON with another structure
         raise ModelError(f"{name}: the first line does not describe a model: was it edited by hand?") from None

@@ -15,10 +15,11 @@ from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction, Jo
 
 EARTH = (0.0, 0.0, -9.81)
 LARGEST = 1e12  # larger values are implausible in any SI unit, and products of them overflow
-SLIGHTLY = 0.15  # tolerated violation of the triangle inequality; published inertias: xArm6 13 %, Romeo 12 %
+# tolerated violation of the triangle inequality; the published inertias of xArm6 and Romeo violate it by 13 % and 12 %
+SLIGHTLY = 0.15
 
 
-# defaults of a joint
+# default leaves of a joint
 JOINT_LEAVES: dict[str, Any] = {
     "armature": 0.0,
     "friction.viscous": 0.0,
@@ -57,7 +58,7 @@ def make_chain(
     """Build a `Chain` from stacked arrays, and check it.
 
     Arguments are the chain's leaves, in the units of `Chain`; scalars are repeated for every joint. Leaves have JAX's
-    default float type. Everything else is set afterwards, by `with_transmission`, `with_coupling`, or
+    default float type. Set everything else afterwards, with `with_transmission`, `with_coupling`, or
     `dataclasses.replace` (springs and `base_pose`).
 
     Args:
@@ -282,7 +283,7 @@ def check_pose(name: str, t: np.ndarray) -> None:
 
 
 def _orthonormal(rotation: np.ndarray) -> np.ndarray:
-    """Rotations given to few digits, orthonormalised to within rounding errors; orthonormal rotations are unchanged."""
+    """Orthonormalise rotations that are specified to few digits; rotations orthonormal to within rounding are unchanged."""
     for _ in range(2):
         excess = np.swapaxes(rotation, 1, 2) @ rotation - np.eye(3)
         size = np.abs(excess).max((1, 2), keepdims=True)
@@ -291,7 +292,7 @@ def _orthonormal(rotation: np.ndarray) -> np.ndarray:
 
 
 def _unit_screw(joint: str, screw: np.ndarray) -> np.ndarray:
-    """The screw with |w| = 1, or |v| = 1 if w = 0, to rounding."""
+    """The screw normalised to |w| = 1, or to |v| = 1 if w = 0, to within rounding."""
     turns = bool(np.any(screw[:3] != 0))
     size = float(np.linalg.norm(screw[:3] if turns else screw[3:]))
     if abs(size - 1) > 1e-6:

@@ -87,7 +87,7 @@ class Topology:
         object.__setattr__(self, "_hash", hash(self._fields()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._fields()  # hashes of strings differ between processes
+        return type(self), self._fields()  # recompute the hash, since hashes of strings differ between processes
 
     def _fields(self) -> tuple[Any, ...]:
         return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
@@ -233,7 +233,7 @@ class Chain(eqx.Module, Summary):
 
     def __repr__(self) -> str:
         topology = self.topology
-        if getattr(self.inertia, "ndim", 0) < 2:  # leaves are axes, masks and the like
+        if getattr(self.inertia, "ndim", 0) < 2:  # the leaves are axes, masks or the like
             return f"Chain: {self.n} joints, leaves like {self.inertia!r}"
         free = any(size == 6 for _, size in topology.quaternion_joints)
         serial = all(parent == link - 1 for link, parent in enumerate(topology.parents))

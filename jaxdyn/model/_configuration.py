@@ -145,7 +145,7 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
 def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
     """Random configuration with uniformly distributed joint positions [rad or m] and orientations.
 
-    Ordinary joints are within their limits, or within +-pi without finite limits; coupled coordinates are within +-1.
+    Ordinary joints are within their limits, or within +-pi if these are not finite; coupled coordinates are within +-1.
 
     Args:
         key: key of `jax.random`.
@@ -156,7 +156,7 @@ def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> 
     limits = chain.limits.position
     finite = jnp.isfinite(limits).all(1)
     low, high = jnp.where(finite, limits[:, 0], -jnp.pi), jnp.where(finite, limits[:, 1], jnp.pi)
-    if chain.coupling is not None:  # limits apply to joints
+    if chain.coupling is not None:  # limits apply to joints, not to coordinates
         low, high = jnp.full(chain.nv, -1.0, chain.dtype), jnp.full(chain.nv, 1.0, chain.dtype)
     values = jax.random.uniform(angles, (chain.nv,), chain.dtype) * (high - low) + low
     q = jnp.zeros(chain.nq, chain.dtype).at[where.entries].set(values[where.columns])
@@ -215,7 +215,7 @@ def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) ->
     du/dt = v + [u, v] / 2 + [u, [u, v]] / 12 + O(u^4), where [., .] is the Lie bracket.
     """
     for joint in layout(chain).quaternions:
-        # the bracket of a spherical joint is that of the angular part
+        # a spherical joint has only the angular part of the bracket
         bracket = twist_cross(u[joint.columns]) if joint.size == 6 else skew(u[joint.columns])
         once = bracket @ v[joint.columns]
         v = v.at[joint.columns].add(once / 2 + bracket @ once / 12)

@@ -62,7 +62,7 @@ class Friction:
 
         f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
 
-    tanh with width v_c is a smooth sign, which makes f differentiable at rest; a loaded joint therefore creeps. The
+    The smooth sign tanh(qd / v_c) makes f differentiable at rest, but lets a loaded joint creep instead of stick. The
     excess fs - fc of static friction decays over w_s (Armstrong-Helouvry, Dupont & Canudas de Wit 1994). The peak of f
     is near v_c, and is less than fs unless v_c is much smaller than w_s. For prismatic joints, replace [rad] by [m] and
     [N m] by [N].
@@ -96,7 +96,7 @@ class Friction:
 
 def _fading(rates: Float[Array, "*n"], width: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """The factor exp(-(rates / width)^2), whose derivatives are finite for all rates, even for very small widths."""
-    # dividing by a tiny width, or squaring a large ratio, would result in 0 * inf in the derivatives
+    # without these bounds, derivatives for tiny widths or large ratios would contain 0 * inf
     width = jnp.maximum(width, jnp.finfo(width.dtype).eps ** 2)
     near = jnp.abs(rates) < 12 * width  # exp(-144) < 1e-62
     ratio = jnp.where(near, rates, jnp.zeros_like(rates)) / width

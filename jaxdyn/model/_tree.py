@@ -69,7 +69,7 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
     for position, link in enumerate(order):
         back[link] = position
     above = tuple(-1 if parents[link] < 0 else back[parents[link]] for link in order)
-    last_child = {p: i for i, p in enumerate(above)}  # the last in the order of the walk
+    last_child = {p: i for i, p in enumerate(above)}  # for each link, its last child in the order of the walk
     n = len(above)
     source, register, from_base = np.full(n, -1, np.int32), np.full(n, -1, np.int32), np.zeros(n, bool)
     free: list[int] = []
@@ -82,7 +82,7 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
                 source[i] = register[p]
                 if last_child[p] == i:
                     free.append(int(register[p]))
-        if last_child.get(i, i + 1) > i + 1:  # it has a child that does not directly follow it
+        if last_child.get(i, i + 1) > i + 1:  # the link has a child that does not directly follow it
             if not free:
                 free.append(count)
                 count += 1

@@ -9,8 +9,8 @@ the moving body.
 
 R is the rotation of the body; MuJoCo's acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v). Forces are conjugate
 to the velocities, so the power is the same. All other entries are equal. If the other program has another order of joints,
-pass its joint names as `names`; a free or spherical joint has its name in the file (J if the chain's joints are J_wx, J_wy,
-...).
+pass its joint names as `names`. The name of a free or spherical joint is the one in the file: J if the chain's joints are
+J_wx, J_wy, ...
 """
 
 import itertools

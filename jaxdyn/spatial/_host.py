@@ -1,4 +1,4 @@
-"""Poses and inertial parameters in NumPy's float64, independent of JAX's default type: for builders, readers and checks.
+"""Poses and inertial parameters in NumPy's float64, whatever JAX's default type is; for builders, readers and checks.
 
 `inertia_tensor` and `packed` define the order of the ten parameters, also for JAX (xp = jax.numpy).
 """
@@ -11,9 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-Values = (
-    ArrayLike | Array | float | Sequence[Any]
-)  # with only the first type, checks of annotations would reject tuples and numbers
+Values = ArrayLike | Array | float | Sequence[Any]  # annotation checkers reject tuples and numbers for ArrayLike alone
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
 Pose = Float[np.ndarray, "4 4"]

@@ -1,7 +1,7 @@
 """Rigid-body inertia: the ten parameters, the 6x6 spatial inertia, the 4x4 pseudo-inertia, and their transformations.
 
 The ten parameters of a body are pi = (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2], with the
-inertia about the *origin* of the frame (not the centre of mass). All dynamic quantities are linear in them.
+inertia about the *origin* of the frame (not the centre of mass). Energies, momenta and torques are linear in pi.
 """
 
 import jax.numpy as jnp

@@ -139,7 +139,7 @@ def mesh(
     density: Values,
     pose: Values | None = None,
 ) -> Float[Array, "10"]:
-    """Ten parameters of a solid of constant density inside a closed triangulated surface, O(f) [kg, kg m, kg m^2].
+    """Ten parameters of a solid of constant density inside a closed surface of f triangles, O(f) [kg, kg m, kg m^2].
 
     They are computed from volume integrals of tetrahedra. Each triangle (a, b, c) forms a tetrahedron with the origin,
     with signed volume V = a . (b x c) / 6. The sums of V, of the first moments V s / 4 and of the second moments V (a

@@ -47,7 +47,7 @@ def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -
             pose = poses[:, part.link]
             corners = _corners(part.vertices)
             points.append((corners @ pose[:, :3, :3].swapaxes(1, 2) + pose[:, None, :3, 3]).reshape(-1, 3))
-    seen = np.concatenate(points) @ turn  # heights come last
+    seen = np.concatenate(points) @ turn  # in axes whose z axis is up
     low, high = seen.min(axis=0), seen.max(axis=0)
     middle = (low + high) / 2
     radius = max(float(np.linalg.norm(seen - middle, axis=1).max()), 0.02)

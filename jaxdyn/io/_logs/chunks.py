@@ -16,7 +16,7 @@ from .log import Log, filled
 from .rows import find_bad_rows, jumps
 from .table import TEXT_SUFFIXES, begins_with_number, checked_suffix, open_table, parquet_column, text_table
 
-Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # names, and one array each
+Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # column names, and one array per name
 
 
 def read_log_chunks(
@@ -161,7 +161,7 @@ def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
                 yield tuple(arrays), arrays
     except LogError:
         raise
-    except Exception as error:  # any exception of zipfile, zlib and NumPy on damaged bytes
+    except Exception as error:  # on damaged bytes, zipfile, zlib and NumPy raise all kinds of exceptions
         raise LogError(f"{path}: this is not a NumPy archive, or it is damaged: {error}") from error
 
 

@@ -108,7 +108,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
         except (
             ValueError,
             RecursionError,
-        ) as error:  # not TOML, not text, a null character in the path, nested too deeply
+        ) as error:  # not TOML or text, nested too deeply, or a null character in the path
             raise LogError(f"{source}: the column map is not TOML: {error}") from None
     if _beyond_64_bits(content):
         raise LogError(f"{source}: an integer in the column map exceeds the 64 bits of TOML integers")
@@ -176,7 +176,7 @@ def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
 
 
 def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: bool = True) -> Table:
-    """The table with columns named and converted to SI units by the map.
+    """The table with columns assigned and converted to SI units as the map specifies.
 
     Args:
         torques: require torques or currents.

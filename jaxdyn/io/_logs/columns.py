@@ -17,7 +17,8 @@ ALIASES = {
     "i": ("i", "current"),
     "temperature": ("temperature", "temp"),
 }
-MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}  # motor-side columns, read if the log lacks the joint-side quantity
+# motor-side columns, read if the log lacks the joint-side quantity
+MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}
 _KIND = {alias: kind for kind, names in ALIASES.items() for alias in names} | MOTOR_SIDE
 _UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a|°?c|k)[\])]$|_(m|meas|measured|s|rad)$")
 _LISTED = 20  # maximum number of columns of one kind in a message
@@ -66,7 +67,7 @@ def find_columns(
         ignored += [whole.pop(left)] if left in whole else numbered[left].values()
         numbered[left] = {}
     heat = numbered["temperature"]
-    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not temperatures of the joints
+    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not one temperature per joint
         ignored += heat.values()
         numbered["temperature"] = {}
     there = f"the columns are {', '.join(names)}"

@@ -111,7 +111,7 @@ def one_table(
         topics: the joint states on each topic.
         joint_names: the joints to read, in this order; by default all joints of the topic, in order of appearance.
         chosen: True if the user chose the topic.
-        efforts: require efforts; if False, efforts that some messages lack are omitted.
+        efforts: require efforts; if False, efforts are omitted if some messages lack them.
 
     Raises:
         LogError: the topic is ambiguous; a joint is missing, on several topics, or without positions or efforts; the

@@ -20,7 +20,7 @@ FEATURES = (
     "quaternion_spring",
     "tendon",
 )
-# external forces such as contacts, and peculiarities of free bodies: omitted with a warning
+# omitted with a warning: external forces such as contacts, and properties of free bodies in world axes
 OUTSIDE = frozenset({"equality", "fluid", "free_joint", "tendon"})
 
 

@@ -10,7 +10,7 @@ from .features import unsupported
 from .tree import body_names, pose_matrix
 
 _SHOWN = 3  # groups 0, 1 and 2, which MuJoCo's viewer shows by default
-_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, in which case the colour of its material is used
+_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom; the colour of its material then applies
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:

@@ -69,7 +69,7 @@ def compile_mjcf(text: str | bytes) -> Any:
 
 def compile_mjcf_file(path: str | os.PathLike[str]) -> Any:
     """The compiled model of a file, which may include others; errors from MuJoCo become ModelErrors."""
-    read_bytes(path)  # raises the same errors about paths as all other readers
+    read_bytes(path)  # for paths, raises the same errors as all other readers
     source = os.fspath(path)
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
 

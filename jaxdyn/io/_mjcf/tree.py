@@ -108,7 +108,7 @@ def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray,
     in the last link, or None for the identity."""
     kind, anchor, axis = int(model.jnt_type[j]), np.array(model.jnt_pos[j]), np.array(model.jnt_axis[j])
     dof, unit = int(model.jnt_dofadr[j]), np.eye(6)
-    if kind == FREE:  # its position defines the placement, and its linear velocity comes first in MuJoCo
+    if kind == FREE:  # its position defines the placement; MuJoCo has the linear velocity first
         return [(np.eye(4), unit[k], dof + (k + 3) % 6) for k in range(6)], None
     if kind == BALL:
         there = pose_of(translation=anchor)

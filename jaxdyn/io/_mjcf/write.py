@@ -192,7 +192,7 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
     """The bodies, parents first: one per link with mass, with the joints of the massless links that carry only this link."""
     parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
     inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
-    started: dict[int, _Body] = {}  # massless links so far, by their last link
+    started: dict[int, _Body] = {}  # bodies without mass so far, by their last link
     children = np.bincount(np.array([p for p in parents if p >= 0], int), minlength=chain.n)
     for i in range(chain.n):
         if parents[i] in inner and i - 1 != parents[i]:

@@ -159,4 +159,4 @@ def _finite(part: str) -> float | None:
         value = float(part)
     except ValueError:
         return None
-    return value if math.isfinite(value) and part.isascii() and "_" not in part else None  # like other URDF readers
+    return value if math.isfinite(value) and part.isascii() and "_" not in part else None  # other readers do the same

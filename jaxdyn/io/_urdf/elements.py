@@ -40,8 +40,10 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
 
 
 def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
-    """Decimals with the fewest digits that reproduce the numbers in a type (by default that of the numbers): 0.3415
-    for 0.34150001406669617 in single precision."""
+    """Round numbers to the fewest digits that reproduce them in a type (by default their own).
+
+    For example, 0.34150001406669617 in single precision becomes 0.3415.
+    """
     given = np.asarray(values)
     given = given if dtype is None else given.astype(dtype)
     if given.dtype == np.float64:
@@ -50,7 +52,7 @@ def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
 
 
 def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.ndarray:
-    """Numbers rounded to the fewest sufficient significant digits; unchanged if no rounding suffices."""
+    """Round numbers to the fewest significant digits for which `fits` is true; unchanged if it never is."""
     for digits in range(16):
         rounded = np.array([float(f"{x:.{digits}e}") for x in values])
         if fits(rounded):

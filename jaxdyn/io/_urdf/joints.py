@@ -1,4 +1,4 @@
-"""URDF joints with several degrees of freedom, which are split into one-degree-of-freedom joints, and mimic joints."""
+"""Splitting of planar and floating joints in a URDF into one-degree-of-freedom joints, and coupling of mimic joints."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -149,7 +149,7 @@ def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
     """Warnings about inconsistent inertias that have no effect, are only slightly wrong, or are consistent after fusing.
 
     Raises:
-        ModelError: an effective inertia of a link cannot be read or is inconsistent.
+        ModelError: an inertia that has an effect cannot be read or is inconsistent.
     """
     slight, unused = [], []
     for link in robot.links.values():

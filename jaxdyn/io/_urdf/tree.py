@@ -163,7 +163,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
     if tip is not None and tip not in robot.links:
         raise ModelError(f"{robot.source}: unknown link {tip!r} in tip; the links are {', '.join(robot.links)}")
     locked = _locked(robot, lock or {})
-    # a moving joint represents the link that it carries, None represents the base
+    # each link is carried by the link of a moving joint (named by this joint) or by the base (None)
     carrier: dict[str, str | None] = {robot.root: None}
     pose = {robot.root: np.eye(4)}
     placement: dict[str, np.ndarray] = {}
@@ -231,7 +231,7 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
             raise ModelError(
                 f"{robot.source}: unknown joint {name!r} in lock; the joints are {', '.join(robot.joints)}"
             )
-        if robot.joints[name].kind == "fixed":  # for example in a file that was written from a chain with locked joints
+        if robot.joints[name].kind == "fixed":  # for example in a file written from a chain with locked joints
             continue
         if not math.isfinite(value):
             raise ModelError(f"{robot.source}: lock has {value} for the joint {name!r}; specify a finite position")

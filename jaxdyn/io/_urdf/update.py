@@ -95,7 +95,7 @@ def update_urdf(
         origin = joint.node.find("origin")
         set_origin(insert(joint.node, "origin") if origin is None else origin, joint.pose_at(value), f"joint {name!r}")
     for joint in robot.joints.values():
-        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint is independent
+        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint does not follow
             remove(joint.node, {"mimic"})
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
     body = ET.tostring(robot.document.root, encoding="unicode")

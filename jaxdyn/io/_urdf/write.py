@@ -115,8 +115,11 @@ def save_urdf(
 def _write_joint(
     robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], i: int, parent: str, taken: set[str]
 ) -> tuple[ET.Element, str, np.ndarray]:
-    """Write the elements of an ordinary joint and its link; returns the joint element, the name of its child, and the
-    offset of its axis from the link."""
+    """Write the elements of an ordinary joint and its link.
+
+    Returns:
+        The joint element, the name of its child, and the offset of its axis from the link.
+    """
     link, joint = chain.link_names[i], chain.joint_names[i]
     eps = 1e2 * float(np.finfo(chain.dtype).eps)
     w, v = arrays["screw"][i, :3], arrays["screw"][i, 3:]

@@ -65,8 +65,8 @@ def biped(
 
         q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]).
 
-    The same applies to v and a, whose first six entries are J v and J a + dJ/dt v of the fixed form, with its J =
-    jacobian(.., "pelvis") in body coordinates. With zero force on the free joint and the ground's wrench on the left
+    The same applies to v and a. Their first six entries are J v and J a + dJ/dt v, where v, a and J = jacobian(.., "pelvis"),
+    in body coordinates, are those of the fixed form. With zero force on the free joint and the ground's wrench on the left
     sole, joint torques of both forms are equal.
 
     Frames: "pelvis" on the torso, "left_sole" and "right_sole" on the ground below the ankles; the tip is "right_sole".

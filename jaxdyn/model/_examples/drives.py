@@ -57,7 +57,8 @@ def elastic_link(
     """One link on an elastic joint, with coordinates (q1, q2) = (link, motor).
 
     (Spong, Hutchinson & Vidyasagar 2020, example 6.2.)
-    M = diag(link_inertia, motor_inertia), h = 0, and with the energy stiffness (q1 - q2)^2 / 2 of the spring
+    M = diag(link_inertia, motor_inertia) and h = 0. With the spring energy stiffness (q1 - q2)^2 / 2, the equations of
+    motion are
 
         link_inertia qdd1 + mass gravity com_distance sin q1 + stiffness (q1 - q2) = 0,
         motor_inertia qdd2 + stiffness (q2 - q1) = tau_m,
@@ -69,7 +70,7 @@ def elastic_link(
 
     Args:
         mass: mass of the link [kg].
-        com_distance: distance of its centre of mass from the joint [m].
+        com_distance: distance of the link's centre of mass from the joint [m].
         link_inertia: inertia of the link about the joint axis [kg m^2].
         motor_inertia: inertia of the rotor about its axis [kg m^2].
         stiffness: stiffness of the spring [N m/rad].
@@ -100,7 +101,7 @@ def remotely_driven_elbow(*, motor_inertia: Values = 0.0, gear_ratio: Values = 1
     (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4.)
     The second motor drives link 2 through a belt, independently of p1: the joint positions are q1 = p1, q2 = p2 - p1. Both
     angles are measured from the x axis; gravity is along -y. With k = m2 l1 lc2 and rotor inertias J_i behind r_i : 1
-    gears
+    gears, M, C and g are
 
         M = [[m1 lc1^2 + m2 l1^2 + i1 + r_1^2 J_1, k cos(p2 - p1)], [k cos(p2 - p1), m2 lc2^2 + i2 + r_2^2 J_2]],
         C = k sin(p2 - p1) [[0, -pd2], [pd1, 0]],
@@ -139,9 +140,9 @@ def coupled_wrist(
 
     Inertia and friction of motor 6 thus act on the sum of two joint rates: R^T J R couples the accelerations of joints 5
     and 6 by r6^2 J6, R^T B R couples their rates by r6^2 B6, and the Coulomb friction on both joints is r6 fc6 tanh(r6
-    (qd5 + qd6) / v_c). These three quantities are the parameters Iam6, fvm6, fsm6 of `coupled_drive(5, 6)` (counted from
-    1; here the joints are 2 and 3), with the velocity v_c / |r6|. Masses, their distances from the wrist centre, and
-    motors are our choice.
+    (qd5 + qd6) / v_c). These three quantities are the parameters Iam6, fvm6, fsm6 of `coupled_drive(5, 6)`, with the velocity
+    v_c / |r6|. (The numbers 5 and 6 count the joints of an arm from 1; here they are joints 2 and 3.) The masses, their
+    distances from the wrist centre and the motors are our choice.
 
     Args:
         gear_ratio: r4, r5, r6, motor revolutions per joint revolution.

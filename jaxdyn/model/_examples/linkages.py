@@ -32,7 +32,7 @@ def five_bar(
     link 2 and remains parallel to link 1; both have length l1. Link 4 rotates about the end of link 1 and remains
     parallel to link 2. Link 3 is pinned to link 4 at the distance l2 from the end of link 1. The centre of mass of link
     4 (at the distance lc4) and the frame "tip" (at l4) are on the other side of the end of link 1. Centres of mass: lc1
-    e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In terms of q1 and q2, M, h and g are
+    e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In terms of q1 and q2, h, g and the entries d_ij of M are
 
         d11 = m1 lc1^2 + m3 lc3^2 + m4 l1^2 + i1 + i3,  d22 = m2 lc2^2 + m3 l2^2 + m4 lc4^2 + i2 + i4,
         d12 = d c_21 with d = m3 l2 lc3 - m4 l1 lc4,  h = d s_12 [qd2^2, -qd1^2],
@@ -82,7 +82,7 @@ def four_bar(
     Links 1 and 3 rotate about the base. Link 2 is attached to the end of link 1, and link 4 to the end of link 3. The end
     of link 4 is pinned to link 2 at the distance l3 from the joint of link 2. Links 1 and 4 have length l1; link 2
     extends to the frame "tip" at l2. Centres of mass: lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2), l3 e(t2) + lc4 e(t1).
-    In terms of t1 and t2, M, h and g are
+    In terms of t1 and t2, h, g and the entries d_ij of M are
 
         d11 = m1 lc1^2 + m2 l1^2 + m4 lc4^2 + i1 + i4,  d22 = m2 lc2^2 + m3 lc3^2 + m4 l3^2 + i2 + i3,
         d12 = d c_12 with d = m2 l1 lc2 + m4 l3 lc4,  h = d s_12 [td2^2, -td1^2],

@@ -112,7 +112,7 @@ def pose_constraint(
     Args:
         frame: link or frame of the robot; the chain's tip if None.
         other: link or frame at which the loop is closed; the world if None.
-        pose: 4x4 pose of the constrained frame in `frame` [m]; None: they coincide.
+        pose: 4x4 pose of the constrained frame in `frame` [m]; None: the two frames coincide.
         other_pose: 4x4 pose of the other constrained frame in `other` or in the world [m]; None: the frame of `other` itself.
         rows: constrained components, among rx, ry, rz (rotation) and x, y, z (position), in the axes of `other_pose`.
 

@@ -28,7 +28,7 @@ class ElasticJoints(eqx.Module):
 
     with J = gear_ratio^2 rotor_inertia and B = gear_ratio^2 rotor_friction. Only the spin of rotors about their axes is
     modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020). The mass matrix is therefore block-diagonal, with
-    the blocks M(q) of the links and a constant diagonal matrix of the J. Create one with `elastic_joints`.
+    the blocks M(q) of the links and diag(J) of the rotors. Create an instance with `elastic_joints`.
 
     Attributes:
         stiffness: stiffness K of the spring [N m/rad].
@@ -102,7 +102,7 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
 
     Each spring is the joint of a massless link, with position q - theta. A `Coupling` maps (q, theta) to the joint positions,
     and the rotors form a `Transmission` with rates qd - (qd - thetad) = thetad. Generalised forces are those on the
-    link coordinates, followed by gear_ratio times the motor torques, as from `joint_torques_from_motors`. The mass matrix
+    link coordinates, followed by gear_ratio times the motor torques (see `joint_torques_from_motors`). The mass matrix
     has the blocks M(q) and J. `spring_energy` and `spring_force` include the springs; `friction_force` includes their
     damping and the rotor friction; `rollout` simulates the chain. Time steps should be below about 2 sqrt(J / K). In
     inner loops prefer `elastic_forward_dynamics`, which avoids the massless links.
