@@ -35,14 +35,18 @@ def load(
     """Load a robot from a URDF or MJCF file, distinguished by the root element, `<robot>` or `<mujoco>`.
 
     MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `from_mujoco`. For URDF, the robot is the entire tree from the
-    root link (the base), or the serial chain to `tip`.
-    Revolute, continuous and prismatic joints are movable. A planar joint J becomes two prismatic joints J_x, J_y and a
-    rotation J about its axis; a floating joint J at the root becomes a free joint with coordinates J_wx to J_vz; mimic
-    joints become a `Coupling`. Joints are in depth-first order, with branches in file order. A link on a fixed or locked
-    joint is fused to the moving link or base that carries it: its inertia is added (except to the base), and its frame
-    remains available by name. The inertial parameters (m, h, I_o) of a link are about the origin of its frame. A link
-    without `<inertial>` has zero inertia, so files without inertias can be loaded. An all-zero `<inertial>` is ignored
-    at the root and on fixed joints, where it is common.
+    root link (the base), or the serial chain to `tip`. Its joints are in depth-first order, with branches in file order.
+
+    - Revolute, continuous and prismatic joints are movable.
+    - A planar joint J becomes two prismatic joints J_x, J_y and a rotation J about its axis.
+    - A floating joint J at the root becomes a free joint with coordinates J_wx to J_vz.
+    - Mimic joints become a `Coupling`.
+    - A link on a fixed or locked joint is fused to the moving link or base that carries it: its inertia is added (except to
+      the base), and its frame remains available by name.
+
+    The inertial parameters (m, h, I_o) of a link are about the origin of its frame. A link without `<inertial>` has zero
+    inertia, so files without inertias can be loaded. An all-zero `<inertial>` is ignored at the root and on fixed joints,
+    where it is common.
 
     `<dynamics>` specifies viscous (damping) and Coulomb (friction) coefficients. Properties that URDF lacks are read from
     `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>` in a `<joint>`:

@@ -145,15 +145,21 @@ class Coupling(eqx.Module):
 class Chain(eqx.Module, Summary):
     """A serial chain or tree of n one-degree-of-freedom joints, as an Equinox pytree; joint i moves link i.
 
-    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i) with the constant placement M_i and the joint screw
-    A_i = (w, v) in the frame of link i: |w| = 1 for revolute joints (v = 0 if the axis passes through the origin), w = 0
-    and |v| = 1 for prismatic joints, v . w = pitch [m/rad] for helical joints. (Derivatives with respect to a screw are
-    those of Rodrigues' formula, which equals the exponential only if |w| is 1 or 0.) A spherical joint consists of three
-    such joints and a free joint of six, with massless links between them; their position is a quaternion, or a point and
-    a quaternion, and their velocity is a body twist (docs/conventions.md). A state has `nq` positions and `nv`
-    velocities; both equal n for ordinary joints. Create a chain with `load`, `from_screws` or `from_dh`, or choose one
-    from `textbook` or `robots`; change leaves with `equinox.tree_at` or `dataclasses.replace`:
-    `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
+    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i), where M_i is the constant placement and A_i = (w, v)
+    is the joint screw in the frame of link i:
+
+    - for revolute joints, |w| = 1 and v . w = 0 (v = 0 if the axis passes through the origin);
+    - for prismatic joints, w = 0 and |v| = 1;
+    - for helical joints, |w| = 1 and v . w is the pitch [m/rad].
+
+    Derivatives with respect to a screw are those of Rodrigues' formula, which equals the exponential only if |w| is 1 or 0.
+
+    A spherical joint consists of three such joints, and a free joint of six, with massless links between them. The position
+    of a spherical joint is a quaternion, that of a free joint is a point and a quaternion; the velocity of both is a body
+    twist (docs/conventions.md). A state has `nq` positions and `nv` velocities; both equal n for ordinary joints.
+
+    Create a chain with `load`, `from_screws` or `from_dh`, or choose one from `textbook` or `robots`. Change leaves with
+    `equinox.tree_at` or `dataclasses.replace`: `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
 
     Attributes:
         rotation: R of M_i.

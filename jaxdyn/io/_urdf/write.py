@@ -32,7 +32,6 @@ from .read import parse_robot
 def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:
     """Convert a chain or tree to URDF text; `loads(text)` restores its numbers.
 
-    For a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
     Inertias are written as mass, centre of mass c = h / m and inertia about c, I_c = I_o + m [c]^2; an all-zero inertia is
     omitted. Named frames become links on fixed joints. Armature, torque offset, Coulomb velocity, Stribeck term and
     spring of a joint are written to a `<jaxdyn>` element, which other readers ignore. Infinite limits for which URDF
@@ -42,7 +41,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     A free joint becomes a floating joint, which `load` converts back to a free joint. Planar joints remain two prismatic
     joints and a continuous joint. Coupled joints become mimic joints, each of which follows the joint whose position is its
     coordinate. Joints are read back in depth-first order, as in every loaded chain. A URDF contains neither gravity nor
-    the choice of the tip.
+    the choice of the tip; for a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
 
     Args:
         allow_nonphysical: also write physically inconsistent inertias.

@@ -101,11 +101,12 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
     """A single chain with the coordinates (q, theta) of links and rotors [rad], for dynamics and simulation.
 
     Each spring is the joint of a massless link, with position q - theta. A `Coupling` maps (q, theta) to the joint positions,
-    and the rotors form a `Transmission` with rates qd - (qd - thetad) = thetad. Generalised forces are those on the
-    link coordinates, followed by gear_ratio times the motor torques (see `joint_torques_from_motors`). The mass matrix
-    has the blocks M(q) and J. `spring_energy` and `spring_force` include the springs; `friction_force` includes their
-    damping and the rotor friction; `rollout` simulates the chain. Time steps should be below about 2 sqrt(J / K). In
-    inner loops prefer `elastic_forward_dynamics`, which avoids the massless links.
+    and the rotors form a `Transmission` with rates qd - (qd - thetad) = thetad.
+
+    Generalised forces are those on the link coordinates, followed by gear_ratio times the motor torques (see
+    `joint_torques_from_motors`). The mass matrix has the blocks M(q) and J. `spring_energy` and `spring_force` include the
+    springs; `friction_force` includes their damping and the rotor friction; `rollout` simulates the chain. Time steps
+    should be below about 2 sqrt(J / K). In inner loops prefer `elastic_forward_dynamics`, which avoids the massless links.
 
     The leaves of `elastic` become leaves of the chain, so derivatives with respect to them are available.
 
