@@ -31,7 +31,7 @@ from ._tree import ancestor_mask
 
 
 def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n"]]:
-    """The same robot as a chain of ordinary joints, and their positions; see the module docstring.
+    """Convert a robot and its configuration to a chain of ordinary joints and their positions.
 
     Raises:
         ModelError: q does not have `nq` entries, or (outside `jax.jit`) contains a quaternion of length zero.

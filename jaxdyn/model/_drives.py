@@ -90,8 +90,8 @@ def with_transmission(
 def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Sequence[str] | None = None) -> Chain:
     """The same robot in new coordinates y: current coordinates = matrix @ y + offset.
 
-    The current coordinates are the joint positions, or those of an existing coupling: couplings compose. Generalised
-    forces in the new coordinates are matrix^T forces, and the mass matrix is matrix^T M matrix. With fewer coordinates
+    The current coordinates are the joint positions, or those of an existing coupling, so couplings compose. Generalised
+    forces are multiplied by matrix^T, and the mass matrix M becomes matrix^T M matrix. With fewer coordinates
     than joints, some joints mimic others; with absolute or motor angles, the number of coordinates is unchanged.
 
     Args:
@@ -141,7 +141,7 @@ def _traced(*arrays: Array) -> bool:
 def check_values(
     name: str, x: Values, size: int, each: str, dtype: jnp.dtype, least: float | None = None
 ) -> Float[Array, " size"]:
-    """One value for all, or one per joint, motor or coordinate, as an array of `size` values; checked unless traced."""
+    """Broadcast one value, or one per joint, motor or coordinate, to `size` values, and check them unless they are traced."""
     y = jnp.asarray(x, dtype)
     if y.shape not in ((), (size,)):
         raise ModelError(f"{name} has shape {y.shape}; pass one value, or one for each {each}, ({size},)")

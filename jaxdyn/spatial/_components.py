@@ -78,7 +78,7 @@ def skew_times(p: Sequence[Component], m: Mat) -> Mat:
 
 
 def move_wrench(r: Mat, p: Sequence[Component], wrench: Sequence[Component]) -> tuple[Component, ...]:
-    """A wrench (n, f) in frame a, from that in frame b with pose (R_ab, p_ab): (R n + p x R f, R f)."""
+    """Convert a wrench (n, f) in frame b to frame a, in which b has the pose (R, p): (R n + p x R f, R f)."""
     force = rotate(r, wrench[3:])
     return (*add(rotate(r, wrench[:3]), cross(p, force)), *force)
 
@@ -114,9 +114,9 @@ def unstack(x: Array) -> tuple[Array, ...]:
 
 
 def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
-    """`count` zeros with the common type and lanes of groups of arrays: vectors, matrices, stacks of matrices.
+    """`count` zeros with the common type and lanes of the given vectors, matrices, stacks of matrices and so on.
 
-    Lanes are the axes after the first axis of a vector (n, *lanes), the first two axes of a matrix, and so on.
+    Lanes are the axes that follow the first axis of a vector, the first two axes of a matrix, and so on.
     """
     firsts = [x[(0,) * axes] for axes, group in enumerate(groups, 1) for x in group]
     return (jnp.zeros_like(functools.reduce(operator.add, firsts)),) * count

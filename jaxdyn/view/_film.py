@@ -49,7 +49,7 @@ def animate(
         ellipsoids: also draw the inertia ellipsoids of the links.
         trace: draw the path of the tip, if the robot has a single tip.
         size: width and height [pixels].
-        direction: viewpoint: elevation, and azimuth about z from x [degrees].
+        direction: elevation of the viewpoint, and its azimuth about z, measured from x [degrees].
 
     Returns:
         The number of frames.

@@ -17,7 +17,7 @@ class Framing(NamedTuple):
 
     Attributes:
         up: direction opposite to gravity; z if there is no gravity.
-        turn: rotation from z to up, and from the xy plane to the ground plane.
+        turn: rotation that maps z to `up`, and the xy plane to the ground plane.
         eye: position of the camera [m].
         target: point at which the camera looks [m].
         ground: a point of the ground plane, at height 0 or at the robot's lowest point, whichever is lower [m].

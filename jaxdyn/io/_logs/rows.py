@@ -29,7 +29,7 @@ def find_bad_rows(
     positions: int,
     clock: str = "t",
 ) -> list[BadRows]:
-    """Find implausible rows, by reason; each criterion is applied to the rows that passed the previous ones.
+    """Find implausible rows, grouped by reason. Each criterion is applied to the rows that passed the previous ones.
 
     1. NaN or infinite numbers, and numbers beyond 1e6.
     2. A few time stamps that differ from the median time by more than ten times the interquartile range: at most 10, or 1 %

@@ -51,7 +51,7 @@ def biped(
     """Biped with 7 links and 10 joints: torso, thighs, shins and feet (Shih et al. 2012, example 3).
 
     Each leg has a hip (roll about x, then pitch about y), a knee (y) and an ankle (y, then x); x points forward, y to the
-    left, and z up. In both forms, angles are those of the lower link relative to the upper link: at q = 0 the robot stands
+    left, and z up. In both forms, an angle is that of the lower link relative to the upper link: at q = 0 the robot stands
     upright with straight legs, a positive knee angle bends the knee, and a negative hip pitch moves the thigh forward. The
     universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle, ...) between their axes.
 
