@@ -42,7 +42,7 @@ _OPTIONS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 success, 1 invalid input, 2 usage error, 130 interrupted.
 
-    Without a command it prints the help.
+    Without a command, the help is printed.
 
     Raises:
         SystemExit: raised by argparse with code 2 on usage errors, and with code 0 after --help and --version.

@@ -39,7 +39,7 @@ def trace(function: Callable, shapes: Sequence[tuple[int, ...]]) -> Any:
 
 
 def as_scalars(x: Any) -> np.ndarray:
-    """An array as an array of Python numbers."""
+    """Convert an array to an array of Python numbers (objects)."""
     array = np.asarray(x)
     plain = array.astype(float if array.dtype.kind in "fiu" else array.dtype).astype(object)
     return plain if isinstance(plain, np.ndarray) else np.array(plain, object)

@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
         "Nothing is fitted.",
     ).add_argument
     option("a", help="the first model: URDF, MJCF or model.eqx")
-    option("b", help="the second model, in any of these formats")
+    option("b", help="the second model: URDF, MJCF or model.eqx")
     option("--log", metavar="LOG", action="append", required=True, help="a log; may be repeated")
     option("--out", metavar="FILE", default="comparison.html", help="HTML page to write (default: %(default)s)")
     arguments.add_log_form(option)

@@ -166,7 +166,7 @@ def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:
 
 
 class _Found(Exception):
-    """The root element's tag."""
+    """Passes the root element's tag out of the parser."""
 
 
 def is_mjcf(data: bytes | str) -> bool:

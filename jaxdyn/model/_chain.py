@@ -26,7 +26,7 @@ class Topology:
 
     Attributes:
         parents: index of each link's parent link, -1 for the base; a parent precedes its children.
-        joint_names: one joint per link, in link order.
+        joint_names: names of the joints, one per link, in link order.
         link_names: the moving links; link i moves with joint i.
         base_name: name of the base link.
         tip_name: the link or frame that functions use by default; None if there are several ends.

@@ -108,7 +108,7 @@ class Springs:
     """A spring at each joint, which the drive has to overcome with the torque k (q - q_rest).
 
     Attributes:
-        stiffness: k [N m/rad or N/m].
+        stiffness: stiffness k [N m/rad or N/m].
         rest_position: position q_rest of zero torque [rad or m].
     """
 

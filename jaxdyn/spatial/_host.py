@@ -68,7 +68,7 @@ _STRAIGHT = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
 
 
 def _square(c: np.ndarray) -> Matrix:
-    """(c . c) eye(3) - c c^T = -[c]^2."""
+    """The matrix (c . c) eye(3) - c c^T = -[c]^2."""
     return c @ c * np.eye(3) - np.outer(c, c)
 
 
@@ -80,19 +80,19 @@ def pose_of(rotation: Values = _STRAIGHT, translation: Values = (0.0, 0.0, 0.0))
 
 
 def pose_inverse(t: Pose) -> Pose:
-    """T^-1 of a rigid motion."""
+    """Inverse T^-1 of a rigid motion."""
     r = t[:3, :3].T
     return pose_of(r, -r @ t[:3, 3])
 
 
 def adjoint(t: Pose) -> Float[np.ndarray, "6 6"]:
-    """Ad_T of a rigid motion."""
+    """Adjoint matrix Ad_T of a rigid motion."""
     r = t[:3, :3]
     return np.block([[r, np.zeros((3, 3))], [skew(t[:3, 3]) @ r, r]])
 
 
 def skew(x: np.ndarray) -> Matrix:
-    """[x], with [x] y = x cross y."""
+    """Skew-symmetric matrix [x], with [x] y = x cross y."""
     a, b, c = x
     return np.array([[0, -c, b], [c, 0, -a], [-b, a, 0]])
 

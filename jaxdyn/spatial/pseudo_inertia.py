@@ -77,7 +77,7 @@ def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array
     """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite.
 
     `pi` contains the body's ten parameters [kg, kg m, kg m^2]. The function is the inverse of
-    `log_cholesky_to_inertial_parameters`. For an error that names an inconsistent body, call `check_consistent` first,
+    `log_cholesky_to_inertial_parameters`. To get an error that names an inconsistent body, call `check_consistent` first,
     outside `jax.jit`.
     """
     return log_cholesky_from_factor(pseudo_inertia_factor(pseudo_inertia(pi)))

@@ -172,7 +172,7 @@ def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None)
 
 
 def _place(mass: Array, inertia: Array, centre: Array, pose: Values | None) -> Float[Array, "10"]:
-    """Parameters about the link's origin, from a body's centre of mass and the inertia about it, in the solid's frame."""
+    """Convert a centre of mass and the inertia about it, in the solid's frame, to parameters about the link's origin."""
     if pose is not None:
         t = _float(pose)
         r = t[:3, :3]

@@ -114,7 +114,7 @@ def attribute(node: Node, name: str, label: str) -> str:
     """A required attribute.
 
     Raises:
-        ModelError: it is missing or empty.
+        ModelError: the attribute is missing or empty.
     """
     text = node.get(name)
     if not text:
