@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import the module that defines a name on first use: importing everything takes longer than importing JAX, and
-        `jaxdyn --help` needs neither."""
+        """Import the module that defines a name when the name is first used.
+
+        Importing everything takes longer than importing JAX, and `jaxdyn --help` needs neither."""
         if name == "__all__":
             return sorted(_origins())
         if name.startswith("_") or name not in _origins():
@@ -35,7 +36,7 @@ else:
         """The module that defines each public name, found by parsing (not executing) the imports in `_public`."""
         full = f"{__name__}._public"
         source = importlib.util.find_spec(full).loader.get_source(full)
-        if source is None:  # a frozen program
+        if source is None:  # a frozen program has no source
             return {key: "._public" for key in vars(importlib.import_module(full)) if not key.startswith("_")}
         imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
         return {alias.name: f".{node.module or alias.name}" for node in imports for alias in node.names}

@@ -1,4 +1,4 @@
-"""`python -m jaxdyn` is the command line."""
+"""Entry point of `python -m jaxdyn`, which runs the command line."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Printed forms of objects (a few lines of text, in a fixed-width font in notebooks), and pandas tables."""
+"""Short text representations of objects, and conversion to pandas tables."""
 
 import html
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ def lines(title: str, *rows: str) -> str:
 
 
 def names(found: tuple[str, ...], most: int = 8) -> str:
-    """Names separated by commas; of more than `most` names, only the first and the total number are listed."""
+    """Names separated by commas; if there are more than `most`, the first `most` names and the total number."""
     return ", ".join(found[:most]) + (f", ... ({len(found)} in all)" if len(found) > most else "")
 
 
 def number(x: Any, unit: str = "", digits: int = 4) -> str:
-    """A number with its unit; the shape of a batch; "traced" inside a transformation."""
+    """A number with its unit; for a batch, its shape; inside a transformation, "traced"."""
     if isinstance(x, Tracer):
         return "traced"
     x = np.asarray(x)
@@ -35,7 +35,7 @@ def number(x: Any, unit: str = "", digits: int = 4) -> str:
 
 
 def data_frame(columns: Mapping[Any, Any], index: Any = None, name: str = "") -> Any:
-    """A `pandas.DataFrame` with these columns. Its index is called `name`; if `index` is None, it numbers the rows.
+    """A `pandas.DataFrame` with these columns and an index called `name`; if `index` is None, the index numbers the rows.
 
     Raises:
         ImportError: pandas is not installed.

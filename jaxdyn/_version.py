@@ -1,4 +1,4 @@
-"""Versions of packages, including this one when used from an uninstalled checkout."""
+"""Versions of installed packages, and of jaxdyn itself even if it is not installed."""
 
 import importlib.metadata
 

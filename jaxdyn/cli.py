@@ -42,18 +42,18 @@ _OPTIONS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 success, 1 invalid input, 2 usage error, 130 interrupted.
 
-    Without a command it prints the help.
+    Without a command, the help is printed.
 
     Raises:
-        SystemExit: by argparse, with code 2 on usage errors and 0 after --help and --version.
+        SystemExit: raised by argparse with code 2 on usage errors, and with code 0 after --help and --version.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
         return OK
-    options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # for the record
-    if "numpy" not in sys.modules:  # threads that wait for each other's small matrices double the processor time
+    options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # recorded in reports
+    if "numpy" not in sys.modules:  # for small matrices, several threads only double the processor time
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     show = warnings.showwarning
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
     """Spelling of a library argument in a message: its option, or Python syntax if the command has no such option."""
     option, _, placeholder = _OPTIONS.get(argument, "").partition(" ")
-    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also if the argument has no option
+    if option.removeprefix("--").replace("-", "_") not in vars(options):  # also true if no option sets the argument
         return as_python(argument, value)
     return f"{option} {placeholder}" if value and placeholder else option
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 _MOST = 200  # maximum length of quoted input
 _LONGEST = 2000
-_OWN = "jaxdyn.", "jax.", "equinox.", "contextlib", "jaxtyping.", "beartype."  # packages whose frames are not user code
+# packages whose frames are not user code
+_OWN = "jaxdyn.", "jax.", "equinox.", "contextlib", "jaxtyping.", "beartype."
 
 
 def as_python(argument: str, value: str) -> str:
@@ -45,7 +46,7 @@ class JaxdynError(ValueError):
 
 
 def shortened(message: str) -> str:
-    """The message, with quotations and words of more than 200 characters and long lists truncated."""
+    """The message with quotations and words cut to 200 characters, and with its middle cut out beyond 2000 characters."""
     quotation = rf"('[^'\n]{{{_MOST}}})[^'\n]{{40,}}(?=')"
     word = rf"(\S{{{_MOST}}})(?:[^'\s]{{40,}}(?=')|\S{{40,}})"
     message = re.sub(f"{quotation}|{word}", lambda m: f"{m[1] or m[2]}...", message)
@@ -53,11 +54,11 @@ def shortened(message: str) -> str:
 
 
 class ModelWarning(UserWarning):
-    """Warns of a fault in a robot description that jaxdyn tolerates, and says how it is interpreted."""
+    """Warning about a fault in a robot description that jaxdyn tolerates; the message says how jaxdyn interprets it."""
 
 
 class FallbackWarning(UserWarning):
-    """Warns that a function runs in a slower form than requested, and names the operation that is the reason."""
+    """Warning that a function runs in a slower form than requested; the message names the operation responsible."""
 
 
 def warn(message: str, category: type[Warning] = ModelWarning) -> None:

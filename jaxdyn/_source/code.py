@@ -20,10 +20,10 @@ class Language:
     Attributes:
         select: template of a conditional expression: {0} is the condition, {1} the value if true, {2} the value if
             false.
-        words: operators that differ between languages.
-        numbers: infinity, minus infinity and NaN.
-        true: the constant true.
-        false: the constant false.
+        words: spellings of the operators that differ between languages.
+        numbers: spellings of infinity, minus infinity and NaN.
+        true: spelling of the constant true.
+        false: spelling of the constant false.
         define: template of a line that assigns the expression {1} to the variable {0}.
     """
 
@@ -49,7 +49,7 @@ PYTHON = Language("({1} if {0} else {2})", {"not": "not "}, ("inf", "-inf", "nan
 def body(
     language: Language, nodes: Sequence[Node], results: Sequence[np.ndarray]
 ) -> tuple[list[str], list[str], list[list[str]]]:
-    """Names of the required inputs, assignments in order, and an expression for every entry of each result.
+    """Return the names of the required inputs, the assignments in order, and an expression for every entry of each result.
 
     Args:
         nodes: nodes of the graph, in the order of evaluation.
@@ -103,7 +103,7 @@ def _expression(language: Language, node: Node, of: list[tuple[str, int]]) -> tu
         return node.of[0], _ATOM
     if kind in INFIX:
         level, word = _LEVEL[kind], language.words.get(kind, kind)
-        # from left to right, to preserve the traced function's order of rounding
+        # evaluate from left to right, in the order in which the traced function rounds
         left, right = _within(of[0], level), _within(of[1], level + 1)
         return f"{left} {word} {right}", level
     if kind == "negative":

@@ -9,7 +9,7 @@ from .scalars import Node, Scalar
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """The integer offset + sum(stride * iteration of loop) over the terms (loop, stride)."""
+    """The integer `offset` + sum(stride * current iteration of loop) over all `terms` (loop, stride)."""
 
     offset: int
     terms: tuple
@@ -40,7 +40,7 @@ def is_index(x: Scalar) -> bool:
 
 
 def applied(kind: str, of: tuple) -> "Index | bool | None":
-    """The result of an operation on integers: an integer, or a truth value common to all iterations; otherwise None."""
+    """Apply an operation to integers. The result is an integer, a truth value common to all iterations, or None if unknown."""
     if kind not in ("+", "-", "*", "negative", "<", "<=", "==", "!="):
         return None
     numbers = [_index(x) for x in of]
@@ -71,13 +71,13 @@ def _index(x: Scalar) -> Any:
 
 
 def increment(jaxpr: Any, place: int, result: int) -> int | None:
-    """The constant integer that a program adds to its input `place` to obtain a result; None if there is none."""
+    """The constant integer that a program adds to its input `place` to obtain a result; None if the result has another form."""
     found = _shift(jaxpr, jaxpr.outvars[result])
     return found[1] if found is not None and found[0] == place else None
 
 
 def _shift(jaxpr: Any, variable: Any) -> tuple[int, int] | None:
-    """Position of an input, and the constant integer added to it to obtain a variable; None if there is none."""
+    """Position of an input, and the constant integer added to it to obtain a variable; None if it has another form."""
     if isinstance(variable, Literal):
         return None
     if variable in jaxpr.invars:

@@ -1,4 +1,4 @@
-"""The part of a graph with loops on which its results depend."""
+"""Find the part of a graph with loops that its results depend on."""
 
 from collections.abc import Iterable
 

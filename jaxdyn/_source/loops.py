@@ -15,10 +15,11 @@ from .scalars import Graph, Node, Scalar
 
 MOST = 150_000  # maximum number of operations of a function
 SMALL = 400  # maximum number of operations of an unrolled loop
-# Maximum number of operations (`cost`) of a library function whose loops over links are unrolled: forward dynamics of up to 17
-# joints. Triton's compile time grows with the square of the size. In a loop that remains, links exchange values through memory.
+# Loops over links are unrolled in library functions of up to this many operations (`cost`), such as forward dynamics of up to
+# 17 joints. The limit is needed because Triton's compile time grows with the square of the size. Loops that are not unrolled
+# pass values from link to link through memory.
 STRAIGHT = 60_000
-CHOICES = 8  # a loop's iteration selects among up to this many runs of values; more are read from memory
+CHOICES = 8  # maximum number of runs of equal values among which an iteration selects; more are read from memory
 
 
 @dataclasses.dataclass(eq=False)
@@ -38,7 +39,7 @@ class Memory:
 
 @dataclasses.dataclass(eq=False)
 class Store:
-    """A scalar written to memory at the position offset + sum(stride * iteration of loop) over the terms."""
+    """A scalar written to `memory` at position `offset` + sum(stride * iteration of loop) over all `terms` (loop, stride)."""
 
     memory: Memory
     offset: int
@@ -53,7 +54,7 @@ class Loop:
     Attributes:
         length: number of iterations.
         items: operations, stores and loops of an iteration, in order.
-        carried: scalars at the start of an iteration, "carry" nodes.
+        carried: "carry" nodes, which represent the carried scalars at the start of an iteration.
         first: values of the carried scalars before the first iteration.
         last: values of the carried scalars at the end of an iteration.
     """
@@ -68,9 +69,9 @@ class Loop:
 class LoopGraph(Graph):
     """A graph that does not unroll long loops.
 
-    In addition to the kinds of `Graph`, its nodes have the kinds (with their operands) "load" (memory, offset, terms
-    ((loop, stride), ...)), "index", an integer (offset, terms), "carry" and "result" (loop, number), and "truncate"
-    (a scalar, rounded to an integer towards zero). Integers are stored in the floating-point type.
+    Its nodes have the kinds of `Graph` and the following kinds, with their operands in parentheses: "load" (memory, offset,
+    terms ((loop, stride), ...)); "index" (offset, terms), an integer; "carry" and "result" (loop, number); and "truncate"
+    (a scalar), which rounds to an integer towards zero. Integers are stored in the floating-point type.
     """
 
     target = "a kernel"
@@ -103,7 +104,7 @@ class LoopGraph(Graph):
         return self._node("index", (index.offset, index.terms)) if index.terms else float(index.offset)
 
     def load(self, memory: Memory, offset: int, terms: tuple = ()) -> Node:
-        """The number at offset + sum of stride * iteration."""
+        """The number in `memory` at the position `offset` + sum(stride * iteration of loop) over all `terms`."""
         return self._node("load", (memory, offset, terms))
 
     def argument(self, number: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -144,7 +145,7 @@ class LoopGraph(Graph):
         return node
 
     def _written_out(self, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
-        """The results of a library function in its non-CPU form, with its loops over links unrolled unless it is large."""
+        """The results of a library function in its non-CPU form; loops over links are unrolled unless the function is large."""
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
         closed = jax.make_jaxpr(equation.params["default"])(*shapes)
         before = self._straight
@@ -192,7 +193,7 @@ class LoopGraph(Graph):
         return self.index(Index(*x.of).at(loop, turn)) if isinstance(x, Node) and is_index(x) else x
 
     def _scanned(self, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray] | None:
-        """A scan as a loop; None if it is short enough to unroll."""
+        """A scan as a loop, or None if it is to be unrolled."""
         length, inner = parameters["length"], parameters["jaxpr"]
         if length < 2 or self._straight or cost(inner.jaxpr) * length <= SMALL:
             return None
@@ -242,7 +243,7 @@ class LoopGraph(Graph):
         return _array([loop.first[k] if stays(k) else self._node("result", (loop, k)) for k in places], x.shape)
 
     def _row(self, loop: Loop, rows: np.ndarray, dtype: Any, first: int, step: int, block: int = -1) -> np.ndarray:
-        """The row of an array of numbers at the position first + step * iteration.
+        """Row `first + step * iteration` of an array of numbers.
 
         Args:
             dtype: the row's type.

@@ -39,7 +39,7 @@ def trace(function: Callable, shapes: Sequence[tuple[int, ...]]) -> Any:
 
 
 def as_scalars(x: Any) -> np.ndarray:
-    """An array as an array of Python numbers."""
+    """Convert an array to an array of Python numbers (objects)."""
     array = np.asarray(x)
     plain = array.astype(float if array.dtype.kind in "fiu" else array.dtype).astype(object)
     return plain if isinstance(plain, np.ndarray) else np.array(plain, object)
@@ -49,7 +49,7 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
     name, parameters = equation.primitive.name, equation.params
     if (own := graph.special(equation, of)) is not None:
         return own
-    if name == "by_platform":  # the form for other platforms, which is not written for the CPU's vector instructions
+    if name == "by_platform":  # use the form for other platforms: that for the CPU is written for vector instructions
         shapes = [v.aval.shape for v in equation.invars]
         closed = trace(parameters["default"], shapes)
         return entries(graph, closed.jaxpr, closed.consts, of)
@@ -160,7 +160,7 @@ _ENTRIES: dict[str, Callable] = {
 
 
 def _contracted(graph: Graph, parameters: dict, of: list[np.ndarray]) -> np.ndarray:
-    """Sums of products over the contracted axes, from the first to the last."""
+    """Sums of products over the contracted axes, added from the first to the last."""
     (left, right), (left_batch, right_batch) = parameters["dimension_numbers"]
     a, b = of
     free = lambda x, used: [axis for axis in range(x.ndim) if axis not in used]
@@ -186,7 +186,7 @@ def _summed(graph: Graph, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
 
 
 def moved(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
-    """An operation that only moves entries. JAX applies it to their indices, which shows where each entry comes from."""
+    """Move entries: JAX applies the operation to their indices, and the result shows where each entry comes from."""
     name, entries_at = equation.primitive.name, MOVES[equation.primitive.name]
     arguments, held, start = [], [], 0
     for k, x in enumerate(of):
@@ -207,7 +207,7 @@ def moved(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]
     ]
 
 
-# positions of operands whose entries are moved; other operands are indices; None: all operands are moved
+# for each operation, positions of the operands whose entries are moved (None: all operands); the other operands are indices
 MOVES: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(
         ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "rev", "concatenate", "stack")
@@ -224,7 +224,7 @@ MOVES: dict[str, tuple[int, ...] | None] = {
 
 
 def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
-    """Entries added at given indices; the derivative of JAX's operation shows which entries are added where."""
+    """Add entries at given indices; the Jacobian of JAX's operation shows which entry is added where."""
     x, added = of[0].flatten(), of[2].ravel()
     if any(isinstance(entry, Node) for entry in of[1].ravel()):
         raise DeploymentError(f"a sum at an index that depends on the arguments is not supported in {graph.target}")

@@ -31,7 +31,8 @@ class Node:
     """A scalar operation, unique within its graph.
 
     Attributes:
-        kind: a key of `FUNCTIONS` or `INFIX`, or "negative", "not", "select" (condition, then, otherwise), "input".
+        kind: a key of `FUNCTIONS` or `INFIX`, or one of "negative", "not", "select" (with the operands condition, then,
+            otherwise) and "input".
         of: the operands (nodes and numbers); for an input, its name.
         place: position in the order of evaluation.
     """
@@ -41,7 +42,7 @@ class Node:
     place: int
 
 
-Scalar = Node | float | int  # a condition is a bool, which is an int
+Scalar = Node | float | int  # conditions are bools, which are ints
 
 
 class Graph:
@@ -58,7 +59,7 @@ class Graph:
         self._known: dict[tuple, Node] = {}
 
     def apply(self, kind: str, *of: Scalar) -> Scalar:
-        """A node for the operation on scalars, or its known result: a number, one of the scalars, or an existing node."""
+        """Apply an operation to scalars. Return a node or, if the result is already known, a number or one of the scalars."""
         if not any(isinstance(x, Node) for x in of):
             return _computed(kind, of)
         found = self._simpler(kind, of)
@@ -116,7 +117,7 @@ def _same(a: Scalar, b: Scalar) -> bool:
 
 
 def _computed(kind: str, of: tuple) -> float | int:
-    """The result of the operation on numbers; like C, it raises no exceptions."""
+    """The result of an operation on numbers; as in C, invalid operands give infinity or NaN instead of an exception."""
     if kind == "select":
         return of[1] if of[0] else of[2]
     if kind == "negative":

@@ -33,12 +33,13 @@ def add_repeated(option: Callable[..., Any], name: str, metavar: str = "FILE", *
 
 
 def add_log_form(option: Callable[..., Any], order: str = "in the order of the logs") -> None:
-    """Add the options for reading logs, which all commands share and `inputs.read_logs` interprets."""
-    add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=f"rows of a log to read, {order} (: for all rows)")
+    """Add the options for reading logs, which `inputs.read_logs` interprets."""
+    about = f"rows of a log to read (: for all rows); repeat for further logs, {order}"
+    add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=about)
     about = f"column map (TOML) for other log layouts: one for all logs, or one per log, {order} (- for none)"
     add_repeated(option, "--columns", "MAP", help=about)
     option("--topic", metavar="TOPIC", help="topic of the joint states in bags (default: detected)")
-    about = "gain of each joint, torque = gain * current, for logs with columns i1.. [N m/A]"
+    about = "for logs of motor currents (columns i1..): gain of each joint [N m/A], torque = gain * current"
     option("--gains", type=numbers, metavar="K1,K2,..", help=about)
     option(
         "--on-bad-rows",
@@ -46,7 +47,7 @@ def add_log_form(option: Callable[..., Any], order: str = "in the order of the l
         default="raise",
         help="raise an error for implausible rows, or drop them",
     )
-    option("--units-checked", action="store_true", help="accept positions that look like degrees as radians")
+    option("--units-checked", action="store_true", help="accept positions that look like degrees: they are in radians")
 
 
 def add_chain(
@@ -78,7 +79,8 @@ def add_filters(option: Callable[..., Any]) -> None:
     about = "low-pass cutoff for positions and torques (default: from the data)"
     option("--cutoff", type=positive, metavar="HZ", help=about)
     option("--torque-cutoff", type=positive, metavar="HZ", help="separate low-pass cutoff for torques")
-    option("--stride", type=int, metavar="K", help="use every K-th sample after filtering (default: from the rates)")
+    about = "use every K-th sample after filtering (default: from the sample rate and cutoff)"
+    option("--stride", type=int, metavar="K", help=about)
 
 
 def finite(text: str) -> float:

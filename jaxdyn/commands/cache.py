@@ -14,9 +14,9 @@ _SETTING = "JAX_COMPILATION_CACHE_DIR"  # JAX's own variable, which takes preced
 
 @contextlib.contextmanager
 def kept_programs(folder: Path | None = None) -> Iterator[None]:
-    """Context in which JAX's persistent compilation cache is in the user's cache folder.
+    """Context manager that keeps JAX's persistent compilation cache in the user's cache folder.
 
-    Does nothing if the environment already specifies a cache folder, or if the folder is not writable. When the context
+    It does nothing if the environment already specifies a cache folder, or if the folder is not writable. When the context
     is closed, the least recently used programs are deleted until the others occupy no more than 256 MiB.
 
     Args:

@@ -9,7 +9,7 @@ from . import arguments
 from .inputs import check_logs, filters_of, provenance_of, read_logs, read_model, use_float64
 from .progress import Progress
 
-# options that are not settings of the result, or are listed with its files
+# options that the page does not list as settings: they do not affect the result, or the page lists them as files
 _NOT_SETTINGS = ("run", "command", "a", "b", "log", "out", "quiet")
 
 
@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
         "Nothing is fitted.",
     ).add_argument
     option("a", help="the first model: URDF, MJCF or model.eqx")
-    option("b", help="the second model, in any of these formats")
+    option("b", help="the second model: URDF, MJCF or model.eqx")
     option("--log", metavar="LOG", action="append", required=True, help="a log; may be repeated")
     option("--out", metavar="FILE", default="comparison.html", help="HTML page to write (default: %(default)s)")
     arguments.add_log_form(option)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ..model import Chain
 
 EPILOG = """exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error;
-130 interrupted (the best trajectory so far is written). Limits are one number for all joints, or one per joint, separated
-by commas; use an equals sign if the first is negative: --lower=-2.9,-1.8"""
+130 interrupted (the best trajectory so far is written). A limit is one number for all joints, or one number per joint,
+separated by commas. If the first number is negative, use an equals sign: --lower=-2.9,-1.8"""
 
 RATES = ("velocity", "acceleration", "jerk", "torque", "torque-rate")
 
@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
         "and ends at rest, and maximises log det of the information matrix of the base parameters.",
     )
     option = command.add_argument
-    option("model", metavar="URDF", help="the robot; torque limits are checked with its inertials")
+    option("model", metavar="URDF", help="the robot; its inertials are used to check torque limits")
     option(
         "--out",
         metavar="FILE",

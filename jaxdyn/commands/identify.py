@@ -33,7 +33,7 @@ exit codes: 0 success; 1 invalid input (the message says what is wrong and what 
 example: fit one run, validate on another, and write report.html, parameters.csv, identified.urdf and others to results/
   jaxdyn identify --model arm.urdf --log exciting.csv --validate pick.csv --out results"""
 
-# options that are not settings of the result, or are listed with its files
+# options that the report does not list as settings: they do not affect the result, or the report lists them as files
 _NOT_SETTINGS = ("run", "command", "arguments", "model", "log", "validate", "out", "quiet")
 
 
@@ -87,7 +87,10 @@ def _add_terms(option) -> None:
         default="filter,friction,springs,delays",
         help="parts of the model to select by cross-validation over blocks of the logs (default: %(default)s)",
     )
-    about = "gas or hydropneumatic counterbalance: joint2:pivot=0.8,crank=0.2,angle=1.658 (m, rad), reserve=, exponent="
+    about = (
+        "gas or hydropneumatic counterbalance, for example joint2:pivot=0.8,crank=0.2,angle=1.658 [m, rad]; further fields: "
+        "reserve, exponent"
+    )
     add_repeated(option, "--counterbalance", "JOINT:..", type=arguments.counterbalance, help=about)
     about = "further terms for single joints (TOML): counterbalances, cables, ripple, friction"
     add_repeated(option, "--further", "FILE", help=about)
@@ -132,16 +135,15 @@ def _add_fit(option) -> None:
     option("--mirrored", type=arguments.positive, metavar="S", help=about)
     option("--mass", type=arguments.positive, metavar="KG", help="total mass of all moving links, if known")
     about = (
-        "density bounds of links, as solid ellipsoids sized by the kinematics [kg/m^3]; any: none (default: 100,20000)"
+        "density bounds of the links [kg/m^3], taken as solid ellipsoids sized from the kinematics; any: no bounds "
+        "(default: 100,20000)"
     )
     option("--densities", type=arguments.densities, default=(100.0, 20_000.0), metavar="LEAST,MOST|any", help=about)
     about = "weight of the model's inertias relative to the logs (default: %(default)s)"
     option("--prior-weight", type=arguments.positive, default=1.0, metavar="W", help=about)
     about = "use unconstrained least squares; no URDF is written if links are physically inconsistent"
     option("--no-consistent", action="store_true", help=about)
-    about = (
-        "acceptable errors for the verdict: rms=, rre= or moving= with one number, or one per joint; may be repeated"
-    )
+    about = "acceptable errors for the verdict: rms=, rre= or moving=, each with one number, or one per joint; may be repeated"
     add_repeated(option, "--limit", "rms=X,..", help=about)
 
 
@@ -182,7 +184,7 @@ def _of_arm(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progres
     """The identification of a robot with a fixed base, the true robot if known, and suspected faults."""
     truth, chain, logs, validation = _inputs(options)
     for limit in limits:
-        limit.of_joints(chain.n)  # raises before the long computation
+        limit.of_joints(chain.n)  # raises an error before the long computation
     result, findings = _identified(options, chain, logs, validation, progress)
     return result, truth, findings
 
@@ -204,14 +206,17 @@ def _check(options: argparse.Namespace) -> None:
     check_logs(options, len(options.log) + len(options.validate))
     if options.known is not None and options.links is None and options.joints is None:
         raise WrongUsage(
-            "--known applies to the links and drives that --links and --joints exclude: pass at least one of these"
+            "--known applies to the links and drives that --links and --joints exclude: pass --links, --joints or both"
         )
     if options.no_consistent and options.mass is not None:
         raise WrongUsage("--mass applies only to a consistent estimate: omit --no-consistent")
 
 
 def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list["Log"], list["Log"]]:
-    """The true robot if known, the robot, the logs for the fit and for validation; without --model, those of the example."""
+    """Return the true robot (None if unknown), the robot, the logs for the fit and the logs for validation.
+
+    Without --model, these are the robots and logs of the built-in example.
+    """
     from ..identification._regression.completion import with_stand_ins, with_thickness
     from ..identification._regression.robot import check_identifiable
     from ..identification._simulation.synthetic import example
@@ -228,7 +233,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
     )
     check_identifiable(chain)
     if not options.no_consistent:
-        with_thickness(with_stand_ins(chain)[0])  # raises early if the prior is physically inconsistent
+        with_thickness(with_stand_ins(chain)[0])  # raises an error early if the prior is physically inconsistent
     chain = with_coulomb_velocity(chain, options.coulomb_velocity)
     read = list(read_logs(options, [*options.log, *options.validate], chain))
     return None, chain, read[: len(options.log)], read[len(options.log) :]

@@ -45,9 +45,10 @@ def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -
 
 
 def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
-    """Read a model from a file of any kind, with the options of `arguments.add_chain` and `add_coulomb_velocity`.
+    """Read a model from a URDF, MJCF or model.eqx file, with the options of `add_chain` and `add_coulomb_velocity`.
 
-    Locked joints that a URDF lacks are assumed to belong to another model. Gravity and friction are those of the file.
+    A --lock option is ignored for a URDF that lacks the joint: it may be meant for another model. Gravity and friction are
+    those of the file.
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io._files import read_bytes
@@ -67,7 +68,7 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:
-    """Raise if there are more --rows than logs, or if --columns are neither one for all nor one per log."""
+    """Raise if there are more --rows options than logs, or if the number of --columns options is not 0, 1 or that of logs."""
     logs = f"{count} log{'s'[: count != 1]}"
     if len(options.rows) > count:
         raise WrongUsage(f"--rows is given {len(options.rows)} times for {logs}: pass it at most once per log")
@@ -78,7 +79,7 @@ def check_logs(options: argparse.Namespace, count: int) -> None:
 
 
 def files_of(log: str) -> list[str]:
-    """The files of one run: two for PART1+PART2, unless a file of that name exists."""
+    """The files of one run: the parts of PART1+PART2, unless a file of that name exists."""
     return [log] if os.path.exists(log) or not all(log.split("+")) else log.split("+")
 
 

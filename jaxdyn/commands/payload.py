@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 
-With --unloaded and --loaded runs, the payload is the difference between the two; with only --loaded, the difference
-from the model's inertials. --mass calibrates the drive gains with a payload of known mass and writes them to a file;
---calibrated uses them to identify another payload."""
+With --unloaded and --loaded runs, the payload is identified from the difference between the two. With only --loaded runs,
+it is identified relative to the model's inertials. --mass calibrates the drive gains with a payload of known mass and writes
+them to a file; --calibrated uses them to identify another payload."""
 
 
 def add(commands: Any) -> None:
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _arm(options: argparse.Namespace) -> "Chain":
-    """The arm; of a model.eqx only the terms of a chain, with a warning if it has others."""
+    """The arm as a chain; terms of a model.eqx that a chain does not have are omitted, with a warning."""
     from ..io import load, load_model
 
     if options.model.endswith(".eqx"):
@@ -112,7 +112,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.ignore_inertials and options.model.endswith(".eqx"):
         raise WrongUsage("--ignore-inertials is for URDF and MJCF: a model.eqx has identified inertias")
     if options.mass is not None and not options.unloaded:
-        raise WrongUsage("--mass calibrates gains, which also needs an --unloaded log")
+        raise WrongUsage("--mass calibrates gains and also needs an --unloaded log")
     if options.com is not None and options.mass is None:
         raise WrongUsage("--com needs --mass")
     if options.mass is not None and options.calibrated:

@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
     option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the log (default: 1000)")
     option("--quiet", action="store_true", help="show neither progress bar nor summary")
     option = command.add_argument_group("robot").add_argument
-    about = "attach a point mass, at X,Y,Z in the frame of the tip or of --frame [kg, m] (default position: 0,0,0)"
+    about = "attach a point mass [kg] at X,Y,Z [m] in the frame of the tip or of --frame (default position: 0,0,0)"
     option("--payload", type=payload, metavar="KG[,X,Y,Z]", help=about)
     option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
     option(

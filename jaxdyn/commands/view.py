@@ -21,8 +21,9 @@ def add(commands: Any) -> None:
         run,
         EPILOG,
         help="show a robot and its motion in the browser",
-        description="Show a robot on a web page, with a slider for each joint: its meshes and shapes, or inertia ellipsoids if "
-        "it has none. A motion, if given, is played; its torques, if any, are plotted with their limits.",
+        description="Show a robot on a web page, with a slider for each joint. The robot is drawn with its meshes and "
+        "shapes, or as inertia ellipsoids if it has none. If a motion is given, it is played, and its torques, if any, are "
+        "plotted with their limits.",
     ).add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or model.eqx")
     about = "table with columns t, q1.. (or joint names) and, if known, tau1..; a bag; or PART1+PART2, joined by time"
@@ -40,7 +41,8 @@ def add(commands: Any) -> None:
     option(
         "--port", type=int, default=8080, help="port of the page (default: 8080); if it is in use, the next free port"
     )
-    option("--host", default="127.0.0.1", help="address to serve (default: 127.0.0.1); 0.0.0.0 admits other machines")
+    about = "address to serve (default: 127.0.0.1); with 0.0.0.0, other machines can open the page"
+    option("--host", default="127.0.0.1", help=about)
     option("--seconds", type=positive, metavar="S", help="stop after this time [s]")
     option("--film", metavar="FILE", help="write the motion to a .gif or .mp4 file instead of opening a page")
     option("--quiet", action="store_true", help="print only the address")

@@ -17,7 +17,7 @@ def read_bytes(
     """The contents of a file as bytes; errors name the `kind` of file.
 
     Raises:
-        JaxdynError: (of the class `error`) the file does not exist, is a folder, or cannot be read.
+        JaxdynError: the file does not exist, is a folder, or cannot be read. The error is of the class `error`.
     """
     try:
         with open(path, "rb") as file:
@@ -35,7 +35,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[
     """Write a file (text as UTF-8) atomically, via a temporary file in the same folder.
 
     Raises:
-        JaxdynError: (of the class `error`) the file cannot be written; an existing file is left unchanged.
+        JaxdynError: the file cannot be written; an existing file is left unchanged. The error is of the class `error`.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -98,7 +98,7 @@ def check_output_file(path: str | os.PathLike[str]) -> None:
 
 
 def draft_prefix(name: str) -> str:
-    """Prefix of this process's temporary files for a file or folder, by which later processes identify leftovers."""
+    """Prefix of this process's temporary files for a file or folder; later processes use it to recognise leftover files."""
     return f".{name}.{platform.node()}-{os.getpid()}."
 
 
@@ -108,7 +108,7 @@ def remove_stale_drafts(folder: Path, name: str) -> None:
         made = re.fullmatch(re.escape(f".{name}.") + r"(.*)-(\d+)\.\w*part", path.name)
         if made is None:
             continue
-        here = made[1] == platform.node() and os.name == "posix"  # on other systems signal 0 is not harmless
+        here = made[1] == platform.node() and os.name == "posix"  # signal 0 is not harmless on other systems
         try:
             if _runs(int(made[2])) if here else time.time() - path.stat().st_mtime < 86400:
                 continue
@@ -125,6 +125,6 @@ def _runs(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it belongs to another user
+    except OSError:  # the process belongs to another user
         return True
     return True

@@ -23,7 +23,7 @@ class Geometry:
             (radius, radius, radius) of a sphere [m]; semi-axes of an ellipsoid [m]; scale factors of a mesh along x, y, z.
         colour: red, green, blue and opacity from 0 to 1; None if the file specifies none.
         file: mesh file.
-        triangles: vertices in the shape's frame [m] and faces of a mesh in memory, instead of a file.
+        triangles: vertices in the shape's frame [m] and faces of a mesh that is given in memory instead of in a file.
     """
 
     link: str

@@ -26,7 +26,8 @@ from ..model._joint_properties import STRIBECK_VELOCITY, Friction, JointLimits, 
 from ._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn model"
-# in version 1 the checksum covered only the numbers; 1 and 2 used other leaf names; 4 has further terms; all can be read
+# All versions can be read. In version 1, the checksum covers only the numbers; versions 1 and 2 have other leaf names; version
+# 4 has terms that a chain cannot represent.
 VERSION, VERSION_OF_CHAINS = 4, 3
 BEYOND = "beyond."
 _MODULES = {
@@ -55,7 +56,7 @@ _TYPES = ("float32", "float64", "float16")
 
 
 def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
-    """Write any chain to one file (`model.eqx`) for `load_model`, with all names and every leaf bit-exactly.
+    """Write any chain to one file (`model.eqx`), from which `load_model` restores all names and bit-exact numbers.
 
     Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are supported.
     The file does not depend on the original robot description. Its first line is JSON (version, structure, names, shapes
@@ -104,17 +105,17 @@ def write_model(
 
 
 def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
-    """Read a chain written by `save_model`, with the same structure, names and numbers, to the last bit.
+    """Read a chain written by `save_model`; its structure, names and numbers are restored to the last bit.
 
     If the file was written by `identification.save_torque_model` and has terms that a chain cannot represent, the
     nearest chain is returned, with a warning.
 
     Args:
-        dtype: floating-point type of the leaves; if None, that of the file, or float32 if float64 is disabled.
+        dtype: floating-point type of the leaves; if None, that of the file, with float32 for float64 if float64 is disabled.
 
     Warns:
-        ModelWarning: the file contains float64, float64 is disabled in this process, and no dtype is specified: the
-            numbers are rounded. Or the file has terms that a chain cannot represent.
+        ModelWarning: the numbers are rounded, because the file contains float64, float64 is disabled in this process, and
+            no dtype is specified; or the file has terms that a chain cannot represent.
 
     Raises:
         ModelError: the file does not exist, is not a model file, is truncated or modified, or has a version that this
@@ -144,7 +145,7 @@ def read_model(
         further = {key.removeprefix(BEYOND): arrays.pop(key) for key in list(arrays) if key.startswith(BEYOND)}
         fields = {**dict.fromkeys(_OPTIONAL), **arrays, "topology": Topology(**header["topology"])}
         return _rebuilt(Chain, fields), dict(header.get("beyond", {})), further
-    except (ModelError, ModelWarning):  # if warnings are errors
+    except (ModelError, ModelWarning):  # ModelWarning: if warnings are treated as errors
         raise
     except Exception:  # any exception caused by JSON with another structure
         raise ModelError(f"{name}: the first line does not describe a model: was it edited by hand?") from None
@@ -187,7 +188,7 @@ def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
-    """A module with these leaves, rebuilt as JAX does, without conversion, because the leaves may be batches."""
+    """A module with these leaves. As in JAX, field converters are not called, because the leaves may be batches."""
     fields = {name: x for name, x in leaves.items() if "." not in name}
     for part in {name.partition(".")[0] for name in leaves if "." in name}:
         inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}

@@ -15,18 +15,18 @@ from ._meshes import read_mesh
 def with_inertias_of_shapes(
     chain: Chain, shapes: Sequence[Geometry], density: float, *, keep_given: bool = True
 ) -> Chain:
-    """The chain with inertias of solid shapes with uniform density, for descriptions without `<inertial>`.
+    """The chain with the inertias of its shapes as solids of uniform density, for descriptions without `<inertial>`.
 
     Example: `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`.
     Shapes on fused links are added to the links that carry them; shapes on the base are ignored. The inertias of several
-    shapes on a link are added even if the shapes overlap. A mesh must be closed (`spatial.solids.mesh`); reading it
-    requires trimesh. The result is an initial model for simulation and a prior for identification: real links are
-    hollow, and contain motors and gears.
+    shapes on a link are added even if the shapes overlap. A mesh must be closed (see `spatial.solids.mesh`); reading it
+    requires trimesh. Since real links are hollow and contain motors and gears, the result is only a first model for
+    simulation and a prior for identification.
 
     Args:
         shapes: shapes from `read_geometry` or `geometry_from_mujoco`.
         density: density of the solids [kg/m^3].
-        keep_given: leave the inertia of links with mass unchanged.
+        keep_given: keep the inertia of links that already have mass.
 
     Raises:
         ModelError: the density is not positive; a shape is on an unknown link; a mesh cannot be read or does not enclose a

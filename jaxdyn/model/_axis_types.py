@@ -1,4 +1,4 @@
-"""Support for batches on meshes with explicit axes (`jax.sharding.AxisType.Explicit`)."""
+"""Support for batches on device meshes with explicit axes (`jax.sharding.AxisType.Explicit`)."""
 
 import functools
 import inspect
@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def any_axis_types(function: F) -> F:
-    """The function of one state, wrapped to use automatic partitioning internally instead of explicit axes.
+    """Wrap a function of one state so that JAX partitions it automatically on a device mesh with explicit axes.
 
     Explicit sharding does not support scatters, concatenation of literals and rows of a batch, or stacking of both.
     """

@@ -1,4 +1,4 @@
-"""`make_chain`: builds a `Chain` from arrays and rejects inconsistent models; all other builders use it."""
+"""`make_chain`: build a `Chain` from arrays and reject inconsistent models; all other builders use it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,10 +15,11 @@ from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction, Jo
 
 EARTH = (0.0, 0.0, -9.81)
 LARGEST = 1e12  # larger values are implausible in any SI unit, and products of them overflow
-SLIGHTLY = 0.15  # tolerated violation of the triangle inequality; published inertias: xArm6 13 %, Romeo 12 %
+# tolerated violation of the triangle inequality; the published inertias of xArm6 and Romeo violate it by 13 % and 12 %
+SLIGHTLY = 0.15
 
 
-# defaults of a joint
+# default leaves of a joint
 JOINT_LEAVES: dict[str, Any] = {
     "armature": 0.0,
     "friction.viscous": 0.0,
@@ -57,7 +58,7 @@ def make_chain(
     """Build a `Chain` from stacked arrays, and check it.
 
     Arguments are the chain's leaves, in the units of `Chain`; scalars are repeated for every joint. Leaves have JAX's
-    default float type. Everything else is set afterwards, by `with_transmission`, `with_coupling`, or
+    default float type. Set everything else afterwards, with `with_transmission`, `with_coupling`, or
     `dataclasses.replace` (springs and `base_pose`).
 
     Args:
@@ -84,7 +85,7 @@ def build_chain(
     """Build a chain as `make_chain` does, from leaves by dotted name, including all joint properties.
 
     Args:
-        allow_nonphysical: accept physically inconsistent inertias (from unconstrained identification).
+        allow_nonphysical: accept physically inconsistent inertias, for example from unconstrained identification.
     """
     given = {**JOINT_LEAVES, "gravity": EARTH, **leaves}
     links = _link_arrays(given)
@@ -163,7 +164,7 @@ def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
 
 
 def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
-    """Warnings about slightly inconsistent inertias; other inconsistent inertias raise an error."""
+    """Faults of slightly inconsistent inertias, by link; other inconsistent inertias raise an error."""
     of_links = dict(zip(names, inertia, strict=True))
     slight = inertia_faults(of_links)
     for link in slight:
@@ -222,7 +223,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
         tolerance: tolerated violation of the triangle inequality, relative to the largest moment.
 
     Raises:
-        ModelError: they are inconsistent; the message names the link, the inconsistent number and a remedy.
+        ModelError: the parameters are inconsistent; the message names the link, the inconsistent number and a remedy.
     """
     pi = np.asarray(pi, float)
     mass, h = pi[0], pi[1:4]
@@ -282,7 +283,7 @@ def check_pose(name: str, t: np.ndarray) -> None:
 
 
 def _orthonormal(rotation: np.ndarray) -> np.ndarray:
-    """Rotations given to few digits, orthonormalised to within rounding errors; orthonormal rotations are unchanged."""
+    """Orthonormalise rotations that are specified to few digits; rotations orthonormal to within rounding are unchanged."""
     for _ in range(2):
         excess = np.swapaxes(rotation, 1, 2) @ rotation - np.eye(3)
         size = np.abs(excess).max((1, 2), keepdims=True)
@@ -291,7 +292,7 @@ def _orthonormal(rotation: np.ndarray) -> np.ndarray:
 
 
 def _unit_screw(joint: str, screw: np.ndarray) -> np.ndarray:
-    """The screw with |w| = 1, or |v| = 1 if w = 0, to rounding."""
+    """The screw normalised to |w| = 1, or to |v| = 1 if w = 0, to within rounding."""
     turns = bool(np.any(screw[:3] != 0))
     size = float(np.linalg.norm(screw[:3] if turns else screw[3:]))
     if abs(size - 1) > 1e-6:

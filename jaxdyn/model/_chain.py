@@ -26,10 +26,10 @@ class Topology:
 
     Attributes:
         parents: index of each link's parent link, -1 for the base; a parent precedes its children.
-        joint_names: one joint per link, in link order.
+        joint_names: names of the joints, one per link, in link order.
         link_names: the moving links; link i moves with joint i.
         base_name: name of the base link.
-        tip_name: the default link or frame; None if there are several ends.
+        tip_name: the link or frame that functions use by default; None if there are several ends.
         quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position contains
             a quaternion; every other joint has one link.
         coordinate_names: names of the generalised coordinates if they differ from the joint names.
@@ -87,7 +87,7 @@ class Topology:
         object.__setattr__(self, "_hash", hash(self._fields()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._fields()  # hashes of strings differ between processes
+        return type(self), self._fields()  # recompute the hash, since hashes of strings differ between processes
 
     def _fields(self) -> tuple[Any, ...]:
         return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
@@ -112,10 +112,10 @@ def _names(given: Sequence[str], n: int, kind: str) -> tuple[str, ...]:
 class Transmission(eqx.Module):
     """Motors geared to the joints: motor rates = matrix @ joint rates, joint torques = matrix^T @ motor torques.
 
-    A gear is one entry of the matrix, the gear ratio r; the row of a motor that drives several joints (a coupled wrist, a
-    drive at the base) has several nonzero entries. Only the spin of rotors about their axes is modelled, which adds
-    matrix^T diag(rotor_inertia) matrix to the mass matrix (Spong, Hutchinson & Vidyasagar 2020, example 6.1: r^2 J_m).
-    Motor friction is reflected to the joints in the same way.
+    The row of a motor with a simple gear has one nonzero entry, the gear ratio r. The row of a motor that drives several joints
+    (a coupled wrist, a drive at the base) has several nonzero entries. Only the spin of rotors about their axes is modelled; it
+    adds matrix^T diag(rotor_inertia) matrix to the mass matrix (Spong, Hutchinson & Vidyasagar 2020, example 6.1: r^2 J_m).
+    Motor friction, a function of the motor rates, is mapped to the joints by matrix^T.
 
     Attributes:
         matrix: gear ratios, motor revolutions per joint revolution [1], or [rad/m] for prismatic joints.
@@ -131,7 +131,7 @@ class Transmission(eqx.Module):
 class Coupling(eqx.Module):
     """Joint positions as an affine function of other generalised coordinates: joints = matrix @ y + offset.
 
-    It describes mimic joints (with fewer coordinates than joints), remotely driven joints and absolute angles.
+    Examples are mimic joints (with fewer coordinates than joints), remotely driven joints and absolute angles.
 
     Attributes:
         matrix: derivatives of the joint positions with respect to the coordinates y.
@@ -145,15 +145,21 @@ class Coupling(eqx.Module):
 class Chain(eqx.Module, Summary):
     """A serial chain or tree of n one-degree-of-freedom joints, as an Equinox pytree; joint i moves link i.
 
-    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i) with the constant placement M_i and the joint screw
-    A_i = (w, v) in the frame of link i: |w| = 1 for revolute joints (v = 0 if the axis passes through the origin), w = 0
-    and |v| = 1 for prismatic joints, v . w = pitch [m/rad] for helical joints. (Derivatives with respect to a screw are
-    those of Rodrigues' formula, which equals the exponential only if |w| is 1 or 0.) A spherical joint consists of three
-    such joints and a free joint of six, with massless links between them; their position is a quaternion, or a point and
-    a quaternion, and their velocity is a body twist (docs/conventions.md). A state has `nq` positions and `nv`
-    velocities; both equal n for ordinary joints. Create a chain with `load`, `from_screws` or `from_dh`, or choose one
-    from `textbook` or `robots`; change leaves with `equinox.tree_at` or `dataclasses.replace`:
-    `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
+    The pose of link i in its parent p is T_pi(q) = M_i exp([A_i] q_i), where M_i is the constant placement and A_i = (w, v)
+    is the joint screw in the frame of link i:
+
+    - for revolute joints, |w| = 1 and v . w = 0 (v = 0 if the axis passes through the origin);
+    - for prismatic joints, w = 0 and |v| = 1;
+    - for helical joints, |w| = 1 and v . w is the pitch [m/rad].
+
+    Derivatives with respect to a screw are those of Rodrigues' formula, which equals the exponential only if |w| is 1 or 0.
+
+    A spherical joint consists of three such joints, and a free joint of six, with massless links between them. The position
+    of a spherical joint is a quaternion, that of a free joint is a point and a quaternion; the velocity of both is a body
+    twist (docs/conventions.md). A state has `nq` positions and `nv` velocities; both equal n for ordinary joints.
+
+    Create a chain with `load`, `from_screws` or `from_dh`, or choose one from `textbook` or `robots`. Change leaves with
+    `equinox.tree_at` or `dataclasses.replace`: `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
 
     Attributes:
         rotation: R of M_i.
@@ -164,12 +170,12 @@ class Chain(eqx.Module, Summary):
         friction: friction of the joints.
         springs: springs at the joints.
         limits: limits of joint positions, velocities and torques.
-        gravity: acceleration of gravity in world axes (those of the base without `base_pose`) [m/s^2].
+        gravity: acceleration of gravity in world axes [m/s^2]; without `base_pose`, these are the axes of the base.
         frame_poses: pose of every named frame in its link [m].
         topology: names and parents.
         base_pose: pose of the base in the world frame, in which gravity and poses are expressed; None for the identity.
         transmission: rotors geared to the joints, if any.
-        coupling: generalised coordinates, if they are not the joint positions.
+        coupling: joint positions as a function of other generalised coordinates; None if the coordinates are joint positions.
     """
 
     rotation: Float[Array, "n 3 3"]
@@ -233,7 +239,7 @@ class Chain(eqx.Module, Summary):
 
     def __repr__(self) -> str:
         topology = self.topology
-        if getattr(self.inertia, "ndim", 0) < 2:  # leaves are axes, masks and the like
+        if getattr(self.inertia, "ndim", 0) < 2:  # the leaves are axes, masks or the like
             return f"Chain: {self.n} joints, leaves like {self.inertia!r}"
         free = any(size == 6 for _, size in topology.quaternion_joints)
         serial = all(parent == link - 1 for link, parent in enumerate(topology.parents))
@@ -266,7 +272,7 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def with_leaves(chain: Chain, leaves: Mapping[str, Any]) -> Chain:
-    """Replace leaves by their dotted names, without checks."""
+    """Replace the leaves with these dotted names, without checks."""
     return eqx.tree_at(lambda c: [attrgetter(name)(c) for name in leaves], chain, list(leaves.values()))
 
 
@@ -282,7 +288,7 @@ def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
 def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Array, " m"]) -> Chain:
     """The same chain with the given inertial parameters, (n, 10) or flattened to (10 n,) [kg, kg m, kg m^2].
 
-    They are ordered as in `inertial_parameters`.
+    The parameters are ordered as in `inertial_parameters`.
 
     Raises:
         ModelError: the number of parameters is not 10 per link.

@@ -18,12 +18,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compiled(function: F) -> F:
     """Run the function as one compiled program when it is called with arrays outside `jit`, `vmap`, `grad` and the like.
 
-    There is one program per function, argument structure (including the robot's topology), shapes and dtypes. The first
-    such call compiles it, and it is cached for the life of the process: later calls cost about 30 us in addition to the
-    jitted call. Floats are inputs of the program; integers, strings and functions are static: as with `jax.jit`, the free
-    variables of a function argument are read at compilation. Under a transformation, or with an unhashable argument, the
-    function is traced directly, and the numbers of a captured robot are constants. In a call outside transformations,
-    lists of numbers are accepted as positions, velocities, accelerations and torques.
+    Each combination of function, argument structure (including the robot's topology), shapes and dtypes has its own program.
+    The first call compiles it, and it is cached for the life of the process; later calls take about 30 us longer than the
+    jitted function itself. Floats are inputs of the program; integers, strings and functions are static. As with
+    `jax.jit`, the free variables of a function argument are read at compilation. Under a transformation, or with an
+    unhashable argument, the function is traced directly, and the numbers of a captured robot become constants. In a call
+    outside transformations, lists of numbers are accepted as positions, velocities, accelerations and torques.
     """
     names = tuple(inspect.signature(function).parameters)
     position = names.index("q") if "q" in names else None

@@ -7,8 +7,8 @@ motion dq has the shape of v.
 
 `place` converts a state with quaternions to ordinary joints: the orientation becomes part of the placement of the
 joint's first link, and the three (or six) joint positions of its links are local coordinates about that placement, with
-value zero. Algorithms therefore only process ordinary joints. For a single free joint that carries all links, the base
-moves instead of the placement, so that the links' constants are the same for the entire batch.
+value zero. Algorithms therefore process only ordinary joints. If a single free joint carries all links, the pose of the base
+changes instead of the placement, so that the links' constants are the same for the entire batch.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from ._tree import ancestor_mask
 
 
 def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n"]]:
-    """The same robot as a chain of ordinary joints, and their positions; see the module docstring.
+    """Convert a robot and its configuration to a chain of ordinary joints and their positions.
 
     Raises:
         ModelError: q does not have `nq` entries, or (outside `jax.jit`) contains a quaternion of length zero.
@@ -87,7 +87,7 @@ def check_coordinates(chain: Chain) -> None:
     """Check quaternion joints and the coupling.
 
     Raises:
-        ModelError: one of them is invalid; the message names the joint and the fault.
+        ModelError: a quaternion joint or the coupling is invalid; the message names the joint and the fault.
     """
     topology, n = chain.topology, chain.n
     unit, screw = np.eye(6), np.asarray(chain.screw)
@@ -145,7 +145,7 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
 def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
     """Random configuration with uniformly distributed joint positions [rad or m] and orientations.
 
-    Ordinary joints are within their limits, or within +-pi without finite limits; coupled coordinates are within +-1.
+    Ordinary joints are within their limits, or within +-pi if these are not finite; coupled coordinates are within +-1.
 
     Args:
         key: key of `jax.random`.
@@ -156,7 +156,7 @@ def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> 
     limits = chain.limits.position
     finite = jnp.isfinite(limits).all(1)
     low, high = jnp.where(finite, limits[:, 0], -jnp.pi), jnp.where(finite, limits[:, 1], jnp.pi)
-    if chain.coupling is not None:  # limits apply to joints
+    if chain.coupling is not None:  # limits apply to joints, not to coordinates
         low, high = jnp.full(chain.nv, -1.0, chain.dtype), jnp.full(chain.nv, 1.0, chain.dtype)
     values = jax.random.uniform(angles, (chain.nv,), chain.dtype) * (high - low) + low
     q = jnp.zeros(chain.nq, chain.dtype).at[where.entries].set(values[where.columns])
@@ -188,10 +188,11 @@ def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 @compiled
 @any_axis_types
 def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> Float[Array, " nq"]:
-    """The configuration reached from q by the motion dq, a constant velocity for unit time: q + dq for ordinary joints.
+    """The configuration reached from q by the motion dq: q + dq for ordinary joints.
 
-    Quaternion joints move by the exponential of their body twist: R' = R exp([w]), p' = p + R V(w) v (Lynch & Park
-    2017, sec. 3.3.3). Quaternions remain of unit length to rounding. Units of q and dq: [rad or m].
+    A motion is a constant velocity for unit time. Quaternion joints move by the exponential of their body twist:
+    R' = R exp([w]), p' = p + R V(w) v, with the left Jacobian V(w) of exp (Lynch & Park 2017, sec. 3.3.3). Quaternions keep
+    unit length to within rounding. Units of q and dq: [rad or m].
     """
     where = layout(chain)
     if not where.quaternions:
@@ -209,10 +210,12 @@ def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> 
 
 @any_axis_types
 def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Rate du/dt of the displacement u from a fixed configuration to one that moves with velocity v: v + [u, v] / 2 +
-    [u, [u, v]] / 12 + O(u^4)."""
+    """Rate du/dt of the displacement u from a fixed configuration to one that moves with velocity v.
+
+    du/dt = v + [u, v] / 2 + [u, [u, v]] / 12 + O(u^4), where [., .] is the Lie bracket.
+    """
     for joint in layout(chain).quaternions:
-        # the bracket of a spherical joint is that of the angular part
+        # a spherical joint has only the angular part of the bracket
         bracket = twist_cross(u[joint.columns]) if joint.size == 6 else skew(u[joint.columns])
         once = bracket @ v[joint.columns]
         v = v.at[joint.columns].add(once / 2 + bracket @ once / 12)

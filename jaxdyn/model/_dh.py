@@ -43,9 +43,9 @@ def from_dh(
         d: link offsets [m], (n,); for prismatic joints, the values at q = 0.
         theta: joint angles [rad], (n,); for revolute joints, the values at q = 0.
         inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) [kg, kg m, kg m^2] (see
-            `jaxdyn.spatial.solids`); None for a kinematics-only chain, for identification.
+            `jaxdyn.spatial.solids`); None for a kinematics-only chain, for example for identification.
         joint_types: "R" (revolute) or "P" (prismatic) for each joint, as in "RRP"; None: all revolute.
-        base_pose: pose of DH frame 0 in the base [m]; None: they coincide.
+        base_pose: pose of DH frame 0 in the base [m]; None: the two frames coincide.
         tool_pose: pose of a tool in DH frame n [m]; it becomes the frame "tool", which is the chain's tip.
         leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.
 

@@ -31,14 +31,14 @@ def with_transmission(
 
     R^T diag(rotor_inertia) R is added to the mass matrix, and R^T f_m(R qd) to friction. Only the spin of rotors about
     their axes is modelled, which is accurate for large gear ratios (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
-    Replaces an existing transmission; armature and joint friction are unchanged. If values are traced by JAX, only shapes
+    An existing transmission is replaced; armature and joint friction are unchanged. If values are traced by JAX, only shapes
     are checked.
 
     Args:
         gear_ratio: motor revolutions per joint revolution ([rad/m] for prismatic joints), one value or one per joint;
             negative if motor and joint rotate in opposite directions. Every joint that is not part of a spherical or free
             joint has one motor.
-        matrix: R, (motors, n), instead of gear_ratio; one column per link joint, even if coordinates are coupled.
+        matrix: R, (motors, n), instead of `gear_ratio`. It has one column per joint, even if coordinates are coupled.
         rotor_inertia: inertia J_m of each rotor about its axis, one value or one per motor [kg m^2].
         viscous_friction: viscous coefficient at each motor, in terms of motor speed [N m s/rad].
         coulomb_friction: Coulomb friction at each motor [N m].
@@ -90,8 +90,8 @@ def with_transmission(
 def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Sequence[str] | None = None) -> Chain:
     """The same robot in new coordinates y: current coordinates = matrix @ y + offset.
 
-    The current coordinates are the joint positions, or those of an existing coupling: couplings compose. Generalised
-    forces in the new coordinates are matrix^T forces, and the mass matrix is matrix^T M matrix. With fewer coordinates
+    The current coordinates are the joint positions, or those of an existing coupling, so couplings compose. Generalised
+    forces are multiplied by matrix^T, and the mass matrix M becomes matrix^T M matrix. With fewer coordinates
     than joints, some joints mimic others; with absolute or motor angles, the number of coordinates is unchanged.
 
     Args:
@@ -141,7 +141,7 @@ def _traced(*arrays: Array) -> bool:
 def check_values(
     name: str, x: Values, size: int, each: str, dtype: jnp.dtype, least: float | None = None
 ) -> Float[Array, " size"]:
-    """One value for all, or one per joint, motor or coordinate, as an array of `size` values; checked unless traced."""
+    """Broadcast one value, or one per joint, motor or coordinate, to `size` values, and check them unless they are traced."""
     y = jnp.asarray(x, dtype)
     if y.shape not in ((), (size,)):
         raise ModelError(f"{name} has shape {y.shape}; pass one value, or one for each {each}, ({size},)")

@@ -21,7 +21,7 @@ def as_array(x) -> Array:
 
 
 def converts(cls: type[T]) -> type[T]:
-    """Clear the annotations of a dataclass's `__init__`, which converts arguments of other types than the fields."""
+    """Clear the annotations of a dataclass's `__init__`, because it also accepts types that it converts to the field types."""
     cls.__init__.__annotations__.clear()
     return cls
 
@@ -62,7 +62,7 @@ class Friction:
 
         f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
 
-    tanh with width v_c is a smooth sign, which makes f differentiable at rest; a loaded joint therefore creeps. The
+    The smooth sign tanh(qd / v_c) makes f differentiable at rest, but lets a loaded joint creep instead of stick. The
     excess fs - fc of static friction decays over w_s (Armstrong-Helouvry, Dupont & Canudas de Wit 1994). The peak of f
     is near v_c, and is less than fs unless v_c is much smaller than w_s. For prismatic joints, replace [rad] by [m] and
     [N m] by [N].
@@ -96,7 +96,7 @@ class Friction:
 
 def _fading(rates: Float[Array, "*n"], width: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """The factor exp(-(rates / width)^2), whose derivatives are finite for all rates, even for very small widths."""
-    # dividing by a tiny width, or squaring a large ratio, would result in 0 * inf in the derivatives
+    # without these bounds, derivatives for tiny widths or large ratios would contain 0 * inf
     width = jnp.maximum(width, jnp.finfo(width.dtype).eps ** 2)
     near = jnp.abs(rates) < 12 * width  # exp(-144) < 1e-62
     ratio = jnp.where(near, rates, jnp.zeros_like(rates)) / width
@@ -108,7 +108,7 @@ class Springs:
     """A spring at each joint, which the drive has to overcome with the torque k (q - q_rest).
 
     Attributes:
-        stiffness: k [N m/rad or N/m].
+        stiffness: stiffness k [N m/rad or N/m].
         rest_position: position q_rest of zero torque [rad or m].
     """
 

@@ -1,7 +1,8 @@
 """One formula for all one-degree-of-freedom joints: a screw represents revolute, prismatic and helical joints.
 
 Let A = (w, v) be the joint's screw in the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0.
-The pose T(q) = M exp([A] q) has (Lynch & Park 2017, sec. 3.3.3, with terms grouped by their function of q)
+The rotation and position of the pose T(q) = M exp([A] q) are (Lynch & Park 2017, sec. 3.3.3, with terms grouped by their
+function of q)
 
     R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d
 
@@ -23,7 +24,7 @@ from ..spatial._components import Mat, add, cross
 from ._chain import Chain
 
 COEFFICIENTS = 39
-LONG = 256  # number of links of a very long chain
+LONG = 256  # chains with more links are very long
 
 
 class Link(NamedTuple):
@@ -38,9 +39,9 @@ class Link(NamedTuple):
 def link_rows(chain: Chain) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *lanes"], ...]:
     """Constants of all links: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row per link.
 
-    For a concrete robot they are NumPy arrays: nothing is compiled, and a program that captures the robot contains
-    constants. For robots that differ between lanes, and for very long chains, there are 55 arrays, since a single array
-    would be large.
+    For a concrete robot the rows are NumPy arrays: nothing is compiled, and a program that captures the robot contains
+    constants. For robots that differ between the lanes of a batch, and for very long chains, there are 55 separate arrays,
+    since a single array would be large.
     """
     leaves = chain.rotation, chain.translation, chain.screw, chain.inertia
     if any(isinstance(x, Tracer) or (isinstance(x, Array) and not _is_local(x)) for x in leaves):

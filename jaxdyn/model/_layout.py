@@ -45,7 +45,7 @@ class Layout(NamedTuple):
 
 
 def layout(chain: Chain) -> Layout:
-    """Layout of q and v."""
+    """Layout of the chain's q and v."""
     return _layout(chain.topology, chain.nv)
 
 
@@ -97,7 +97,7 @@ def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
 def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
     """The limits of a chain's coordinates; for coupled joints, the intersection of the joints' limits.
 
-    The torque limit of a coordinate is that of the joint it moves most. Limits of a joint that depends on several
+    The torque limit of a coordinate is derived from the joint that it moves most. Limits of a joint that depends on several
     coordinates are ignored; include them in the `clearance` of `jaxdyn.identification.optimal_excitation`.
     """
     lower, upper = np.asarray(chain.limits.position, float).T
@@ -118,7 +118,7 @@ def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
 
 
 def check_quaternions(chain: Chain, q: Any) -> None:
-    """Check that quaternions are nonzero; only outside `jax.jit`, since numbers must be known.
+    """Check that quaternions are nonzero. Nothing is checked inside `jax.jit`, where the numbers are unknown.
 
     Raises:
         ModelError: a quaternion is zero; the message names the joint.

@@ -28,12 +28,12 @@ def from_screws(
 
     Args:
         screws: space screws S_i = (w, v), one per row, (n, 6), in base coordinates at q = 0 [1, m/rad]: v = -w x p for a
-            revolute axis through p, v = -w x p + h w with pitch h [m/rad], (0, v) with |v| = 1 for prismatic joints.
-            (The code that accompanies the book stores screws as columns; transpose these.)
-        home_poses: M_i, pose of link frame {i} in the base at q = 0, (n, 4, 4) [m]; not M_{i-1,i} between links.
-        spatial_inertias: G_i of link i in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg]; block-diagonal if the
-            origin of {i} is at the centre of mass, which is not required. Or ten inertial parameters per link about the
-            origin of {i}, (n, 10) [kg, kg m, kg m^2].
+            revolute axis through p, v = -w x p + h w for a helical joint with pitch h [m/rad], and w = 0, |v| = 1 for a
+            prismatic joint. (The code that accompanies the book stores screws as columns; transpose these.)
+        home_poses: M_i, pose of link frame {i} in the base (not in the previous link) at q = 0, (n, 4, 4) [m].
+        spatial_inertias: G_i of link i in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg]; the origin of {i} need not
+            be at the centre of mass. Alternatively, ten inertial parameters per link about the origin of {i}, (n, 10)
+            [kg, kg m, kg m^2].
         tip_pose: pose of the tip in the base at q = 0 [m]; it becomes the frame "tip" on the last link, and the chain's
             tip.
         leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.

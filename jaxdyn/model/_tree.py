@@ -17,9 +17,11 @@ def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
 
 
 class Place(NamedTuple):
-    """Positions of links in a walk: `source` is the register from which a branch starts (-1: the previous link),
-    `register` the register in which a branching link stores its state (-1: none), `from_base` is True for a link that
-    starts a branch at the base."""
+    """Positions of links in a walk.
+
+    `source` is the register from which a branch starts (-1: the previous link), `register` is the register in which a
+    branching link stores its state (-1: none), and `from_base` is True for a link that starts a branch at the base.
+    """
 
     source: np.ndarray
     register: np.ndarray
@@ -32,7 +34,7 @@ class Walk:
 
     A link whose parent was not visited immediately before starts a branch: its parent is the base or a branching link,
     whose state is stored in a register until its last child is visited. Registers are reused as soon as they are free, so
-    their number equals that of simultaneously open branchings: one or two for a humanoid.
+    there are only as many as branchings that are open at the same time: one or two for a humanoid.
 
     Attributes:
         order: the links in the order of the walk; None for 0, 1, 2, ...
@@ -67,7 +69,7 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
     for position, link in enumerate(order):
         back[link] = position
     above = tuple(-1 if parents[link] < 0 else back[parents[link]] for link in order)
-    last_child = {p: i for i, p in enumerate(above)}  # the last in the order of the walk
+    last_child = {p: i for i, p in enumerate(above)}  # for each link, its last child in the order of the walk
     n = len(above)
     source, register, from_base = np.full(n, -1, np.int32), np.full(n, -1, np.int32), np.zeros(n, bool)
     free: list[int] = []
@@ -80,7 +82,7 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
                 source[i] = register[p]
                 if last_child[p] == i:
                     free.append(int(register[p]))
-        if last_child.get(i, i + 1) > i + 1:  # it has a child that does not directly follow it
+        if last_child.get(i, i + 1) > i + 1:  # the link has a child that does not directly follow it
             if not free:
                 free.append(count)
                 count += 1
@@ -98,8 +100,8 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
 def _preorder(parents: tuple[int, ...]) -> list[int]:
     """A depth-first order: children are in the given order, unless another order of branches needs fewer registers.
 
-    The register of a branching link is released when its last branch starts, so the branch that needs most registers is
-    last.
+    The register of a branching link is released when its last branch starts, so the branch that needs the most registers is
+    visited last.
     """
     children: dict[int, list[int]] = {}
     for link, parent in enumerate(parents):

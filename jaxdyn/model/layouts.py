@@ -1,16 +1,16 @@
 """States, accelerations and forces in the layouts of MuJoCo and Pinocchio.
 
-An ordinary joint has one number in all three layouts; they differ in the order of quaternions and in the velocity of a free
-joint (see the table in docs/conventions.md). jaxdyn uses the quaternion (w, x, y, z) and the twist (w, v) in the frame of
+An ordinary joint has one number in all three layouts. The layouts differ in the order of quaternions and in the velocity of a
+free joint (see the table in docs/conventions.md). jaxdyn uses the quaternion (w, x, y, z) and the twist (w, v) in the frame of
 the moving body.
 
     MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in world axes first, then w as in jaxdyn
     Pinocchio  quaternion (x, y, z, w); free flyer (v, w), both in the body frame, linear first
 
 R is the rotation of the body; MuJoCo's acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v). Forces are conjugate
-to the velocities, so the power is the same. All other entries are equal. If the order of joints differs in the other
-program, pass it as `names`; a free or spherical joint has its name in the file (J if the chain's joints are J_wx, J_wy,
-...).
+to the velocities, so the power is the same. All other entries are equal. If the other program has another order of joints,
+pass its joint names as `names`. The name of a free or spherical joint is the one in the file: J if the chain's joints are
+J_wx, J_wy, ...
 """
 
 import itertools
@@ -79,7 +79,7 @@ def to_mujoco_acceleration(
 ) -> Float[Array, " nv"]:
     """Convert an acceleration a = dv/dt to MuJoCo's qacc: R (a_v + w x v) for the linear part of a free joint.
 
-    Units are [rad/s^2 or m/s^2]. Arguments and errors as for `to_mujoco_state`.
+    Units are [rad/s^2 or m/s^2]. `names` and errors are as for `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, j.of_v(a) + _turning(j, v)) for j in _ordered(chain, names)])
 
@@ -89,7 +89,7 @@ def from_mujoco_acceleration(
 ) -> Float[Array, " nv"]:
     """Convert MuJoCo's qacc to an acceleration dv/dt, the inverse of `to_mujoco_acceleration` [rad/s^2 or m/s^2].
 
-    The state (qpos, qvel) is also in MuJoCo's layout. Arguments and errors as for `to_mujoco_state`.
+    The state (qpos, qvel) is also in MuJoCo's layout. `names` and errors are as for `to_mujoco_state`.
     """
     joints = _ordered(chain, names)
     q, v = from_mujoco_state(chain, qpos, qvel, names)
@@ -102,7 +102,7 @@ def to_mujoco_force(
 ) -> Float[Array, " nv"]:
     """Convert tau to MuJoCo's generalised force qfrc with the same power: (R f, n) for the wrench (n, f) of a free joint.
 
-    Units are [N m or N]. Arguments and errors as for `to_mujoco_state`.
+    Units are [N m or N]. `names` and errors are as for `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, j.of_v(tau)) for j in _ordered(chain, names)])
 
@@ -112,7 +112,7 @@ def from_mujoco_force(
 ) -> Float[Array, " nv"]:
     """Convert MuJoCo's qfrc to a generalised force tau, the inverse of `to_mujoco_force` [N m or N].
 
-    The position qpos is also in MuJoCo's layout. Arguments and errors as for `to_mujoco_state`.
+    The position qpos is also in MuJoCo's layout. `names` and errors are as for `to_mujoco_state`.
     """
     joints = _ordered(chain, names)
     q = _put(chain, joints, _parts(joints, qpos, True))
@@ -179,7 +179,7 @@ def from_pinocchio_state(
 def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a generalised force to Pinocchio's layout.
 
-    All three are converted in the same way, and units are unchanged. Arguments and errors as for `to_pinocchio_state`.
+    All three are converted in the same way, and units are unchanged. `names` and errors are as for `to_pinocchio_state`.
     """
     return jnp.concatenate([_swapped(j, j.of_v(x)) for j in _ordered(chain, names)])
 

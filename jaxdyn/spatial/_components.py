@@ -1,9 +1,9 @@
 """Vectors and matrices as tuples of scalars, for the step functions of sweeps.
 
 Inside a scan over links, representing 3-vectors by three separate arrays lets XLA fuse an entire link step into a few
-loops over the batch with unit stride: on CPU about three times the throughput of stacked arrays and small matrix products
-(docs/design.md). `Vec` is (x, y, z); `Mat` has nine entries in row-major order; `Sym` is a symmetric matrix (xx, xy, yy,
-xz, yz, zz), in the order of the ten inertial parameters. Only `jaxdyn/dynamics` uses these.
+loops over the batch with unit stride. On CPU, the throughput is about three times that of stacked arrays and small matrix
+products (docs/design.md). `Vec` is (x, y, z); `Mat` has nine entries in row-major order; `Sym` is a symmetric matrix (xx, xy,
+yy, xz, yz, zz), in the order of the ten inertial parameters. Only `jaxdyn/dynamics` uses these types.
 """
 
 import functools
@@ -35,7 +35,7 @@ def sub(a: Sequence[Component], b: Sequence[Component]) -> tuple[Component, ...]
 
 
 def scale(s: Component | float | int, v: Sequence[Component]) -> tuple[Component, ...]:
-    """s v."""
+    """Product s v of a scalar and a vector."""
     return tuple(s * x for x in v)
 
 
@@ -48,43 +48,43 @@ def dot(a: Sequence[Component], b: Sequence[Component]) -> Component:
 
 
 def cross(a: Sequence[Component], b: Sequence[Component]) -> tuple[Component, ...]:
-    """a x b."""
+    """Cross product a x b."""
     return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
 
 
 def rotate(r: Mat, v: Sequence[Component]) -> tuple[Component, ...]:
-    """R v."""
+    """Product R v of a matrix and a vector."""
     return (dot(r[0:3], v), dot(r[3:6], v), dot(r[6:9], v))
 
 
 def unrotate(r: Mat, v: Sequence[Component]) -> tuple[Component, ...]:
-    """R^T v."""
+    """Product R^T v of a transposed matrix and a vector."""
     return (dot(r[0::3], v), dot(r[1::3], v), dot(r[2::3], v))
 
 
 def matmul(a: Mat, b: Mat) -> Mat:
-    """A B."""
+    """Matrix product A B."""
     return tuple(dot(a[3 * i : 3 * i + 3], b[j::3]) for i in range(3) for j in range(3))
 
 
 def transpose(a: Mat) -> Mat:
-    """A^T."""
+    """Transposed matrix A^T."""
     return (*a[0::3], *a[1::3], *a[2::3])
 
 
 def skew_times(p: Sequence[Component], m: Mat) -> Mat:
-    """[p] M."""
+    """Product [p] M, where [p] is the skew-symmetric matrix of p."""
     return transpose(tuple(x for j in range(3) for x in cross(p, m[j::3])))
 
 
 def move_wrench(r: Mat, p: Sequence[Component], wrench: Sequence[Component]) -> tuple[Component, ...]:
-    """A wrench (n, f) in frame a, from that in frame b with pose (R_ab, p_ab): (R n + p x R f, R f)."""
+    """Convert a wrench (n, f) in frame b to frame a, in which b has the pose (R, p): (R n + p x R f, R f)."""
     force = rotate(r, wrench[3:])
     return (*add(rotate(r, wrench[:3]), cross(p, force)), *force)
 
 
 def sym_apply(s: Sym, v: Sequence[Component]) -> tuple[Component, ...]:
-    """S v for a symmetric matrix S."""
+    """Product S v of a symmetric matrix and a vector."""
     xx, xy, yy, xz, yz, zz = s
     return (dot((xx, xy, xz), v), dot((xy, yy, yz), v), dot((xz, yz, zz), v))
 
@@ -101,7 +101,7 @@ def mat_to_sym(m: Mat) -> Sym:
 
 
 def sym_congruence(r: Mat, s: Sym) -> Sym:
-    """R S R^T."""
+    """Symmetric matrix R S R^T for a symmetric matrix S."""
     rs = matmul(r, sym_to_mat(s))
     rows = (rs[0:3], rs[3:6], rs[6:9])
     cols = (r[0:3], r[3:6], r[6:9])
@@ -114,9 +114,9 @@ def unstack(x: Array) -> tuple[Array, ...]:
 
 
 def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
-    """`count` zeros with the common type and lanes of groups of arrays: vectors, matrices, stacks of matrices.
+    """`count` zeros with the common type and lanes of the given vectors, matrices, stacks of matrices and so on.
 
-    Lanes are the axes after the first axis of a vector (n, *lanes), the first two axes of a matrix, and so on.
+    Lanes are the axes that follow the first axis of a vector, the first two axes of a matrix, and so on.
     """
     firsts = [x[(0,) * axes] for axes, group in enumerate(groups, 1) for x in group]
     return (jnp.zeros_like(functools.reduce(operator.add, firsts)),) * count

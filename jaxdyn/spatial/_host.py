@@ -1,4 +1,4 @@
-"""Poses and inertial parameters in NumPy's float64, independent of JAX's default type: for builders, readers and checks.
+"""Poses and inertial parameters in NumPy's float64, whatever JAX's default type is; for builders, readers and checks.
 
 `inertia_tensor` and `packed` define the order of the ten parameters, also for JAX (xp = jax.numpy).
 """
@@ -11,9 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-Values = (
-    ArrayLike | Array | float | Sequence[Any]
-)  # with only the first type, checks of annotations would reject tuples and numbers
+Values = ArrayLike | Array | float | Sequence[Any]  # annotation checkers reject tuples and numbers for ArrayLike alone
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
 Pose = Float[np.ndarray, "4 4"]
@@ -55,7 +53,7 @@ def about_com(pi: Ten) -> tuple[np.ndarray, Matrix]:
 
 
 def move_inertia(pi: Ten, t_ab: Pose) -> Ten:
-    """Ten parameters in frame a from those in frame b.
+    """Ten parameters in frame a from those in frame b, whose pose in frame a is t_ab = (R, p).
 
     h_a = R h + m p;  I_a = R I R^T + 2 (Rh . p) eye(3) - Rh p^T - p Rh^T + m ((p . p) eye(3) - p p^T).
     """
@@ -70,7 +68,7 @@ _STRAIGHT = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
 
 
 def _square(c: np.ndarray) -> Matrix:
-    """c . c 1 - c c^T = -[c]^2."""
+    """The matrix (c . c) eye(3) - c c^T = -[c]^2."""
     return c @ c * np.eye(3) - np.outer(c, c)
 
 
@@ -82,19 +80,19 @@ def pose_of(rotation: Values = _STRAIGHT, translation: Values = (0.0, 0.0, 0.0))
 
 
 def pose_inverse(t: Pose) -> Pose:
-    """T^-1 of a rigid motion."""
+    """Inverse T^-1 of a rigid motion."""
     r = t[:3, :3].T
     return pose_of(r, -r @ t[:3, 3])
 
 
 def adjoint(t: Pose) -> Float[np.ndarray, "6 6"]:
-    """Ad_T of a rigid motion."""
+    """Adjoint matrix Ad_T of a rigid motion."""
     r = t[:3, :3]
     return np.block([[r, np.zeros((3, 3))], [skew(t[:3, 3]) @ r, r]])
 
 
 def skew(x: np.ndarray) -> Matrix:
-    """[x], with [x] y = x cross y."""
+    """Skew-symmetric matrix [x], with [x] y = x cross y."""
     a, b, c = x
     return np.array([[0, -c, b], [c, 0, -a], [-b, a, 0]])
 

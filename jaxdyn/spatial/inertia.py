@@ -1,7 +1,7 @@
 """Rigid-body inertia: the ten parameters, the 6x6 spatial inertia, the 4x4 pseudo-inertia, and their transformations.
 
 The ten parameters of a body are pi = (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2], with the
-inertia about the *origin* of the frame (not the centre of mass). All dynamic quantities are linear in them.
+inertia about the *origin* of the frame (not the centre of mass). Energies, momenta and torques are linear in pi.
 """
 
 import jax.numpy as jnp
@@ -67,8 +67,8 @@ def transform_inertial_parameters(t_ab: Float[Array, "4 4"], pi_b: Float[Array, 
 def pseudo_inertia(pi: Float[Array, "10"]) -> Float[Array, "4 4"]:
     """Pseudo-inertia P = [[S, h], [h^T, m]] with second moment of mass S = (tr(I_o) / 2) eye(3) - I_o.
 
-    The units of S, h and m are [kg m^2, kg m, kg]. P is positive semidefinite if and only if the body consists of
-    non-negative mass (Wensing, Kim & Slotine 2017).
+    The units of S, h and m are [kg m^2, kg m, kg]. P is positive semidefinite if and only if a distribution of non-negative
+    mass has these parameters (Wensing, Kim & Slotine 2017).
     """
     pi = jnp.asarray(pi)
     inertia = rotational_inertia(pi)

@@ -33,8 +33,10 @@ def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Arr
 
 
 def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
-    """The symmetric matrix B with tr(J B) = g . pi for every body: a gradient g with respect to the ten parameters,
-    converted to a gradient with respect to the pseudo-inertia."""
+    """Convert a gradient g with respect to the ten parameters to a gradient with respect to the pseudo-inertia.
+
+    The result is the symmetric matrix B with tr(J B) = g . pi for every body.
+    """
     m, x, y, z, xx, xy, yy, xz, yz, zz = jnp.asarray(g)
     rows = [
         [yy + zz, -xy / 2, -xz / 2, x / 2],
@@ -75,7 +77,7 @@ def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array
     """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite.
 
     `pi` contains the body's ten parameters [kg, kg m, kg m^2]. The function is the inverse of
-    `log_cholesky_to_inertial_parameters`. For an error that names an inconsistent body, call `check_consistent` first,
+    `log_cholesky_to_inertial_parameters`. To get an error that names an inconsistent body, call `check_consistent` first,
     outside `jax.jit`.
     """
     return log_cholesky_from_factor(pseudo_inertia_factor(pseudo_inertia(pi)))
@@ -90,8 +92,9 @@ def pseudo_inertia_factor(j: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
 def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]) -> None:
     """Check that ten parameters have a positive definite pseudo-inertia, as any body of positive density does.
 
-    Not for use inside `jax.jit`. Stricter than `make_chain`: a point mass, a thin rod and a massless link are limiting
-    cases without log-Cholesky parameters. Lengths are scaled by the size of the body, so units do not matter.
+    The check is stricter than that of `make_chain`: a point mass, a thin rod and a massless link are limiting cases without
+    log-Cholesky parameters. Lengths are scaled by the size of the body, so units do not matter. Do not call the function
+    inside `jax.jit`.
 
     Raises:
         ModelError: the pseudo-inertia is not positive definite, or a parameter is not finite; the message names the

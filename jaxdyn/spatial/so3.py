@@ -49,7 +49,7 @@ def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Arra
 def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
     """The rotation vector w with exp([w]) = R and |w| <= pi [rad]: the inverse of `rotation_exp`.
 
-    Computed from the unit quaternion, and therefore accurate also near 0 and pi.
+    It is computed from the unit quaternion, and is therefore also accurate near 0 and pi.
     """
     return quaternion_log(rotation_to_quaternion(rotation))
 
@@ -60,7 +60,7 @@ def rotation_log_rate(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
     It is the inverse of the left Jacobian of the exponential, 1 - [w] / 2 + c [w]^2 with c = (1 - (t / 2) cot(t / 2)) /
     t^2 and t = |w| < 2 pi.
     """
-    a, b, c = exp_coefficients(w @ w / 4)  # with half the angle, which avoids cancellation
+    a, b, c = exp_coefficients(w @ w / 4)  # half the angle avoids cancellation
     k = skew(w)
     return jnp.eye(3, dtype=w.dtype) - k / 2 + (b - c) / (4 * a) * (k @ k)
 
@@ -140,7 +140,7 @@ def rotation_to_rpy(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
     across = jnp.hypot(r[0, 0], r[1, 0])
     yaw = jnp.where(across < 1e-12, jnp.zeros_like(across), jnp.arctan2(r[1, 0], r[0, 0]))
     sin, cos = jnp.sin(yaw), jnp.cos(yaw)
-    # from Rz(yaw)^T R, the other two angles are accurate also for pitch near +-pi/2
+    # computed from Rz(yaw)^T R, the other two angles are also accurate for pitch near +-pi/2
     pitch = jnp.arctan2(-r[2, 0], cos * r[0, 0] + sin * r[1, 0])
     roll = jnp.arctan2(sin * r[0, 2] - cos * r[1, 2], cos * r[1, 1] - sin * r[0, 1])
     return jnp.stack([roll, pitch, yaw])

@@ -3,7 +3,7 @@
 The arguments of all functions are the mass [kg], the dimensions [m] and `pose`, the 4x4 pose of the solid's frame in
 the link (None: the frames coincide). The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2]
 about the origin of the *link* frame, as in `spatial.inertia`. The solid's frame is at its centre. All functions are
-smooth in every argument and contain no checks, so they can be differentiated, batched and jitted; O(1).
+smooth in every argument and contain no checks, so they can be differentiated, batched and jitted.
 """
 
 from collections.abc import Sequence
@@ -139,7 +139,7 @@ def mesh(
     density: Values,
     pose: Values | None = None,
 ) -> Float[Array, "10"]:
-    """Ten parameters of a solid of constant density inside a closed triangulated surface, O(f) [kg, kg m, kg m^2].
+    """Ten parameters of a solid of constant density inside a closed surface of f triangles, O(f) [kg, kg m, kg m^2].
 
     They are computed from volume integrals of tetrahedra. Each triangle (a, b, c) forms a tetrahedron with the origin,
     with signed volume V = a . (b x c) / 6. The sums of V, of the first moments V s / 4 and of the second moments V (a
@@ -172,7 +172,7 @@ def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None)
 
 
 def _place(mass: Array, inertia: Array, centre: Array, pose: Values | None) -> Float[Array, "10"]:
-    """Parameters about the link's origin, from a body's centre of mass and the inertia about it, in the solid's frame."""
+    """Convert a centre of mass and the inertia about it, in the solid's frame, to parameters about the link's origin."""
     if pose is not None:
         t = _float(pose)
         r = t[:3, :3]

@@ -44,19 +44,20 @@ def animate(
         t: increasing times [s].
         q: positions at these times [rad or m].
         path: a .gif file, or an .mp4 file, which requires ffmpeg (on the system path, or pip install imageio-ffmpeg).
-        fps: frames per second; for GIF, rounded to the nearest rate with frames of whole hundredths of a second, at least two.
+        fps: frames per second; for GIF, rounded so that a frame lasts a whole number of hundredths of a second, at least two.
         speed: playback speed relative to real time.
         ellipsoids: also draw the inertia ellipsoids of the links.
         trace: draw the path of the tip, if the robot has a single tip.
         size: width and height [pixels].
-        direction: viewpoint: elevation, and azimuth about z from x [degrees].
+        direction: elevation of the viewpoint, and its azimuth about z, measured from x [degrees].
 
     Returns:
         The number of frames.
 
     Raises:
         OutputError: the suffix is neither .gif nor .mp4; ffmpeg is missing or fails; times and positions do not match or are
-            not finite; the rate, speed or size is invalid; or the file cannot be written. No file is then written.
+            not finite; the rate, speed or size is invalid; or the file cannot be written. In none of these cases is a file
+            written.
 
     Cost: about 50 ms per frame.
     """
@@ -189,7 +190,7 @@ def _mp4(
         try:
             with subprocess.Popen([*command, draft], stdin=subprocess.PIPE, stderr=complaints) as process:
                 assert process.stdin is not None
-                with contextlib.suppress(BrokenPipeError):  # its error message follows
+                with contextlib.suppress(BrokenPipeError):  # ffmpeg stopped; its error message is reported below
                     for picture in pictures:
                         process.stdin.write(picture.tobytes())
         except OSError as error:

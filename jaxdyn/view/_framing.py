@@ -17,7 +17,7 @@ class Framing(NamedTuple):
 
     Attributes:
         up: direction opposite to gravity; z if there is no gravity.
-        turn: rotation from z to up, and from the xy plane to the ground plane.
+        turn: rotation that maps z to `up`, and the xy plane to the ground plane.
         eye: position of the camera [m].
         target: point at which the camera looks [m].
         ground: a point of the ground plane, at height 0 or at the robot's lowest point, whichever is lower [m].
@@ -35,7 +35,7 @@ class Framing(NamedTuple):
 
 
 def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -> Framing:
-    """A camera that shows the whole robot in these configurations, of which no more than `most` are used."""
+    """A camera that shows the whole robot in these configurations; at most `most` of them are used."""
     gravity = np.asarray(scene.chain.gravity, float)
     size = np.linalg.norm(gravity)
     up = -gravity / size if size > 0 else np.array([0.0, 0.0, 1.0])
@@ -47,7 +47,7 @@ def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -
             pose = poses[:, part.link]
             corners = _corners(part.vertices)
             points.append((corners @ pose[:, :3, :3].swapaxes(1, 2) + pose[:, None, :3, 3]).reshape(-1, 3))
-    seen = np.concatenate(points) @ turn  # heights come last
+    seen = np.concatenate(points) @ turn  # in axes whose z axis is up
     low, high = seen.min(axis=0), seen.max(axis=0)
     middle = (low + high) / 2
     radius = max(float(np.linalg.norm(seen - middle, axis=1).max()), 0.02)

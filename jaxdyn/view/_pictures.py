@@ -28,7 +28,7 @@ def plot_torques(
     *,
     limits: Float[Array, " nv"] | Float[np.ndarray, " nv"] | None = None,
 ) -> Any:
-    """Plot torques over time, one panel per coordinate, with dashed limits and violations marked.
+    """Plot torques over time, one panel per coordinate, with limits as dashed lines and violations shaded.
 
     Torques are drawn as curves if there is one row per time, and as steps if there is one row fewer, as in a rollout or a
     `Trajectory`.
@@ -108,7 +108,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
         for bound in limits[j][np.isfinite(limits[j])]:
             axes.axhline(bound, color=_LIMIT, linestyle="--", linewidth=0.9)
         if values[:, j].min() > limits[j, 0] and values[:, j].max() < limits[j, 1]:
-            axes.set_ylim(low, high)  # a distant limit would flatten the motion
+            axes.set_ylim(low, high)  # including a distant limit would flatten the curve
         low, high = axes.get_ylim()
         drawn = drawn or bool(((limits[j] >= low) & (limits[j] <= high)).any())
         axes.set_title(f"{names[j]} [{units[j]}]" if units[j] else names[j], fontsize="small", loc="left")

@@ -1,4 +1,4 @@
-"""A scene in the browser, shown by viser, an optional dependency: joint sliders, and playback of motions with their torques."""
+"""Scenes on a web page, with joint sliders and playback of motions with their torques; requires the package viser."""
 
 import contextlib
 import socket
@@ -22,7 +22,7 @@ _LONGEST = 0.25  # longest time step between frames of a motion, at speed 1 [s]
 _POINTS = 1200  # maximum number of points of a curve
 _GROUPS = {"shape": "shapes", "inertia": "inertia ellipsoids"}
 _BONE = (48, 71, 94)
-_GHOST, _OPACITY = (224, 122, 38), 0.35  # colour and opacity of the robot in the second motion
+_GHOST, _OPACITY = (224, 122, 38), 0.35  # colour and opacity of the robot that shows the second motion
 _SKY, _CELL, _SECTION = (233, 237, 241), (208, 213, 218), (172, 178, 186)
 
 
@@ -126,7 +126,7 @@ class Viewer:
             self._place(self._ghost_frames, self._ghost_lines, self._ghost.q[0])
 
     def _draw_robot(self, root: str, bone: tuple, colour: tuple | None = None) -> tuple[list, Any]:
-        """Draw a robot (transparent, in `colour`, if given); return the frames of its links and its lines."""
+        """Draw a robot, which is transparent if `colour` is given; return the frames of its links and its lines."""
         scene, count = self._server.scene, len(self._scene.chain.link_names) + 1
         frames = [scene.add_frame(f"/{root}/{k}", show_axes=False) for k in range(count)]
         for part in self._scene.parts:
@@ -296,9 +296,9 @@ def open_viewer(
     Args:
         scene: the robot, from `build_scene`.
         motion: motion to play, from `read_motion` or as a `Motion` of arrays.
-        ghost: a second motion of the same robot, shown simultaneously by a transparent robot, for example a simulated
+        ghost: a second motion of the same robot, shown by a transparent robot at the same time, for example a simulated
             motion next to a measured one.
-        host: 127.0.0.1 serves only this machine, 0.0.0.0 every machine that can reach it.
+        host: 127.0.0.1 serves the page only to this machine, 0.0.0.0 to every machine that can reach it.
         port: port of the page; if it is in use, the next free port.
 
     Raises:
@@ -317,7 +317,7 @@ def open_viewer(
     if ghost is not None and motion is None:
         raise ModelError("a ghost needs a motion to accompany, but none is given")
     _check_host(host)
-    with contextlib.redirect_stdout(None):  # a library prints nothing
+    with contextlib.redirect_stdout(None):  # viser must not print from a library call
         server = viser.ViserServer(host=host, port=port, label="jaxdyn", verbose=False)
     try:
         return Viewer(scene, motion, server, ghost)

@@ -83,7 +83,7 @@ def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 
     a, b, c = (vertices[faces[:, k]] for k in range(3))
     normals = np.cross(b - a, c - a)
     normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-300)
-    # one row per edge of a face: the vertices at its ends, lower index first, and the corners of the face there
+    # one row per edge of each face: the vertices at its ends (lower index first), and the corners of the face at these
     _, place = np.unique(np.round(vertices, 9), axis=0, return_inverse=True)
     corner = np.arange(faces.size).reshape(-1, 3)
     ends = place.reshape(-1)[np.concatenate([faces[:, [k, (k + 1) % 3]] for k in range(3)])]

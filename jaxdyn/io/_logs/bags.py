@@ -35,7 +35,7 @@ class _Bag(NamedTuple):
 
 
 def is_bag(path: pathlib.Path) -> bool:
-    """True for a bag's suffix, or a folder (a ROS 2 bag)."""
+    """True if the path has the suffix of a bag or is a folder (a ROS 2 bag)."""
     return path.suffix.lower() in SUFFIXES or os.path.isdir(path)
 
 
@@ -46,16 +46,17 @@ def open_bag(
     *,
     efforts: bool = True,
 ) -> Table:
-    """Read joint states from a bag, possibly in parts, as a table of time (header stamps), positions, velocities, efforts.
+    """Read joint states from a bag or its parts as a table of time (header stamps), positions, velocities and efforts.
 
-    If no topic has joint states, or the chosen topic has trajectories, the points of joint trajectories are read instead, at
-    the header's stamp + `time_from_start`; each message replaces the remainder of the previous one.
+    If no topic has joint states, or the chosen topic has trajectories, the points of joint trajectories are read instead. The
+    time of a point is the header's stamp + `time_from_start`. A new trajectory replaces the remaining points of the previous
+    one.
 
     Args:
         paths: the bag, or its parts in order.
         joint_names: the joints to read, in this order; if None, all joints of the topic.
         topic: the topic of the joint states; detected if None.
-        efforts: require efforts; if False, efforts that some messages lack are omitted.
+        efforts: require efforts; if False, efforts are omitted if some messages lack them.
 
     Raises:
         LogError: rosbags is not installed; the file does not exist, is truncated or damaged (the message says what is
@@ -118,9 +119,9 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
 
 
 def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
-    """The connections of each topic with joint states or, if there is none, of each topic with joint trajectories.
+    """Find the connections of each topic with joint states or, if there is none, of each topic with joint trajectories.
 
-    If a topic is given, only the connections of this topic.
+    If `topic` is given, only the connections of this topic are returned.
 
     Raises:
         LogError: the given topic, or every topic of the bag, has neither joint states nor joint trajectories.
@@ -152,7 +153,7 @@ def _connections(bag: _Bag) -> list[Any]:
     """The connections in the index, with checked types: rosbags reads them from metadata.yaml without checks."""
     try:
         connections = list(bag.reader.connections)
-    except Exception as error:  # from rosbags only
+    except Exception as error:  # raised by rosbags
         raise _Damaged(_reason(error)) from error
     for connection in connections:
         for what, value, kind in (
@@ -179,7 +180,7 @@ def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any
             if type(received) is not int or not -(2**63) <= received < 2**63:
                 raise ValueError(f"{repr(received)[:80]} is not a time of reception")
             yield stamp.sec * 10**9 + stamp.nanosec, received, message
-    except Exception as error:  # from rosbags only, which raises all kinds of exceptions for damaged files
+    except Exception as error:  # raised by rosbags, which raises all kinds of exceptions for damaged files
         raise _Damaged(_reason(error)) from error
 
 

@@ -1,4 +1,4 @@
-"""`read_log_chunks`: a log read in parts, for files larger than memory."""
+"""`read_log_chunks`: read a log in parts, for files larger than memory."""
 
 import contextlib
 import itertools
@@ -16,7 +16,7 @@ from .log import Log, filled
 from .rows import find_bad_rows, jumps
 from .table import TEXT_SUFFIXES, begins_with_number, checked_suffix, open_table, parquet_column, text_table
 
-Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # names, and one array each
+Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # column names, and one array per name
 
 
 def read_log_chunks(
@@ -28,9 +28,9 @@ def read_log_chunks(
 ) -> Iterator[Log]:
     """Read a log in parts of `rows` samples, each a `Log`, with only one part in memory at a time.
 
-    Columns, units and `gains` are as for `read_log`. Text is read line by line, .npz archives member by member (compressed or
-    not), Parquet in batches. Each part is checked as in `read_log`, except for checks of the entire log: whether any joint
-    moves, and implausible rows that could be dropped.
+    Columns, units and `gains` are as for `read_log`. Text is read line by line, .npz archives (compressed or not) member by
+    member, and Parquet in batches. As in `read_log`, implausible rows, jumps, and time stamps that do not increase raise an
+    error; rows cannot be dropped. Checks of the entire log are omitted, for example whether any joint moves.
 
     Args:
         path: a .csv (.tsv, .txt), .npz or .parquet file.
@@ -161,12 +161,12 @@ def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
                 yield tuple(arrays), arrays
     except LogError:
         raise
-    except Exception as error:  # any exception of zipfile, zlib and NumPy on damaged bytes
+    except Exception as error:  # on damaged bytes, zipfile, zlib and NumPy raise all kinds of exceptions
         raise LogError(f"{path}: this is not a NumPy archive, or it is damaged: {error}") from error
 
 
 def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
-    names = open_table(path).names  # errors in the file, or of its reader
+    names = open_table(path).names  # raises if the file is damaged or pyarrow is not installed
     wanted = [name for held in find_columns(path, names, currents)[0].values() for name in held]
     import pyarrow as arrow
     from pyarrow import parquet

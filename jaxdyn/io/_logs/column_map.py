@@ -44,7 +44,7 @@ class ColumnMap:
         form: separator, decimal mark and header of a text file.
         topic: topic of a bag's joint states.
         joints: joint names in a bag, in the robot's order.
-        kinds: the keys of each quantity that is present, among t, q, qd, tau, i and temperature.
+        kinds: the keys and values of each quantity in the map: t, q, qd, tau, i or temperature.
         text: the text of the file, to find line numbers for messages.
     """
 
@@ -86,7 +86,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     gains = [14.87, 13.26]     # tau = gain x current [N m/A]
     ```
 
-    If all columns are specified by number, `header` may be omitted and is then detected.
+    If all columns are specified by number, `header` may be omitted: whether there is a header line is then detected.
 
     A value in the log is converted to sign x scale x unit x value + offset; a temperature in K is then converted to degC.
     For a bag, `topic` and `joints` (the joint names in the bag, in the robot's order) are top-level keys, and columns need
@@ -108,7 +108,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
         except (
             ValueError,
             RecursionError,
-        ) as error:  # not TOML, not text, a null character in the path, nested too deeply
+        ) as error:  # not TOML or text, nested too deeply, or a null character in the path
             raise LogError(f"{source}: the column map is not TOML: {error}") from None
     if _beyond_64_bits(content):
         raise LogError(f"{source}: an integer in the column map exceeds the 64 bits of TOML integers")
@@ -176,7 +176,7 @@ def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
 
 
 def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: bool = True) -> Table:
-    """The table with columns named and converted to SI units by the map.
+    """The table with columns assigned and converted to SI units as the map specifies.
 
     Args:
         torques: require torques or currents.

@@ -17,7 +17,8 @@ ALIASES = {
     "i": ("i", "current"),
     "temperature": ("temperature", "temp"),
 }
-MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}  # read if the log lacks the joint side
+# motor-side columns, read if the log lacks the joint-side quantity
+MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}
 _KIND = {alias: kind for kind, names in ALIASES.items() for alias in names} | MOTOR_SIDE
 _UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a|°?c|k)[\])]$|_(m|meas|measured|s|rad)$")
 _LISTED = 20  # maximum number of columns of one kind in a message
@@ -34,7 +35,10 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """The columns of each kind in joint order, the remaining names, notes; `currents`: use i rather than tau."""
+    """Return the columns of each kind in joint order, the remaining names, and notes.
+
+    If the table has both torques and currents, `currents` selects the currents.
+    """
     stems = [stem_of(name) for name in names]
     joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
     numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
@@ -63,7 +67,7 @@ def find_columns(
         ignored += [whole.pop(left)] if left in whole else numbered[left].values()
         numbered[left] = {}
     heat = numbered["temperature"]
-    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not temperatures of the joints
+    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not one temperature per joint
         ignored += heat.values()
         numbered["temperature"] = {}
     there = f"the columns are {', '.join(names)}"
@@ -97,7 +101,7 @@ def find_columns(
 
 
 def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> list[str]:
-    """Names of missing columns; each kind present must have as many as there are positions, numbered from `first`."""
+    """Names of missing columns: each quantity in the table needs as many columns as the positions, numbered from `first`."""
     count = max(numbered["q"], default=first - 1) + 1 - first
     missing = []
     for kind in ("q", "qd", "tau", "i"):

@@ -24,7 +24,7 @@ class _Group:
 
 
 class JointStates:
-    """The joint states on one topic, collected message by message and sorted by joint name."""
+    """The joint states on one topic, collected message by message and retrieved joint by joint."""
 
     def __init__(self, topic: str):
         self.topic = topic
@@ -73,8 +73,10 @@ class JointStates:
         self._count += 1
 
     def joint(self, name: str) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-        """Stamps and times of reception [ns] of a joint's messages, their indices, and the joint's values, in bag order; and
-        the fields that some of the messages lack."""
+        """Return a joint's series in bag order, and the fields that some of its messages lack.
+
+        The series are the indices, stamps and times of reception [ns] of the joint's messages, and the joint's values.
+        """
         parts: dict[str, list[np.ndarray]] = {}
         lacking = []
         for names, group in self._groups.items():
@@ -87,9 +89,8 @@ class JointStates:
                 parts.setdefault(kind, []).append(block[:, names.index(name)])
             lacking += [FIELDS[kind] for kind in FIELDS if kind in group.lacking]
         series = {key: np.concatenate(values) for key, values in parts.items()}
-        lacking += [
-            FIELDS[kind] for kind in FIELDS if np.isnan(series[kind]).all()
-        ]  # drivers without such values write these
+        # drivers that do not measure a field may write NaN
+        lacking += [FIELDS[kind] for kind in FIELDS if np.isnan(series[kind]).all()]
         order = np.argsort(series["number"], kind="stable")
         return {key: values[order] for key, values in series.items()}, tuple(dict.fromkeys(lacking))
 
@@ -101,7 +102,7 @@ def one_table(
     chosen: bool,
     efforts: bool = True,
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
-    """Columns of joint states by name; names of the columns of time, positions, velocities and torques; and notes.
+    """Return the columns of joint states by name, the names of the columns of each kind (t, q, qd, tau), and notes.
 
     Joints in separate messages (from several publishers, or for parts of a robot) are interpolated linearly to the stamps
     of the joint with the most messages, except in gaps.
@@ -110,7 +111,7 @@ def one_table(
         topics: the joint states on each topic.
         joint_names: the joints to read, in this order; by default all joints of the topic, in order of appearance.
         chosen: True if the user chose the topic.
-        efforts: require efforts; if False, efforts that some messages lack are omitted.
+        efforts: require efforts; if False, efforts are omitted if some messages lack them.
 
     Raises:
         LogError: the topic is ambiguous; a joint is missing, on several topics, or without positions or efforts; the
@@ -239,6 +240,6 @@ def _common(
     out = f"{len(t) - int(keep.sum())} of {len(t)} samples"
     notes.append(
         f"{', '.join(others)} are in separate messages ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps "
-        f"of {main} ({rates[main]:.4g} Hz); {out} omitted, at which not all were published"
+        f"of {main} ({rates[main]:.4g} Hz); {out} omitted because some joints were not published there"
     )
     return t[keep], dict.fromkeys(series, True)

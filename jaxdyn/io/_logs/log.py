@@ -35,8 +35,8 @@ class Log:
         tau: joint torques [N m or N].
         source: origin of the log.
         notes: remarks from reading the log.
-        path: the file from which it was read, or the first of several.
-        temperature: temperatures of the joints, if logged, for `TemperatureDependent` [°C].
+        path: the file from which the log was read, or the first of several files.
+        temperature: temperatures of the joints, if logged [°C]; `TemperatureDependent` friction uses them.
     """
 
     t: Float[np.ndarray, " N"]
@@ -88,8 +88,8 @@ def read_log(
     and joints by name (pass `chain.joint_names` as `joints`), in any order and any number of messages. If there are no such
     messages or `topic` has trajectories, `trajectory_msgs/JointTrajectory` messages are read point by point.
 
-    In other files, these columns are found by name, in any order and case, numbered from 1 or 0; others are noted and
-    ignored:
+    In other files, columns are recognised by their names, in any order and case, with joints numbered from 1 or 0. Other
+    columns are ignored and listed in a note. The names are:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
@@ -101,17 +101,19 @@ def read_log(
     are ignored. In .npz and .parquet files a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
     Text may be separated by commas, semicolons, tabs or blanks, with `#` comments, a byte-order mark and any line endings.
 
-    Gaps in time (steps longer than 5 median steps) are noted but accepted: `preprocess` treats the pieces separately.
+    Gaps in time (steps longer than 5 times the median step) are noted but accepted: `preprocess` treats the pieces separately.
 
     Args:
         path: the file, or the files of one run: files with the same columns are concatenated; files with other columns
             are interpolated linearly to the time stamps of the first file, except in gaps.
         joints: the required number of joints, or their names, which select and order the joints of a bag.
-        gains: one gain per joint, tau_j = gain_j x current_j [N m/A], required for currents; without currents, factors
-            on the torques. If a log has both, gain x current is used if gains are passed, otherwise the torques.
-        rows: first and last data row to read, both included, counted from 1 as in messages; only these are checked.
-        on_bad_rows: "raise" an error for implausible rows, or "drop" them with a note, up to a tenth of all rows: NaN
-            and infinity, numbers beyond 1e6, stamps far from all others or out of order, isolated jumps.
+        gains: one gain per joint [N m/A], required if the log has currents: tau_j = gain_j x current_j. If the log has only
+            torques, they are multiplied by the gains. If it has both, the currents are used if gains are passed, otherwise
+            the torques.
+        rows: first and last data row to read, both included and counted from 1; other rows are not checked.
+        on_bad_rows: "raise" an error if there are implausible rows, or "drop" them with a note, up to a tenth of all rows. A
+            row is implausible if it contains NaN, infinity or a number beyond 1e6, if its stamp is far from all others or
+            out of order, or if a position jumps away and back.
         columns: a column map for other layouts, units, signs, offsets and gains: a TOML file (docs/logs.md), or a
             mapping with the same structure.
         topic: topic of the joint states in a bag; detected if None.
@@ -119,7 +121,7 @@ def read_log(
     Raises:
         LogError: the file cannot be read; columns are missing, repeated or incomplete; there are currents without gains;
             cells are not finite numbers, or are implausible; time does not increase or is not in seconds; positions jump;
-            there are fewer than 20 samples; nothing moves or no torque was recorded. File, row and column are named.
+            there are fewer than 20 samples; nothing moves or no torque was recorded. The message names file, row and column.
 
     Cost: about 0.1 s for 20 000 rows with 22 columns from CSV.
     """
@@ -178,7 +180,7 @@ def read_log(
 
 
 def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"] | None:
-    """Slow signals with missing numbers interpolated in time; None if a column contains no numbers."""
+    """Interpolate missing numbers of slow signals in time; None if a column contains no numbers."""
     known = np.isfinite(values)
     if not known.any(axis=0).all():
         return None
@@ -228,11 +230,11 @@ def check_log(
 
     Args:
         log: the log.
-        chain: the robot, for default limits and names of the joints, or of the coordinates if joints are coupled.
+        chain: the robot; by default, limits and names are those of its joints, or of its coordinates if joints are coupled.
         position_limits: lower and upper limit of each joint; infinite if there is none [rad or m].
         velocity_limit: largest |qd| of each joint [rad/s or m/s].
         joint_names: joint names for messages.
-        units_checked: accept the numbers as SI units and radians even if they do not look like it (multi-turn joints).
+        units_checked: accept the numbers as SI units and radians even if they look like degrees (multi-turn joints).
         allow_still: accept a joint that does not move, with a note; its own parameters remain unidentified.
 
     Raises:

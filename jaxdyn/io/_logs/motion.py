@@ -1,4 +1,4 @@
-"""`read_motion`: reads a logged or planned motion for viewing (times, positions and, if available, torques)."""
+"""`read_motion`: read a logged or planned motion for viewing (times, positions and, if available, torques)."""
 
 import dataclasses
 import os
@@ -54,9 +54,8 @@ def read_motion(
     The following columns are read, in any order; others are ignored:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
-    - positions [rad or m]: `NAME` or `q_NAME` for all joint names; or numbered, `q1` to `qN` (also `pos1`,
-      `position1`), in the order of `q`, which is required if a joint has a quaternion. In .npz and .parquet files,
-      one array `q` is also accepted;
+    - positions [rad or m]: `NAME` or `q_NAME` for every joint; or `q1` to `qN` (also `pos1`, `position1`) in the order of `q`.
+      In .npz and .parquet files, one array `q` is also accepted. Joint names are not accepted if a joint has a quaternion;
     - torques [N m or N], optional: `tau_NAME`, or `tau1` (`torque1`, `effort1`) and so on, or one array `tau`.
 
     Bags contain joint states or joint trajectories, as for `read_log`. In contrast to `read_log`, torques are not
@@ -121,7 +120,7 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
 
 
 def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) -> list[str]:
-    """The columns of one kind in order; none if any is missing."""
+    """The columns of one kind in order; empty if any column is missing."""
     for form in ("{}", "q_{}") if kind == "q" else ("tau_{}",):
         wanted = [form.format(joint) for joint in joints]
         if wanted and set(wanted) <= set(names):

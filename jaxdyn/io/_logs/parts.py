@@ -75,7 +75,7 @@ def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table])
 
 
 def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks: Sequence[str]) -> Table:
-    """Tables with different columns, joined by time: all others are interpolated linearly to the stamps of the first."""
+    """Join tables with different columns by time: all others are interpolated linearly to the time stamps of the first."""
     owner: dict[str, int] = {}
     for k, (table, clock) in enumerate(zip(tables, clocks, strict=True)):
         for name in table.names:
@@ -116,13 +116,13 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
 
     others = ", ".join(path.name for path in paths[1:])
     note = f"{others} interpolated linearly to the time stamps of {paths[0].name}"
-    lost = f"; {np.count_nonzero(~keep)} of {len(keep)} rows omitted, for which not all files have values"
+    lost = f"; {np.count_nonzero(~keep)} of {len(keep)} rows omitted because some files have no values there"
     notes = (note + lost * (not keep.all()), *(note for table in tables for note in table.notes))
     return Table(tuple(owner), read, lambda row: tables[0].line(int(rows[row])), notes)
 
 
 def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
-    """The time column, from a column map or by a standard name."""
+    """The time column, specified in a column map or found by a standard name."""
     named = given.kinds.get("t", {}).get("column") if given else None
     if isinstance(named, int) and 1 <= named <= len(table.names):
         named = table.names[named - 1]
@@ -131,8 +131,8 @@ def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
     found = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
     if len(found) != 1:
         raise LogError(
-            f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs exactly one, by "
-            f"which files are joined; the columns are {', '.join(table.names[:40])}"
+            f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs exactly one, "
+            f"because files are joined by time; the columns are {', '.join(table.names[:40])}"
         )
     return found[0]
 

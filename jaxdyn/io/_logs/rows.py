@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-ABSURD = 1e6  # larger positions, velocities, torques and currents are implausible, in SI units
-GAP = 5.0  # steps longer than this many median steps are gaps
+ABSURD = 1e6  # maximum plausible magnitude of positions, velocities, torques and currents, in SI units
+GAP = 5.0  # a step longer than this multiple of the median step is a gap
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BadRows:
-    """Rows that cannot be used for one reason: indices from 0, the fault, and its first column and value."""
+    """Rows with the same fault: their indices from 0, the fault, and the column and value of its first occurrence."""
 
     rows: Int[np.ndarray, " k"]
     what: str
@@ -29,14 +29,14 @@ def find_bad_rows(
     positions: int,
     clock: str = "t",
 ) -> list[BadRows]:
-    """Find implausible rows, by reason; each criterion is applied to the rows that passed the previous ones.
+    """Find implausible rows, grouped by reason. Each criterion is applied to the rows that passed the previous ones.
 
     1. NaN or infinite numbers, and numbers beyond 1e6.
-    2. A few time stamps (no more than 1 % of the rows, or 10) that differ from the median time by more than ten times
-       the interquartile range: foreign records.
-    3. Rows outside the longest increasing subsequence of time stamps, the smallest set without which time increases.
-    4. Positions that jump away and back in one row: by more than 3 rad (or m) and by more than 20 times the joint's
-       largest step, not counting its largest 1 % of steps (at least 5).
+    2. A few time stamps that differ from the median time by more than ten times the interquartile range: at most 10, or 1 %
+       of the rows if that is more.
+    3. The smallest set of rows without which time increases: those outside the longest increasing subsequence of time stamps.
+    4. Rows in which a position jumps away and back. A jump is a step of more than 3 rad (or m) that is also more than 20
+       times the joint's largest step, not counting the largest 1 % of its steps (at least 5).
 
     Args:
         t: time stamps [s].
@@ -95,7 +95,7 @@ def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.nda
 def jumps(
     q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
 ) -> list[tuple[int, int]]:
-    """Pairs (joint, row) of rows reached by a jump; with `there_and_back`, only of those that the next jump leaves."""
+    """Pairs (joint, row) at which a position jumps. With `there_and_back`, it must also jump on the next step."""
     kept = np.flatnonzero(alive)
     if len(kept) < 3:
         return []

@@ -70,7 +70,7 @@ def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
 
 
 def checked_suffix(path: pathlib.Path) -> str:
-    """The suffix of a file that may be a log.
+    """The suffix of a log file, in lower case, after checks of the file.
 
     Raises:
         LogError: the file is missing, unsupported or empty.
@@ -78,7 +78,7 @@ def checked_suffix(path: pathlib.Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
-    if not os.path.isfile(path):  # accepts any path, in contrast to pathlib
+    if not os.path.isfile(path):  # unlike pathlib, accepts any path
         raise LogError(f"{path}: there is no such file")
     if path.stat().st_size == 0:
         raise LogError(f"{path}: the file is empty")
@@ -94,7 +94,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return cell.isascii() and "_" not in cell  # Python accepts these, but NumPy and other readers do not
+    return cell.isascii() and "_" not in cell  # Python also accepts other digits and underscores; NumPy does not
 
 
 def begins_with_number(line: str) -> bool:
@@ -226,7 +226,7 @@ def _open_npz(path: pathlib.Path) -> Table:
             for name in wanted:
                 try:
                     arrays[name] = np.asarray(archive[name])  # bytes, if the member is not an array
-                except Exception as error:  # any exception of zipfile, zlib and NumPy on damaged bytes
+                except Exception as error:  # on damaged bytes, all kinds of exceptions are raised
                     why = "it contains objects, not numbers" if "pickle" in str(error) else f"it is damaged: {error}"
                     raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
         return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
@@ -245,7 +245,7 @@ def _open_parquet(path: pathlib.Path) -> Table:
         ) from error
     try:
         names = tuple(parquet.read_schema(path).names)
-    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not text
+    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: column names that are not text
         raise LogError(f"{path}: this is not a Parquet file, or it is damaged: {error}") from error
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-STILL = 1e-3  # smallest span of a moving joint [rad or m]; lowest mean speed for estimating a velocity scale
+STILL = 1e-3  # minimum span of a joint that moves [rad or m]; minimum RMS speed for estimating a velocity scale [rad/s or m/s]
 LARGE = 4 * np.pi  # larger positions are suspicious unless the joint's limits are larger [rad]
 
 

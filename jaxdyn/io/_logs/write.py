@@ -11,10 +11,10 @@ from .log import Log
 
 
 def write_log(path: str | os.PathLike[str], log: Log) -> None:
-    """Write a log as a CSV table for `read_log`, atomically.
+    """Write a log atomically as a CSV table that `read_log` can read.
 
-    The columns are t [s], q1.. [rad or m], and if available, qd1.. [rad/s or m/s], tau1.. [N m or N], temperature1.. [°C],
-    with ten significant digits.
+    The columns are t [s], q1.. [rad or m], tau1.. [N m or N] and, if available, qd1.. [rad/s or m/s] and temperature1.. [°C].
+    Numbers have ten significant digits.
 
     Raises:
         OutputError: the file cannot be written; an existing file is left unchanged.

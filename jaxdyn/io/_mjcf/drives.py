@@ -11,9 +11,9 @@ from .tree import Link
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     """The chain's leaves for drives, springs and limits, by name.
 
-    Actuators add armature and damping times the square of their gear ratio. The effort limit is the smaller of the
-    control and force ranges times the gear ratio, summed over the actuators of a joint and limited by the joint's
-    `actuatorfrcrange`; an actuator without a range has no limit.
+    An actuator adds its armature and damping, multiplied by the square of its gear ratio. Its effort limit is its gear ratio
+    times the force that its control or force range allows, whichever is smaller; without a range it is infinite. The effort
+    limit of a joint is the sum over its actuators, limited by the joint's `actuatorfrcrange`.
     """
     joints, dofs = np.array([link.joint for link in links]), np.array([link.dof for link in links])
     kinds = model.jnt_type[joints]

@@ -20,7 +20,7 @@ FEATURES = (
     "quaternion_spring",
     "tendon",
 )
-# external forces such as contacts, and peculiarities of free bodies: omitted with a warning
+# omitted with a warning: external forces such as contacts, and properties of free bodies in world axes
 OUTSIDE = frozenset({"equality", "fluid", "free_joint", "tendon"})
 
 
@@ -65,7 +65,7 @@ def unsupported(model: Any) -> dict[str, str]:
 
 
 def left_out(model: Any) -> list[str]:
-    """Descriptions of parts that a chain omits, since they do not affect the motion without constraints and controls."""
+    """Descriptions of the parts that a chain omits because they do not affect the motion without constraints and controls."""
     found = []
     if not disabled(model, "CONTACT", "CONSTRAINT") and _may_touch(model):
         found.append("contacts")
@@ -132,7 +132,7 @@ def _tendons_with_forces(model: Any) -> np.ndarray:
 
 
 def _polynomial(model: Any) -> list[str]:
-    """Joints and actuators with nonlinear springs or dampers, and yielding springs, in recent versions of MuJoCo."""
+    """Joints and actuators with nonlinear or yielding springs or nonlinear dampers, which recent MuJoCo versions support."""
     odd = _any(model, model.njnt, "jnt_stiffnesspoly", "jnt_springyield")
     odd[np.asarray(model.dof_jntid)[_any(model, model.nv, "dof_dampingpoly")]] = True
     drives = _any(model, len(model.actuator_trntype), "actuator_dampingpoly")

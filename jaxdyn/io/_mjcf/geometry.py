@@ -10,16 +10,16 @@ from .features import unsupported
 from .tree import body_names, pose_matrix
 
 _SHOWN = 3  # groups 0, 1 and 2, which MuJoCo's viewer shows by default
-_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, in which case the colour of its material is used
+_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom; the colour of its material then applies
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """The shapes of all bodies of a compiled MuJoCo model (`mujoco.MjModel`), and notes on omitted parts.
 
-    Returns the visible geoms in groups 0 to 2, as MuJoCo's viewer shows them.
+    The shapes are the visible geoms in groups 0 to 2, which MuJoCo's viewer shows by default.
     The colour is that of the geom, or of its material if the geom has the default colour; textures are not read.
-    Planes are omitted, since the viewer draws its own ground; height fields are omitted with a note. A note also says
-    that equality constraints are not enforced: the robot is shown at the given positions.
+    Planes are omitted, since the viewer draws its own ground; height fields are omitted with a note. If the model has equality
+    constraints, a note says that they are not enforced: the robot is shown at the given positions.
 
     Args:
         collision: instead, return the geoms of any group that can be in contact (contype or conaffinity is not 0).

@@ -29,19 +29,22 @@ def from_mujoco(
 ) -> Chain:
     """Convert a compiled MuJoCo model (`mujoco.MjModel`) to a chain: bodies, joints, inertias, drives and gravity.
 
-    Joints are in MuJoCo's order, and q equals its qpos; velocities, accelerations and forces differ only at free joints
-    (`layouts`). A hinge or slide becomes one joint, a ball joint J the spherical joint J_wx, J_wy, J_wz, and a free joint J
-    the free joint J_wx to J_vz. The name of a body becomes that of its last joint's link, or of a named frame if the body
-    has no joint or its ball joint is not at its origin; `frame_pose` of a body equals its xpos and xquat. Sites become
-    named frames. Unnamed elements are called body1, joint0 or site0 by number, and the suffix _site is added to a site
-    with the name of a body.
+    Joints are in MuJoCo's order, and q equals MuJoCo's qpos; velocities, accelerations and forces differ from MuJoCo's only at
+    free joints (see `layouts`).
 
-    Armature, damping, frictionloss (Coulomb friction), stiffness with springref, ranges of limited joints, and effort limits
-    from the ranges of actuators on single joints are read, unless `<flag>` disables them. External forces
-    (contacts, equality constraints, tendons, a fluid), armature and friction of a free joint's linear motion, actuators
-    other than plain motors, limits of ball joints, sensors and mocap bodies are omitted, and a warning lists them; visual
-    elements (geoms, cameras, lights), keyframes and solver settings are omitted without a warning. Any other feature
-    that changes the motion raises an error, unless it is named in `ignore`.
+    - A hinge or slide becomes one joint, a ball joint J becomes the spherical joint J_wx, J_wy, J_wz, and a free joint J
+      becomes the free joint J_wx to J_vz.
+    - The link of a body's last joint has the name of the body. If the body has no joint, or its ball joint is not at its
+      origin, a named frame has the name instead. `frame_pose` of a body equals its xpos and xquat.
+    - Sites become named frames. A site with the name of a body gets the suffix _site.
+    - Unnamed elements are numbered: body1, joint0 or site0.
+
+    The conversion includes armature, damping, frictionloss (Coulomb friction), stiffness with springref, ranges of limited
+    joints, and effort limits from the ranges of actuators on single joints, unless `<flag>` disables them. The following are
+    omitted, and a warning lists them: external forces (contacts, equality constraints, tendons, a fluid), armature and friction
+    of a free joint's linear motion, actuators other than plain motors, limits of ball joints, sensors and mocap bodies. Visual
+    elements (geoms, cameras, lights), keyframes and solver settings are omitted without a warning. Any other feature that
+    changes the motion raises an error, unless it is named in `ignore`.
 
     Args:
         ignore: features to omit although they change the motion: "actuators",
@@ -69,7 +72,7 @@ def compile_mjcf(text: str | bytes) -> Any:
 
 def compile_mjcf_file(path: str | os.PathLike[str]) -> Any:
     """The compiled model of a file, which may include others; errors from MuJoCo become ModelErrors."""
-    read_bytes(path)  # raises the same errors about paths as all other readers
+    read_bytes(path)  # for paths, raises the same errors as all other readers
     source = os.fspath(path)
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
 

@@ -1,9 +1,9 @@
 """The moving links of a compiled MuJoCo model, in MuJoCo's order, with bodies and sites as named frames.
 
-The joints of a body act one after the other in the frame of the body: the screw of joint j is its axis through its anchor,
-the frame of its link coincides with that of the body, and the pose at q = qpos0 is the one in the file. M_j therefore
-contains exp(-[A_j] qpos0). A ball joint rotates about its anchor, which is the origin of the frames of its links; a body
-with another origin becomes a named frame.
+The joints of a body act one after the other in the frame of the body: the screw A_j of joint j is its axis through its anchor,
+the frame of its link coincides with that of the body, and the pose at q = qpos0 is the one in the file. The placement M_j of
+the link at q = 0 therefore contains the factor exp(-[A_j] qpos0). A ball joint rotates about its anchor, which is the origin of
+the frames of its links; a body with another origin becomes a named frame.
 """
 
 from typing import Any, NamedTuple
@@ -108,7 +108,7 @@ def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray,
     in the last link, or None for the identity."""
     kind, anchor, axis = int(model.jnt_type[j]), np.array(model.jnt_pos[j]), np.array(model.jnt_axis[j])
     dof, unit = int(model.jnt_dofadr[j]), np.eye(6)
-    if kind == FREE:  # its position defines the placement, and its linear velocity comes first in MuJoCo
+    if kind == FREE:  # its position defines the placement; MuJoCo has the linear velocity first
         return [(np.eye(4), unit[k], dof + (k + 3) % 6) for k in range(6)], None
     if kind == BALL:
         there = pose_of(translation=anchor)

@@ -1,8 +1,9 @@
 """Chains as new MJCF files: `to_mjcf`, `write_mjcf`.
 
-A body is placed at M_i in its parent, and its joint rotates about the screw axis through w x v, so MuJoCo's
-T = M_i exp([A_i] q_i) is exactly that of the chain. MuJoCo does not support massless links between joints; such joints
-become several joints of one body: M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
+The body of link i is placed at M_i in its parent, and its hinge rotates about the axis of the screw A_i = (w, v), which passes
+through the point w x v. The pose M_i exp([A_i] q_i) in MuJoCo is therefore exactly that of the chain. MuJoCo does not support
+massless links between joints. The joints of such links become joints of the next body with mass:
+M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
 """
 
 import functools
@@ -21,7 +22,7 @@ from .._files import write_whole
 from .._urdf.elements import arrays_of, check_consistent, written
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound on a moving body's mass and principal moments
-_FAR = 1e10  # substitute for an infinite limit if the other one is finite
+_FAR = 1e10  # substitute for an infinite limit if the joint's other limit is finite
 _FREE, _BALL, _SINGLE = 6, 3, 1
 _text = functools.partial(written, form="MJCF")
 
@@ -48,7 +49,7 @@ def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") 
     """Write `to_mjcf(chain, name)` to a file atomically.
 
     Returns:
-        Descriptions of the features that were omitted since MJCF lacks them.
+        Descriptions of the features that were omitted because MJCF does not support them.
 
     Raises:
         ModelError: as for `to_mjcf`, or the file cannot be written.
@@ -63,10 +64,10 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
 
     Inertias are written as mass, centre of mass, principal moments and principal axes (`quat`). Joints have armature,
     damping (viscous friction), frictionloss (Coulomb friction), springs, position limits and effort limits
-    (`actuatorfrcrange`). Gravity becomes the option of that name, named frames become sites, a free joint a freejoint, and
-    a spherical joint a ball joint. A transmission in which each motor drives one joint is added to the armature, damping
-    and frictionloss of that joint. A base pose becomes the pose of the base body. Without friction, `mujoco.mj_inverse`
-    equals `inverse_dynamics` (for free joints, in MuJoCo's layout: `layouts`).
+    (`actuatorfrcrange`). Gravity becomes the option of that name, named frames become sites, a free joint becomes a joint of
+    type free, and a spherical joint becomes a joint of type ball. A transmission in which each motor drives one joint is added
+    to the armature, damping and frictionloss of that joint. A base pose becomes the pose of the base body. Without friction,
+    `mujoco.mj_inverse` equals `inverse_dynamics`; for free joints, convert with `layouts` first.
 
     Features that MJCF lacks are omitted and listed in a comment at the top: torque offsets, the width of the smooth sign
     in Coulomb friction (MuJoCo uses a constraint), Stribeck friction, velocity limits, and position limits of zero
@@ -74,8 +75,8 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
 
     Raises:
         ModelError: an inertia is inconsistent, or MuJoCo would reject it (a moving body without mass or with a zero
-            principal moment), with the link and the reason; a joint is helical; joints mimic others; motors drive several
-            joints; a free joint is not at the root; a number is not finite; a name cannot be written.
+            principal moment); a joint is helical; joints mimic others; motors drive several joints; a free joint is not at
+            the root; a number is not finite; a name cannot be written.
     """
     arrays = arrays_of(chain, decimals=False)
     _check(chain)
@@ -163,7 +164,10 @@ def _check(chain: Chain) -> None:
 
 
 def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The drives, including motors that drive one joint each, reflected to the joint: r^2 J, r^2 B, |r| fc."""
+    """The drives of the joints, including those of motors with one joint each.
+
+    With the gear ratio r, a motor adds r^2 J (armature), r^2 B (viscous friction) and |r| fc (Coulomb friction) to its joint.
+    """
     if chain.transmission is None:
         return arrays
     ratios = np.asarray(chain.transmission.matrix, float)
@@ -185,10 +189,10 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
-    """The bodies, parents first: every link with mass, with the joints of the massless links that carry only this link."""
+    """The bodies, parents first: one per link with mass, with the joints of the massless links that carry only this link."""
     parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
     inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
-    started: dict[int, _Body] = {}  # massless links so far, by their last link
+    started: dict[int, _Body] = {}  # bodies without mass so far, by their last link
     children = np.bincount(np.array([p for p in parents if p >= 0], int), minlength=chain.n)
     for i in range(chain.n):
         if parents[i] in inner and i - 1 != parents[i]:

@@ -1,4 +1,4 @@
-"""XML parsing for robot descriptions: elements with line numbers, no entities, checked numbers."""
+"""XML parsing for robot descriptions: elements with line numbers and checked numbers; entities are not allowed."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ class Node(ET.Element):
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A checked document: its root element, and the comments and processing instructions around it, for writing."""
+    """A checked document: its root element, and the comments and processing instructions before and after it."""
 
     root: Node
     before: tuple[str, ...]
@@ -39,7 +39,7 @@ def parse_xml(data: bytes | str, source: str) -> Document:
     above = data[: len(data) - len(data.lstrip())]  # XML does not allow blank lines before the declaration
     skipped = above.count("\n" if isinstance(above, str) else b"\n")  # type: ignore[arg-type]
     data = data[len(above) :]
-    # the text is already decoded, regardless of the encoding that it declares
+    # a str is already decoded, whatever encoding it declares
     parser = expat.ParserCreate("utf-8" if isinstance(data, str) else None)
     parser.buffer_text = True
     builder = ET.TreeBuilder(element_factory=Node, insert_comments=True, insert_pis=True)
@@ -114,7 +114,7 @@ def attribute(node: Node, name: str, label: str) -> str:
     """A required attribute.
 
     Raises:
-        ModelError: it is missing or empty.
+        ModelError: the attribute is missing or empty.
     """
     text = node.get(name)
     if not text:
@@ -159,4 +159,4 @@ def _finite(part: str) -> float | None:
         value = float(part)
     except ValueError:
         return None
-    return value if math.isfinite(value) and part.isascii() and "_" not in part else None  # like other URDF readers
+    return value if math.isfinite(value) and part.isascii() and "_" not in part else None  # other readers do the same

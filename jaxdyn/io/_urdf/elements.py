@@ -13,7 +13,7 @@ from ...model._build import JOINT_LEAVES, SLIGHTLY, inertia_faults
 from ...model._chain import Chain, named_leaves
 from ...spatial._host import Values, move_inertia, pose_of, rotation_from_rpy
 
-# leaves of a joint: the element, and its attribute
+# for each leaf of a joint: the URDF element and attribute that contain it
 DRIVES = {
     "friction.viscous": ("dynamics", "damping"),
     "friction.coulomb": ("dynamics", "friction"),
@@ -32,7 +32,7 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
     """The leaves by name, in float64.
 
     Args:
-        decimals: round to the fewest digits that reproduce the numbers in the chain's type; if False, exact.
+        decimals: round to the fewest digits that reproduce the numbers in the chain's type; if False, keep all digits.
     """
     if chain.inertia.ndim != 2:
         raise ModelError(f"the chain is a batch (inertia has shape {chain.inertia.shape}); write one robot at a time")
@@ -40,8 +40,10 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
 
 
 def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
-    """Decimals with the fewest digits that reproduce the numbers in a type (by default that of the numbers): 0.3415
-    for 0.34150001406669617 in single precision."""
+    """Round numbers to the fewest digits that reproduce them in a type (by default their own).
+
+    For example, 0.34150001406669617 in single precision becomes 0.3415.
+    """
     given = np.asarray(values)
     given = given if dtype is None else given.astype(dtype)
     if given.dtype == np.float64:
@@ -50,7 +52,7 @@ def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
 
 
 def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.ndarray:
-    """Numbers rounded to the fewest sufficient significant digits; unchanged if no rounding suffices."""
+    """Round numbers to the fewest significant digits for which `fits` is true; unchanged if it never is."""
     for digits in range(16):
         rounded = np.array([float(f"{x:.{digits}e}") for x in values])
         if fits(rounded):
@@ -199,7 +201,7 @@ def written(values: Iterable[float] | np.ndarray, label: str, form: str = "a URD
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """A variant of the name that is not among the taken names, to which it is added."""
+    """A variant of the name that is not in `taken`; the variant is added to `taken`."""
     while name in taken:
         name += "_"
     taken.add(name)

@@ -1,4 +1,4 @@
-"""URDF joints with several degrees of freedom, which are split into one-degree-of-freedom joints, and mimic joints."""
+"""Splitting of planar and floating joints in a URDF into one-degree-of-freedom joints, and coupling of mimic joints."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -53,13 +53,13 @@ def arrange(
 
 
 def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[str, tuple[str, ...]]]:
-    """The robot with planar and floating joints split, and the names of the parts of every free joint.
+    """Split planar and floating joints; return the robot and the names of the parts of every free joint.
 
     A planar joint J becomes two prismatic joints J_x and J_y in its plane and a revolute joint J. A floating joint
     becomes the six joints of a free joint, J_wx to J_vz. The links between them are massless.
 
     Args:
-        floating_base: name of a free joint that carries the root link, or True.
+        floating_base: name of a free joint to insert above the root link, or True for a default name.
 
     Raises:
         ModelError: a floating joint is not at the root, or the name is already used.

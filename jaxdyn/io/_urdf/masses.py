@@ -11,9 +11,9 @@ _SINGULAR = 1e-13  # smaller eigenvalues of M, scaled to a unit diagonal, count 
 
 
 def massless_motion(parts: Arrangement) -> list[str]:
-    """The joints involved in a motion without kinetic energy, at a generic configuration.
+    """The joints that take part in a motion without kinetic energy, tested at one generic configuration.
 
-    Empty if no link has mass, as in a kinematics-only model, unless the base is free.
+    The result is empty if no link has mass, as in a kinematics-only model, unless the base is free.
     """
     layout = parts.layout
     if not np.any(layout.inertia[:, 0]) and not parts.quaternion_joints:

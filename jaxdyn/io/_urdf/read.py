@@ -22,7 +22,7 @@ _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
 
 
 def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Robot:
-    """All links and joints of a URDF document as a tree, checked except for inertias.
+    """Parse a URDF document into a tree of links and joints, and check everything except inertias.
 
     Args:
         source: name of the document in errors.
@@ -122,7 +122,7 @@ def chain_of(
 
 
 def _doubtful_locks(robot: Robot, layout: Layout, lock: Iterable[str], ignore_mimic: bool) -> list[str]:
-    """Locks without effect, and those that separate a mimic joint from the joint that it follows."""
+    """Warnings about locks without effect, and about locked mimic joints that no longer follow a moving joint."""
     remarks, moving = [], {joint.name for joint in layout.joints}
     for joint in (robot.joints[name] for name in lock if name in robot.joints):
         if joint.kind == "fixed":
@@ -149,7 +149,7 @@ def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
     """Warnings about inconsistent inertias that have no effect, are only slightly wrong, or are consistent after fusing.
 
     Raises:
-        ModelError: an effective inertia of a link cannot be read or is inconsistent.
+        ModelError: an inertia that has an effect cannot be read or is inconsistent.
     """
     slight, unused = [], []
     for link in robot.links.values():
@@ -177,9 +177,9 @@ def _possible(name: str, pi: np.ndarray) -> bool:
 
 
 def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
-    """A link, which may have an empty `<inertial>` unless a moving joint carries it (`moved`).
+    """Read a link. Its `<inertial>` may be all zero unless a moving joint carries the link (`moved`).
 
-    An unreadable `<inertial>` is recorded as a fault of the link, and is reported only if its inertia has an effect.
+    An unreadable `<inertial>` is recorded as a fault of the link, which is reported only if the link's inertia has an effect.
     """
     name = attribute(node, "name", "a link")
     if not inertials:

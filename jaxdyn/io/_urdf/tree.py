@@ -36,7 +36,7 @@ class Link:
 class Joint:
     """A joint as declared in the file, with its pose in the parent link and its unit axis.
 
-    `leaves` are limits and drive, by the names of a chain's leaves; `mimic` is (joint, multiplier, offset).
+    `leaves` contains the limits and drive under the names of a chain's leaves; `mimic` is (joint, multiplier, offset).
     """
 
     name: str
@@ -103,7 +103,7 @@ class Layout:
 
 
 def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) -> tuple[str, tuple[Joint, ...]]:
-    """The root link, and the joints in an order in which each follows the joint of its parent link.
+    """The root link, and the joints in an order in which each joint follows the joint that carries its parent link.
 
     Raises:
         ModelError: a joint names a link that does not exist, a link has two parents, links form a loop or are not
@@ -153,7 +153,7 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
 def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None = None) -> Layout:
     """The entire tree, or the serial chain from the root to `tip`, with fixed links fused.
 
-    The inertia of a link attached to a moving link by fixed and locked joints is added to that of the moving link, G_a =
+    The inertia of a link b that fixed and locked joints attach to a moving link a is added to that of the moving link as G_a =
     Ad_{T_ba}^T G_b Ad_{T_ba}, and the link becomes a named frame. Links fixed to the base only become frames. If a tip is
     specified, links attached to the chain by other moving joints are removed.
 
@@ -163,7 +163,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
     if tip is not None and tip not in robot.links:
         raise ModelError(f"{robot.source}: unknown link {tip!r} in tip; the links are {', '.join(robot.links)}")
     locked = _locked(robot, lock or {})
-    # a moving joint represents the link that it carries, None represents the base
+    # each link is carried by the link of a moving joint (named by this joint) or by the base (None)
     carrier: dict[str, str | None] = {robot.root: None}
     pose = {robot.root: np.eye(4)}
     placement: dict[str, np.ndarray] = {}
@@ -231,7 +231,7 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
             raise ModelError(
                 f"{robot.source}: unknown joint {name!r} in lock; the joints are {', '.join(robot.joints)}"
             )
-        if robot.joints[name].kind == "fixed":  # for example in a file that was written from a chain with locked joints
+        if robot.joints[name].kind == "fixed":  # for example in a file written from a chain with locked joints
             continue
         if not math.isfinite(value):
             raise ModelError(f"{robot.source}: lock has {value} for the joint {name!r}; specify a finite position")

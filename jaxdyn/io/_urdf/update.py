@@ -1,4 +1,4 @@
-"""`update_urdf`: writes identified parameters to a copy of the URDF file from which a chain was loaded."""
+"""`update_urdf`: write identified parameters to a copy of the URDF file from which a chain was loaded."""
 
 import os
 import xml.etree.ElementTree as ET
@@ -59,7 +59,7 @@ def update_urdf(
             mass; the file cannot be written.
     """
     source = os.fspath(source_path)
-    robot = parse_robot(read_bytes(source_path), source, inertials=False)  # written, not read
+    robot = parse_robot(read_bytes(source_path), source, inertials=False)  # inertias are replaced
     parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
     layout = parts.layout
     arrays = arrays_of(chain)
@@ -76,9 +76,9 @@ def update_urdf(
                 f"{source}: {name!r} is a part of a planar joint, which cannot be locked here; use save_urdf"
             )
     for i, joint in enumerate(layout.joints):
-        if joint.child in robot.links:  # otherwise a part of a joint, with the element of the complete joint
+        if joint.child in robot.links:  # otherwise an internal link of a planar or floating joint
             set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i], chain.dtype)
-            if joint.node.tag == "joint":  # a floating base has no element
+            if joint.node.tag == "joint":  # a floating base that `load` added has no element
                 set_drive(joint.node, joint.name, chain, arrays, i)
         elif np.any(arrays["inertia"][i]):
             raise ModelError(
@@ -95,7 +95,7 @@ def update_urdf(
         origin = joint.node.find("origin")
         set_origin(insert(joint.node, "origin") if origin is None else origin, joint.pose_at(value), f"joint {name!r}")
     for joint in robot.joints.values():
-        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint is independent
+        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint does not follow
             remove(joint.node, {"mimic"})
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
     body = ET.tostring(robot.document.root, encoding="unicode")
@@ -153,7 +153,7 @@ def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], par
 
 
 def _keep_meshes(root: ET.Element, before: str, after: str) -> None:
-    """Adapt paths of meshes and textures that are relative to the folder of the file to another folder."""
+    """Adapt relative paths of meshes and textures for a file that moves from the folder `before` to the folder `after`."""
     for element in root.iter():
         name = element.get("filename") if element.tag in ("mesh", "texture") else None
         if name and "://" not in name and not os.path.isabs(name):

@@ -32,17 +32,16 @@ from .read import parse_robot
 def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:
     """Convert a chain or tree to URDF text; `loads(text)` restores its numbers.
 
-    (For a serial chain, pass tip=chain.topology.tip_name to `loads`.)
-    Inertias are written as mass, centre of mass c = h / m and inertia about it, I_c = I_o + m [c]^2; an all-zero inertia is
+    Inertias are written as mass, centre of mass c = h / m and inertia about c, I_c = I_o + m [c]^2; an all-zero inertia is
     omitted. Named frames become links on fixed joints. Armature, torque offset, Coulomb velocity, Stribeck term and
     spring of a joint are written to a `<jaxdyn>` element, which other readers ignore. Infinite limits for which URDF
     requires a number are written as the largest double. A link whose joint axis does not pass through its origin is
     attached by a fixed joint to a link `<name>_axis` on the axis, so that all names retain their poses.
 
-    A free joint becomes a floating joint; `load` names its six parts when it is read back. Planar joints remain two
-    prismatic joints and a continuous joint. Coupled joints become mimic joints of the joints whose positions are the
-    coordinates. Joints are read back in depth-first order, as in every loaded chain. A URDF contains neither gravity nor
-    the choice of the tip.
+    A free joint becomes a floating joint, which `load` converts back to a free joint. Planar joints remain two prismatic
+    joints and a continuous joint. Coupled joints become mimic joints, each of which follows the joint whose position is its
+    coordinate. Joints are read back in depth-first order, as in every loaded chain. A URDF contains neither gravity nor
+    the choice of the tip; for a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
 
     Args:
         allow_nonphysical: also write physically inconsistent inertias.
@@ -115,8 +114,11 @@ def save_urdf(
 def _write_joint(
     robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], i: int, parent: str, taken: set[str]
 ) -> tuple[ET.Element, str, np.ndarray]:
-    """Write the elements of an ordinary joint and its link; returns the joint element, the name of its child, and the
-    offset of its axis from the link."""
+    """Write the elements of an ordinary joint and its link.
+
+    Returns:
+        The joint element, the name of its child, and the offset of its axis from the link.
+    """
     link, joint = chain.link_names[i], chain.joint_names[i]
     eps = 1e2 * float(np.finfo(chain.dtype).eps)
     w, v = arrays["screw"][i, :3], arrays["screw"][i, 3:]

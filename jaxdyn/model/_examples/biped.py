@@ -51,7 +51,7 @@ def biped(
     """Biped with 7 links and 10 joints: torso, thighs, shins and feet (Shih et al. 2012, example 3).
 
     Each leg has a hip (roll about x, then pitch about y), a knee (y) and an ankle (y, then x); x points forward, y to the
-    left, and z up. In both forms, angles are those of the lower link relative to the upper link: at q = 0 the robot stands
+    left, and z up. In both forms, an angle is that of the lower link relative to the upper link: at q = 0 the robot stands
     upright with straight legs, a positive knee angle bends the knee, and a negative hip pitch moves the thigh forward. The
     universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle, ...) between their axes.
 
@@ -65,13 +65,13 @@ def biped(
 
         q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]).
 
-    The same applies to v and a, whose first six entries are J v and J a + dJ/dt v of the fixed form, with its J =
-    jacobian(.., "pelvis") in body coordinates. With zero force on the free joint and the ground's wrench on the left
+    The same applies to v and a. Their first six entries are J v and J a + dJ/dt v, where v, a and J = jacobian(.., "pelvis"),
+    in body coordinates, are those of the fixed form. With zero force on the free joint and the ground's wrench on the left
     sole, joint torques of both forms are equal.
 
     Frames: "pelvis" on the torso, "left_sole" and "right_sole" on the ground below the ankles; the tip is "right_sole".
 
-    The table of values in the source is lost; the default values are our choice, with a total mass of 36 kg. Links are
+    The table of values in the source is not available; the default values are our choice, with a total mass of 36 kg. Links are
     uniform boxes. The torso measures 0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips. Thighs and shins are
     0.08 m wide and as long as the distance between their joints. Feet are 0.12 m wide and as high as the ankle, and
     extend from 0.08 m behind the ankle to 0.14 m in front of it.
@@ -82,7 +82,7 @@ def biped(
         thigh_mass: mass of a thigh [kg].
         shin_mass: mass of a shin [kg].
         foot_mass: mass of a foot [kg].
-        leg_length: length of a thigh, and of a shin [m].
+        leg_length: length of each thigh and of each shin [m].
         hip_width: distance between the legs [m].
         ankle_height: height of the ankles above the soles [m].
         gravity: magnitude of gravity, along -z [m/s^2].
@@ -149,6 +149,6 @@ def biped(
 
 
 def _box(mass: float, centre: np.ndarray, edges: tuple[float, float, float]) -> tuple[float, np.ndarray, np.ndarray]:
-    """Mass, centre and inertia about the centre of a uniform box: I_xx = m (b^2 + c^2) / 12."""
+    """Mass, centre and inertia about the centre of a uniform box with edges (a, b, c): I_xx = m (b^2 + c^2) / 12."""
     square = np.square(edges)
     return mass, np.asarray(centre, float), mass / 12 * np.diag(square.sum() - square)

@@ -28,11 +28,11 @@ def geared_link(
     """One link driven by a motor through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
 
     I qdd + B qd + mass gravity com_distance sin q = r tau_m with I = r^2 motor_inertia + link_inertia and B = r^2
-    motor_damping + link_damping. The book prints B = r B_m + B_l; the power lost at the motor shaft, B_m (r qd)^2,
-    requires r^2 (as for the inertia), since each damping coefficient refers to the speed of its shaft [N m s/rad]. Equals
-    `single_link`, in which the motor is represented by armature and friction; here the gear ratio is a leaf,
-    chain.transmission.matrix, for derivatives and optimisation. At q = 0 the link hangs down along -z, and it rotates
-    about x; `link_inertia` is about the joint axis [kg m^2].
+    motor_damping + link_damping. The book prints B = r B_m + B_l. The correct factor is r^2, as for the inertia: each damping
+    coefficient refers to the speed of its shaft [N m s/rad], so the power lost at the motor shaft is B_m (r qd)^2. The dynamics
+    equal those of `single_link`, in which armature and friction represent the motor; here the gear ratio is a leaf,
+    `chain.transmission.matrix`, which can be differentiated and optimised. At q = 0 the link hangs down along -z, and it
+    rotates about x; `link_inertia` is about the joint axis [kg m^2].
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
@@ -57,19 +57,20 @@ def elastic_link(
     """One link on an elastic joint, with coordinates (q1, q2) = (link, motor).
 
     (Spong, Hutchinson & Vidyasagar 2020, example 6.2.)
-    M = diag(link_inertia, motor_inertia), h = 0, and with the energy stiffness (q1 - q2)^2 / 2 of the spring
+    M = diag(link_inertia, motor_inertia) and h = 0. With the spring energy stiffness (q1 - q2)^2 / 2, the equations of
+    motion are
 
         link_inertia qdd1 + mass gravity com_distance sin q1 + stiffness (q1 - q2) = 0,
         motor_inertia qdd2 + stiffness (q2 - q1) = tau_m,
 
-    plus the viscous torques of damping, parallel to the spring, of motor_damping and of link_damping [N m s/rad]. (The
+    plus the viscous torques of damping (parallel to the spring), motor_damping and link_damping [N m s/rad]. (The
     book swaps link and motor angle in one line of the example.) With a gear of ratio r, q2 is the motor angle divided
     by r, motor_inertia and motor_damping are multiplied by r^2, and tau_m by r. The chain is that of `elastic_chain`,
-    with three rotations, one of which is the spring: `spring_force` contains the spring, `friction_force` all damping.
+    with three rotations, one of which is the spring. `spring_force` contains the spring, and `friction_force` all damping.
 
     Args:
         mass: mass of the link [kg].
-        com_distance: distance of its centre of mass from the joint [m].
+        com_distance: distance of the link's centre of mass from the joint [m].
         link_inertia: inertia of the link about the joint axis [kg m^2].
         motor_inertia: inertia of the rotor about its axis [kg m^2].
         stiffness: stiffness of the spring [N m/rad].
@@ -100,7 +101,7 @@ def remotely_driven_elbow(*, motor_inertia: Values = 0.0, gear_ratio: Values = 1
     (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4.)
     The second motor drives link 2 through a belt, independently of p1: the joint positions are q1 = p1, q2 = p2 - p1. Both
     angles are measured from the x axis; gravity is along -y. With k = m2 l1 lc2 and rotor inertias J_i behind r_i : 1
-    gears
+    gears, M, C and g are
 
         M = [[m1 lc1^2 + m2 l1^2 + i1 + r_1^2 J_1, k cos(p2 - p1)], [k cos(p2 - p1), m2 lc2^2 + i2 + r_2^2 J_2]],
         C = k sin(p2 - p1) [[0, -pd2], [pd1, 0]],
@@ -139,9 +140,9 @@ def coupled_wrist(
 
     Inertia and friction of motor 6 thus act on the sum of two joint rates: R^T J R couples the accelerations of joints 5
     and 6 by r6^2 J6, R^T B R couples their rates by r6^2 B6, and the Coulomb friction on both joints is r6 fc6 tanh(r6
-    (qd5 + qd6) / v_c). These three quantities are the parameters Iam6, fvm6, fsm6 of `coupled_drive(5, 6)` (counted from
-    1; here the joints are 2 and 3), with the velocity v_c / |r6|. Masses, their distances from the wrist centre, and
-    motors are our choice.
+    (qd5 + qd6) / v_c). These three quantities are the parameters Iam6, fvm6, fsm6 of `coupled_drive(5, 6)`, with the velocity
+    v_c / |r6|. (The numbers 5 and 6 count the joints of an arm from 1; here they are joints 2 and 3.) The masses, their
+    distances from the wrist centre and the motors are our choice.
 
     Args:
         gear_ratio: r4, r5, r6, motor revolutions per joint revolution.

@@ -2,7 +2,7 @@
 
 Masses are in [kg], lengths in [m], moments of inertia about the centres of mass along z in [kg m^2], angles in [rad], and
 gravity in [m/s^2] along -y. The centre of mass of a link is on the link, at the distance lc from its joint. Docstrings
-specify positions with e(a) = (cos a, sin a); c_ab = cos(a - b), s_ab = sin(a - b). Both linkages are parallelograms, whose
+use e(a) = (cos a, sin a), c_ab = cos(a - b) and s_ab = sin(a - b). Both linkages are parallelograms, whose
 opposite links remain parallel: two absolute angles determine the configuration, and the loop is closed for all values.
 """
 
@@ -32,7 +32,7 @@ def five_bar(
     link 2 and remains parallel to link 1; both have length l1. Link 4 rotates about the end of link 1 and remains
     parallel to link 2. Link 3 is pinned to link 4 at the distance l2 from the end of link 1. The centre of mass of link
     4 (at the distance lc4) and the frame "tip" (at l4) are on the other side of the end of link 1. Centres of mass: lc1
-    e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In terms of q1, q2
+    e(q1), lc2 e(q2), l2 e(q2) + lc3 e(q1), l1 e(q1) - lc4 e(q2). In terms of q1 and q2, h, g and the entries d_ij of M are
 
         d11 = m1 lc1^2 + m3 lc3^2 + m4 l1^2 + i1 + i3,  d22 = m2 lc2^2 + m3 l2^2 + m4 lc4^2 + i2 + i4,
         d12 = d c_21 with d = m3 l2 lc3 - m4 l1 lc4,  h = d s_12 [qd2^2, -qd1^2],
@@ -75,14 +75,14 @@ def four_bar(
     """Four-bar robot with two degrees of freedom (Shih et al. 2012, example 4).
 
     Links 1 and 4 are parallel at the absolute angle t1, links 2 and 3 at the absolute angle t2.
-    The figure in the source is lost, and its text calls the second chain "Link 4 and Link 3". Here, link 3 rotates about
-    the base and carries link 4. The alternative interpretation, with link 4 on the base, is a different robot (its torques
-    differ by 82 %). The default values are also our choice.
+    The figure in the source is not available, and its text calls the second chain "Link 4 and Link 3". Here, link 3 rotates
+    about the base and carries link 4. With link 4 on the base, the robot would be different (its torques differ by 82 %). The
+    default values are also our choice.
 
     Links 1 and 3 rotate about the base. Link 2 is attached to the end of link 1, and link 4 to the end of link 3. The end
     of link 4 is pinned to link 2 at the distance l3 from the joint of link 2. Links 1 and 4 have length l1; link 2
     extends to the frame "tip" at l2. Centres of mass: lc1 e(t1), l1 e(t1) + lc2 e(t2), lc3 e(t2), l3 e(t2) + lc4 e(t1).
-    In terms of t1, t2
+    In terms of t1 and t2, h, g and the entries d_ij of M are
 
         d11 = m1 lc1^2 + m2 l1^2 + m4 lc4^2 + i1 + i4,  d22 = m2 lc2^2 + m3 lc3^2 + m4 l3^2 + i2 + i3,
         d12 = d c_12 with d = m2 l1 lc2 + m4 l3 lc4,  h = d s_12 [td2^2, -td1^2],
@@ -110,7 +110,7 @@ def five_bar_chain(**linkage: Any) -> Chain:
     """The linkage of `five_bar` with the absolute angles (q1, q2) as coordinates [rad].
 
     The joint positions of the tree are (q1, q2, q1 - q2, q2 - q1). The parallelogram is closed for all values of the
-    coordinates, so a `Coupling` replaces the constraint. Arguments as for `five_bar`.
+    coordinates, so a `Coupling` replaces the constraint. Arguments are those of `five_bar`.
     """
     return with_coupling(five_bar(**linkage)[0], [[1, 0], [0, 1], [1, -1], [-1, 1]], names=("q1", "q2"))
 
@@ -118,7 +118,7 @@ def five_bar_chain(**linkage: Any) -> Chain:
 def four_bar_chain(**linkage: Any) -> Chain:
     """The robot of `four_bar` with the absolute angles (t1, t2) as coordinates [rad], like `five_bar_chain`.
 
-    Arguments as for `four_bar`.
+    Arguments are those of `four_bar`.
     """
     return with_coupling(four_bar(**linkage)[0], [[1, 0], [-1, 1], [0, 1], [1, -1]], names=("theta1", "theta2"))
 
@@ -128,7 +128,7 @@ def four_bar_chains(**linkage: Any) -> tuple[Chain, Chain]:
 
     The parallelogram is closed for all values of these absolute angles, so the equations of motion of the two chains
     are added (Shih et al. 2012): M = M_12 + M_34, and similarly for C qd, g and inverse dynamics. A `Coupling` maps y
-    to the joint positions (t1, t2 - t1) and (t2, t1 - t2). Arguments as for `four_bar`.
+    to the joint positions (t1, t2 - t1) and (t2, t1 - t2). Arguments are those of `four_bar`.
     """
     tree, _ = four_bar(**linkage)
     names, bodies, gravity = ("theta1", "theta2"), np.asarray(tree.inertia), -float(tree.gravity[1])

@@ -53,9 +53,9 @@ def knife_edge(
     """Body on a knife edge (a skate) below its centre of mass, on a plane that slopes down along x.
 
     The body with q = (x, y, heading h) [m, m, rad] moves only along its edge, xd sin h - yd cos h = 0, but can reach
-    every configuration, since no function of q is constant. If it starts with heading 0, no velocity and the turning rate
-    w, then h = w t, x = gravity sin(slope) sin^2(h) / (2 w^2) and y = gravity sin(slope) (h - sin(2 h) / 2) / (2 w^2): it
-    drifts across the slope instead of down.
+    every configuration, since the constraint keeps no function of q constant. If it starts with heading 0, no velocity and
+    the turning rate w, then h = w t, x = gravity sin(slope) sin^2(h) / (2 w^2) and y = gravity sin(slope) (h - sin(2 h) / 2) /
+    (2 w^2): it drifts across the slope instead of down.
 
     Args:
         mass: mass of the body [kg].

@@ -83,7 +83,8 @@ def planar_elbow(
     """Planar elbow arm with rigid links (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
 
     Axes and gravity are those of `textbook.planar_2r_point_masses`. lc is the distance of a link's centre of mass from its
-    joint, on the link [m]; i is its moment of inertia about the centre of mass along z [kg m^2]. With k = m2 l1 lc2
+    joint, on the link [m]; i is its moment of inertia about the centre of mass along z [kg m^2]. With k = m2 l1 lc2, M, C
+    and g are
 
         M11 = m1 lc1^2 + m2 (l1^2 + lc2^2) + 2 k c2 + i1 + i2,  M12 = m2 lc2^2 + k c2 + i2,  M22 = m2 lc2^2 + i2,
         C = k s2 [[-qd2, -qd1 - qd2], [qd1, 0]],

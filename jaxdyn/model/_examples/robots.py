@@ -28,8 +28,8 @@ def panda(**leaves: Any) -> Chain:
 
     Placements: franka_description, robots/fer/kinematics.yaml; inertias and limits: franka_ros,
     franka_description/robots, common/inertial.yaml and panda/joint_limits.yaml (Franka, Apache-2.0). The inertias are
-    the physically consistent set identified by Gaz et al. 2019. (The inertias in robots/fer/inertials.yaml violate the
-    triangle inequality.)
+    the physically consistent set identified by Gaz et al. 2019; those in robots/fer/inertials.yaml violate the triangle
+    inequality.
     """
     a, b, c = 2.8973, 2.175, 2.61
     return _arm(

@@ -1,8 +1,8 @@
 """Textbook systems as chains: small robots with closed-form equations of motion.
 
 Masses are in [kg], lengths in [m], moments of inertia in [kg m^2], angles in [rad], and gravity is a positive magnitude in
-[m/s^2]. Each docstring contains M, the velocity terms h = C qd and g of tau = M qdd + h + g; c_i, s_i, c_ij are cos q_i,
-sin q_i, cos(q_i + q_j).
+[m/s^2]. Each docstring specifies M, h = C qd and g in tau = M qdd + h + g; c_i, s_i and c_ij are cos q_i, sin q_i and
+cos(q_i + q_j).
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ def planar_2r_point_masses(
     """Planar 2R arm with point masses m1, m2 at the ends of its links (Lynch & Park 2017, sec. 8.1.1).
 
     It moves in the x-y plane with gravity along -y; q1 is measured from the x axis, q2 from link 1, both about z. With k =
-    m2 l1 l2
+    m2 l1 l2, M, h and g are
 
         M = [[(m1 + m2) l1^2 + m2 l2^2 + 2 k c2, m2 l2^2 + k c2], [m2 l2^2 + k c2, m2 l2^2]],
         h = [-k s2 (2 qd1 qd2 + qd2^2), k s2 qd1^2],
@@ -55,7 +55,7 @@ def planar_2r_point_masses(
 def cartesian_two_link(*, m1: float = 1.0, m2: float = 1.0, gravity: float = 9.81) -> Chain:
     """Cartesian arm with two prismatic joints, q1 upwards along z and q2 along x [m].
 
-    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4.) M = diag(m1 + m2, m2) is constant, h = 0, g = [(m1 + m2) gravity, 0].
+    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4.) M = diag(m1 + m2, m2), h = 0 and g = [(m1 + m2) gravity, 0] are constant.
     """
     return _chain(
         axes=[Z, X],
@@ -112,14 +112,14 @@ def spherical_rrp(
     """Spherical RRP arm with q = (q1, q2, r): azimuth about z, elevation from the horizontal plane, reach r along the arm.
 
     The first link is a massless virtual link with optional inertia `turret_inertia` about z. The arm has mass m1 at lc1 and
-    transverse inertia i1 about its centre of mass; the slide has mass m2 at r and transverse inertia i2. M is diagonal;
-    with a(r) = m1 lc1^2 + i1 + m2 r^2 + i2
+    transverse inertia i1 about its centre of mass; the slide has mass m2 at r and transverse inertia i2. With
+    a(r) = m1 lc1^2 + i1 + m2 r^2 + i2, M, g and h are
 
         M = diag(a c2^2 + turret_inertia, a, m2),  g = gravity [0, (m1 lc1 + m2 r) c2, m2 s2],
         h = [2 c2 qd1 (m2 r c2 rd - a s2 qd2), 2 m2 r rd qd2 + a s2 c2 qd1^2, -m2 r (qd2^2 + c2^2 qd1^2)].
 
     Without turret inertia, M is singular if the arm points straight up or down. (Shih et al. 2012, example 1, whose table of
-    parameters is lost: axes, zero positions, slender bodies and default values are our choice.)
+    parameters is not available: axes, zero positions, slender bodies and default values are our choice.)
     """
     turret = np.array([0, 0, 0, 0, turret_inertia / 2, 0, turret_inertia / 2, 0, 0, turret_inertia])
     return _chain(
@@ -148,13 +148,14 @@ def pendulum_3dof(
 
     The first rod hangs from a universal joint (q1 about x, then q2 about y, with a massless virtual link between them);
     the second rod is hinged to its end (q3 about y). The rods have masses m and transverse inertias i about the centres of
-    mass at lc. With u = l1 c2 + lc2 c23
+    mass at lc. With u = l1 c2 + lc2 c23, M and the potential energy are
 
         M11 = (m1 lc1^2 + i1) c2^2 + m2 u^2 + i2 c23^2,  M12 = M13 = 0,
         M22 = m1 lc1^2 + i1 + m2 (l1^2 + lc2^2 + 2 l1 lc2 c3) + i2,  M23 = m2 (lc2^2 + l1 lc2 c3) + i2,
         M33 = m2 lc2^2 + i2, potential energy -gravity c1 (m1 lc1 c2 + m2 u).
 
-    (Shih et al. 2012, example 2, whose figure and table are lost: the axes x, y, y and all default values are our choice.)
+    (Shih et al. 2012, example 2, whose figure and table are not available: the axes x, y, y and all default values are our
+    choice.)
     """
     return _chain(
         axes=[X, Y, Y],

@@ -19,10 +19,10 @@ def with_moving_base_point(chain: Chain) -> Chain:
     """The same robot with the Cartesian coordinates of the base origin prepended: q_e = (x0, y0, z0, q).
 
     Three prismatic joints along the world axes, with massless links, carry the base, which does not rotate. The mass
-    matrix becomes [[m 1, m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass; the
+    matrix becomes [[m eye(3), m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass; the
     first three generalised forces are the force that supports the base [N]. The third massless link has the name of the
-    base. Only the rotation of `base_pose` is retained, since the coordinates are the translation. The mass of the base
-    is not included.
+    base. Only the rotation of `base_pose` is retained, since the new coordinates replace the translation. The mass of the
+    base is not included.
 
     Raises:
         ModelError: the robot has a free joint, so its base already moves, or has joints or links with the new names.

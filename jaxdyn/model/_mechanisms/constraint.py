@@ -27,7 +27,7 @@ class FrameConstraint(eqx.Module):
         pose: P, the pose of the constrained frame a in `frame` [m].
         other_pose: P_b, the pose of the constrained frame b in `other`, or in the world [m].
         frame: link or frame of the robot; the chain's tip if None.
-        other: link or frame with which it coincides; the world if None.
+        other: link or frame with which `frame` coincides; the world if None.
         rows: the constrained rows of rx, ry, rz, x, y, z, numbered from 0.
     """
 
@@ -51,11 +51,11 @@ class FunctionConstraint(eqx.Module):
 
 
 class PfaffianConstraint(eqx.Module):
-    """Velocity constraint A(chain, q, parameters) qd = 0, nonholonomic in general: rolling, or sliding on an edge.
+    """Velocity constraint A(chain, q, parameters) qd = 0, nonholonomic in general, such as rolling or sliding on an edge.
 
-    In constrained dynamics, A replaces the Jacobian J of a holonomic constraint, with multipliers and dA/dt. It does not
-    constrain positions: its `constraint_residual` is 0, and `project_configuration` only moves in directions that satisfy
-    it. `project_velocity` and `constrained_rollout` maintain A qd = 0. Stabilisation acts only on velocities.
+    In constrained dynamics, A takes the place of the Jacobian J of a holonomic constraint, and dA/dt that of dJ/dt. Positions
+    are not constrained: `constraint_residual` is 0, and `project_configuration` moves only in directions that satisfy the
+    constraint. `project_velocity` and `constrained_rollout` maintain A qd = 0. Stabilisation acts only on velocities.
 
     Attributes:
         parameters: any pytree of arrays, passed to the function; derivatives with respect to them are available.
@@ -87,11 +87,11 @@ def point_constraint(
         other: link or frame at which the loop is closed; the world if None.
         point: the point in `frame` [m].
         other_point: the point in `other`, or in the world [m].
-        axes: the constrained axes of `other`: for a planar loop, the two axes of its plane of motion ("xz" if its joints
-            turn about y), since the third would be redundant; fewer for a point on a slide or a plane.
+        axes: the constrained axes of `other`. For a planar loop, pass the two axes of the plane of motion ("xz" if the joints
+            turn about y), since the third would be redundant. Pass fewer axes for a point on a slide or a plane.
 
     Raises:
-        ModelError: there are no axes, an axis is repeated, or it is not x, y or z.
+        ModelError: `axes` is empty, or contains a repeated axis or an axis other than x, y and z.
     """
     here, there = (pose_of(translation=np.asarray(x, float)) for x in (point, other_point))
     return pose_constraint(frame, other, pose=here, other_pose=there, rows=" ".join(axes))
@@ -112,8 +112,8 @@ def pose_constraint(
     Args:
         frame: link or frame of the robot; the chain's tip if None.
         other: link or frame at which the loop is closed; the world if None.
-        pose: 4x4 pose of the constrained frame in `frame` [m]; None: they coincide.
-        other_pose: 4x4 pose in `other` or in the world [m] with which it coincides; None: the frame of `other`.
+        pose: 4x4 pose of the constrained frame in `frame` [m]; None: the two frames coincide.
+        other_pose: 4x4 pose of the other constrained frame in `other` or in the world [m]; None: the frame of `other` itself.
         rows: constrained components, among rx, ry, rz (rotation) and x, y, z (position), in the axes of `other_pose`.
 
     Raises:

@@ -27,8 +27,8 @@ class ElasticJoints(eqx.Module):
         J thetadd = gear_ratio tau_m - B thetad - torque on the joint
 
     with J = gear_ratio^2 rotor_inertia and B = gear_ratio^2 rotor_friction. Only the spin of rotors about their axes is
-    modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020), so the mass matrix is block-diagonal,
-    with M(q) of the links and the constant J. Create one with `elastic_joints`.
+    modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020). The mass matrix is therefore block-diagonal, with
+    the blocks M(q) of the links and diag(J) of the rotors. Create an instance with `elastic_joints`.
 
     Attributes:
         stiffness: stiffness K of the spring [N m/rad].
@@ -100,12 +100,13 @@ def elastic_joints(
 def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
     """A single chain with the coordinates (q, theta) of links and rotors [rad], for dynamics and simulation.
 
-    Each spring is the joint of a massless link, with position q - theta, and the rotors form a transmission with rates
-    qd - (qd - thetad) = thetad; a `Coupling` and a `Transmission` represent this. Generalised forces are those on the
-    link coordinates, followed by gear_ratio times the motor torques, as from `joint_torques_from_motors`. The mass matrix
-    has the blocks M(q) and J. `spring_energy` and `spring_force` include the springs; `friction_force` includes their
-    damping and the rotor friction; `rollout` simulates the chain. Time steps should be below about 2 sqrt(J / K). In
-    inner loops prefer `elastic_forward_dynamics`, which avoids the massless links.
+    Each spring is the joint of a massless link, with position q - theta. A `Coupling` maps (q, theta) to the joint positions,
+    and the rotors form a `Transmission` with rates qd - (qd - thetad) = thetad.
+
+    Generalised forces are those on the link coordinates, followed by gear_ratio times the motor torques (see
+    `joint_torques_from_motors`). The mass matrix has the blocks M(q) and J. `spring_energy` and `spring_force` include the
+    springs; `friction_force` includes their damping and the rotor friction; `rollout` simulates the chain. Time steps
+    should be below about 2 sqrt(J / K). In inner loops prefer `elastic_forward_dynamics`, which avoids the massless links.
 
     The leaves of `elastic` become leaves of the chain, so derivatives with respect to them are available.
 
@@ -149,15 +150,17 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
 
 
 def _drag(viscous: Float[Array, " m"]) -> Friction:
-    """Friction that is only viscous."""
+    """Purely viscous friction."""
     none = jnp.zeros_like(viscous)
     return Friction(viscous, none, none + 1, none, none + 1, none)
 
 
 @functools.lru_cache(maxsize=64)
 def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology:
-    """The chain with a spring link for each coordinate in `columns`, in series at the last link, so that serial chains
-    remain serial."""
+    """The topology with a spring link for each coordinate in `columns`.
+
+    The spring links are in series after the last link, so that serial chains remain serial.
+    """
     n = len(topology.joint_names)
     names = topology.coordinate_names
     if names is None:
