@@ -20,13 +20,16 @@ import jaxdyn
 
 jax.config.update("jax_enable_x64", True)
 steps, intervals = (20, 8) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (48, 10)
-duration, stride, lift, height = 0.6, 0.5, 0.05, 0.72  # duration [s], length and clearance of the step, pelvis height [m]
-friction, margin, dt = 0.12, 0.01, 2e-3  # friction coefficient of ice, unused margin of the sole [m], sample time [s]
+# duration [s], length and clearance of the step, and height of the pelvis [m]
+duration, stride, lift, height = 0.6, 0.5, 0.05, 0.72
+# friction coefficient of ice, unused margin of the sole [m], sample time [s]
+friction, margin, dt = 0.12, 0.01, 2e-3
 
 robot = jaxdyn.textbook.biped()
 leg, width, ankle = 0.35, 0.2, 0.08  # length of thigh and shin, distance of the feet, ankle height, as in `biped` [m]
 heel, toe = jnp.array([-0.08, -0.06]), jnp.array([0.14, 0.06])  # corners of a sole
-foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])  # weight of the stance foot, which is not in the chain, as a wrench
+# wrench that supports the weight of the stance foot, which is not part of the chain
+foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])
 
 
 def leg_angles(hip, sole):

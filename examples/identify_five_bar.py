@@ -54,7 +54,7 @@ def record(tree, pin, seed: int, name: str) -> MechanismLog:
         found = project_configuration(tree, pin, q.at[:2].set(y), held=MOTORS)
         return found.configuration, found
 
-    found = jax.jit(lambda y: jax.lax.scan(closed, HOME, y)[1])(y)  # the solution for a sample is the guess for the next
+    found = jax.jit(lambda y: jax.lax.scan(closed, HOME, y)[1])(y)  # each solution is the next guess
     assert found.converged.all()
     q = np.asarray(found.configuration)
     return MechanismLog(t, q, np.hstack([tau, 0 * tau]), constraints=(pin,), source=name)

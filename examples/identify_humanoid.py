@@ -98,7 +98,8 @@ def sensed(chain: jaxdyn.Chain, waves, t):
     q, (v, a) = configuration(waves, t), jax.jvp(lambda t: jax.jvp(moved(t), (t,), (1.0,))[1], (t,), (1.0,))
     needed = jaxdyn.inverse_dynamics(chain, q, v, a) + jaxdyn.friction_force(chain, v)
     reach = jnp.concatenate([jaxdyn.jacobian(chain, q, sole) for sole in SOLES])  # (12, nv)
-    share = jnp.tile(jnp.array([0.1, 0.1, 0.1, 1, 1, 1]), 2) ** 2  # a moment of 1 N m has the same weight as a force of 10 N
+    # a moment of 1 N m has the same weight as a force of 10 N
+    share = jnp.tile(jnp.array([0.1, 0.1, 0.1, 1, 1, 1]), 2) ** 2
     base = reach[:, :6]
     wrenches = share * (base @ jnp.linalg.solve((base.T * share) @ base, needed[:6]))
     rotation = jaxdyn.spatial.so3.quaternion_to_rotation(q[3:7])

@@ -25,7 +25,8 @@ from jaxdyn.spatial.so3 import rotation_exp, rotation_to_quaternion
 jax.config.update("jax_enable_x64", True)
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 SECONDS, RATE, PERIOD = (9.0 if FAST else 24.0), 200.0, 3.0
-BONE, OFFSET, HEIGHT, AIR = 0.21, 0.08, 0.30, 0.17  # thigh and shin, hip offset, trunk height [m], share of swing in the period
+# length of thigh and shin, hip offset and trunk height [m], and share of the period in which a foot swings
+BONE, OFFSET, HEIGHT, AIR = 0.21, 0.08, 0.30, 0.17
 LEGS = {"FL": (1, 1), "RR": (-1, -1), "FR": (1, -1), "RL": (-1, 1)}  # signs of x and y, in the order of the steps
 HIPS = {leg: np.array([0.19 * x, 0.05 * y, 0.0]) for leg, (x, y) in LEGS.items()}
 
@@ -112,11 +113,11 @@ def moved(t):
 def loaded(t, q, v, needed):
     """Joint torques and foot forces that produce the required generalised forces."""
     columns = jnp.concatenate([jaxdyn.jacobian(robot, q, foot)[3:] for foot in feet]).T
-    weight = jnp.repeat(step((jnp.abs(late(t)) - AIR / 2) / 0.06), 3)  # 0 in the air; the load on a foot rises within 0.18 s
+    # 0 in the air; after contact, the load on a foot increases over 0.18 s
+    weight = jnp.repeat(step((jnp.abs(late(t)) - AIR / 2) / 0.06), 3)
     base = columns[:6] * weight
-    forces = weight * (
-        columns[:6].T @ jnp.linalg.solve(base @ columns[:6].T, needed[:6])
-    )  # the smallest forces that support the robot
+    # the smallest forces that support the robot
+    forces = weight * (columns[:6].T @ jnp.linalg.solve(base @ columns[:6].T, needed[:6]))
     torques = needed - columns @ forces + jaxdyn.friction_force(robot, v)
     return torques.at[:6].set(0.0), forces.reshape(4, 3)
 

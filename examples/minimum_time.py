@@ -21,7 +21,7 @@ start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
 goal = jnp.array([0.9, -1.0, 1.2, -1.8, -1.57, 0.0])
 frames = ("wrist_1_link", "wrist_2_link", "tool0")
 radius = jnp.array([0.08, 0.07, 0.06])
-margin = 0.01  # clearance at the knots [m], so the motion between the knots clears the pillar, too
+margin = 0.01  # additional clearance at the knots [m], because the motion is not constrained between them
 pillar = {"from": jnp.array([-1.0, -0.12, 0.0]), "to": jnp.array([-1.0, -0.12, 0.6]), "radius": jnp.asarray(0.1)}
 
 

@@ -88,9 +88,8 @@ found = jaxdyn.trajectory.optimise_policy(
     batch=batch,
     updates=updates,
     optimiser=jaxdyn.trajectory.clipped_adam(optax.cosine_decay_schedule(6e-3, updates)),
-    settings=jaxdyn.trajectory.PolicySettings(
-        checkpoint=None if FAST else 1
-    ),  # checkpointing requires little memory and compiles faster
+    # checkpoint=1 requires little memory and compiles faster
+    settings=jaxdyn.trajectory.PolicySettings(checkpoint=None if FAST else 1),
 )
 print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots, {batch} per update")
 
