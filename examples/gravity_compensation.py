@@ -80,7 +80,7 @@ def draw(taken, late):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.3 if FAST else 5.0)
-    parser.add_argument("--control", action="store_true", help=f"run as the process on the robot, which reads {FILE}")
+    parser.add_argument("--control", action="store_true", help=f"run the control loop of the robot, which reads {FILE}")
     options = parser.parse_args()
     if not options.control:
         torque, q = export()

@@ -106,9 +106,12 @@ def launch_again(count, folder, tries=3):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--join", nargs=4, metavar=("ADDRESS", "COUNT", "INDEX", "FILE"), help="run as one of the processes"
+        "--join",
+        nargs=4,
+        metavar=("ADDRESS", "COUNT", "INDEX", "FILE"),
+        help="run as one of the processes that this script starts",
     )
-    parser.add_argument("--processes", type=int, default=2, help="a divisor of the number of arms")
+    parser.add_argument("--processes", type=int, default=2, help="number of processes, a divisor of the number of arms")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     if options.join:

@@ -101,7 +101,10 @@ def launch(folder, processes, devices):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--join", nargs=5, metavar=("ADDRESS", "COUNT", "INDEX", "LOG", "FILE"), help="run as one of the processes"
+        "--join",
+        nargs=5,
+        metavar=("ADDRESS", "COUNT", "INDEX", "LOG", "FILE"),
+        help="run as one of the processes that this script starts",
     )
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
