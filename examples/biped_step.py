@@ -1,9 +1,10 @@
-"""A step of a biped whose foot must not slip, tip or turn: minimum torques subject to the contact wrench cone.
+"""A minimum-torque step of a biped on ice, whose stance foot must not slip, tip or turn.
 
-The robot stands on its left foot and swings its right foot forward, from one double-support posture to its mirror
-image, so further steps can follow. `ContactWrenchCone` restricts the ground reaction to contact forces at the corners of the
-sole, each within a friction pyramid for ice; `solve_by_inverse_dynamics` finds the motion. For comparison, the ground
-reaction of the minimum-torque step without this constraint leaves the pyramid. Writes biped_step.png.
+The robot stands on its left foot and swings its right foot forward. The step leads from a double-support posture to the
+mirror image of this posture, so further steps can follow. `solve_by_inverse_dynamics` finds the motion. `ContactWrenchCone`
+restricts the ground reaction to forces at the corners of the sole, each of which lies within a friction pyramid for ice. For
+comparison, the script also plans a step without this constraint, whose ground reaction leaves the pyramid. Writes
+biped_step.png.
 """
 
 import os
@@ -19,17 +20,20 @@ import jaxdyn
 
 jax.config.update("jax_enable_x64", True)
 steps, intervals = (20, 8) if os.environ.get("JAXDYN_EXAMPLES_FAST") else (48, 10)
-duration, stride, lift, height = 0.6, 0.5, 0.05, 0.72  # duration [s], length and lift of the step, pelvis height [m]
-friction, margin, dt = 0.12, 0.01, 2e-3  # friction coefficient of ice, unused edge of the sole [m], sample time [s]
+# duration [s], length and clearance of the step, and height of the pelvis [m]
+duration, stride, lift, height = 0.6, 0.5, 0.05, 0.72
+# friction coefficient of ice, unused margin of the sole [m], sample time [s]
+friction, margin, dt = 0.12, 0.01, 2e-3
 
 robot = jaxdyn.textbook.biped()
-leg, width, ankle = 0.35, 0.2, 0.08  # thigh and shin, distance of the feet, ankle height, as in `biped` [m]
+leg, width, ankle = 0.35, 0.2, 0.08  # length of thigh and shin, distance of the feet, ankle height, as in `biped` [m]
 heel, toe = jnp.array([-0.08, -0.06]), jnp.array([0.14, 0.06])  # corners of a sole
-foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])  # wrench of the stance foot, which is not part of the chain
+# wrench that supports the weight of the stance foot, which is not part of the chain
+foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])
 
 
 def leg_angles(hip, sole):
-    """Angles of hip roll and pitch, knee, and ankle pitch and roll of a leg between an upright pelvis and a flat foot."""
+    """Hip roll, hip pitch, knee, ankle pitch and ankle roll of a leg whose pelvis is upright and whose foot is flat [rad]."""
     x, y, z = sole + jnp.array([0, 0, ankle]) - hip
     roll, down = jnp.arctan2(y, -z), -jnp.hypot(y, z)
     knee = 2 * jnp.arccos(jnp.hypot(x, down) / (2 * leg))
@@ -38,13 +42,13 @@ def leg_angles(hip, sole):
 
 
 def double_support(pelvis):
-    """Joint angles with the right foot half a step behind, from the left ankle over the hips to the right ankle."""
+    """Joint angles from the left ankle to the right ankle, with the right foot half a step behind [rad]."""
     side = jnp.array([0, width / 2, 0])
     behind = jnp.array([-stride / 2, -width, 0])
     return jnp.concatenate([leg_angles(pelvis + side, jnp.zeros(3))[::-1], leg_angles(pelvis - side, behind)])
 
 
-# the pelvis starts as an inverted pendulum that reaches its mirror image after the step (Kajita et al. 2001)
+# the pelvis starts like an inverted pendulum whose state after the step is the mirror image (Kajita et al. 2001)
 rate = jnp.sqrt(9.81 / height)
 away = jnp.array([stride / 4, width / 2]) * rate * jnp.tanh(rate * duration / 2) ** jnp.array([-1.0, 1.0])
 pelvis = jnp.array([-stride / 4, -width / 2, height])
@@ -54,7 +58,7 @@ last, last_speed = mirror * start[::-1], mirror * speed[::-1]
 
 
 def below(chain, knot, lift):
-    """Penetration of the right foot's heel and toe into the arc that they must clear [m], one entry each."""
+    """Depth of the right foot's heel and toe below the arc that they must clear [m]."""
     sole, s = jaxdyn.frame_pose(chain, knot.q, "right_sole"), knot.k / steps
     ends = jnp.stack([sole[2, 3] + sole[2, 0] * x for x in (heel[0], toe[0])])
     return lift * (4 * s * (1 - s)) ** 2 - 2e-3 - ends
@@ -70,7 +74,7 @@ strength = jnp.array([60.0, 100, 150, 120, 100, 100, 120, 150, 100, 60])
 
 @jax.jit
 def plan(lower, upper, mu):
-    """The minimum-torque step for a sole with the given corners and friction coefficient."""
+    """Plan the minimum-torque step for a sole with the given corners and friction coefficient."""
     cone = jaxdyn.trajectory.ContactWrenchCone("left_sole", lower, upper, mu, foot_weight, least_force=50.0)
     problem = jaxdyn.trajectory.OptimalControlProblem(
         robot,
@@ -95,7 +99,7 @@ def plan(lower, upper, mu):
 
 
 def sampled(trajectory):
-    """q, v and a of the plan at intervals of dt; exact, because the plan is a spline."""
+    """Positions, velocities and accelerations of the plan at intervals of dt; exact, because the plan is a spline."""
     t = np.asarray(trajectory.t)
     knots = t[-1] * np.concatenate([np.zeros(5), np.linspace(0, 1, intervals + 1), np.ones(5)])
     spline = make_lsq_spline(t, np.asarray(trajectory.q), knots, k=5)
@@ -105,15 +109,15 @@ def sampled(trajectory):
 @jax.jit
 @jax.vmap
 def standing(q, v, a):
-    """The ground reaction about the sole's origin, and the zero moment point."""
+    """Ground reaction about the origin of the sole, and zero moment point."""
     wrench = jaxdyn.mechanisms.ground_reaction(robot, q, v, a) + foot_weight
     return wrench, jaxdyn.mechanisms.zero_moment_point(wrench)
 
 
 rest = jnp.zeros(10)
 times = np.arange(round(duration / dt) + 1) * dt
-slope = np.array(friction / np.sqrt(2))  # slope of a pyramid within the friction cone
-soles = {  # arrays, not Python numbers, so one program serves both
+slope = np.array(friction / np.sqrt(2))  # slope of a pyramid that lies within the friction cone
+soles = {  # passed as arrays, so both cases use the same compiled program
     "without ground constraint": (np.full(2, -9.0), np.full(2, 9.0), np.array(9.0)),
     "within the contact wrench cone": (heel + margin, toe - margin, slope),
 }

@@ -1,7 +1,7 @@
 """The zero moment point of a swaying biped computed in three ways: by recursion over the links, by sums, and from momentum.
 
-The zero moment point is x = -n_y / f_z and y = n_x / f_z, where (n, f) is the wrench of the ground about the point below the
-ankle. Writes biped_zmp.png.
+The zero moment point is x = -n_y / f_z, y = n_x / f_z, where (n, f) are the moment about the point below the ankle and the
+force that the ground exerts. Writes biped_zmp.png.
 """
 
 import jax
@@ -17,7 +17,7 @@ GRAVITY = 9.81
 
 
 def motion(t):
-    """Joint angles at time t of a motion that leans over the left foot, sways, and swings the right leg."""
+    """Joint angles at time t of a motion in which the robot leans over its left foot, sways, and swings its right leg."""
     wave, lift = jnp.sin(np.pi * t), jnp.sin(np.pi * t / 2) ** 2
     sway, bend = 0.15 + 0.015 * wave, 0.25 + 0.05 * lift
     leg = [sway, -bend, 2 * bend, -bend, -sway]
@@ -30,7 +30,7 @@ def by_sweep(q, v, a):
 
 
 def by_sums(q, v, a):
-    """Zero moment point from sums of m_i (zdd_i + g) x_i - m_i xdd_i z_i - (dH_i/dt)_y, with H_i about the centre of mass."""
+    """Zero moment point from sums over the links, x = sum_i (m_i (zdd_i + g) x_i - m_i xdd_i z_i - (dH_i/dt)_y) / f_z."""
     mass, com, inertia = jax.vmap(jaxdyn.spatial.inertia.inertial_parameters_to_com)(BIPED.inertia)
     poses = jaxdyn.forward_kinematics(BIPED, q)
     motions = jaxdyn.dynamics.link_accelerations(BIPED, q, v, a, "body", "conventional")

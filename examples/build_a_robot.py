@@ -28,7 +28,7 @@ print(arm)
 print("tool at", jaxdyn.frame_pose(arm, q, "tool")[:3, 3], "m")
 print("holding torques", jaxdyn.gravity_force(arm, q), "N m")
 
-# the same kinematics from space screws and home poses (Lynch & Park), inertias from uniform solids
+# the same kinematics from space screws and home poses (Lynch & Park), with the inertias of uniform solids
 rods = [jaxdyn.spatial.solids.rod(2.0, 0.4, axis=(1, 0, 0)), jaxdyn.spatial.solids.rod(1.0, 0.3, axis=(1, 0, 0))]
 homes = np.tile(np.eye(4), (2, 1, 1))
 homes[:, 0, 3] = 0.2, 0.55  # link frames at the centres of mass
@@ -45,7 +45,7 @@ planar = jaxdyn.from_dh(
 )
 print("from DH, tip at", jaxdyn.frame_pose(planar, q)[:3, 3], "m")
 
-# joint torques that exert a force of 10 N along x with the tool
+# joint torques with which the tool exerts a force of 10 N along x
 jacobian = jaxdyn.jacobian(arm, q, "tool", reference="mixed")
 push = jnp.array([0, 0, 0, 10.0, 0, 0])
 print("10 N along x require", jacobian.T @ push, "N m")

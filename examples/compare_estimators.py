@@ -1,14 +1,15 @@
-"""Monte-Carlo comparison of estimators after BIRDy (Leboutet et al. 2021), on an arm under its position controller.
+"""Monte-Carlo comparison of estimators for an arm under position control, after BIRDy (Leboutet et al. 2021).
 
 Positions and torques are noisy, and iterative estimators start from parameters with errors of 15 %. With standard noise, all
-estimators agree. With ten times the position noise, and a filter that passes it, least squares is biased and most of
-its models diverge in simulation; instrumental variables, DIDIM and output error remain accurate.
+estimators agree. With ten times the position noise and a filter that does not remove it, least squares is biased, and most
+of the models that it identifies diverge in simulation. Instrumental variables, DIDIM and output error remain accurate.
 
     python compare_estimators.py                          a planar arm, two starts, half a minute
     python compare_estimators.py --protocol               the full protocol: TX40-like arm, 25 starts, five noise levels
     python compare_estimators.py --arm tx40 --starts 25 --noise standard
 
-Estimates are appended to compare_estimators_runs.csv, so an interrupted run can resume. Writes compare_estimators.png.
+Estimates are appended to compare_estimators_runs.csv, so an interrupted run can be resumed. Writes compare_estimators.csv
+and compare_estimators.png.
 """
 
 import argparse
@@ -51,7 +52,7 @@ SIMULATING = (
 
 
 def planar_arm() -> jaxdyn.Chain:
-    """Two links in a vertical plane, with friction and a rotor."""
+    """An arm of two links in a vertical plane, with friction and, at the second joint, a rotor."""
     mass, length, reach, inertia = 3.0, 0.5, 0.2, 0.03
     about_frame = inertia + mass * reach**2
     link = [mass, mass * reach, 0, 0, inertia, 0, about_frame, 0, 0, about_frame]
@@ -69,7 +70,7 @@ def planar_arm() -> jaxdyn.Chain:
 
 
 def problem(start, columns, base, run, options):
-    """The estimation problem for one run, with one model as the initial estimate."""
+    """The estimation problem for one run, with a given model as the initial estimate."""
     loop, samples = run
     return jaxdyn.identification.estimation_problem(
         start, samples, columns, base=base, loops=loop, parallel_cutoff=options.parallel
@@ -103,11 +104,11 @@ def keep(options, row):
 
 
 def tx40_like():
-    """A six-joint arm with the kinematics of a Staubli TX40 and similar inertias, friction and rotors, without coupling.
+    """A six-joint arm similar to a Staubli TX40, but without the coupling of its wrist.
 
-    The modified Denavit-Hartenberg table and friction are those published for the TX40 (Gautier, Janot & Vandanjon
-    2013); masses and inertias are round, physically consistent values of similar size, not measurements. The width of the
-    smooth sign is 0.1 rad/s, so explicit integration at 1 kHz is stable.
+    The modified Denavit-Hartenberg table and the friction are those published for the TX40 (Gautier, Janot & Vandanjon
+    2013). Masses and inertias are physically consistent round numbers of similar magnitude rather than measurements. The
+    smooth sign function of Coulomb friction has a width of 0.1 rad/s, for which explicit integration at 1 kHz is stable.
     """
     half = np.pi / 2
     mass = np.array([8.6, 4.85, 4.07, 3.62, 1.02, 0.2])
@@ -140,7 +141,7 @@ def tx40_like():
 
 
 def study(arm, level, options):
-    """Rows of results: one per linear method, and one per start for each simulation-based method."""
+    """Rows of results: one per linear method, and one per start of each simulation-based method."""
     bounded = [functools.partial(e, tolerance=0.025, iterations=10) for e in SIMULATING]
     wanted = [(k, e) for k in range(options.starts) for e in (*(LINEAR if k == 0 else ()), *bounded)]
     rows = done_before(options)
@@ -151,7 +152,7 @@ def study(arm, level, options):
         truth = base.matrix @ jaxdyn.identification.prior_parameters(arm, columns)
         law = jaxdyn.identification.drive_gains(arm)
         runs = []
-        for seed in (1, 2):  # one motion to fit, another to validate
+        for seed in (1, 2):  # one motion for the fit, another for validation
             motion = jaxdyn.identification.random_excitation(arm, options.duration, 5, seed=seed, usage=0.5)
             loop = jaxdyn.identification.ClosedLoop.following(motion, law, options.duration, 1e-3, every=2)
             log = jaxdyn.identification.closed_loop_log(arm, loop, jaxdyn.identification.NOISE_LEVELS[level], seed)
@@ -188,7 +189,7 @@ def study(arm, level, options):
 
 
 def table(level, rows):
-    """Print and return means and standard deviations over the starts."""
+    """Print and return the means and standard deviations over all starts."""
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row["method"]].append(row)
@@ -204,7 +205,7 @@ def table(level, rows):
             found[~np.isfinite(found)] = np.nan  # the simulated robot diverged
             mean, spread = found.mean(0), found.std(0)
             pair = lambda k, mean=mean, spread=spread: f"{mean[k]:.4f} +- {spread[k]:.4f}"
-            seconds = np.median(found[:, 3])  # the first call compiles
+            seconds = np.median(found[:, 3])  # the median excludes the first call, which compiles
             print(f"{method:8s}{pair(0):>16s}{pair(1):>18s}{mean[2]:9.2f} +- {spread[2]:.2f}{seconds:8.2f}", end="")
             print(f"{mean[4]:8.1f}{mean[5]:7.1f}  {count}")
             out[method] = (*mean[:3], seconds, *mean[4:], *spread[:3])
@@ -214,7 +215,7 @@ def table(level, rows):
 
 
 def draw(results, path):
-    """Plot d_tau, d_q and d_beta, grouped by method, with one point per noise level and bars for the standard deviation."""
+    """Plot d_tau, d_q and d_beta by method, with one point per noise level and error bars of one standard deviation."""
     figure, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
     methods = list(dict.fromkeys(m for found in results.values() for m in found))
     colours = plt.get_cmap("viridis")(np.linspace(0.0, 0.85, max(len(results), 2)))

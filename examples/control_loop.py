@@ -1,9 +1,9 @@
 """A computed-torque loop at 1 kHz: time from state to torques, start jitter, and tracking error.
 
-A simulated 7R arm, whose masses differ from the controller's model by up to 10 %, stands in for the real arm: every
-millisecond the loop reads its state, computes torques and "sends" them; the time of the simulation itself is excluded.
-Prints the latency distribution and the number of missed deadlines, and plots latencies and tracking errors in
-control_loop.png. `--turns 60000` runs longer.
+The robot is a simulated 7R arm, whose masses differ from those of the controller's model by up to 10 %. Every millisecond,
+the loop reads the state, computes torques and "sends" them. Latencies do not include the simulation. The script prints the
+distribution of latencies and the number of missed deadlines, and plots latencies and tracking errors in control_loop.png.
+Use `--turns 60000` for a longer run.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 
 import jaxdyn
 
-# By default, JAX's CPU backend computes in a separate thread and calls return immediately; waiting for the result then costs
-# two thread switches. Disable this before the first computation:
+# By default, JAX's CPU backend computes in a separate thread, and calls return immediately. Waiting for the result then costs
+# two thread switches. This setting must be changed before the first computation:
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 jax.config.update("jax_enable_x64", True)
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
@@ -39,7 +39,7 @@ def reference(t):
     )
 
 
-@jax.jit  # closes over the robot, whose numbers become constants of the program
+@jax.jit  # the model is closed over, so its parameters become constants of the program
 def control(t, q, v):
     wanted = reference(t)
     return jaxdyn.control.computed_torque(model, q, v, wanted, kp=400.0, kd=40.0), wanted.q - q

@@ -1,7 +1,8 @@
 """Coriolis and centrifugal torques of a planar elbow arm, with the second joint driven directly and through a belt.
 
-In joint angles, the first torque has a Coriolis term in qd1 qd2 and a centrifugal term in qd2^2; in the absolute angles of
-the belt drive, only centrifugal terms remain. The same recursion computes the bearing forces. Writes coriolis_split.png.
+In joint angles, the torque of the first joint has a Coriolis term with qd1 qd2 and a centrifugal term with qd2^2. In the
+absolute angles of an arm with a belt drive, only centrifugal terms remain. The script also computes the bearing forces of
+the joints. Writes coriolis_split.png.
 """
 
 import jax
@@ -15,7 +16,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 def split(chain, q, qd):
-    """Coriolis torques, centrifugal torques, and their sum computed by Newton-Euler."""
+    """Coriolis torques, centrifugal torques, and their sum as computed by the Newton-Euler algorithm."""
     terms = jaxdyn.dynamics.velocity_products(chain, q)
     products = jnp.stack([qd[j] * qd[k] for j, k in jaxdyn.dynamics.rate_pairs(chain.nv)])
     return terms.coriolis @ products, terms.centrifugal @ qd**2, jaxdyn.coriolis_force(chain, q, qd)

@@ -1,8 +1,8 @@
-"""Identification of a heavy arm with a hydropneumatic counterbalance at its shoulder, with and without a term for it.
+"""Identification of a heavy arm with a hydropneumatic counterbalance at its shoulder, with and without a model of it.
 
-The log is simulated, for an arm of a few hundred kilograms similar to a KUKA KR 300; replace it with
-`jaxdyn.read_log("run.csv")`. The geometry of the cylinder is assumed known from a drawing; the force and the gas column
-remaining at full stroke are identified.
+The log is simulated for an arm of a few hundred kilograms, similar to a KUKA KR 300. To use a log of your robot, replace it
+with `jaxdyn.read_log("run.csv")`. The geometry of the cylinder is assumed to be known from a drawing. Its force, and the
+length of the gas column that remains at full stroke, are identified.
 """
 
 import os
@@ -21,7 +21,8 @@ arm = jaxdyn.textbook.planar_elbow(m1=300.0, m2=150.0, l1=1.15, lc1=0.5, lc2=0.6
 arm = jaxdyn.model.with_leaves(
     arm, {"friction.viscous": jnp.array([80.0, 40.0]), "friction.coulomb_velocity": jnp.full(2, 0.1)}
 )
-pivot, crank, angle = 0.8, 0.2, float(np.deg2rad(95.0))  # pivot and crank [m], angle between them at q = 0 [rad]
+# lengths of pivot and crank [m], angle between them at q = 0 [rad]
+pivot, crank, angle = 0.8, 0.2, float(np.deg2rad(95.0))
 true = FrictionModel((Counterbalance(pivot=pivot, crank=crank, angle=angle, reserve=0.15, joints=(1,)),))
 
 t = np.arange(round(SECONDS * RATE)) / RATE
@@ -31,9 +32,8 @@ force = true.columns(q, qd, jnp.zeros_like(q))[:, :, 0] * jnp.array([9000.0, 0.0
 noise = NOISE * np.random.default_rng(0).normal(size=q.shape)
 log = jaxdyn.Log(t, np.asarray(q), None, np.asarray(tau + force) + noise, source="synthetic")
 
-start = Counterbalance(
-    pivot=pivot, crank=crank, angle=angle, joints=(1,)
-)  # initial guess: half a metre of gas at full stroke
+# the initial guess is a gas column of half a metre at full stroke
+start = Counterbalance(pivot=pivot, crank=crank, angle=angle, joints=(1,))
 filters, plain = Filters(10.0), Terms(choose=())
 without = jaxdyn.identify(arm, log, terms=plain, filters=filters)
 balanced = jaxdyn.identify(arm, log, terms=Terms(further=(start,), choose=()), filters=filters)

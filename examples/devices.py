@@ -1,7 +1,7 @@
-"""One robot, many states, all devices: the same functions on one device and on eight, with the same results.
+"""Batches of states evaluated on one device and on eight: the results are the same.
 
-By default a CPU is one XLA device, which uses about one core for small programs like these; several virtual devices use
-several cores. On a machine with accelerators, omit the first setting: `sharded_vmap` uses all accelerators.
+By default, a CPU is a single XLA device, which uses about one core for small programs like these; several virtual devices
+use several cores. On a machine with accelerators, omit the setting `jax_num_cpu_devices`: `sharded_vmap` uses all of them.
 """
 
 import os
@@ -13,7 +13,7 @@ import numpy as np
 
 import jaxdyn
 
-jax.config.update("jax_num_cpu_devices", 8)  # before anything is computed
+jax.config.update("jax_num_cpu_devices", 8)  # must precede the first computation
 jax.config.update("jax_enable_x64", True)
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 states, arms, steps, dt = (4096, 64, 50, 2e-3) if FAST else (131_072, 1024, 500, 2e-3)
@@ -24,7 +24,7 @@ rng = np.random.default_rng(0)
 
 
 def motion(robot, q, qd):
-    """Final state of an arm under PD control and gravity compensation."""
+    """Final state of an arm under PD control with gravity compensation."""
     inertia = jaxdyn.mass_matrix(robot, goal)
 
     def policy(t, q, qd):
@@ -35,7 +35,7 @@ def motion(robot, q, qd):
 
 
 def timed(function, *arguments):
-    """Result of a call, and the shortest time of three calls after compilation [s]."""
+    """Result of a call, and the shortest duration of three calls after compilation [s]."""
     result, best = jax.block_until_ready(function(*arguments)), np.inf
     for _ in range(3):
         start = time.perf_counter()
@@ -51,7 +51,7 @@ work = {
 }
 print(f"{jax.device_count()} {jax.devices()[0].platform} devices")
 for name, (function, batch, unit, count) in work.items():
-    in_axes = (None,) + (0,) * len(batch)  # one robot, a batch of everything else
+    in_axes = (None,) + (0,) * len(batch)  # the robot is the same for all rows; all other arguments are batched
     alone, slow = timed(jaxdyn.sharded_vmap(function, in_axes, one), robot, *batch)
     together, fast = timed(jaxdyn.sharded_vmap(function, in_axes), robot, *batch)
     pairs = zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True)
@@ -60,7 +60,7 @@ for name, (function, batch, unit, count) in work.items():
     print(f"  largest relative difference {error:.0e}")
     assert error < 1e-10
 
-few = rng.normal(size=(3, 13, 7))  # 13 states on 8 devices: padded to 16, and trimmed afterwards
+few = rng.normal(size=(3, 13, 7))  # 13 states on 8 devices are padded to 16; the padding is removed from the result
 uneven = jaxdyn.sharded_vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few)
 assert np.allclose(uneven, jax.vmap(jaxdyn.inverse_dynamics, (None, 0, 0, 0))(robot, *few), rtol=1e-12)
 print(f"{len(uneven)} states on {jax.device_count()} devices: also correct")

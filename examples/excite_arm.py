@@ -1,7 +1,7 @@
-"""An excitation trajectory within a UR10's limits, compared with random motions and plotted in exciting_motion.png.
+"""An excitation trajectory within the limits of a UR10, compared with random motions.
 
-Velocity and torque limits follow the robot's data sheet; position and acceleration limits are our choice. The tip must stay
-above a table.
+The limits of velocity and torque are those of the robot's data sheet; we chose the limits of position and acceleration. The
+tip must stay above a table. Writes exciting_motion.csv and exciting_motion.png.
 """
 
 import os

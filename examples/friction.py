@@ -1,8 +1,8 @@
-"""Friction with memory: identification of an elbow arm whose joints have presliding friction, with plots.
+"""Friction with memory: identification of an elbow arm whose joints have presliding friction.
 
-The logs are simulated; replace them with logs of your robot, read with `jaxdyn.read_log("run.csv")` and preprocessed at the
-full rate with `stride=1`. The example selects each joint's friction model by cross-validation, fits it, and compares it with
-plain friction on a held-out run. Writes friction.png.
+The logs are simulated. To use logs of your robot, read them with `jaxdyn.read_log("run.csv")` and preprocess them at the
+full rate with `stride=1`. The script selects the friction model of each joint by cross-validation, fits it, and compares it
+with viscous and Coulomb friction on a held-out run. Writes friction.png.
 """
 
 import os
@@ -29,7 +29,7 @@ torques = np.array([2.0, 1.5, 0.05, 1.0, 0.8, 0.04])  # fv1, fz1, fzl1, fv2, fz2
 
 
 def run(seed: int) -> jaxdyn.identification.Samples:
-    """Samples of a motion that repeatedly slows down to a creep, and its torques."""
+    """Samples of a motion that repeatedly slows down to creep speed, with its torques."""
     t = np.arange(round(SECONDS * RATE)) / RATE
     clock = np.cumsum(np.clip(1.3 * np.sin(0.9 * t) + 0.6, 0.002, None)) / RATE
     rng = np.random.default_rng(seed)

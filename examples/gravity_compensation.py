@@ -1,8 +1,8 @@
 """Deployment: gravity compensation of a 7R arm, exported to a file, and a 1 kHz loop in a process that has only the file.
 
-The second process needs neither the robot description nor tracing. Its loop stands in for a driver: every millisecond
-it reads joint positions (simulated here) and computes the torques to send. The process prints the computation time and
-start delay of the cycles and plots both in gravity_compensation.png. `--seconds 10` runs longer.
+The second process needs neither the robot description nor the code that was exported. Every millisecond, its loop reads joint
+positions, which are simulated here, and computes the torques to send. The process prints the computation times and the start
+delays of the cycles, and plots both in gravity_compensation.png. Use `--seconds 10` for a longer run.
 """
 
 import argparse
@@ -22,7 +22,7 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 
 
 def export():
-    """Export gravity compensation on the desktop, which has the robot description and the code."""
+    """Export gravity compensation on the computer that has the robot description and the code."""
     jax.config.update("jax_enable_x64", True)
     robot = jaxdyn.robots.panda()
     jaxdyn.deployment.export_function(jaxdyn.gravity_force, robot, np.zeros(robot.nq), path=FILE)
@@ -33,8 +33,8 @@ def export():
 
 def control(ticks):
     """Run the loop on the robot and return the computation time and start delay of every cycle [us]."""
-    # By default, JAX's CPU backend computes in a separate thread and calls return immediately. This loop waits for the
-    # result, which would cost two thread switches per cycle. Disable it before the first computation.
+    # By default, JAX's CPU backend computes in a separate thread, and calls return immediately. Waiting for the result
+    # then costs two thread switches per cycle. This setting must be changed before the first computation.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.config.update("jax_enable_x64", True)
     gravity = jaxdyn.deployment.load_exported(FILE)
@@ -71,7 +71,7 @@ def draw(taken, late):
         ax.hist(values, bins=np.geomspace(values.min(), values.max() * 1.01, 60))
         ax.axvline(np.percentile(values, 99), color="tab:red", linestyle="--", label="99th percentile")
         ax.set(xscale="log", yscale="log", xlabel=f"{name} [µs]")
-        ax.xaxis.set_minor_formatter("")  # labels would overlap on less than a decade
+        ax.xaxis.set_minor_formatter("")  # labels of minor ticks would overlap if the axis spans less than a decade
         ax.legend()
     axes[0].set_ylabel("cycles")
     figure.savefig("gravity_compensation.png", dpi=120)
@@ -80,7 +80,7 @@ def draw(taken, late):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.3 if FAST else 5.0)
-    parser.add_argument("--control", action="store_true", help=f"run as the process on the robot, which reads {FILE}")
+    parser.add_argument("--control", action="store_true", help=f"run the control loop of the robot, which reads {FILE}")
     options = parser.parse_args()
     if not options.control:
         torque, q = export()

@@ -1,10 +1,10 @@
 """A batch distributed over two processes with jax.distributed; the result equals that of a single process.
 
-`work` is the user's code, independent of the number of processes. Each process simulates its share of the arms without
-communication. Only two sums are reduced over all processes: the mean tracking error, and the p x p normal matrix of the
-regressor, which is all that an identification would exchange. By default this script starts the processes on this machine
-and compares their results. On a cluster, every process runs `jax.distributed.initialize()`, which discovers the others, and
-then `work`.
+`work` contains the user's code, which does not depend on the number of processes. Each process simulates its share of the
+arms without communication. The processes exchange only two sums: that of the tracking errors and that of the normal matrices
+of the regressor (p x p for p parameters). An identification would exchange only the latter. By default, this script starts
+the processes on this machine and compares their results. On a cluster, every process calls `jax.distributed.initialize()`,
+which discovers the other processes, and then `work`.
 """
 
 import argparse
@@ -50,10 +50,10 @@ def normal_matrix(robot, q, qd, qdd):
 
 
 def work(file):
-    """The user's program, which runs in every process."""
+    """Run the user's program; every process calls this function."""
     robot = jaxdyn.robots.panda()
     starts = np.random.default_rng(0).normal(size=(ARMS, robot.n)) * 0.3
-    mine = np.split(starts, jax.process_count())[jax.process_index()]  # with a large log, read only this part
+    mine = np.split(starts, jax.process_count())[jax.process_index()]  # of a large log, read only this part
     q, qd, qdd, error = jaxdyn.sharded_vmap(simulate, (None, 0))(robot, jaxdyn.parallel.shard_batch(mine))
     square = jaxdyn.parallel.sharded_sum(lambda e: jnp.mean(e**2))(error)
     normal = jaxdyn.parallel.sharded_sum(normal_matrix, (None, 0, 0, 0))(robot, q, qd, qdd)
@@ -81,7 +81,7 @@ def launch(count, folder):
         end = time.monotonic() + LIMIT
         while any(child.poll() is None for child in children):
             if any(child.poll() for child in children) or time.monotonic() > end:
-                break  # if one has failed, the others would wait forever
+                break  # if a process has failed, the others would wait for it forever
             time.sleep(0.05)
     finally:
         for child in children:
@@ -94,7 +94,7 @@ def launch(count, folder):
 
 
 def launch_again(count, folder, tries=3):
-    """Call `launch`, and retry on another port if the first one was taken in the meantime."""
+    """Call `launch`, and retry on another port if another program has taken the port in the meantime."""
     for left in reversed(range(tries)):
         try:
             return launch(count, folder)
@@ -106,15 +106,18 @@ def launch_again(count, folder, tries=3):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--join", nargs=4, metavar=("ADDRESS", "COUNT", "INDEX", "FILE"), help="run as one of the processes"
+        "--join",
+        nargs=4,
+        metavar=("ADDRESS", "COUNT", "INDEX", "FILE"),
+        help="run as one of the processes that this script starts",
     )
-    parser.add_argument("--processes", type=int, default=2, help="a divisor of the number of arms")
+    parser.add_argument("--processes", type=int, default=2, help="number of processes, a divisor of the number of arms")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     if options.join:
         address, count, index, file = options.join
         if hasattr(signal, "alarm"):
-            signal.alarm(LIMIT)  # in case the parent has died
+            signal.alarm(LIMIT)  # ends this process even if its parent no longer exists
         if int(count) > 1:
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
             jax.distributed.initialize(address, int(count), int(index), initialization_timeout=60)

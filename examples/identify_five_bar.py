@@ -1,9 +1,9 @@
 """A five-bar linkage identified from its motors' encoders and torques, and decoupled by a counterweight.
 
-The passive joints have neither encoders nor drives: their angles follow from the pin that closes the linkage. Projecting out
-the unknown force of the pin leaves equations of motion that determine eight combinations of the forty parameters. One of
-these is d = m3 l2 lc3 - m4 l1 lc4, which couples the motors; a counterweight on link 4, behind its joint, cancels it, and its
-mass is computed from the identified d. Writes identify_five_bar.png and identify_five_bar.html.
+The passive joints have neither encoders nor drives, but their angles follow from the pin that closes the linkage. The force
+of the pin is unknown. After it is eliminated, the equations of motion determine eight combinations of the forty parameters of
+the links. One of them is d = m3 l2 lc3 - m4 l1 lc4, which couples the two motors. A counterweight on link 4, behind its joint,
+makes d zero; the script computes its mass from the identified d. Writes identify_five_bar.png and identify_five_bar.html.
 """
 
 import os
@@ -24,7 +24,7 @@ jax.config.update("jax_enable_x64", True)
 SECONDS, RATE, MOTORS = 8.0 if os.environ.get("JAXDYN_EXAMPLES_FAST") else 20.0, 250.0, ("joint1", "joint2")
 SIZES = {"masses": (1.1, 0.9, 1.3, 0.7), "com_distances": (0.45, 0.2, 0.55, 0.3)}
 FRICTION = {"friction.viscous": jnp.array([0.4, 0.3, 0.05, 0.05]), "friction.coulomb": jnp.array([0.3, 0.2, 0.0, 0.0])}
-HOME = jnp.array([0.6, 1.8, -1.2, 1.2])  # one posture of the four joints
+HOME = jnp.array([0.6, 1.8, -1.2, 1.2])  # a posture of the four joints [rad]
 
 
 def motion(waves, t):
@@ -35,7 +35,7 @@ def motion(waves, t):
 
 @jax.jit
 def torques(chain, waves, t):
-    """Motor angles and motor torques at time t, for a linkage whose coordinates are the absolute angles."""
+    """Motor angles and motor torques at time t, for a linkage in absolute angles."""
     angles = lambda t: motion(waves, t)
     rates = lambda t: jax.jvp(angles, (t,), (1.0,))[1]
     y, (yd, ydd) = angles(t), jax.jvp(rates, (t,), (1.0,))
@@ -54,14 +54,14 @@ def record(tree, pin, seed: int, name: str) -> MechanismLog:
         found = project_configuration(tree, pin, q.at[:2].set(y), held=MOTORS)
         return found.configuration, found
 
-    found = jax.jit(lambda y: jax.lax.scan(closed, HOME, y)[1])(y)  # each sample starts from the previous solution
+    found = jax.jit(lambda y: jax.lax.scan(closed, HOME, y)[1])(y)  # each solution is the next guess
     assert found.converged.all()
     q = np.asarray(found.configuration)
     return MechanismLog(t, q, np.hstack([tau, 0 * tau]), constraints=(pin,), source=name)
 
 
 def closed_form(names: tuple[str, ...], l1: float = 1.0, l2: float = 0.4) -> dict[str, np.ndarray]:
-    """The terms of M and g in the motor angles, each as a row of coefficients that multiply the parameters."""
+    """Terms of M and g in the motor angles, each as a row of coefficients of the parameters."""
     terms = {
         "d11": {"Izz1": 1, "Izz3": 1, "m4": l1**2},
         "d22": {"Izz2": 1, "Izz4": 1, "m3": l2**2},
@@ -73,7 +73,7 @@ def closed_form(names: tuple[str, ...], l1: float = 1.0, l2: float = 0.4) -> dic
 
 
 def push(chain: jaxdyn.Chain):
-    """Motion of both motor angles under a torque on motor 1 in addition to gravity compensation."""
+    """Motion of both motors when a torque acts on motor 1, in addition to gravity compensation."""
     torque = lambda t, y, yd: jaxdyn.gravity_force(chain, y) + jnp.array([2.0, 0.0]) * jnp.sin(4 * jnp.pi * t)
     y, _ = jax.jit(lambda y: jaxdyn.rollout(chain, y, 0 * y, torque, 2e-3, steps=500))(HOME[:2])
     return y - HOME[:2]
@@ -95,7 +95,7 @@ def main() -> None:
         assert abs(value - row @ true) < 4 * sd
     print(f"torque error on another run: {found.validation[0].fit.total_relative:.2f} %")
 
-    weight = values["d"][0]  # at the tip of link 4, 1 m behind its joint: d decreases by l1 l4 times the mass
+    weight = values["d"][0]  # a mass at the tip of link 4, 1 m behind its joint, reduces d by l1 l4 times the mass
     print(f"a counterweight of {1e3 * weight:.0f} g at the tip decouples the motors")
     bare = linkages.five_bar_chain(**SIZES)
     body = jaxdyn.spatial.inertia.inertial_parameters_from_com(

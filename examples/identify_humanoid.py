@@ -1,10 +1,10 @@
-"""A humanoid identified as it squats and swings its arms: with force plates and joint torques, and with either of them alone.
+"""A humanoid identified while it squats and swings its arms, from force plates, from joint torques, and from both.
 
-The humanoid's design data are wrong by up to 20 % for every link, and omit a battery of 4 kg in the torso. The sensors
-(encoders, an IMU, joint torques, wrenches at the soles) and their noise are simulated. Three fits use different rows of the
-equations of motion: all of them; only the base's six rows, which contain no joint torque; and the components orthogonal to
-the unmeasured forces at the feet, which do not move. Writes identify_humanoid.png and identify_humanoid.html, the report of
-the first fit.
+The design data have errors of up to 20 % for every link and omit a battery of 4 kg in the torso. Encoders, IMU, joint
+torques and the wrenches at the soles are simulated with noise. There are three fits. The first uses all rows of the equations
+of motion. The second uses only the six rows of the base, which contain no joint torques. The third does not measure the
+wrenches at the soles; it uses the components of the equations that do not depend on them, as the feet do not move. Writes
+identify_humanoid.png and identify_humanoid.html, the report of the first fit.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ def box(name: str, mass: float, size: tuple[float, float, float], centre: tuple[
 
 
 def joint(parent: str, child: str, at: tuple[float, float, float], axis: str = "") -> str:
-    """A URDF joint about `axis`, named after its child link; a fixed joint if no axis is given."""
+    """A URDF joint about `axis`, named after its child link; without an axis, a fixed joint."""
     moves = f'<axis xyz="{axis}"/><limit lower="-3" upper="3" effort="200" velocity="20"/>' if axis else ""
     ends = f'<parent link="{parent}"/><child link="{child}"/><origin xyz="{" ".join(map(str, at))}"/>'
     return f'<joint name="{child}_joint" type="{"revolute" if axis else "fixed"}">{ends}{moves}</joint>'
@@ -65,7 +65,7 @@ def humanoid() -> jaxdyn.Chain:
 
 
 def leg_angles(turn, hip):
-    """Joint angles of a leg, for torso rotation `turn` and hip position `hip` relative to the ankle; the foot is flat."""
+    """Joint angles of a leg with a flat foot, given the rotation `turn` of the torso and the position `hip` from the ankle."""
     reach, across = jnp.sqrt(hip @ hip), jnp.hypot(hip[1], hip[2])
     knee = jnp.pi - jnp.arccos((THIGH**2 + SHIN**2 - reach**2) / (2 * THIGH * SHIN))
     pitch = -jnp.arctan2(hip[0], across) - jnp.arcsin(THIGH / reach * jnp.sin(knee))
@@ -78,7 +78,7 @@ def leg_angles(turn, hip):
 
 
 def configuration(waves, t):
-    """Positions at time t: the torso and the arms follow sums of sines, and the legs keep the feet on the ground."""
+    """Positions at time t: torso and arms follow sums of sines, and the legs keep the feet on the ground."""
     frequency, phase = waves
     swing = jnp.sin(2 * jnp.pi * frequency * t + phase).mean(axis=0)  # (8,)
     hips = jnp.array([0.0, 0.0, 0.63]) + swing[:3] * jnp.array([0.07, 0.1, 0.1])
@@ -93,12 +93,13 @@ def configuration(waves, t):
 
 @jax.jit
 def sensed(chain: jaxdyn.Chain, waves, t):
-    """At time t: positions, joint torques, IMU signals, and the smallest wrenches at the soles that support the robot."""
+    """Positions, joint torques, IMU signals, and the smallest sole wrenches that support the robot, at time t."""
     moved = lambda t: lambda u: jaxdyn.difference(chain, configuration(waves, t), configuration(waves, u))
     q, (v, a) = configuration(waves, t), jax.jvp(lambda t: jax.jvp(moved(t), (t,), (1.0,))[1], (t,), (1.0,))
     needed = jaxdyn.inverse_dynamics(chain, q, v, a) + jaxdyn.friction_force(chain, v)
     reach = jnp.concatenate([jaxdyn.jacobian(chain, q, sole) for sole in SOLES])  # (12, nv)
-    share = jnp.tile(jnp.array([0.1, 0.1, 0.1, 1, 1, 1]), 2) ** 2  # a moment of 1 N m is weighted like a force of 10 N
+    # a moment of 1 N m has the same weight as a force of 10 N
+    share = jnp.tile(jnp.array([0.1, 0.1, 0.1, 1, 1, 1]), 2) ** 2
     base = reach[:, :6]
     wrenches = share * (base @ jnp.linalg.solve((base.T * share) @ base, needed[:6]))
     rotation = jaxdyn.spatial.so3.quaternion_to_rotation(q[3:7])
@@ -125,7 +126,7 @@ def main() -> None:
     battery = jaxdyn.spatial.inertia.inertial_parameters_from_com(
         jnp.array(4.0), jnp.array([-0.12, 0.0, 0.2]), 0.02 * jnp.eye(3)
     )
-    rng, off = np.random.default_rng(0), {}  # left and right limbs are equal
+    rng, off = np.random.default_rng(0), {}  # left and right limbs have the same errors
     kinds = [name.removeprefix("left_").removeprefix("right_") for name in design.link_names]
     scale = np.array([[off.setdefault(kind, rng.uniform(0.8, 1.2))] for kind in kinds])
     robot = jaxdyn.with_inertial_parameters(

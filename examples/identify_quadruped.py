@@ -1,8 +1,9 @@
 """A quadruped identified while it walks on the spot, from foot force sensors and an IMU, with and without joint torques.
 
-A quadruped of 13 kg lifts one foot after the other. The model omits the battery in the trunk, and its other masses
-are guesses. All rows of the equations of motion determine links and drives; without torque sensors, the base's six rows
-determine the links only, including the total mass. Writes identify_quadruped.png and the report quadruped.html.
+A quadruped of 13 kg lifts one foot after the other. The model omits the battery in the trunk, and its other masses are
+guesses. With torque sensors, all rows of the equations of motion are used, which determine links and drives. Without torque
+sensors, only the six rows of the base are used, which determine the links, including the total mass, but not the drives.
+Writes identify_quadruped.png and the report quadruped.html.
 """
 
 import dataclasses
@@ -24,7 +25,8 @@ from jaxdyn.spatial.so3 import rotation_exp, rotation_to_quaternion
 jax.config.update("jax_enable_x64", True)
 FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 SECONDS, RATE, PERIOD = (9.0 if FAST else 24.0), 200.0, 3.0
-BONE, OFFSET, HEIGHT, AIR = 0.21, 0.08, 0.30, 0.17  # thigh and shin, hip offset, trunk height [m], share of swing
+# length of thigh and shin, hip offset and trunk height [m], and share of the period in which a foot swings
+BONE, OFFSET, HEIGHT, AIR = 0.21, 0.08, 0.30, 0.17
 LEGS = {"FL": (1, 1), "RR": (-1, -1), "FR": (1, -1), "RL": (-1, 1)}  # signs of x and y, in the order of the steps
 HIPS = {leg: np.array([0.19 * x, 0.05 * y, 0.0]) for leg, (x, y) in LEGS.items()}
 
@@ -75,7 +77,7 @@ late = lambda t: jnp.stack([(t / PERIOD - k / 4) % 1.0 - 0.5 for k in range(4)])
 
 
 def pose(t):
-    """Position and rotation of the trunk, which leans away from the swinging foot, and the leg angles in closed form."""
+    """Position and rotation of the trunk, which leans away from the swinging foot, and leg angles in closed form, at time t."""
     phase = late(t)
     lean = -0.45 * jnp.sum(bump(phase, 0.42)[:, None] * ground, axis=0)
     sway = jnp.sin(2 * jnp.pi * t * jnp.array([0.31, 0.53, 0.41, 0.67, 0.37, 0.59]) + jnp.arange(6.0))
@@ -111,11 +113,11 @@ def moved(t):
 def loaded(t, q, v, needed):
     """Joint torques and foot forces that produce the required generalised forces."""
     columns = jnp.concatenate([jaxdyn.jacobian(robot, q, foot)[3:] for foot in feet]).T
-    weight = jnp.repeat(step((jnp.abs(late(t)) - AIR / 2) / 0.06), 3)  # 0 in the air; a foot is loaded within 0.18 s
+    # 0 in the air; after contact, the load on a foot increases over 0.18 s
+    weight = jnp.repeat(step((jnp.abs(late(t)) - AIR / 2) / 0.06), 3)
     base = columns[:6] * weight
-    forces = weight * (
-        columns[:6].T @ jnp.linalg.solve(base @ columns[:6].T, needed[:6])
-    )  # the smallest that support the robot
+    # the smallest forces that support the robot
+    forces = weight * (columns[:6].T @ jnp.linalg.solve(base @ columns[:6].T, needed[:6]))
     torques = needed - columns @ forces + jaxdyn.friction_force(robot, v)
     return torques.at[:6].set(0.0), forces.reshape(4, 3)
 

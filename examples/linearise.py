@@ -1,6 +1,7 @@
 """A linear-quadratic regulator that holds an arm at a posture, from the analytic derivatives of its forward dynamics.
 
-About an equilibrium, dqdd = A_q dq + A_v dqd + M^-1 dtau; SciPy's Riccati solver determines the gains. Writes linearise.png.
+About an equilibrium, accelerations change by dqdd = A_q dq + A_v dqd + M^-1 dtau, where A_q and A_v are the derivatives of
+forward dynamics. SciPy's Riccati solver computes the gains. Writes linearise.png.
 """
 
 import jax

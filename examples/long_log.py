@@ -1,9 +1,10 @@
-"""Identification from a log larger than memory: read in parts, on several devices and in several processes.
+"""Identification from a log larger than memory, which is read in parts, on several devices and in several processes.
 
-The script first writes the log to a file. `work` is the user's program, independent of the number of devices and processes:
-each process reads its share of the file in parts and reduces it to triangular factors, which are merged at the end and saved.
-By default the script runs `work` on one device, on eight virtual devices and in two processes, and compares the results. On a
-cluster, every process runs `jax.distributed.initialize()`, which discovers the others, and then `work`.
+The script first writes the log to a file. `work` contains the user's program, which does not depend on the number of devices
+and processes. Each process reads its share of the file in parts and reduces it to triangular factors; at the end, the factors
+of all processes are merged and saved. By default, the script runs `work` on one device, on eight virtual devices and in two
+processes, and compares the results. On a cluster, every process calls `jax.distributed.initialize()`, which discovers the
+other processes, and then `work`.
 """
 
 import argparse
@@ -32,7 +33,7 @@ LIMIT = 300  # time after which a hanging process is killed [s]
 
 
 def write_log(file):
-    """Write an .npz log, one or two minutes long, of an arm that tracks sines, with torque noise."""
+    """Write an .npz log of an arm that tracks sines for one or two minutes, with noise on the torques."""
     arm = jaxdyn.robots.ur10()
     rng = np.random.default_rng(0)
     t = np.arange(SAMPLES) / RATE
@@ -49,12 +50,12 @@ def write_log(file):
 
 
 def work(log, result):
-    """The user's program, which runs in every process."""
+    """Run the user's program; every process calls this function."""
     arm = jaxdyn.robots.ur10()
     parts = jaxdyn.identification.preprocess_stream(
         jaxdyn.io.read_log_chunks(log, PART), jaxdyn.identification.Filters(position_cutoff=CUTOFF, stride=1)
     )
-    mine = itertools.islice(parts, jax.process_index(), None, jax.process_count())  # with many files: every n-th file
+    mine = itertools.islice(parts, jax.process_index(), None, jax.process_count())  # every n-th part
     factors = jaxdyn.identification.merge_over_processes(jaxdyn.identification.accumulate_stream(COLUMNS, arm, mine))
     estimate = jaxdyn.identification.weighted_least_squares(
         factors, jaxdyn.identification.base_parameters(arm, COLUMNS)
@@ -85,7 +86,7 @@ def launch(folder, processes, devices):
         end = time.monotonic() + LIMIT
         while any(child.poll() is None for child in children):
             if any(child.poll() for child in children) or time.monotonic() > end:
-                break  # if one has failed, the others would wait forever
+                break  # if a process has failed, the others would wait for it forever
             time.sleep(0.05)
     finally:
         for child in children:
@@ -100,7 +101,10 @@ def launch(folder, processes, devices):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--join", nargs=5, metavar=("ADDRESS", "COUNT", "INDEX", "LOG", "FILE"), help="run as one of the processes"
+        "--join",
+        nargs=5,
+        metavar=("ADDRESS", "COUNT", "INDEX", "LOG", "FILE"),
+        help="run as one of the processes that this script starts",
     )
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)

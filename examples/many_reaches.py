@@ -1,7 +1,7 @@
-"""Thousands of reaching problems of a Panda in one call: each has its own goal, and all are solved in parallel.
+"""Thousands of reaching problems of a Panda with different goals, solved in a single call.
 
-On a GPU `jax.jit(jax.vmap(...))` solves them all at once; on a CPU the same line processes them in chunks that fit the
-cache. Writes many_reaches.png.
+On a GPU, `jax.jit(jax.vmap(...))` solves all problems simultaneously. On a CPU, the same code processes them in groups that
+fit in the cache. Writes many_reaches.png.
 """
 
 import os

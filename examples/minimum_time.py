@@ -1,8 +1,8 @@
 """The fastest motion of a UR10 around a pillar, within its position, velocity and torque limits.
 
-The motion is a B-spline of free duration: the unknowns are its control points, torques follow from inverse dynamics, and an
-interior-point method keeps spheres around the wrist and the tool outside a capsule, defined by its signed distance function.
-Writes minimum_time.png.
+The motion is a B-spline with free duration. Its control points are the unknowns of an interior-point method, and the torques
+follow from inverse dynamics. Spheres around the wrist and the tool must stay outside the pillar, a capsule that is defined by
+its signed distance function. Writes minimum_time.png.
 """
 
 import os
@@ -21,7 +21,7 @@ start = jnp.array([-0.9, -1.3, 1.6, -1.9, -1.57, 0.0])
 goal = jnp.array([0.9, -1.0, 1.2, -1.8, -1.57, 0.0])
 frames = ("wrist_1_link", "wrist_2_link", "tool0")
 radius = jnp.array([0.08, 0.07, 0.06])
-margin = 0.01  # at the knots, so that the motion between them also clears the pillar
+margin = 0.01  # additional clearance at the knots [m], because the motion is not constrained between them
 pillar = {"from": jnp.array([-1.0, -0.12, 0.0]), "to": jnp.array([-1.0, -0.12, 0.6]), "radius": jnp.asarray(0.1)}
 
 
@@ -40,7 +40,7 @@ problem = jaxdyn.trajectory.OptimalControlProblem(
     jnp.zeros(6),
     steps,
     2.0 / steps,
-    # small weights, which make the motion of joints that do not limit the duration unique
+    # small weights make the motion unique for joints that do not limit the duration
     running=(
         jaxdyn.trajectory.TorqueCost(0.1 / torques[:, 1]),
         jaxdyn.trajectory.StateCost(goal, jnp.zeros(6), 0.0, 0.3 / robot.limits.velocity),
@@ -67,7 +67,7 @@ print(f"duration {t[-1]:.3f} s; largest residual {solution.residuals.largest:.1e
 @jax.jit
 @jax.vmap
 def looked_at(q):
-    """Points along the arm, and distances of the spheres from the pillar."""
+    """Points along the arm, and distances of the spheres from the pillar [m]."""
     poses = jaxdyn.forward_kinematics(robot, q)
     tool = jaxdyn.frame_pose(robot, q, "tool0")[:3, 3]
     spheres = jnp.stack([jaxdyn.frame_pose(robot, q, name)[:3, 3] for name in frames])

@@ -1,8 +1,8 @@
 """The fastest motion of a UR10 with a 10 kg payload through waypoints, within torque and velocity limits.
 
-The path is a spline through inverse-kinematics solutions for a few poses. `time_optimal_path` finds its fastest timing,
-which is compared with a quintic time scaling. The phase plane, torques relative to their limits, and positions are plotted
-in path_under_limits.png.
+The path is a spline through the inverse-kinematics solutions for a few poses. `time_optimal_path` finds the fastest timing of
+this path, which is compared with a quintic time scaling. Writes path_under_limits.png, which shows the phase plane, the
+torques relative to their limits, and the positions.
 """
 
 import functools
@@ -20,7 +20,7 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 points = 101 if FAST else 1001
 
 robot = jaxdyn.robots.ur10()
-load, away = 10.0, 0.1  # a point mass [kg] on the last link's axis [m]
+load, away = 10.0, 0.1  # a point mass [kg] and its distance along the axis of the last link [m]
 payload = load * jnp.array([1, 0, 0, away, away**2, 0, away**2, 0, 0, 0])
 robot = jaxdyn.with_inertial_parameters(robot, robot.inertia.at[5].add(payload))
 down = jnp.diag(jnp.array([1.0, -1.0, -1.0, 1.0]))

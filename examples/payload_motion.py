@@ -1,10 +1,10 @@
-"""Identification of a heavy payload in a Panda's gripper, and a fast motion with it within the torque limits.
+"""Identification of a heavy payload in a Panda's gripper, and a fast motion with this payload within the torque limits.
 
-The payload's mass, centre of mass and inertia are identified from a few seconds of motion (`identify_payload_on`). A
-fast minimum-torque reach within 90 % of the torque limits is then planned with three models: without payload, with the
-identified payload and with the true one. Each plan is executed on the true arm under computed torque with the same model;
-motors saturate at their limits. The arm without payload is assumed known; otherwise, see notebooks/identify_a_log.ipynb.
-Writes payload_motion.png.
+First, `identify_payload_on` identifies mass, centre of mass and inertia of the payload from a few seconds of motion. Then a
+fast minimum-torque motion within 90 % of the torque limits is planned with three models: without payload, with the identified
+payload and with the true payload. Each plan is executed on the true arm by computed-torque control with the model of the plan;
+the motors saturate at their limits. The model of the arm without payload is assumed to be known; if it is not, see
+notebooks/identify_a_log.ipynb. Writes payload_motion.png.
 """
 
 import os
@@ -29,7 +29,7 @@ tip = model.link_names[-1]
 
 
 def holding(parameters):
-    """The arm with a body of the given ten parameters attached to the flange."""
+    """The arm with a body attached to the flange, given the ten inertial parameters of the body."""
     return jaxdyn.with_inertial_parameters(model, model.inertia.at[-1].add(jnp.asarray(parameters)))
 
 
@@ -50,7 +50,7 @@ rest = jnp.zeros(7)
 
 @jax.jit
 def plan(believed):
-    """The minimum-torque reach within 90 % of the limits, which leaves a margin for feedback."""
+    """Plan the minimum-torque motion within 90 % of the limits, which leaves a margin for feedback."""
     problem = jaxdyn.trajectory.OptimalControlProblem(
         believed,
         start,
@@ -69,7 +69,7 @@ def plan(believed):
 
 
 def sampled(trajectory):
-    """q, v and a of the plan at the controller's times, constant after arrival; exact, because the plan is a spline."""
+    """The plan as a reference at the controller's times, at rest after arrival; exact, because the plan is a spline."""
     t = np.asarray(trajectory.t)
     knots = t[-1] * np.concatenate([np.zeros(5), np.linspace(0, 1, intervals + 1), np.ones(5)])
     spline = make_lsq_spline(t, np.asarray(trajectory.q), knots, k=5)
@@ -81,7 +81,7 @@ def sampled(trajectory):
 
 @jax.jit
 def play(believed, reference):
-    """Commanded torques, applied torques and tool errors of the true arm under computed torque with the assumed model."""
+    """Simulate the true arm under computed-torque control with a model; return commanded torques and tool errors."""
 
     def law(_, t, q, v):
         now = jax.tree.map(lambda rows: rows[jnp.round(t / dt).astype(int)], reference)

@@ -1,8 +1,8 @@
 """Policy optimisation through thousands of rollouts: a cart that swings up its pole, with unknown masses and friction.
 
-A small network maps positions and velocities to a bounded force on the cart; the gradient of the mean cost is
-back-propagated through every step of every rollout. Each rollout has a different robot (masses +-20 %, friction) and
-initial state. The trained policy is then tested on unseen robots. Writes policy.png and policy.gif.
+A small network maps positions and velocities to a bounded force on the cart. The gradient of the mean cost is propagated
+backward through every step of every rollout. Robot and initial state differ between rollouts: masses vary by +-20 %, and
+friction varies, too. The trained policy is then tested on unseen robots. Writes policy.png and policy.gif.
 """
 
 import dataclasses
@@ -88,9 +88,8 @@ found = jaxdyn.trajectory.optimise_policy(
     batch=batch,
     updates=updates,
     optimiser=jaxdyn.trajectory.clipped_adam(optax.cosine_decay_schedule(6e-3, updates)),
-    settings=jaxdyn.trajectory.PolicySettings(
-        checkpoint=None if FAST else 1
-    ),  # needs little memory and compiles faster
+    # checkpoint=1 requires little memory and compiles faster
+    settings=jaxdyn.trajectory.PolicySettings(checkpoint=None if FAST else 1),
 )
 print(f"{found.message}, {time.perf_counter() - begin:.0f} s: {rollouts} robots, {batch} per update")
 

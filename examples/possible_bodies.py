@@ -1,7 +1,7 @@
-"""Links identified from a short, noisy log of a UR5e: by plain least squares, and with physical consistency.
+"""Links identified from a short, noisy log of a UR5e, by unconstrained least squares and with physical consistency.
 
-The true, prior and identified mass distribution of each link is drawn as an ellipse of two standard deviations about the
-centre of mass in the link's x-z plane. Writes possible_bodies.png.
+The plot represents the true, prior and identified mass distribution of each link by an ellipse in the link's x-z plane, which
+extends to two standard deviations about the centre of mass. Writes possible_bodies.png.
 """
 
 import os
@@ -20,7 +20,7 @@ FAST = bool(os.environ.get("JAXDYN_EXAMPLES_FAST"))
 truth = jaxdyn.robots.ur5e()
 rng = np.random.default_rng(0)
 prior = jaxdyn.with_inertial_parameters(truth, truth.inertia * jnp.asarray(rng.uniform(0.6, 1.5, (6, 1))))
-mass = float(truth.inertia[:, 0].sum())  # known from weighing the arm
+mass = float(truth.inertia[:, 0].sum())  # assumed to be known, because the arm was weighed
 log = jaxdyn.identification.synthetic_log(
     truth,
     jaxdyn.identification.random_excitation(truth, 5.0, 5, seed=1),
@@ -55,7 +55,7 @@ print(f"total identified mass {possible[:, 0].sum():.3f} kg; known: {mass:.3f} k
 
 
 def outline(pi):
-    """Ellipse of two standard deviations of the mass distribution about the centre of mass, in the x-z plane [m]."""
+    """Ellipse in the x-z plane that extends to two standard deviations of the mass distribution [m]."""
     j = np.asarray(jaxdyn.spatial.inertia.pseudo_inertia(jnp.asarray(pi)))
     centre = j[:3, 3] / j[3, 3]
     spread = (j[:3, :3] / j[3, 3] - np.outer(centre, centre))[np.ix_([0, 2], [0, 2])]

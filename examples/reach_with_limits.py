@@ -1,4 +1,4 @@
-"""A reach of a Panda within its torque limits, faster than a naive motion, and the sensitivity of its cost to these limits.
+"""A fast motion of a Panda within its torque limits, and the sensitivity of its cost to these limits.
 
 `solve_by_shooting` finds the motion. The derivative of its cost with respect to the torque limits, computed by implicit
 differentiation of the solution, shows which motor is worth upgrading. Writes reach_with_limits.png.
@@ -39,7 +39,7 @@ def cost(limits):
     return found.cost, found
 
 
-# one program for the solution and its derivative
+# a single program computes the solution and the derivative
 (_, solution), slope = jax.jit(jax.value_and_grad(cost, has_aux=True))(problem.torque_limits)
 print(f"{solution.message} after {int(solution.iterations)} iterations; cost {float(solution.cost):.4f}")
 print(f"largest residual {float(solution.residuals.largest):.1e}")

@@ -1,8 +1,8 @@
 """Swing-ups of a pendulum with a weak motor, and of an acrobot, a double pendulum with a motor only at the elbow.
 
-The pendulum's motor can hold less than half the pendulum's weight, so the pendulum must build up energy by swinging; the
-acrobot's shoulder has torque limits of zero. `solve_by_shooting` solves both problems from a batch of initial guesses with
-small random torques. Writes swing_up.png.
+The motor of the pendulum can support less than half of the gravity torque of a horizontal pendulum, so the pendulum must build
+up energy by swinging. The torque limits of the acrobot's shoulder are zero. `solve_by_shooting` solves each problem from a
+batch of initial guesses with small random torques. Writes swing_up.png.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Two arms of one type with different friction, identified together, and a tool identified alone on a known arm.
+"""Two arms of the same type with different friction, identified together, and a tool identified on a known arm.
 
-Two UR5e arms are simulated, the second with 1.5 times the friction of the first. Identifying them together determines their
-links more precisely than one log does. Then only the last link of the first arm, which carries a tool, is identified, with
-the rest of the arm known exactly or to within 5 %. Standard deviations and the identified tool mass are plotted in
-two_arms.png.
+Two UR5e arms are simulated; the second has 1.5 times the friction of the first. Identifying them together determines the
+parameters of the links more precisely than the log of one arm does. After that, only the last link of the first arm, which
+carries a tool, is identified, while the other links are known exactly or to within 5 %. Writes two_arms.png, which shows
+standard deviations and the identified mass of the tool.
 """
 
 import os

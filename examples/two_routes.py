@@ -1,7 +1,7 @@
 """The torques of a planar two-link arm computed in three ways: in closed form, by Euler-Lagrange and by Newton-Euler.
 
-The closed form in textbooks, the Euler-Lagrange equations by automatic differentiation of K - P, and the recursive
-Newton-Euler algorithm lead to the same torques.
+The textbook equations, the Euler-Lagrange equations by automatic differentiation of K - P (kinetic minus potential energy), and
+the recursive Newton-Euler algorithm yield the same torques.
 """
 
 import jax

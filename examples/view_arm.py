@@ -1,7 +1,7 @@
 """Plots of torques and positions with their limits, and an animation; `jaxdyn view` shows the same motion in the browser.
 
-A 7R arm follows a smooth motion through three postures; its torques come from inverse dynamics. Writes view_arm.csv,
-which `jaxdyn view` can play, view_arm_torques.png, view_arm_positions.png and view_arm.gif.
+A 7R arm follows a smooth motion through three postures. Inverse dynamics computes its torques. Writes view_arm.csv, which
+`jaxdyn view` can play, and view_arm_torques.png, view_arm_positions.png and view_arm.gif.
 """
 
 import os
@@ -22,11 +22,11 @@ postures = jnp.array(
         [0.0, -0.6, 0.0, -2.3, 0.0, 1.8, 0.8],
     ]
 )
-between = 0.45  # time between postures [s], too short for the torque limits of joint 2
+between = 0.45  # time between postures [s], so short that joint 2 exceeds its torque limits
 
 
 def motion(t):
-    """Positions at time t, interpolated between postures with 10 u^3 - 15 u^4 + 6 u^5, so the arm rests at each posture."""
+    """Positions at time t, interpolated by 10 u^3 - 15 u^4 + 6 u^5 between postures, so the arm is at rest in each posture."""
     k = jnp.clip(jnp.floor(t / between), 0, len(postures) - 2).astype(int)
     u = t / between - k
     return postures[k] + (10 * u**3 - 15 * u**4 + 6 * u**5) * (postures[k + 1] - postures[k])

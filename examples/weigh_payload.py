@@ -1,8 +1,8 @@
 """Weighing with an arm that measures motor currents: drive gains from a known weight, then an unknown mass.
 
-A UR10 is simulated with friction, and with gains that differ from their nominal values, in three runs: without load, with a
-weight of 2.8 kg, and with a tool. The estimated gains, and the mass of the tool with nominal and with estimated gains, are
-plotted in weigh_payload.png.
+A UR10 is simulated with friction and with drive gains that differ from their nominal values. There are three runs: without
+load, with a weight of 2.8 kg, and with a tool. Writes weigh_payload.png, which shows the estimated gains, and the mass of the
+tool identified with nominal and with estimated gains.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ arm = jaxdyn.model.with_leaves(
         "friction.coulomb": jnp.array([10.0, 12.0, 6.0, 2.0, 2.0, 1.5]),
     },
 )
-believed = np.array([14.9, 13.3, 11.1, 10.6, 11.0, 11.5])  # from the data sheet [N m/A]
+believed = np.array([14.9, 13.3, 11.1, 10.6, 11.0, 11.5])  # nominal gains from the data sheet [N m/A]
 true = believed * np.array([0.85, 0.92, 0.90, 0.97, 0.88, 0.93])
 
 
 def record(mass, com, seed):
-    """A run with a body at the tip, and torques computed from the currents with the nominal gains."""
+    """A log with a body at the tip, whose torques are computed from the currents with the nominal gains."""
     inertia = 0.4 * mass * 0.05**2 * jnp.eye(3)
     payload = jaxdyn.spatial.inertia.inertial_parameters_from_com(jnp.asarray(mass), jnp.asarray(com), inertia)
     loaded = eqx.tree_at(lambda c: c.inertia, arm, arm.inertia.at[-1].add(payload))
