@@ -48,8 +48,8 @@ class StateCost(Cost):
     Attributes:
         q: desired positions q_d, constant or one row per knot [rad or m].
         v: desired velocities v_d, constant or one row per knot [rad/s or m/s].
-        position_weight: weight w_q per coordinate or common to all [1/rad or 1/m].
-        velocity_weight: weight w_v per coordinate or common to all [s/rad or s/m].
+        position_weight: weight w_q, one per coordinate or one for all [1/rad or 1/m].
+        velocity_weight: weight w_v, one per coordinate or one for all [s/rad or s/m].
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -69,7 +69,7 @@ class TorqueCost(Cost):
     """Cost of torques, 1/2 |w (tau - tau_d)|^2.
 
     Attributes:
-        weight: weight w per coordinate or common to all [1/(N m) or 1/N].
+        weight: weight w, one per coordinate or one for all [1/(N m) or 1/N].
         reference: desired torques tau_d, constant or one row per knot [N m or N].
     """
 
@@ -88,7 +88,7 @@ class TorqueRateCost(Cost):
     """Cost of the torque rate, 1/2 |w (tau_k - tau_{k-1}) / dt|^2, where tau_{-1} is the problem's `tau0`.
 
     Attributes:
-        weight: weight w per coordinate or common to all [s/(N m) or s/N].
+        weight: weight w, one per coordinate or one for all [s/(N m) or s/N].
     """
 
     of_torque_rate: ClassVar[bool] = True
@@ -105,7 +105,7 @@ class PoseCost(Cost):
 
     Attributes:
         target: desired pose T_d in the world, constant or one pose per knot [m].
-        weight: weight w per component of the twist or common to all six [1/rad, 1/m].
+        weight: weight w, one per component of the twist or one for all [1/rad, 1/m].
         frame: name of the link or frame; None: the chain's tip.
     """
 
@@ -124,7 +124,7 @@ class PointCost(Cost):
 
     Attributes:
         target: desired position p_d, constant or one row per knot [m].
-        weight: weight w per axis or common to all axes [1/m].
+        weight: weight w, one per axis or one for all [1/m].
         frame: name of the link or frame; None: the chain's tip.
     """
 
@@ -142,7 +142,7 @@ class CentreOfMassCost(Cost):
 
     Attributes:
         target: desired position c_d, constant or one row per knot [m].
-        weight: weight w per axis or common to all axes [1/m].
+        weight: weight w, one per axis or one for all [1/m].
     """
 
     per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
