@@ -22,9 +22,9 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # two workers s
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Most test programs run only once, so tests turn off XLA's optimisation, which would take most of their time. To test
-# optimised programs, as users run them, set JAXDYN_TEST_OPTIMISED=1; the nightly tests do so for the examples. Benchmarks
-# are always optimised. Flags depend on the version of jaxlib, because XLA aborts on unknown flags.
+# Most programs run only once in a test, so XLA's optimisation, which would take most of the time, is turned off. To test
+# optimised programs, as users run them, set JAXDYN_TEST_OPTIMISED=1. Benchmarks, the tests of users' programs, and the nightly
+# tests of the examples always optimise. The flags depend on the version of jaxlib, because XLA aborts on unknown flags.
 if os.environ.get("JAXDYN_TEST_OPTIMISED", "0") == "0":
     quick = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
     if importlib.metadata.version("jaxlib").startswith("0.10."):
