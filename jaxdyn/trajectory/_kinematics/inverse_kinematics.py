@@ -60,7 +60,7 @@ class InverseKinematics(eqx.Module, Summary):
 
     @property
     def message(self) -> str:
-        """The status in words; counts by status for a batch."""
+        """The status in words; for a batch, the number of targets with each status."""
         return status_message(self.status)
 
 
@@ -197,7 +197,7 @@ def _search(
 
 
 def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
-    """BLOCK iterations."""
+    """Run BLOCK iterations from one start."""
     if is_ordinary(chain):
         return _ordinary_block(chain, at, target, weights, lower, upper, frame)
 
@@ -215,7 +215,7 @@ def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str 
 
 @by_batch(size=lambda chain: 300 + 60 * chain.n)
 def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
-    """BLOCK iterations for a chain of ordinary joints, batched over lanes in one kernel on the CPU."""
+    """Run BLOCK iterations for a chain of ordinary joints, batched over lanes in one kernel on the CPU."""
 
     def propose(q, *rest):
         step, slope = damped_step(q, *rest, lower, upper)

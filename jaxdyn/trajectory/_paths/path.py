@@ -42,7 +42,7 @@ class SplinePath(eqx.Module):
 def spline_path(
     waypoints: Float[Array, "k n"], knots: Float[Array, " k"] | Sequence[float | int] | None = None
 ) -> SplinePath:
-    """The natural cubic spline through waypoints, whose q'' is continuous, and zero at both ends.
+    """The natural cubic spline through waypoints, with q'' continuous everywhere and zero at both ends.
 
     The second derivatives are the solution of a tridiagonal system (de Boor 2001, ch. IV). The path is differentiable
     with respect to the waypoints.

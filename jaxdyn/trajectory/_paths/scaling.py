@@ -77,7 +77,7 @@ def trapezoidal_scaling(u: Float[Array, ""], ramp: float | Float[Array, ""] = 1 
             `functools.partial(trapezoidal_scaling, ramp=0.2)` as the time scaling.
 
     Raises:
-        TrajectoryError: `ramp` is not above 0 and at most 1/2.
+        TrajectoryError: `ramp` is 0 or less, or greater than 1/2.
     """
     if isinstance(ramp, float) and not 0 < ramp <= 0.5:
         raise TrajectoryError(f"the ramp of a trapezoidal scaling must be above 0 and at most 0.5, not {ramp:g}")
@@ -102,7 +102,7 @@ def shortest_trapezoid(
         acceleration: largest |qdd| of each joint [rad/s^2 or m/s^2]; finite.
 
     Returns:
-        T [s] and the ramp; 0 and 1/2 if the distance is zero.
+        The duration T [s] and the ramp; 0 and 1/2 if all distances are zero.
     """
     size = jnp.abs(distance)
     moves = size > 0
@@ -156,7 +156,7 @@ def joint_motion(
 def _along(
     scaling: Scaling, duration: Duration, t: Array, way: Array, moved: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """Configurations after the displacements s(t) way, and the first two time derivatives of the displacements."""
+    """Configurations displaced by s(t) times `way`, and the first two time derivatives of the displacement."""
     s, sd, sdd = scaled_time(scaling, duration, t)
     return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 

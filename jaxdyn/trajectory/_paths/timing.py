@@ -28,7 +28,7 @@ class PathTiming(eqx.Module):
         acceleration: s'' from each point to the next [1/s^2].
         q: positions [rad or m].
         qd: velocities [rad/s or m/s].
-        qdd: accelerations, computed with s'' of the following interval; at the end, of the last interval [rad/s^2 or m/s^2].
+        qdd: accelerations [rad/s^2 or m/s^2], with the s'' of the interval after each point; at the end, of the last interval.
         tau: torques for these accelerations, including friction and springs [N m or N].
         controllable: lower and upper bound of the s' from which the end can be reached within the limits [1/s].
         speed_limit: largest s' for which some s'' satisfies the limits [1/s].
@@ -56,7 +56,7 @@ class PathTiming(eqx.Module):
 
     @property
     def message(self) -> str:
-        """The status in words; counts by status for a batch."""
+        """The status in words; for a batch, the number of paths with each status."""
         where = f" from s = {float(self.stuck_at):.4g} on" if np.ndim(self.status) == 0 else ""
         return status_message(self.status, lambda status: _MESSAGES[status].format(where))
 

@@ -39,7 +39,10 @@ class Penalty(NamedTuple):
 
 
 class Values(eqx.Module):
-    """Values of the constraints at every knot and of the terminal constraints, equalities first, and numbers of equalities."""
+    """Values of the constraints at every knot, and of the terminal constraints.
+
+    Equalities are first in both; `equalities` contains their numbers.
+    """
 
     running: Float[Array, "knots k"]
     terminal: Float[Array, " l"]

@@ -50,8 +50,8 @@ class PositionLimits(Constraint):
     """Position limits lower <= q <= upper of all or some coordinates; `position_limits` returns those of a chain.
 
     Attributes:
-        lower: lower limits of the entries [rad or m].
-        upper: upper limits of the entries [rad or m].
+        lower: lower limits of these entries [rad or m].
+        upper: upper limits of these entries [rad or m].
         entries: indices of the limited entries of q; None: all entries.
     """
 
@@ -69,7 +69,7 @@ class VelocityLimits(Constraint):
     """Velocity limits |v| <= limit of all or some coordinates; `velocity_limits` returns those of a chain.
 
     Attributes:
-        limit: limits of the entries [rad/s or m/s].
+        limit: limits of these entries [rad/s or m/s].
         entries: indices of the limited entries of v; None: all entries.
     """
 
@@ -185,7 +185,7 @@ class UserConstraint(Constraint):
 def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
     """The chain's finite position limits as a constraint, tightened by a margin [rad or m].
 
-    Call it outside jit, because it selects the finite limits by value. If only one side is finite, the other is set to
+    Call it outside `jax.jit`, because it selects the finite limits by value. If only one side is finite, the other is set to
     10 000 rad or m.
 
     Raises:
@@ -201,7 +201,7 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
 def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
     """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint.
 
-    Call it outside jit, because it selects the finite limits by value.
+    Call it outside `jax.jit`, because it selects the finite limits by value.
 
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.

@@ -19,8 +19,8 @@ class ContactWrenchCone(Constraint):
 
     The wrench (n, f) that the ground exerts on the robot, computed by `ground_reaction` from the knot's torques and the
     resulting accelerations, is expressed about the middle of a rectangular sole with half lengths X and Y and normal z.
-    Forces at the sole's corners, each in the pyramid |f_x|, |f_y| <= mu f_z, can produce it if and only if (Caron, Pham &
-    Nakamura 2015)
+    According to Caron, Pham & Nakamura (2015), forces at the sole's corners, each in the pyramid |f_x|, |f_y| <= mu f_z, can
+    produce this wrench if and only if
 
         f_z >= least_force,  |f_x| <= mu f_z,  |f_y| <= mu f_z,                             (no lifting off, no slipping)
         |n_x| <= Y f_z,  |n_y| <= X f_z,                     (no tipping: (-n_y, n_x) / f_z is in the sole)

@@ -2,8 +2,9 @@
 
 At a solution, the gradient of the Lagrangian, the gaps and the active constraints are zero. They remain zero as the problem
 changes (implicit function theorem). The change of the solution therefore minimises a linear-quadratic problem at the solution.
-Its Hessian is that of the Lagrangian; its gradient and gaps are the changes that the original gradient and gaps undergo at the
-fixed solution. Multipliers enforce the active constraints of this problem, and torques at a limit move with the limit.
+Its Hessian is that of the Lagrangian. Its gradient and gaps are those changes of the Lagrangian's gradient and of the gaps that
+occur while the solution is held fixed. Multipliers enforce the active constraints of this problem, and torques at a limit move
+with the limit.
 """
 
 import functools
@@ -237,7 +238,7 @@ def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
 
 
 def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
-    """C z for active constraints with the Jacobian C, and -y for inactive ones with the multipliers y."""
+    """C z for active constraints (C is their Jacobian), and -y for inactive constraints (y are their multipliers)."""
     (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
     n = factors.lq.states
     along = jnp.einsum("kij,kj->ki", running[:-1], z)

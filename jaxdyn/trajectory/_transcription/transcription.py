@@ -238,8 +238,8 @@ def solve_transcribed(
     """The solution of a transcribed problem, with implicit derivatives with respect to the problem's leaves.
 
     Args:
-        form_of: (problem, True for an exact Hessian, torque rows to imitate) -> an object with `torques`, `program(guess)`
-            and `solution(program, result)`.
+        form_of: (problem, True for an exact Hessian, torque rows whose structure is copied, or None) -> an object with
+            `torques`, `program(guess)` and `solution(program, result)`.
     """
     bare, guess = jax.lax.stop_gradient((problem, guess))
     form = form_of(bare, check_hessian(hessian), None)
