@@ -52,7 +52,10 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="module", autouse=True)
 def memory_given_back():
-    """After each test file, drop compiled programs if the worker uses more than 5 GB: nightly, two workers reach 14 GB."""
+    """After each test file, drop the compiled programs of a worker that uses more than 5 GB.
+
+    Without this, two workers would use 14 GB in the nightly tests.
+    """
     yield
     statistics = Path("/proc/self/statm")
     if statistics.exists() and int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > 5e9:

@@ -117,14 +117,17 @@ def table(records: dict[str, dict]) -> str:
 
 def arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks gpu --ahead-of-time")
-    parser.add_argument("names", nargs="*", help="beginnings of the names of programs; by default all of the set")
-    parser.add_argument("--set", choices=("robot", "solver", "devices"), default="robot", help="which programs")
+    parser.add_argument("names", nargs="*", help="prefixes of program names; by default all programs of the set")
+    parser.add_argument("--set", choices=("robot", "solver", "devices"), default="robot", help="set of programs")
     parser.add_argument("--robots", nargs="+", default=["panda"], help="panda, g1, chain-N, or paths of URDFs")
     parser.add_argument(
-        "--form", choices=("kernel_vmap", "vmap", "loops"), default="kernel_vmap", help="loops: as in 0.1"
+        "--form",
+        choices=("kernel_vmap", "vmap", "loops"),
+        default="kernel_vmap",
+        help="how batches are compiled; loops: as in version 0.1",
     )
     parser.add_argument("--precision", choices=("float32", "float64"), default="float32")
-    parser.add_argument("--json", metavar="FILE", help="keep the records")
+    parser.add_argument("--json", metavar="FILE", help="write all records to this file")
     parser.add_argument("--write", action="store_true", help="rewrite the table in docs/benchmarks.md")
     options = parser.parse_args(given)
     if options.write and given != ["--write"]:

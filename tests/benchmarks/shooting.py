@@ -128,7 +128,9 @@ def usable_crocoddyl_problem(robot, start, goal):
         data = step.createData()
         step.calc(data, xs[0], us[0])
         if np.abs(data.xnext - xs[0]).max() > 1e-9:
-            raise RuntimeError("its robot does not stand still under the torques that hold it (see this file's text)")
+            raise RuntimeError(
+                "its robot does not stand still under the torques that hold it (see this module's docstring)"
+            )
     except (ImportError, RuntimeError) as error:
         print(f"crocoddyl left out: {error}")
         return None, None, None

@@ -96,7 +96,7 @@ def solve_by_gradient(
     likewise for an upper limit. Every iterate therefore satisfies the limits, but torques approach them slowly.
 
     Equalities c = 0 and inequalities d <= 0 are included through an augmented Lagrangian with multipliers l and m >= 0 and
-    penalty weight w,
+    penalty weight w:
 
         cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / (2 w).
 
@@ -106,7 +106,8 @@ def solve_by_gradient(
     Args:
         guess: trajectory with the initial torques and, if the duration is free, the initial duration; None: the torques that
             hold the robot at its initial position.
-        optimiser: any `optax.GradientTransformation`, with or without a line search; None: `optax.lbfgs()`.
+        optimiser: any `optax.GradientTransformation`, with or without a line search; None: L-BFGS with a backtracking
+            line search.
         iterations: maximum number of iterations.
         tolerance: tolerance for the Karush-Kuhn-Tucker residual; values below about 1e-3 require float64.
         penalty: initial weight w.
@@ -119,7 +120,8 @@ def solve_by_gradient(
     Raises:
         TrajectoryError: the guess has a different number of steps, or `iterations` is less than 1.
 
-    Cost: one forward and one backward simulation per iteration and per trial of the line search.
+    Cost: one forward and one backward simulation per iteration; with the default optimiser, also one forward simulation per
+    trial of the line search.
     Source: Nocedal & Wright 2006, Numerical Optimization, secs. 7.2 (L-BFGS) and 17.3 (augmented Lagrangian).
     """
     if iterations < 1:

@@ -145,7 +145,8 @@ def optimise_policy(
         TrajectoryError: there are no rollouts, batches differ in length, the problem has constraints or a free duration,
             the policy has no arrays, or the file is damaged or belongs to another policy or optimiser.
 
-    Cost: `batch` times `steps` simulation steps per update, forward and backward; with checkpoint=1, memory for their states.
+    Cost: `batch` times `steps` simulation steps per update, forward and backward. With checkpoint=1, the states of all these
+    steps are kept in memory.
     Source: Freeman et al. 2021, Brax (analytic policy gradient).
     """
     settings = PolicySettings() if settings is None else settings

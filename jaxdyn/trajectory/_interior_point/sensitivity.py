@@ -1,10 +1,10 @@
 """Derivatives of a program's solution with respect to the program's parameters, by one linear system at the solution.
 
-The optimality conditions of the last barrier problem,
+The optimality conditions of the last barrier problem are
 
-    grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu,
+    grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu.
 
-remain satisfied as the program changes (implicit function theorem). After elimination of the multipliers of inequalities
+They remain satisfied as the program changes (implicit function theorem). After elimination of the multipliers of inequalities
 and bounds, the matrix is that of a Newton step with the exact Hessian:
 
     [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = -(change of the conditions at fixed x, y).

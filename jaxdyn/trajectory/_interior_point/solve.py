@@ -4,15 +4,16 @@
 
 A sequence of barrier problems, with the term - mu (sum log s + sum log(x - lower) + sum log(upper - x)), is solved by
 Newton's method on their optimality conditions. A step is accepted if, compared with every entry of the filter, it reduces
-either the infeasibility or the barrier function sufficiently (Waechter & Biegler 2006). If no step is accepted, a
-restoration phase reduces only the infeasibility,
+either the infeasibility or the barrier function sufficiently (Waechter & Biegler 2006). If necessary, a multiple of the
+identity is added to the Hessian, so that the Newton step is a descent direction.
 
-    minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0,
+If no step is accepted, a restoration phase reduces only the infeasibility, by Levenberg-Marquardt steps for the problem
 
-by Levenberg-Marquardt steps, until the filter accepts the iterate. Its barrier keeps the iterates away from the bounds, where
-steps would be cut short. The constraints are declared locally infeasible only if the restoration ends at a stationary point
-of the violation itself. If necessary, a multiple of the identity is added to the Hessian, so that the Newton step is a descent
-direction.
+    minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0.
+
+The barrier in this problem keeps the iterates away from the bounds, where steps would be cut short. The restoration ends when
+the filter accepts the iterate. The constraints are declared locally infeasible only if it ends at a stationary point of the
+violation itself.
 """
 
 from typing import Any, NamedTuple

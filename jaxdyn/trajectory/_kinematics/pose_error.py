@@ -1,13 +1,12 @@
 """The pose error of a frame, its Jacobian, and one projected Levenberg-Marquardt step.
 
-The error is the pose of the frame relative to the target, as six numbers in the target's axes,
+The error is the pose of the frame relative to the target, as six numbers in the target's axes, angular before linear:
 
-    e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m],
+    e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m].
 
-angular before linear. A component with weight zero is free. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v),
-which is exact at phi = log(R_d^T R) = 0. Even so, the gradient of |e|^2 / 2 is exact everywhere if the angular weights are
-equal, because a rotation leaves its own axis unchanged. The code is written for lanes (`dynamics._lowering`), with scans
-over the joints.
+A component with weight zero is free. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v), which is exact at
+phi = log(R_d^T R) = 0. Even so, the gradient of |e|^2 / 2 is exact everywhere if the angular weights are equal, because a
+rotation leaves its own axis unchanged. The code is written for lanes (`dynamics._lowering`), with scans over the joints.
 """
 
 from collections.abc import Callable

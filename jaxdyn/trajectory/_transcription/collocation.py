@@ -1,12 +1,11 @@
 """Direct collocation: states and accelerations at the knots, coupled by the trapezoidal or the Hermite-Simpson rule.
 
 The unknowns are q, v and a; the torques tau = ID(q, v, a) + passive forces follow from them. The defects are therefore linear
-in the unknowns, and no mass matrix is inverted. With h = T / N and the rate f = (v, a) of the state x = (q, v), they are
+in the unknowns, and no mass matrix is inverted. With h = T / N and the rate f = (v, a) of the state x = (q, v), the rules
+(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017) are
 
     trapezoidal      x_{k+1} - x_k = h/2 (f_k + f_{k+1})
     Hermite-Simpson  x_{k+1} - x_k = h/6 (f_k + 4 f_m + f_{k+1}),  x_m = (x_k + x_{k+1}) / 2 + h/8 (f_k - f_{k+1})
-
-(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017).
 
 A free duration T is an unknown at every knot, and all copies are constrained to be equal. The contribution of a knot to costs
 and constraints therefore depends only on the unknowns of that knot. With r = T / (N dt), the unknown velocities and

@@ -1,7 +1,7 @@
 """Relative errors of float32 over many states: the median, the 99.9 % quantile, and the largest.
 
 Results in float32 are compared with those in float64 for the same arguments, rounded to float32. The error in a state is the
-largest absolute difference, divided by the largest entry of the result. Before, the results in float64 are compared with the
+largest absolute difference, divided by the largest entry of the result. The results in float64 are first compared with the
 reference.
 """
 

@@ -1,7 +1,7 @@
 """Throughput versus batch size, which shows from which size dispatch is negligible, and at which size caches are exhausted.
 
 The curves show jaxdyn on one device, on all devices, and on one device in chunks (`jax.lax.map(batch_size=)`), Pinocchio, and
-frax. The other libraries are measured only in the part `throughput`.
+frax. The other libraries are measured in the part `throughput`.
 """
 
 from ..session import CHUNK, Session, Wrong, why
