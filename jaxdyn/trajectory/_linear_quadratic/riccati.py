@@ -36,7 +36,7 @@ def riccati(
 
     Args:
         bounds: lower and upper bounds of du at each knot; infinite if there are none. Equal bounds fix a control.
-        damping: added to the diagonal of R at every knot.
+        damping: number added to the diagonal of R at every knot.
     """
     return policy_and_descent(lq, bounds, damping)[0]
 

@@ -31,7 +31,7 @@ def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -
     `riccati`, so it is faster only if many knots are computed in parallel: on a GPU, for one or a few problems.
 
     Args:
-        damping: added to the diagonal of R at every knot.
+        damping: number added to the diagonal of R at every knot.
     """
     lq, n = lq.dense(), lq.states
     eye = jnp.eye(lq.controls, dtype=lq.cost.dtype)

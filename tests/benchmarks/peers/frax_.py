@@ -53,7 +53,7 @@ def build(robot: Subject, state: dict, precision: str) -> dict[str, Entry]:
 
 
 def with_inertials(urdf: str) -> str:
-    """Add zero inertias to links without <inertial>, which frax requires."""
+    """Add zero inertias to links that have none, because frax requires them."""
     root = ET.fromstring(urdf)
     for link in root.findall("link"):
         if link.find("inertial") is None:
