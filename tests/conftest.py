@@ -1,4 +1,4 @@
-"""One setting for all tests: float64, no silent promotion, and compiled programs kept from one run to the next."""
+"""Configuration of all tests: float64, no implicit promotion, and a compilation cache that persists between runs."""
 
 import contextlib
 import ctypes
@@ -11,19 +11,20 @@ import pytest
 
 from data_paths import ROOT, SHARED_DATA
 
-# Through the environment, so that the processes that tests start (the command line, the examples) share the cache. A
-# program is written to it however small: a test suite is thousands of small ones.
+# Environment variables also configure the processes that tests start (the command line, the examples), so that they share
+# the cache. Even small programs are cached, because the tests compile thousands of them.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # two workers share one GPU where there is one
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # two workers share the GPU, if there is one
 
-# A worker has one core: BLAS threads that wait for each other's small matrices took more of it than the tests.
+# Each worker has one core. Several BLAS threads would spend more time waiting for each other than the tests need.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Most of a test's time went into optimising programs that run once. JAXDYN_TEST_OPTIMISED=1 runs them as users do;
-# users' programs and the benchmarks always do, the examples nightly. XLA aborts on flags that it does not know.
+# Most programs run only once in a test, so XLA's optimisation, which would take most of the time, is turned off. To test
+# optimised programs, as users run them, set JAXDYN_TEST_OPTIMISED=1. Benchmarks, the tests of users' programs, and the nightly
+# tests of the examples always optimise. The flags depend on the version of jaxlib, because XLA aborts on unknown flags.
 if os.environ.get("JAXDYN_TEST_OPTIMISED", "0") == "0":
     quick = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1"]
     if importlib.metadata.version("jaxlib").startswith("0.10."):
@@ -34,7 +35,7 @@ if os.environ.get("JAXDYN_TEST_OPTIMISED", "0") == "0":
 
 def pytest_configure(config):
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
-        return  # this process hands tests out and needs no JAX
+        return  # this process only distributes tests to workers and needs no JAX
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -43,7 +44,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish():
-    """Exclude imported objects, which live to the end, from garbage collection."""
+    """Exclude imported objects, which are never freed, from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
@@ -51,7 +52,10 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="module", autouse=True)
 def memory_given_back():
-    """After a file, drops the compiled programs of a worker that has grown beyond 5 GB: nightly, two reach 14 GB."""
+    """After each test file, drop the compiled programs of a worker that uses more than 5 GB.
+
+    Without this, two workers would use 14 GB in the nightly tests.
+    """
     yield
     statistics = Path("/proc/self/statm")
     if statistics.exists() and int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > 5e9:
@@ -59,13 +63,13 @@ def memory_given_back():
 
         jax.clear_caches()
         gc.collect()
-        with contextlib.suppress(OSError, AttributeError):  # glibc keeps what was freed
+        with contextlib.suppress(OSError, AttributeError):  # glibc otherwise keeps freed memory
             ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 @pytest.fixture
 def annotations_unchecked(monkeypatch):
-    """For tests that pass what annotations exclude, where `--jaxtyping-packages` checks them at run time."""
+    """Turn off the run-time checks of `--jaxtyping-packages`, for tests that pass arguments of invalid types or shapes."""
     import jaxtyping
 
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
@@ -73,7 +77,7 @@ def annotations_unchecked(monkeypatch):
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder with the logs of real robots; the test skips where it is absent."""
+    """The folder with logs of real robots; tests that use it are skipped if it does not exist."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no logs of real robots at {SHARED_DATA}; set JAXDYN_DATA to the folder that holds them")
     return SHARED_DATA

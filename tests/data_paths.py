@@ -1,4 +1,4 @@
-"""Paths of the logs of real robots, which are not in the repository: tests that need them are skipped without them."""
+"""Paths of the logs of real robots. They are not in the repository; tests that need them are skipped if they are missing."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Random robots and states, and finite differences, for the tests."""
+"""Helpers for tests: random robots and states, compiled functions, and derivatives by finite differences."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from jaxdyn.model._chain import with_leaves
 
 
 def random_inertia(rng: np.random.Generator) -> np.ndarray:
-    """Ten parameters of a random body: a dozen point masses."""
+    """The ten inertial parameters of a random body that consists of twelve point masses."""
     points, masses = rng.normal(size=(12, 3)) * 0.2 + rng.normal(size=3) * 0.2, rng.uniform(0.05, 0.4, 12)
     second = np.einsum("k,ki,kj->ij", masses, points, points)
     inertia = np.trace(second) * np.eye(3) - second
@@ -34,7 +34,7 @@ def random_rotation(rng: np.random.Generator) -> np.ndarray:
 
 
 def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
-    """A random chain of n joints; `joints` is revolute, prismatic, helical, or mixed with axes off the origin."""
+    """A random chain of n joints; `joints` is "revolute", "prismatic", "helical" or "mixed" (with some axes off the origin)."""
     rng = np.random.default_rng(seed)
     screws = []
     for i in range(n):
@@ -68,7 +68,7 @@ def random_chain(n: int, seed: int = 0, joints: str = "mixed") -> jaxdyn.Chain:
 
 
 def random_links(n: int, groups: list[tuple[int, int]], rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Rotations, translations and inertias of n links; groups are the quaternion joints, as in `make_chain`."""
+    """Rotations, translations and inertias of n links; `groups` holds (first link, size) of each quaternion joint."""
     rotation, translation = np.array([random_rotation(rng) for _ in range(n)]), rng.normal(size=(n, 3)) * 0.3
     inertia = np.array([random_inertia(rng) for _ in range(n)])
     for link, size in groups:
@@ -80,9 +80,10 @@ def random_links(n: int, groups: list[tuple[int, int]], rng: np.random.Generator
 
 
 def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> jaxdyn.Chain:
-    """A tree with a free joint (if asked for), a spherical joint, one joint of every kind, and rotors on its joints.
+    """A random tree with a spherical joint, other joints of every kind, rotors and, if `free`, a free joint.
 
-    Coupled: its last joint mimics the one before, and a matrix of ratios joins motors and joints.
+    If `coupled`, the last joint mimics the joint before it, and a matrix of gear ratios couples four motors to the last four
+    joints.
     """
     rng = np.random.default_rng(seed)
     serial = random_chain(5, seed)
@@ -95,7 +96,7 @@ def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> 
     parents += [len(screws) - 1, len(screws), len(screws) + 1]
     screws += list(np.eye(6)[:3])
     ball = len(screws) - 1
-    trunk = ball - 3  # -1, the base, without a free joint
+    trunk = ball - 3  # the base, -1, if there is no free joint
     parents += [ball, ball + 1, trunk, ball + 3, ball + 3]
     screws += list(np.asarray(serial.screw))
     n = len(screws)
@@ -134,32 +135,32 @@ def random_mechanism(seed: int = 0, free: bool = True, coupled: bool = True) -> 
 
 
 def mechanism_state(chain: jaxdyn.Chain, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """q, v, a of a random motion."""
+    """Random q, v and a of a mechanism, which may have quaternion joints."""
     _, v, a = random_state(chain.nv, seed)
     return jaxdyn.random_configuration(chain, jax.random.key(seed)), v, a
 
 
 def linear_friction(chain: jaxdyn.Chain) -> jaxdyn.Chain:
-    """The same robot without Stribeck friction and springs: its torques are linear in the parameters that are identified."""
+    """The same robot without Stribeck friction and springs, so that torques are linear in the identified parameters."""
     none = jnp.zeros_like(chain.armature)
     return with_leaves(chain, {"friction.stribeck": none, "springs.stiffness": none})
 
 
 def random_state(n: int, seed: int = 0) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """q, qd, qdd."""
+    """Random q, qd and qdd of n ordinary joints."""
     rng = np.random.default_rng(seed + 1000)
     return tuple(jnp.asarray(rng.normal(size=n)) for _ in range(3))
 
 
 def relative(x, y) -> float:
-    """Largest difference over the largest entry of the reference y."""
+    """The largest absolute difference, divided by the largest absolute entry of the reference y."""
     x, y = np.asarray(x, float), np.asarray(y, float)
     assert x.shape == y.shape, (x.shape, y.shape)
     return float(np.abs(x - y).max() / max(np.abs(y).max(), 1e-300)) if y.size else 0.0
 
 
 def directions(arguments, seed=6):
-    """For every leaf of the arguments a random direction that changes this leaf alone, stacked: (leaves, ...)."""
+    """The names of the arguments' leaves, and a stack of random directions, each of which changes a single leaf."""
     leaves, structure = jax.tree.flatten(arguments)
     rng = np.random.default_rng(seed)
     stacked = [np.zeros((len(leaves), *leaf.shape)) for leaf in leaves]
@@ -169,12 +170,15 @@ def directions(arguments, seed=6):
     return names, jax.tree.unflatten(structure, [jnp.asarray(x) for x in stacked])
 
 
-# compile a function that runs once: the compiler need not try hard
+# compile, without optimisation, a function that runs only once
 once = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def numbered(chain: jaxdyn.Chain) -> tuple[jaxdyn.Chain, dict[str, str]]:
-    """The same robot with numbers for names, and the number of each name: robots of one shape are then one topology."""
+    """The same robot with numbers instead of names, and the number of each name.
+
+    Robots with the same structure then have equal topologies, so they share compiled programs.
+    """
     topology = chain.topology
     numbers = {name: str(i) for i, name in enumerate([topology.base_name, *topology.link_names, *topology.frame_names])}
     renamed = dataclasses.replace(
@@ -191,7 +195,7 @@ def numbered(chain: jaxdyn.Chain) -> tuple[jaxdyn.Chain, dict[str, str]]:
 
 @functools.cache
 def coverage_check():
-    """The documentation's check that every public name is on a page, which knows what is public."""
+    """The module `docs/check_coverage.py`, which lists the public names."""
     spec = importlib.util.spec_from_file_location(
         "check_coverage", Path(__file__).parents[1] / "docs" / "check_coverage.py"
     )
@@ -201,7 +205,7 @@ def coverage_check():
 
 
 def public(name: str):
-    """A public object by its bare name, from whichever namespace."""
+    """The public object with this name, from any of the namespaces of `jaxdyn`."""
     for module in (jaxdyn, *(getattr(jaxdyn, x) for x in coverage_check().NAMESPACES)):
         found = getattr(module, name, None)
         if found is not None and not inspect.ismodule(found):
@@ -210,7 +214,7 @@ def public(name: str):
 
 
 class Compiled:
-    """`compiled.inverse_dynamics(chain, q, qd, qdd)`: the public function, compiled once for all robots of one shape."""
+    """Public functions, such as `compiled.inverse_dynamics`, compiled once for all robots with the same structure."""
 
     def __getattr__(self, name: str):
         function = eqx.filter_jit(public(name))
@@ -229,7 +233,7 @@ compiled = Compiled()
 
 @functools.partial(once, static_argnums=0)
 def derivatives(f, arguments, along, cotangent):
-    """Derivatives along all directions: forward, reverse (times the cotangent), by central differences; and the values used."""
+    """Values, and derivatives along all directions: forward, reverse (with the cotangent), and by central differences."""
     h = 2e-4
 
     def moved(t, s):

@@ -1,7 +1,8 @@
-"""The dynamics in closed matrix form, M = A^T L^T G L A and its c and g, in NumPy: an independent route to compare with.
+"""Independent references for the dynamics, in NumPy: the closed matrix form, and the recursive Newton-Euler algorithm.
 
-(Lynch & Park 2017, sec. 8.4, with the joint screws A_i in link frames and the base accelerating by (0, -g).) Motions come from
-`scipy.linalg.expm`, inverses from dense linear algebra; nothing of the library is used.
+The closed form, M = A^T L^T G L A with the corresponding c and g, follows Lynch & Park 2017, sec. 8.4. Joint screws are given
+in link frames, and gravity is represented by the acceleration (0, -g) of the base. Motions are computed by `scipy.linalg.expm`
+and inverses by dense linear algebra; no function of jaxdyn is used.
 """
 
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from scipy.linalg import block_diag, expm
 
 
 class ClosedForm(NamedTuple):
-    """Every term of M qdd + c + g + J^T F_tip = tau, with the Jacobian of the tip in its own frame."""
+    """The terms of M qdd + c + g + J^T F_tip = tau, with the Jacobian J of the tip in the tip's frame."""
 
     mass_matrix: np.ndarray
     coriolis_force: np.ndarray
@@ -22,23 +23,23 @@ class ClosedForm(NamedTuple):
 
 
 def bracket(v: np.ndarray) -> np.ndarray:
-    """[v] with [v] u = v x u."""
+    """The matrix [v] with [v] u = v x u."""
     return np.array([[0, -v[2], v[1]], [v[2], 0, -v[0]], [-v[1], v[0], 0]])
 
 
 def ad(v: np.ndarray) -> np.ndarray:
-    """The Lie bracket of twists, as a matrix."""
+    """The matrix ad_v of the Lie bracket of twists."""
     return np.block([[bracket(v[:3]), np.zeros((3, 3))], [bracket(v[3:]), bracket(v[:3])]])
 
 
 def adjoint(t: np.ndarray) -> np.ndarray:
-    """Ad_T."""
+    """The adjoint matrix Ad_T of a pose."""
     r = t[:3, :3]
     return np.block([[r, np.zeros((3, 3))], [bracket(t[:3, 3]) @ r, r]])
 
 
 def spatial_inertia(pi: np.ndarray) -> np.ndarray:
-    """G of the ten parameters about the frame's origin."""
+    """The spatial inertia matrix G about the frame's origin, from the ten inertial parameters."""
     m, h = pi[0], bracket(pi[1:4])
     xx, xy, yy, xz, yz, zz = pi[4:]
     return np.block([[np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]), h], [h.T, m * np.eye(3)]])
@@ -52,7 +53,7 @@ def homogeneous(rotation: np.ndarray, translation: np.ndarray) -> np.ndarray:
 
 
 def closed_form(chain, q, qd, tip: np.ndarray | None = None) -> ClosedForm:
-    """All terms of a serial chain's dynamics; `tip` is the tip's pose in the last link."""
+    """All terms of a serial chain's dynamics; `tip` is the pose of the tip in the last link's frame."""
     n = chain.n
     q, qd, gravity = (np.asarray(x) for x in (q, qd, chain.gravity))
     screws = np.asarray(chain.screw)
@@ -88,7 +89,7 @@ def closed_form(chain, q, qd, tip: np.ndarray | None = None) -> ClosedForm:
 
 
 class Recursion(NamedTuple):
-    """The recursive Newton-Euler algorithm, literally: V_i, dV_i (including -g), F_i and tau_i."""
+    """Results of the recursive Newton-Euler algorithm: V_i, dV_i (including -g), F_i and tau_i."""
 
     twists: np.ndarray
     accelerations: np.ndarray
@@ -97,7 +98,7 @@ class Recursion(NamedTuple):
 
 
 def recursion(chain, q, qd, qdd, base_twist=None, base_acceleration=None, wrench_by_tip=None) -> Recursion:
-    """The two iterations of Lynch & Park 2017, sec. 8.3, over a tree, whose base has a prescribed motion."""
+    """The forward and backward iterations of Lynch & Park 2017, sec. 8.3, over a tree whose base has a prescribed motion."""
     q, qd, qdd, gravity = (np.asarray(x) for x in (q, qd, qdd, chain.gravity))
     base = np.eye(4) if chain.base_pose is None else np.asarray(chain.base_pose)
     screws, n = np.asarray(chain.screw), chain.n

@@ -1,4 +1,4 @@
-"""Optimal control problems and their solvers, inverse kinematics, paths and their timing, and policies."""
+"""Optimal control, linear-quadratic control, inverse kinematics, time-optimal paths, and policy optimisation."""
 
 from ._descent.gradient import solve_by_gradient as solve_by_gradient
 from ._descent.optimiser import clipped_adam as clipped_adam

@@ -1,4 +1,4 @@
-"""Selection from trees of arrays, under `jit`."""
+"""Selection and batching of pytrees under `jit`."""
 
 from typing import TypeVar
 
@@ -10,20 +10,20 @@ Tree = TypeVar("Tree")
 
 
 def choose(condition: Array, yes: Tree, no: Tree) -> Tree:
-    """Select one of two trees."""
+    """Select `yes` if the condition is true, else `no`, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
 def at(tree: Tree, rows: int | slice) -> Tree:
-    """Select one or several rows of all arrays in a tree."""
+    """Select the same row or rows of every array in a tree."""
     return jax.tree.map(lambda x: x[rows], tree)
 
 
 def batched_with(tree: Tree, x: Array) -> Tree:
-    """The same tree, batched under `vmap` wherever the scalar x is.
+    """The same tree; under `vmap`, every leaf is batched if the scalar x is batched.
 
-    `vmap` traces the body of a loop once more each time it finds that further carries differ between problems. If all of
-    them are batched from the start, it traces the body once.
+    `vmap` traces the body of a loop again whenever it discovers another carry that differs between problems. If all
+    carries are batched from the start, it traces the body only once.
     """
     return jax.tree.map(lambda y: jnp.where(x == x, y, y), tree)
 

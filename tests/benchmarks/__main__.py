@@ -1,8 +1,8 @@
 """Benchmarks of jaxdyn against Pinocchio and other libraries on this machine.
 
-Before a function is timed, its result is compared with that of Pinocchio. All libraries are timed in turn in one process,
-and every timed call is waited for until its result is ready. Libraries that are missing or fail are listed with the
-reason. Each part runs in a separate process, so earlier parts cannot affect its timings.
+Before a function is timed, its result is compared with that of Pinocchio. All libraries are timed in turns in one process,
+and every timed call ends when its result is ready. Libraries that are missing or fail are listed with the reason. Each part
+runs in a separate process, so that earlier parts cannot affect its timings.
 """
 
 import argparse
@@ -126,7 +126,7 @@ def arguments() -> argparse.Namespace:
 
 
 def merged(records: list[dict]) -> list[dict]:
-    """One record per measured quantity: the one with the shortest time of all rounds."""
+    """The record with the shortest time of all rounds, for each measured quantity."""
     found: dict[tuple, dict] = {}
     for record in records:
         key = tuple(sorted((k, str(v)) for k, v in record.items() if k not in NOT_KEYS))
@@ -160,7 +160,7 @@ def _run(part: str, options: argparse.Namespace, setting: dict, folder: str) -> 
         json.dump({**vars(options), **setting, "part": part, "peaks": peaks}, file)
     environment = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", **os.environ}
     environment.pop("JAX_ENABLE_X64", None)
-    environment.setdefault("NPROC", str(options.devices + 1))  # with fewer threads, batches of LAPACK hang in jax 0.10
+    environment.setdefault("NPROC", str(options.devices + 1))  # with fewer, batched LAPACK calls hang in jax 0.10
     if part != "gpu":
         environment["JAX_PLATFORMS"] = "cpu"
     shown = f"{setting['precision']}{', on the calling thread' if setting['inline'] else ''}"
@@ -185,7 +185,7 @@ def _with_peaks(before: dict | None, machine: dict) -> dict:
 
 
 def _show(part: str, records: list[dict], machine: dict | None, options: argparse.Namespace) -> None:
-    """Print the tables of a part; draw pictures and rewrite the page if requested."""
+    """Print the tables of a part; if requested, draw plots and rewrite the page."""
     from . import pages
     from .tables import tables
 

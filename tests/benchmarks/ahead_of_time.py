@@ -1,11 +1,14 @@
-"""Programs for H100s, compiled without one: kernels, bytes, registers and spills, as `jax[cuda12]` and its ptxas report them.
+"""Analysis of programs compiled for H100 GPUs without a GPU: kernels, bytes, registers and spills.
+
+The numbers are read from the program that `jax[cuda12]` compiles, and from the report of its assembler, ptxas.
 
     pip install -e ".[test]" "jax[cuda12]"             (neither a GPU nor a driver is needed)
     python -m tests.benchmarks gpu --ahead-of-time     a Panda; --write puts the table into docs/benchmarks.md
 
-It must run in a process of its own, because JAX reads the environment when it starts. Kernels of loops count once per
-iteration, of a conditional the branch with the most. The least time is the larger of the bytes divided by 3.35 TB/s and
-2.5 us per kernel, kernel after kernel. How fast a kernel computes only a GPU shows.
+The analysis must run in a separate process, because JAX reads environment variables when it starts. The kernels of a loop are
+multiplied by its number of iterations; of a conditional, the largest branch counts. The least time is the sum over all
+kernels of 2.5 us or the bytes divided by 3.35 TB/s, whichever is larger. The time that a kernel needs for arithmetic can be
+measured only on a GPU.
 """
 
 import argparse
@@ -36,7 +39,7 @@ device_description_str: "NVIDIA H100 80GB HBM3"
 
 
 def missing() -> str | None:
-    """What prevents compiling for a GPU, or None."""
+    """The reason why programs cannot be compiled for a GPU, or None."""
     try:
         found = [importlib.util.find_spec(x) for x in ("jax_plugins.xla_cuda12", "nvidia.cuda_nvcc")]
     except ModuleNotFoundError:
@@ -45,7 +48,7 @@ def missing() -> str | None:
 
 
 def mesh_of(devices: int):
-    """H100s that are described, not present."""
+    """A mesh of H100s that are described to the compiler but need not be present."""
     from jax.experimental import topologies
 
     described = topologies.get_topology_desc(platform="cuda", target_config=H100, topology=f"1x1x{devices}")
@@ -53,7 +56,7 @@ def mesh_of(devices: int):
 
 
 def compiled(program, dtype, dump: Path, mesh) -> dict:
-    """Kernels, megabytes, least time, registers, spills, processor time and collectives of a program."""
+    """Compile a program; return its kernels, megabytes, least time, registers, spills, compilation time and collectives."""
     import jax
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -90,7 +93,7 @@ def _seconds() -> float:
 
 
 def _assembled(path: Path) -> str:
-    """The report of ptxas on a file."""
+    """The report of ptxas on the assembly of a PTX file."""
     target = re.search(r"\.target (\w+)", path.read_text())
     folder = importlib.util.find_spec("nvidia.cuda_nvcc").submodule_search_locations[0]
     command = [f"{folder}/bin/ptxas", "-v", f"-arch={target[1]}", str(path), "-o", os.devnull]
@@ -114,14 +117,17 @@ def table(records: dict[str, dict]) -> str:
 
 def arguments(given: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks gpu --ahead-of-time")
-    parser.add_argument("names", nargs="*", help="beginnings of the names of programs; by default all of the set")
-    parser.add_argument("--set", choices=("robot", "solver", "devices"), default="robot", help="which programs")
+    parser.add_argument("names", nargs="*", help="prefixes of program names; by default all programs of the set")
+    parser.add_argument("--set", choices=("robot", "solver", "devices"), default="robot", help="set of programs")
     parser.add_argument("--robots", nargs="+", default=["panda"], help="panda, g1, chain-N, or paths of URDFs")
     parser.add_argument(
-        "--form", choices=("kernel_vmap", "vmap", "loops"), default="kernel_vmap", help="loops: as in 0.1"
+        "--form",
+        choices=("kernel_vmap", "vmap", "loops"),
+        default="kernel_vmap",
+        help="how batches are compiled; loops: as in version 0.1",
     )
     parser.add_argument("--precision", choices=("float32", "float64"), default="float32")
-    parser.add_argument("--json", metavar="FILE", help="keep the records")
+    parser.add_argument("--json", metavar="FILE", help="write all records to this file")
     parser.add_argument("--write", action="store_true", help="rewrite the table in docs/benchmarks.md")
     options = parser.parse_args(given)
     if options.write and given != ["--write"]:
@@ -157,7 +163,7 @@ def _records(options: argparse.Namespace, folder: str) -> dict[str, dict]:
 
 @contextlib.contextmanager
 def _loops():
-    """Sweeps over links are loops for GPUs, too."""
+    """Compile sweeps over links as loops on GPUs, too."""
     from jaxdyn.dynamics._lowering import batch
 
     before, batch.STRAIGHT = batch.STRAIGHT, 0

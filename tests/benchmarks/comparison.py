@@ -1,14 +1,14 @@
-"""Results in one layout, Pinocchio's, so that all libraries' can be compared before they are timed.
+"""Conversion of results to Pinocchio's layout, so that those of all libraries can be compared before they are timed.
 
-Twists are (v, w), quaternions (x, y, z, w), joints in Pinocchio's order; a continuous joint is a number (the suite's URDFs
-have none). Everything is batched, on NumPy, and never timed.
+In this layout, twists are (v, w), quaternions are (x, y, z, w), and joints are in Pinocchio's order. A continuous joint has one
+coordinate; the suite's URDFs contain none. The conversion works on batches in NumPy and is never timed.
 """
 
 import numpy as np
 
 from .subjects import Subject
 
-CHECKED = 64  # states of a batch that are compared; all of it must be finite
+CHECKED = 64  # number of states of a batch that are compared
 TOLERANCES = {"float64": 1e-9, "float32": 2e-3}
 SOLVED = (
     "forward_dynamics",
@@ -18,11 +18,11 @@ SOLVED = (
     "rollout",
     "rollout_gradient",
 )
-OF_SOLVED = {"float64": 1e-6, "float32": 5e-2}  # by the mass matrix' condition number more
+OF_SOLVED = {"float64": 1e-6, "float32": 5e-2}  # larger by the condition number of the mass matrix
 
 
 class Layout:
-    """From jaxdyn's layout to Pinocchio's, for one robot."""
+    """Conversion from jaxdyn's layout to Pinocchio's, for one robot."""
 
     def __init__(self, robot: Subject, names: list[str] | None = None):
         topology = robot.chain.topology
@@ -32,7 +32,7 @@ class Layout:
         self.floating = robot.floating
         self.columns = np.array([*([3, 4, 5, 0, 1, 2] if shift else []), *order], int)
         self.positions = np.array([*([0, 1, 2, 4, 5, 6, 3] if shift else []), *(i + (shift > 0) for i in order)], int)
-        self.links = np.array([*([5] if shift else []), *order], int)  # those with inertia
+        self.links = np.array([*([5] if shift else []), *order], int)  # links with inertia
 
     def q(self, q):
         return np.asarray(q, float)[..., self.positions]
@@ -44,7 +44,7 @@ class Layout:
         return np.asarray(x, float)[..., self.columns, :][..., self.columns]
 
     def convert(self, form: str, result, state: dict) -> list[np.ndarray]:
-        """jaxdyn's result as arrays in Pinocchio's layout; C(q, v) as C(q, v) v, since C is not unique."""
+        """jaxdyn's result as arrays in Pinocchio's layout; a Coriolis matrix C becomes C v, because C is not unique."""
         if form == "coriolis":
             return [np.einsum("...ij,...j->...i", np.asarray(result, float), state["v"])[..., self.columns]]
         if form == "jacobian":
@@ -54,7 +54,7 @@ class Layout:
             blocks = blocks.reshape(*blocks.shape[:-1], -1, 10)[..., self.columns, :, :][..., self.links, :]
             return [blocks.reshape(*blocks.shape[:-2], -1)]
         if form == "matrices":
-            return [self.matrix(x) for x in result[:3]]  # without those to the parameters
+            return [self.matrix(x) for x in result[:3]]  # without derivatives with respect to parameters
         if form in ("state", "states"):
             return [self.q(result[0]), self.vector(result[1])]
         one = {
@@ -67,7 +67,7 @@ class Layout:
 
 
 def difference(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
-    """Largest difference over the largest entry of the reference, the worst of several arrays."""
+    """The largest difference, relative to the largest entry of the reference, of several arrays; infinite if not finite."""
     worst = 0.0
     for x, y in zip(ours, theirs, strict=True):
         count = min(len(x), len(y))

@@ -1,4 +1,4 @@
-"""Programs that are compiled for a GPU: functions of a robot and a batch of states, optimal control, sharded batches."""
+"""Programs to compile for a GPU: functions of a robot and a batch of states, optimal control, and sharded batches."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,10 +16,10 @@ BATCH, STEPS, PROBLEMS = 65536, 1000, 4096
 
 
 class Program(NamedTuple):
-    """A function of arrays, the shapes of its arguments, and for several devices, which arguments are sharded.
+    """A function of arrays, the shapes of its arguments, and, for several devices, which arguments are sharded.
 
     Attributes:
-        loop: count only an iteration of the longest of the loops that end by themselves.
+        loop: True to count only one iteration of the most expensive loop whose length is unknown.
     """
 
     function: Callable[..., Any]
@@ -33,7 +33,7 @@ def cast(robot: Any, dtype: Any) -> Any:
 
 
 def of_robot(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None) -> dict[str, Program]:
-    """Functions of one robot, with constants folded, for a batch of states."""
+    """Functions of a batch of states, with the robot's parameters compiled as constants."""
     robot, dt = cast(robot, dtype), dtype(1e-3)
     three = [(BATCH, robot.nq), (BATCH, robot.nv), (BATCH, robot.nv)]
     policy = lambda t, q, qd: -qd
@@ -63,7 +63,7 @@ def of_robot(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None) 
 
 
 def of_solver(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None) -> dict[str, Program]:
-    """An iteration of shooting, Riccati recursions, and rollouts under policies that kernels do not support."""
+    """A shooting iteration, Riccati recursions, and rollouts under policies that `kernel_vmap` does not support."""
     from .shooting import KNOTS, reach
 
     robot, dt, n = cast(robot, dtype), dtype(1e-3), robot.nv
@@ -74,11 +74,11 @@ def of_solver(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None)
     def quadratic(dynamics, cost, end):
         return jaxdyn.trajectory.LinearQuadratic(dynamics, cost, end)
 
-    def scheduled(t, q, qd):  # a gain that depends on the state by its index: no kernel supports that
+    def scheduled(t, q, qd):  # gains selected by an index that depends on the state: not supported by kernels
         gains = jnp.asarray([1, 2, 3, 4], dtype)
         return -gains[jnp.clip(q[0], 0, 3).astype(int)] * q - qd
 
-    def ordered(t, q, qd):  # nor sorting
+    def ordered(t, q, qd):  # sorting: not supported by kernels
         return -jnp.sort(q) - qd
 
     roll = lambda policy: lambda q, qd: jaxdyn.rollout(robot, q, qd, policy, dt, STEPS, every=STEPS)
@@ -96,7 +96,7 @@ def of_solver(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None)
 
 
 def on_devices(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None) -> dict[str, Program]:
-    """Functions of batches that are sharded over devices; the robot's inertias are an argument, replicated."""
+    """Functions of batches that are sharded over several devices."""
     robot, dt = cast(robot, dtype), dtype(1e-3)
     n = robot.nv
     rows, gains = (BATCH, n), np.ones((2, n), dtype)
@@ -126,7 +126,7 @@ def on_devices(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None
 
 
 def _accumulated(robot: jaxdyn.Chain, mesh: Any) -> Program:
-    """What `accumulate_stream` computes of a block of samples."""
+    """The products that `accumulate_stream` computes for a block of samples."""
     columns = jaxdyn.identification.Columns()
     layout = layout_of(columns, robot, 0, False)
     sizes = [len(c) for c in layout.of_joint]

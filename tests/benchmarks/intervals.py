@@ -1,8 +1,9 @@
-"""Coverage of the standard deviations on real and simulated logs: `python -m tests.benchmarks.intervals`.
+"""Coverage of standard deviations and confidence intervals: `python -m tests.benchmarks.intervals`.
 
-Real logs (in the folder `JAXDYN_DATA`): two halves of each run, and all pairs of runs of one robot, each fitted by itself. Of
-base parameters whose standard deviations hold, 95 % agree within two of the difference, and the root mean square of the
-normalised differences is 1. Simulated logs: how often the 95 % interval holds the true value.
+For real logs (in the folder `JAXDYN_DATA`), two estimates of the base parameters are compared: from the two halves of a run, or
+from two runs of the UR10e. If the standard deviations are correct, 95 % of the parameters agree within two standard deviations
+of their difference, and the root mean square of the normalised differences is 1. For simulated logs, the coverage is the share
+of 95 % intervals that contain the true value.
 """
 
 import argparse
@@ -25,10 +26,10 @@ from jaxdyn.model._examples.robots import panda
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data_paths import SHARED_DATA
 
-CUTOFF = 20.0  # of the low-pass on simulated logs: a lower one takes edges off dry friction [Hz]
+CUTOFF = 20.0  # cut-off of the low-pass filter for simulated logs; a lower one blurs dry friction [Hz]
 FRICTION = ("viscous", "coulomb", "offset")
-GAINS = (14.87, 13.26, 11.13, 10.62, 11.03, 11.47)  # of the UR10e [N m/A]
-# name: folder, file, rows in which the robot moves
+GAINS = (14.87, 13.26, 11.13, 10.62, 11.03, 11.47)  # torque constants of the UR10e [N m/A]
+# name: folder, file, and range of rows in which the robot moves
 RUNS = {
     "UR10e 30 s": ("ur10e", "train_30sec_12harm", (635, 3510)),
     "UR10e 40 s": ("ur10e", "train_40sec_12harm", (500, 4460)),
@@ -41,7 +42,7 @@ RUNS = {
     "KR300 A": ("kr300", "A", (125, 2370)),
     "KR300 B": ("kr300", "B", (133, 2330)),
 }
-BEHIND_GEARS = ("panda", "rokae")  # torque sensors on the link's side of the gears: no rotor inertia
+BEHIND_GEARS = ("panda", "rokae")  # torque sensors on the link side of the gears, which do not sense rotor inertia
 ESTIMATORS: dict[str, Estimator] = {
     "WLS": identify.estimate_wls,
     "OLS": identify.estimate_ols,
@@ -52,7 +53,7 @@ ESTIMATORS: dict[str, Estimator] = {
 
 
 def samples_of(name: str) -> tuple[jaxdyn.Chain, identify.Columns, identify.Samples]:
-    """A run as `identify` reads it."""
+    """The robot, columns and samples of a run, prepared as in an identification."""
     folder, file, (first, last) = RUNS[name]
     chain = jaxdyn.load(SHARED_DATA / folder / f"{folder}_kinematics.urdf")
     gains = GAINS if folder == "ur10e" else None
@@ -64,9 +65,9 @@ def samples_of(name: str) -> tuple[jaxdyn.Chain, identify.Columns, identify.Samp
 
 
 def real(estimator: Estimator, names: Sequence[str] = tuple(RUNS)) -> Iterator[tuple[str, SplitHalf, SplitHalf]]:
-    """(what is compared, how far it agrees, and by the standard deviations of independent residuals).
+    """Yield (what is compared, agreement, agreement with the standard deviations of independent residuals).
 
-    Halves of each run, then pairs of runs of the UR10e.
+    The comparisons are the halves of each run, followed by all pairs of runs of the UR10e.
     """
     whole, base = {}, {}
     for name in names:
@@ -90,7 +91,7 @@ def _compared(names: tuple[str, ...], *estimates: identify.Estimate) -> tuple[Sp
 
 
 def arm() -> jaxdyn.Chain:
-    """A 7R arm with rotors, friction and torque offsets."""
+    """A 7R arm with rotor inertias, friction and torque offsets."""
     chain, rng = panda(), np.random.default_rng(0)
     like = lambda x: jnp.asarray(x, chain.dtype)
     friction = dataclasses.replace(
@@ -103,7 +104,7 @@ def arm() -> jaxdyn.Chain:
 
 
 def simulated(count: int, seconds: float) -> tuple[list[identify.EstimationProblem], np.ndarray]:
-    """Problems on logs of several motions with noise of their own, and the true base parameters."""
+    """Estimation problems for simulated logs, each with its own noise, and the true base parameters."""
     chain, columns = arm(), identify.Columns()
     base = identify.base_parameters(chain, columns)
     truth = base.matrix @ identify.prior_parameters(chain, columns)
@@ -119,7 +120,7 @@ def simulated(count: int, seconds: float) -> tuple[list[identify.EstimationProbl
 def coverage(
     estimates: Sequence[identify.Estimate], truth: np.ndarray, independent: bool = False
 ) -> tuple[float, float]:
-    """Share of 95 % intervals that hold the truth, and the root mean square of errors in standard deviations."""
+    """The share of 95 % intervals that contain the true value, and the root mean square of errors / standard deviations."""
     if independent:
         estimates = [dataclasses.replace(x, covariance=x.independent_covariance, degrees=np.inf) for x in estimates]
     bounds = np.stack([x.confidence_intervals() for x in estimates])

@@ -1,10 +1,10 @@
-"""What a program compiled for a GPU consists of, read from XLA's text: kernels, bytes, least time, collectives."""
+"""Kernels, bytes, least time and collectives of a program compiled for a GPU, read from XLA's text."""
 
 import re
 from collections import defaultdict
 from typing import NamedTuple
 
-LAUNCH, BANDWIDTH = 2.5e-6, 3.35e12  # s per kernel, B/s
+LAUNCH, BANDWIDTH = 2.5e-6, 3.35e12  # time per kernel [s], memory bandwidth [B/s]
 WIDTH = {"f64": 8, "s64": 8, "u64": 8, "f32": 4, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, "s8": 1, "u8": 1, "pred": 1}
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "iota", "partition-id"}
 SLICES = {"dynamic-slice", "slice", "gather"}
@@ -12,7 +12,7 @@ COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "
 
 
 class Instruction(NamedTuple):
-    """A line of a computation; `rest` begins with the operands."""
+    """One instruction of a computation; `rest` is the rest of its line, starting with the operands."""
 
     name: str
     shape: str
@@ -28,7 +28,7 @@ Computations = dict[str, list[Instruction]]
 
 
 class Total(NamedTuple):
-    """Kernels, bytes of their operands and results, and least time [s]; a loop's kernels count once per iteration."""
+    """Number of kernels, bytes of their operands and results, and least time [s], over all iterations of loops."""
 
     kernels: int = 0
     moved: int = 0
@@ -39,7 +39,7 @@ class Total(NamedTuple):
 
 
 def computations(text: str) -> Computations:
-    """The instructions of each computation; the entry is called ''."""
+    """The instructions of each computation, by name; the name of the entry computation is empty."""
     found: Computations = {}
     for line in text.splitlines():
         line = re.sub(r"/\*.*?\*/", "", line)
@@ -51,7 +51,7 @@ def computations(text: str) -> Computations:
 
 
 def launched(found: Computations, name: str = "") -> Total:
-    """What a computation launches; of the branches of a conditional, the most. Loops of unknown length count once."""
+    """The total of a computation, with the largest branch of a conditional, and one iteration of loops of unknown length."""
     shapes = {x.name: x.shape for x in found[name]}
     total = Total()
     for x in found[name]:
@@ -73,13 +73,13 @@ def launched(found: Computations, name: str = "") -> Total:
 
 
 def iteration(found: Computations) -> Total:
-    """What an iteration launches of the loop of unknown length that launches the most."""
+    """The total of one iteration of the most expensive loop of unknown length."""
     loops = [x for y in found.values() for x in y if x.operation == "while" and "known_trip_count" not in x.rest]
     return max((launched(found, _called(x, "body")[0]) for x in loops), key=lambda total: total.least)
 
 
 def communicated(found: Computations) -> dict[str, int]:
-    """Bytes of the results of each kind of collective; those in a loop count once."""
+    """Bytes of the results of each kind of collective; collectives in a loop count once."""
     total: dict[str, int] = defaultdict(int)
     for instructions in found.values():
         for x in instructions:
@@ -90,7 +90,7 @@ def communicated(found: Computations) -> dict[str, int]:
 
 
 def size(shape: str) -> int:
-    """Bytes of an array or a tuple of arrays."""
+    """Number of bytes of an array or a tuple of arrays."""
     total = 0
     for kind, dims in re.findall(r"(\w+)\[([\d,]*)\]", shape):
         count = WIDTH.get(kind, 0)
@@ -106,7 +106,7 @@ def _called(x: Instruction, *attributes: str) -> list[str]:
 
 
 def _moved(found: Computations, shapes: dict[str, str], x: Instruction) -> int:
-    """Bytes read and written; of arrays that a fusion only slices or updates in part, that part."""
+    """Bytes read and written; if a fusion only slices or partly updates an array, only that part counts."""
     inner = found.get(next(iter(_called(x, "calls")), ""), []) if x.operation == "fusion" else []
     if not inner:
         return size(x.shape) + sum(size(shapes.get(y, "")) for y in x.operands)

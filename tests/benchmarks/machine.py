@@ -1,4 +1,4 @@
-"""The machine: what it is, how busy it is, and its measured peaks, which the floors are made of."""
+"""Description of the machine, and its measured peak rates, from which the floors are computed."""
 
 import datetime
 import functools
@@ -15,7 +15,7 @@ from .timing import in_turn, waited
 
 
 def description() -> dict:
-    """Processor, system and versions; nothing that names the machine's owner."""
+    """Processor, load, system and versions, without anything that identifies the owner of the machine."""
     device = jax.devices()[0]
     versions = {name: peers.version(name) for name in ("jax", "jaxlib", "numpy", "pin", *peers.PACKAGES)}
     return {
@@ -32,7 +32,7 @@ def description() -> dict:
 
 
 def memory_available() -> int:
-    """Bytes of main memory that are free now."""
+    """Number of bytes of main memory that are available now."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             rows = dict(line.split(":") for line in file)
@@ -51,10 +51,10 @@ def _processor() -> str:
 
 
 def spread(function, devices, arguments: int, chain: bool = True):
-    """A batched function on several devices, each with its share of the batch: jitted, and where its arguments go.
+    """Jit a batched function over several devices, each with a share of the batch; also return its arguments' shardings.
 
     Args:
-        chain: the first argument is a robot, which every device holds.
+        chain: True if the first argument is a robot, which is replicated on every device.
     """
     mesh = jax.sharding.Mesh(np.array(devices), ("batch",))
     P = jax.sharding.PartitionSpec
@@ -65,11 +65,12 @@ def spread(function, devices, arguments: int, chain: bool = True):
 
 @functools.cache
 def peaks(precision: str, budget: float, turns: int, devices: int = 1) -> dict[str, float]:
-    """Measured flop/s and bytes/s of `devices` devices, the best of many runs.
+    """Measured peak flop/s and bytes/s of `devices` devices, the best of many runs.
 
-    Arithmetic, the faster of two: chains of multiply-adds on numbers that stay in registers, and a matrix product (on a GPU
-    in float32 only, where full precision keeps it off the tensor cores, which no recursion over links can use).
-    Bandwidth: x <- x / 2 + y in place, over arrays larger than any cache, three numbers moved an element.
+    The arithmetic peak is the faster of two programs: chains of multiply-adds on numbers that stay in registers, and a matrix
+    product. On a GPU, the product is used only in float32 at full precision, which excludes tensor cores, because recursions
+    over links cannot use them. The bandwidth is that of x <- x / 2 + y on arrays larger than any cache, which moves three
+    numbers per element.
     """
     dtype, gpu = jnp.dtype(precision), jax.devices()[0].platform != "cpu"
     terms, repeats, size = (512, 1, 1 << 24) if gpu else (64, 64, 1 << 12)
@@ -108,5 +109,5 @@ def peaks(precision: str, budget: float, turns: int, devices: int = 1) -> dict[s
 
 
 def floor(operations: float, moved: float, peak: dict[str, float]) -> float:
-    """Seconds an evaluation cannot beat here: its arithmetic at the peak, or its arguments and results through memory."""
+    """A lower bound on the time of an evaluation [s]: its arithmetic or its memory traffic at the peak rate."""
     return max(operations / peak["flops"], moved / peak["bytes"])

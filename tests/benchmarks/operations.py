@@ -1,8 +1,9 @@
-"""Floating-point operations of a program, counted from its jaxpr: the work the algorithm asks for, whatever XLA makes of it.
+"""Floating-point operations of a program, counted from its jaxpr: those of the algorithm, before XLA's optimisation.
 
-An addition, multiplication, division, root or comparison of two floats is one operation, a multiply-add two; sine, cosine
-and other transcendental functions count as one too, and are also counted by themselves; a scan counts as often as it runs.
-Moving numbers costs nothing here. XLA's own cost analysis is no use: it counts the body of a loop once.
+An addition, multiplication, division, root or comparison of two floats is one operation, and a multiply-add is two. A sine,
+cosine or other transcendental function is also one operation; these are also counted separately. The body of a scan counts
+once per iteration. Moving numbers does not count. XLA's own cost analysis is not suitable, because it counts the body of a loop
+only once.
 """
 
 import dataclasses
@@ -38,10 +39,10 @@ class Count:
     """Operations of a program.
 
     Attributes:
-        operations: all of them.
-        transcendental: those that are sine, cosine and the like.
-        equations: of the jaxpr and all it calls, each written once: the program's size.
-        bounded: no loop of unknown length was met.
+        operations: number of all floating-point operations.
+        transcendental: number of transcendental functions among them.
+        equations: number of equations in the jaxpr and in the jaxprs it contains, a measure of the program's size.
+        bounded: False if the program contains a loop of unknown length.
     """
 
     operations: float = 0.0
@@ -51,7 +52,7 @@ class Count:
 
 
 def count(function, *arguments) -> Count:
-    """Of f(*arguments)."""
+    """Count the operations of f(*arguments)."""
     total = Count()
     _walk(jax.make_jaxpr(function)(*arguments).jaxpr, 1.0, total)
     return total
@@ -125,5 +126,5 @@ def _program(x):
 
 
 def size_in_bytes(tree) -> int:
-    """Of all arrays of a tree, or of the shapes that jax.eval_shape gives."""
+    """Number of bytes of all arrays in a tree, or of the shapes that `jax.eval_shape` returns."""
     return sum(math.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree))

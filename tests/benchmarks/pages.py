@@ -1,4 +1,4 @@
-"""The generated parts of docs/benchmarks.md, between two comments each; what is written by hand around them stays."""
+"""The generated parts of docs/benchmarks.md, each between two comments; the text around them is never changed."""
 
 import os
 import re
@@ -15,7 +15,7 @@ def markers(part: str) -> tuple[str, str]:
 
 
 def about(machine: dict) -> str:
-    """One paragraph: where and when."""
+    """A paragraph that describes when and on which machine the benchmarks ran."""
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     text = f"{machine['date']}: {machine['processor']}, {machine['cores']} cores, {machine['system']}, "
     text += f"device {machine['device']}, " if machine["platform"] != "cpu" else ""
@@ -29,13 +29,13 @@ def about(machine: dict) -> str:
 
 
 def section(part: str, machine: dict, tables: list[Table], pictures: list[Path]) -> str:
-    """The text between the comments."""
+    """The text between the two comments of a part."""
     shown = [f"![{path.stem.replace('_', ' ')}](pictures/{path.name})" for path in pictures]
     return "\n\n".join([about(machine), *(table.text().strip() for table in tables), *shown])
 
 
 def rewrite(part: str, text: str, page: Path = PAGE) -> None:
-    """Put a part's text between its comments, whole or not at all; at the end of the page where it has none yet."""
+    """Atomically replace the text between a part's comments; if the page has none yet, append the part to the page."""
     begin, end = markers(part)
     block = f"{begin}\n\n{text.strip()}\n\n{end}"
     old = page.read_text(encoding="utf-8")

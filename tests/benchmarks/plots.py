@@ -1,4 +1,4 @@
-"""Throughput against the size of the batch, with the floor as a line; and time against the number of joints."""
+"""Plots of throughput against batch size, with the floor as a line, and of time against the number of joints."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ OTHERS = {"frax": "#5d8a3c", "mjx": "#8a6bbf", "adam": "#c9a227", "brax": "#7777
 
 
 def draw(part: str, records: list[dict], folder: Path) -> list[Path]:
-    """The pictures of a part: PNG files in a folder; none where the part has none."""
+    """Draw the plots of a part as PNG files in a folder; return their paths, none if the part has no plots."""
     measured = [r for r in records if r.get("seconds")]
     if not measured:
         return []
@@ -91,7 +91,7 @@ def _lines(records: list[dict]) -> dict[tuple, list[dict]]:
 
 
 def _floors(records: list[dict]) -> dict[int, float]:
-    """Evaluations a second at the machine's peak, by number of devices."""
+    """Evaluations per second at the machine's peak, by number of devices."""
     return {r["devices"]: 1 / r["floor"] for r in records if r.get("floor")}
 
 

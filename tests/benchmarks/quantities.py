@@ -13,14 +13,14 @@ from .subjects import DT, STEPS, Subject
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """One row of the tables.
+    """A measured function, shown as one row of the tables.
 
     Attributes:
-        name: how it is called on the command line.
-        label: how it is called in the tables.
-        function: f(chain, *arguments) of one robot in one state.
-        arguments: names of the state vectors it takes, see `arguments`.
-        form: how its result goes into the reference's layout, see `comparison`.
+        name: name on the command line.
+        label: name in the tables.
+        function: function f(chain, *arguments) of one robot in one state.
+        arguments: names of the state vectors that the function takes.
+        form: form of the result, by which `comparison` converts it to the reference's layout.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Quantity:
 
 
 def quantities(robot: Subject) -> dict[str, Quantity]:
-    """The quantities that this version of jaxdyn has."""
+    """All quantities that this version of jaxdyn provides, by name."""
     frame = robot.frame
 
     def roll(chain, q, v, controls):
@@ -77,5 +77,5 @@ def quantities(robot: Subject) -> dict[str, Quantity]:
 
 
 def arguments(robot: Subject, quantity: Quantity, state: dict, count: int | None = None) -> list[jax.Array]:
-    """The first `count` rows of what a quantity takes, in the robot's type."""
+    """The first `count` rows of the state vectors that a quantity takes, in the robot's floating-point type."""
     return [jnp.asarray(state[name][:count], robot.chain.dtype) for name in quantity.arguments]

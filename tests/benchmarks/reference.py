@@ -1,8 +1,8 @@
-"""Reference for every result before it is timed: Pinocchio or, if it is not installed, jaxdyn in float64.
+"""References with which all results are compared before they are timed: Pinocchio, or jaxdyn in float64.
 
-The latter is a weaker check, as the tables say: the reference is jaxdyn on the CPU in float64, after a check that inverse
-and forward dynamics are inverses of each other there. It requires 64-bit floats. It is also used for chains of hundreds
-of joints: Pinocchio's data contain four tensors of n^3 numbers, 32 GB for 1000 joints.
+Without Pinocchio, the reference is jaxdyn on the CPU in float64, after a check that its inverse and forward dynamics are
+inverses of each other. This check is weaker, as the tables state, and requires 64-bit floats. The same reference is used for
+chains of hundreds of joints, because Pinocchio's data contain four tensors of n^3 numbers, which take 32 GB for 1000 joints.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ from .subjects import Subject, Unavailable
 
 
 def reference(robot: Subject):
-    """`Pinocchio` or `RoundTrip` of a robot."""
+    """The reference for a robot: a `Pinocchio` or a `RoundTrip`."""
     if importlib.util.find_spec("pinocchio") is None or 4 * 8 * robot.nv**3 > memory_available() // 2:
         return RoundTrip(robot)
     from .peers.pinocchio_ import Pinocchio
@@ -27,7 +27,7 @@ def reference(robot: Subject):
 
 
 class RoundTrip:
-    """jaxdyn in float64 on the CPU."""
+    """The reference without Pinocchio: jaxdyn in float64 on the CPU."""
 
     name = "jaxdyn float64 on the CPU (without Pinocchio), after a round trip through inverse and forward dynamics"
 

@@ -1,4 +1,4 @@
-"""One process' measurements: robots with their states and references, calls checked before they are timed, records."""
+"""The measurements of one process: robots with states and references, checks and timing of calls, and records."""
 
 import dataclasses
 import functools
@@ -14,23 +14,23 @@ from .reference import reference
 from .subjects import STEPS, Subject, Unavailable, states, subject
 from .timing import in_turn, waited
 
-ROWS = 4096  # different states; larger batches repeat them
+ROWS = 4096  # number of different states; larger batches repeat them
 CHUNK = 4096
 
 
 def why(error: Exception) -> str:
-    """An error in one line, for the tables."""
+    """The text of an error as one line, for the tables."""
     text = " ".join(str(error).split()) or "no message"
     return (text if isinstance(error, (Wrong, Unavailable)) else f"{type(error).__name__}: {text}")[:200]
 
 
 class Wrong(Exception):
-    """A result that differs from the reference; the text says by how much."""
+    """A result that differs from the reference by more than the tolerance; the message states the difference."""
 
 
 @dataclasses.dataclass(eq=False)
 class Case:
-    """A robot with its states and what is right."""
+    """A robot with its states, its reference, and the correct results computed so far."""
 
     robot: Subject
     state: dict
@@ -39,15 +39,15 @@ class Case:
     right: dict = dataclasses.field(default_factory=dict)
 
     def rows(self, count: int, names: tuple[str, ...] = ()) -> dict:
-        """The first `count` states, repeated where there are fewer; only the vectors of these names, where some are given."""
+        """The first `count` states, repeated if there are fewer; if `names` are given, only these vectors."""
         given = {name: x for name, x in self.state.items() if name in names or not names}
         return {k: np.resize(x, (count, *x.shape[1:])) if count > len(x) else x[:count] for k, x in given.items()}
 
     def error(self, quantity: str, found: list[np.ndarray], precision: str, own: bool = True) -> float:
-        """Relative difference of the first states from the reference.
+        """The relative difference of the results for the first states from the reference.
 
         Raises:
-            Wrong: it is beyond the tolerance of the floating-point type.
+            Wrong: the difference exceeds the tolerance of the quantity and floating-point type.
         """
         count = 1 if quantity == "rollout_gradient" else min(comparison.CHECKED, len(found[0]))
         if self.right.get(quantity, (0,))[0] < count:
@@ -62,9 +62,9 @@ class Session:
     """Settings and state shared by the parts of the suite.
 
     Attributes:
-        options: the command line's.
-        precision: of the floats of this process.
-        records: the results so far, a dictionary each.
+        options: options from the command line.
+        precision: floating-point type of this process.
+        records: results so far, one dictionary each.
     """
 
     def __init__(self, options, precision: str):
@@ -72,14 +72,14 @@ class Session:
         self.devices = jax.devices()
 
     def add(self, **record) -> None:
-        """Keep a record, and show progress."""
+        """Keep a record and print it, to show progress."""
         record = {"precision": self.precision, **record}
         self.records.append(record)
         shown = [record.get(key) for key in ("part", "robot", "quantity", "library", "variant", "precision", "batch")]
         value = record.get("reason") or (f"{1e6 * record['seconds']:.3f} us" if record.get("seconds") else "")
         print("  ", *(str(x) for x in shown if x), value, file=sys.stderr, flush=True)
 
-    @functools.cache  # noqa: B019, one session a process
+    @functools.cache  # noqa: B019, there is one session per process
     def case(self, name: str, rows: int = ROWS) -> Case:
         robot = subject(name)
         truth = reference(robot)
@@ -89,16 +89,16 @@ class Session:
         return Case(robot, state, truth, quantities(robot))
 
     def wanted(self, case: Case, default: tuple[str, ...]) -> list[Quantity]:
-        """The quantities that were asked for, or the part's own, as far as this jaxdyn has them."""
+        """The quantities selected on the command line, or the part's defaults, if this version of jaxdyn provides them."""
         return [case.quantities[name] for name in self.options.quantities or default if name in case.quantities]
 
     # -- jaxdyn
 
     def ours(self, case: Case, quantity: Quantity, batch: int, devices: int = 1, chunked: bool = False, chain=None):
-        """A call that computes a batch, and the relative difference of its result from the reference.
+        """A call of jaxdyn that computes a batch, and the relative difference of its result from the reference.
 
         Raises:
-            Wrong: the result is not right.
+            Wrong: the difference exceeds the tolerance.
         """
         state = case.rows(batch, quantity.arguments)
         chain = case.robot.chain if chain is None else chain
@@ -119,7 +119,7 @@ class Session:
         return call, case.error(quantity.name, found, precision)
 
     def work(self, case: Case, quantity: Quantity, precision: str | None = None) -> dict:
-        """Operations and bytes of arguments and results an evaluation, counted from the batched program."""
+        """Operations per evaluation, and bytes of its arguments and results, counted from the batched program."""
         dtype = jnp.dtype(precision or self.precision)
         chain = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, dtype), case.robot.chain)
         rows = case.rows(1)
@@ -130,7 +130,7 @@ class Session:
         return {"operations": counted.operations / ROWS, "bytes": moved / ROWS}
 
     def fits(self, work: dict, batch: int) -> bool:
-        """Arguments, results and about as much again twice fit into memory."""
+        """True if three times the arguments and results of a batch fit into memory."""
         device = self.devices[0]
         limit = self.options.memory << 30 if self.options.memory else machine.memory_available() // 2
         if device.platform != "cpu":
@@ -141,15 +141,15 @@ class Session:
         peak = machine.peaks(precision or self.precision, self.options.budget, self.options.turns, devices)
         return machine.floor(work["operations"], work["bytes"], peak)
 
-    # -- the others
+    # -- other libraries
 
     def libraries(self, part: str, case: Case, names) -> dict[str, dict[str, peers.Entry]]:
-        """The libraries that can be measured here; a record says why of each that cannot."""
+        """The libraries that can be measured here; for each of the others, a record states the reason."""
         found = {}
         for name in names:
             try:
                 found[name] = self._peer(name, case)
-            except Exception as error:  # whatever a library raises is its reason
+            except Exception as error:  # any exception is a reason not to measure a library
                 reason = why(error)
                 self.add(part=part, robot=case.robot.name, library=name, reason=reason)
         return found
@@ -159,10 +159,10 @@ class Session:
         return peers.build(name, case.robot, case.state, self.precision)
 
     def theirs(self, case: Case, quantity: str, entry: peers.Entry, batch: int | None):
-        """A call of another JAX library on a batch, or of one state where batch is None; and its error.
+        """A call of another JAX library on a batch (or on one state if `batch` is None), and its relative difference.
 
         Raises:
-            Wrong: the result is not right.
+            Wrong: the difference exceeds the tolerance.
         """
         count = batch or 1
         rows = [np.resize(x, (count, *x.shape[1:])) if count > len(x) else x[:count] for x in entry.arguments]

@@ -1,14 +1,17 @@
-"""Trajectory optimisation by shooting: a Panda's reach in joint space, 100 knots, Euler steps, beside crocoddyl's BoxFDDP.
+"""Benchmark of trajectory optimisation by shooting, compared with crocoddyl's BoxFDDP.
 
-    python -m tests.benchmarks.shooting                 # on the CPU, and crocoddyl if installed
+    python -m tests.benchmarks.shooting                 # on the CPU, with crocoddyl if installed
     python -m tests.benchmarks.shooting --gpu           # throughput on JAX's default device, float32
 
-Both solve the same discretised problem from the same start, in turns in one process; crocoddyl runs on one thread, and of the
-batch of reaches to goals nearby it solves the first ones, one after the other. Times are seconds of the processor (all threads
-together) and of the clock, per iteration; of a batch per problem and iteration, counting iterations of the problem itself, not
-those it waits for others. The models are compared before anything is timed:
-crocoddyl 3.2.1 built against an older Pinocchio than the one installed computes without gravity (seen with pin 4.1.0; 4.0.0
-is right).
+The task is a reach of a Panda in joint space, with 100 knots and Euler steps. Both libraries solve the same discretised problem
+from the same guess, in turns in one process. crocoddyl runs on one thread; of the batch of reaches to nearby goals, it solves
+the first ones, one after the other.
+
+Processor time (of all threads) and wall-clock time are reported per iteration; for a batch, per problem and iteration. The
+iterations in which a problem of a batch waits for others do not count.
+
+The models are compared before anything is timed, because crocoddyl 3.2.1 ignores gravity if it was built against an older
+Pinocchio than the one installed (observed with pin 4.1.0; pin 4.0.0 is correct).
 """
 
 import argparse
@@ -24,11 +27,17 @@ WEIGHTS = {"q": 1.0, "v": 0.3, "tau": 0.03, "end_q": 10.0, "end_v": 3.0}
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", action="store_true", help="the batch alone, in float32, on JAX's default device")
-    parser.add_argument("--batch", type=int, default=None, help="problems at once: 256, on a GPU 4096")
+    parser.add_argument("--gpu", action="store_true", help="run only the batch, in float32, on JAX's default device")
+    parser.add_argument(
+        "--batch", type=int, default=None, help="number of problems in the batch; by default 256, or 4096 on a GPU"
+    )
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--iterations", type=int, default=30, help="at most, of every problem of the batch")
-    parser.add_argument("--beside", type=int, default=16, help="problems of the batch that crocoddyl solves too")
+    parser.add_argument(
+        "--iterations", type=int, default=30, help="maximum number of iterations of each problem in the batch"
+    )
+    parser.add_argument(
+        "--beside", type=int, default=16, help="number of problems of the batch that crocoddyl also solves"
+    )
     options = parser.parse_args()
     import jax
 
@@ -43,7 +52,7 @@ def main() -> int:
 
 
 def reach(robot, start, goal):
-    """The problem; everything that crocoddyl is given too."""
+    """The optimal control problem of the reach."""
     import jax.numpy as jnp
 
     import jaxdyn
@@ -71,7 +80,7 @@ def task():
 
 
 def crocoddyl_problem(robot, start, goal):
-    """The same for crocoddyl, and its first guess: standing still."""
+    """The same problem for crocoddyl, and the initial guess, a robot at rest."""
     import crocoddyl
     import numpy as np
     import pinocchio as pin
@@ -110,7 +119,7 @@ def crocoddyl_problem(robot, start, goal):
 
 
 def usable_crocoddyl_problem(robot, start, goal):
-    """`crocoddyl_problem`, three times None where crocoddyl is not installed or computes another robot."""
+    """The result of `crocoddyl_problem`; None three times if crocoddyl is not installed or its dynamics differ."""
     import numpy as np
 
     try:
@@ -119,7 +128,9 @@ def usable_crocoddyl_problem(robot, start, goal):
         data = step.createData()
         step.calc(data, xs[0], us[0])
         if np.abs(data.xnext - xs[0]).max() > 1e-9:
-            raise RuntimeError("its robot does not stand still under the torques that hold it (see this file's text)")
+            raise RuntimeError(
+                "its robot does not stand still under the torques that hold it (see this module's docstring)"
+            )
     except (ImportError, RuntimeError) as error:
         print(f"crocoddyl left out: {error}")
         return None, None, None
@@ -127,7 +138,7 @@ def usable_crocoddyl_problem(robot, start, goal):
 
 
 def solved_by_crocoddyl(problem, xs, us, most=100):
-    """(the solver after it, seconds of the clock, seconds of the processor)."""
+    """Solve with crocoddyl; return (solver, wall-clock time [s], processor time [s])."""
     import crocoddyl
 
     solver = crocoddyl.SolverBoxFDDP(problem)
@@ -137,7 +148,7 @@ def solved_by_crocoddyl(problem, xs, us, most=100):
 
 
 def timed(call):
-    """(result, seconds of the clock, seconds of the processor)."""
+    """Call a function; return (result, wall-clock time [s], processor time [s])."""
     clock, work = time.perf_counter(), time.process_time()
     result = call()
     return result, time.perf_counter() - clock, time.process_time() - work
@@ -160,10 +171,10 @@ def single(options) -> int:
         if theirs_problem is not None:
             solver, *spent = solved_by_crocoddyl(theirs_problem, xs, us)
             times["crocoddyl"].append(spent)
-    per = {"jaxdyn": int(solution.iterations) + 1}  # the last one finds that it is solved
+    per = {"jaxdyn": int(solution.iterations) + 1}  # the last iteration only detects convergence
     print(f"jaxdyn: {solution.message}, cost {float(solution.cost):.12f}, {int(solution.iterations)} iterations")
     if theirs_problem is not None:
-        per["crocoddyl"] = solver.iter + 1  # as above: it counts from zero
+        per["crocoddyl"] = solver.iter + 1  # `iter` counts from zero
         print(f"crocoddyl: cost {solver.cost:.12f}, {solver.iter} iterations")
     for name, count in per.items():
         clock, work = (1e3 * min(t[i] for t in times[name]) / count for i in range(2))
@@ -192,7 +203,7 @@ def batch(options) -> None:
     solved = int((np.asarray(solutions.status) == jaxdyn.trajectory.Status.CONVERGED).sum())
     print(f"{solved} of {count} solved, {iterations.mean():.1f} iterations on average, {iterations.max()} at most")
     ours, theirs, clock = [], [], []
-    for _ in range(max(1, options.turns)):  # in turns, as the machine is now quicker, now slower
+    for _ in range(max(1, options.turns)):  # in turns, because the speed of the machine varies
         _, seconds, work = timed(call)
         clock.append(seconds)
         ours.append((1e3 * work / iterations.sum(), 1e3 * work / count))
@@ -214,7 +225,7 @@ def batch(options) -> None:
 
 
 def crocoddyl_batch(robot, start, goals, most) -> tuple[float, float] | None:
-    """Milliseconds of the processor a problem and iteration, and a problem; one after the other on one thread."""
+    """Processor time per problem and iteration, and per problem [ms]; problems are solved one after the other."""
     work, iterations = 0.0, 0
     for goal in goals:
         problem, xs, us = usable_crocoddyl_problem(robot, start, goal)

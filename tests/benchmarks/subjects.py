@@ -1,4 +1,4 @@
-"""The robots that are measured, each as a URDF text that all libraries read, and random states of theirs."""
+"""The robots used in the benchmarks, each as a URDF that all libraries can read, and their random states."""
 
 import dataclasses
 import importlib.metadata
@@ -13,23 +13,23 @@ from tests.helpers import random_chain
 
 ARMS = {"panda": "panda", "ur10": "ur10"}
 HUMANOIDS = {"g1": "g1_description/urdf/g1_29dof_rev_1_0.urdf", "talos": "talos_data/robots/talos_full_v2.urdf"}
-DT, STEPS = 1e-3, 32  # of the rollouts
+DT, STEPS = 1e-3, 32  # time step [s] and number of steps of the rollouts
 
 
 class Unavailable(Exception):
-    """A robot or a library that cannot be measured here; the text says why."""
+    """A robot or a library that cannot be measured here; the message states the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A robot: its plain URDF, and jaxdyn's model of it, in the type that JAX's configuration gives floats.
+    """A robot: its simplified URDF, and jaxdyn's model of it in JAX's default floating-point type.
 
     Attributes:
-        name: how it is called on the command line and in the tables.
-        urdf: links with inertias and joints, nothing else.
-        floating: its root link moves freely.
+        name: name on the command line and in the tables.
+        urdf: URDF that contains only links with inertias, and joints.
+        floating: True if the root link moves freely.
         chain: jaxdyn's model.
-        frame: the link whose pose and Jacobian are measured, the last one that moves.
+        frame: name of the link whose pose and Jacobian are measured, the last link of the model.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Subject:
 
 
 def subject(name: str) -> Subject:
-    """A robot by its name: an arm, a humanoid, "chain-N" or "tree-N" for N revolute joints, or a URDF's path.
+    """The robot with this name: an arm, a humanoid, "chain-N" or "tree-N" with N revolute joints, or the path of a URDF.
 
-    Each joint of a random tree sits on a random earlier link, so the depth grows like the logarithm of N.
+    In a random tree, the parent of each link is a random earlier link, so the depth grows like the logarithm of N.
 
     Raises:
-        Unavailable: there is no such robot here.
+        Unavailable: there is no robot with this name, or its package is not installed.
     """
     if name in ARMS:
         return _fixed(name, getattr(jaxdyn.robots, ARMS[name])())
@@ -64,7 +64,7 @@ def subject(name: str) -> Subject:
 
 
 def states(robot: Subject, count: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random states as float64 rows: q, v, a in jaxdyn's layout."""
+    """Random q, v and a in jaxdyn's layout, in float64, with one row per state."""
     rng = np.random.default_rng(seed)
     q = rng.normal(size=(count, robot.chain.nq))
     v, a = rng.normal(size=(2, count, robot.nv))
@@ -74,7 +74,7 @@ def states(robot: Subject, count: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def plain(urdf: str) -> str:
-    """A URDF without meshes, drives, mimic joints and limits that bind: what every library reads alike."""
+    """Reduce a URDF to what all libraries interpret alike: no meshes, drives, mimic joints or tight limits."""
     source = ET.fromstring(urdf)
     robot = ET.Element("robot", name=source.get("name", "robot"))
     for link in source.findall("link"):
@@ -90,7 +90,7 @@ def plain(urdf: str) -> str:
         if kind != "fixed":
             ET.SubElement(node, "limit", lower="-100", upper="100", velocity="100", effort="1000")
     for node in [*robot.iter("joint"), *robot.iter("inertial")]:
-        if node.find("origin") is None:  # adam needs it
+        if node.find("origin") is None:  # required by adam
             ET.SubElement(node, "origin", xyz="0 0 0", rpy="0 0 0")
     return ET.tostring(robot, encoding="unicode")
 

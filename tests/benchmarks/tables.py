@@ -1,4 +1,4 @@
-"""Records as tables, in Markdown that reads well on a terminal too."""
+"""Tables of records, in Markdown that is also readable on a terminal."""
 
 import dataclasses
 import math
@@ -10,13 +10,13 @@ LIBRARIES = ("jaxdyn", "empty", "Pinocchio", "frax", "mjx", "adam", "brax")
 
 @dataclasses.dataclass
 class Table:
-    """A title, a header, rows of strings, and notes below."""
+    """A table with a title, a header, rows of strings, and notes below it."""
 
     title: str
     header: list[str]
     rows: list[list[str]]
     notes: list[str] = dataclasses.field(default_factory=list)
-    left: int = 1  # columns of words
+    left: int = 1  # number of left-aligned columns
 
     def text(self) -> str:
         cells = [self.header, *self.rows]
@@ -37,7 +37,7 @@ class Table:
 
 
 def tables(part: str, records: list[dict]) -> list[Table]:
-    """The tables of one part."""
+    """The tables of one part, including a table of what could not be measured."""
     measured = [r for r in records if not r.get("reason")]
     make = {"throughput": _throughput, "trees": _throughput, "batches": _batches}.get(part) or globals()[f"_{part}"]
     found = make(measured) if measured else []
@@ -48,12 +48,12 @@ def tables(part: str, records: list[dict]) -> list[Table]:
 
 
 def micro(seconds: float | None) -> str:
-    """Microseconds with three figures."""
+    """A time in microseconds with three significant figures."""
     return "-" if seconds is None else figures(1e6 * seconds)
 
 
 def figures(x: float | None, digits: int = 3) -> str:
-    """A number with that many figures, without an exponent."""
+    """A number with `digits` significant figures, without an exponent."""
     if x is None or not math.isfinite(x):
         return "-"
     if x == 0:
@@ -63,7 +63,7 @@ def figures(x: float | None, digits: int = 3) -> str:
 
 
 def share(record: dict | None) -> str:
-    """Share of the machine's peak that a measurement reaches."""
+    """The share of the machine's peak that a measurement reaches, in percent."""
     return "-" if not record or not record.get("floor") else f"{100 * record['floor'] / record['seconds']:.0f} %"
 
 
@@ -86,7 +86,7 @@ def _by_variant(records: list[dict]) -> dict[tuple, dict]:
 
 
 def _columns(records: list[dict]) -> list[tuple]:
-    """(library, variant) of all records, ours first."""
+    """All pairs (library, variant) in the records, with jaxdyn first."""
     found = dict.fromkeys((r["library"], r.get("variant", "")) for r in records)
     return sorted(found, key=lambda key: LIBRARIES.index(key[0]))
 

@@ -1,4 +1,4 @@
-"""Times of calls, taken in turns, so that a slow spell of the machine hits all alike."""
+"""Timing of calls in turns, so that a slow period of the machine affects all of them alike."""
 
 import time
 
@@ -9,7 +9,7 @@ MOST_REPEATS = 2000
 
 
 def seconds(call, repeats: int, statistic=np.median) -> float:
-    """Median time of a call, or another statistic."""
+    """The median, or another statistic, of the times of repeated calls [s]."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -19,9 +19,9 @@ def seconds(call, repeats: int, statistic=np.median) -> float:
 
 
 def in_turn(calls: dict, budget: float, rounds: int = 5, statistic=np.median) -> dict[str, float]:
-    """Best median of each call over rounds in which all take turns.
+    """The best median time of each call over several rounds, in each of which the calls take turns [s].
 
-    A call is made once before anything is timed. In a round it is repeated for about `budget` seconds, at least three times.
+    Each call is made once before it is timed. In every round, it is repeated for about `budget` seconds, at least three times.
     """
     repeats, results = {}, {name: [] for name in calls}
     for name, call in calls.items():
@@ -35,5 +35,5 @@ def in_turn(calls: dict, budget: float, rounds: int = 5, statistic=np.median) ->
 
 
 def waited(function, *arguments):
-    """A call that returns when its results are there."""
+    """A call of the function that returns when its results are ready."""
     return lambda: jax.block_until_ready(function(*arguments))

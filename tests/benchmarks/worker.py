@@ -1,4 +1,4 @@
-"""One part in one process of its own: JAX is configured before anything of it is used, the records go to a file as JSON."""
+"""The process that runs one part: it configures JAX before its first use and writes the records to a JSON file."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ import warnings
 
 
 def main() -> None:
-    """Arguments: a JSON file with the settings, and the file to write."""
+    """Run a part; the command-line arguments are a JSON file with the settings, and the file to write."""
     with open(sys.argv[1], encoding="utf-8") as file:
         settings = json.load(file)
     options = argparse.Namespace(**settings)

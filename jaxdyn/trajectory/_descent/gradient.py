@@ -27,12 +27,12 @@ from .optimiser import begin, descend, quasi_newton, supported
 
 _ROUND = 40  # maximum number of iterations between updates of the multipliers
 _SLOW = 12  # number of consecutive iterations without progress that ends a round
-_BACK = 20  # maximum number of returns from non-finite iterates
+_BACK = 20  # maximum number of returns to the best iterate after non-finite ones
 _GROWTH = 4.0  # growth factor of the weight
 
 
 class _Controls(NamedTuple):
-    """Torques, and the duration if it is free; the class also represents their unconstrained substitutes and limits."""
+    """Torques, and the duration if it is free; also the unconstrained variables that replace them, and their limits."""
 
     tau: Float[Array, "steps nv"]
     duration: Float[Array, ""] | None
@@ -84,36 +84,44 @@ def solve_by_gradient(
     penalty: float = 10.0,
     checkpoint: int | None = 1,
 ) -> Solution:
-    """Minimise the cost by gradient descent on the torques, through every step of the simulation: the simplest solver.
+    """Minimise the cost by gradient descent on the torques, with gradients through every step of the simulation.
 
-    It needs neither a linearisation nor second derivatives and optimises anything that `step` can simulate and JAX can
-    differentiate, but needs hundreds of iterations where `solve_by_shooting` needs tens. Every iterate satisfies the dynamics
-    exactly. A torque with two limits is tau = middle + half tanh(u) with an unknown u; with one limit, its distance from
-    the limit is softplus(u). Every iterate therefore also satisfies the limits, but approaches them slowly. Constraints are
-    included through an augmented Lagrangian (multipliers l of equalities, m >= 0 of inequalities, weight w),
+    This simplest of the solvers needs neither a linearisation nor second derivatives. It optimises anything that `step` can
+    simulate and JAX can differentiate, but it needs hundreds of iterations where `solve_by_shooting` needs tens. Every
+    iterate satisfies the dynamics exactly. `jax.jit`, `jax.vmap` over problems, and float32 are supported; a batch finishes
+    with its slowest problem.
 
-        cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / 2w,    c = 0, d <= 0,
+    Torque limits are enforced by a change of variables. A torque with two limits is tau = middle + half tanh(u / half), where
+    u is the unknown and half is half the range; a torque with only a lower limit is tau = lower + softplus(u - lower), and
+    likewise for an upper limit. Every iterate therefore satisfies the limits, but torques approach them slowly.
 
-    minimised in rounds, each followed by l' = l + w c and m' = max(0, m + w d), and by w' = 4 w if the violation is
-    more than a quarter of its previous value. Constraints on the fixed initial state are ignored. jit, vmap over
-    problems and float32 are supported; a batch finishes with its slowest problem.
+    Equalities c = 0 and inequalities d <= 0 are included through an augmented Lagrangian with multipliers l and m >= 0 and
+    penalty weight w:
+
+        cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / (2 w).
+
+    It is minimised in rounds. After each round, the multipliers become l + w c and max(0, m + w d), and the weight becomes
+    4 w if the violation is more than a quarter of its previous value. State constraints at the first knot are ignored.
 
     Args:
-        guess: initial torques [N m] and duration [s]; None: torques that hold the robot at its initial position.
-        optimiser: any `optax.GradientTransformation`, with or without a line search; None: `optax.lbfgs()`.
+        guess: trajectory with the initial torques and, if the duration is free, the initial duration; None: the torques that
+            hold the robot at its initial position.
+        optimiser: any `optax.GradientTransformation`, with or without a line search; None: L-BFGS with a backtracking
+            line search.
         iterations: maximum number of iterations.
         tolerance: tolerance for the Karush-Kuhn-Tucker residual; values below about 1e-3 require float64.
         penalty: initial weight w.
-        checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
+        checkpoint: number of checkpoint levels of the backward pass, as in `rollout`.
 
     Returns:
-        The solution, with multipliers "equality" and "inequality", each a pair (for the knots, for the end), and the
-        history of "cost" and "residual".
+        The solution. Its multipliers are "equality" and "inequality", each a pair (for the knots, for the end). The history
+        contains "cost" and "residual".
 
     Raises:
         TrajectoryError: the guess has a different number of steps, or `iterations` is less than 1.
 
-    Cost: one forward and one backward simulation per iteration and per trial of the line search.
+    Cost: one forward and one backward simulation per iteration; with the default optimiser, also one forward simulation per
+    trial of the line search.
     Source: Nocedal & Wright 2006, Numerical Optimization, secs. 7.2 (L-BFGS) and 17.3 (augmented Lagrangian).
     """
     if iterations < 1:
@@ -177,7 +185,7 @@ def _iterate(task: _Task, s: _State) -> _State:
     progress = here.merit < s.value - 1e-9 * jnp.maximum(jnp.abs(s.value), 1e-9)
     numbers = {"cost": here.cost, "residual": here.residuals.largest}
 
-    # a descent step; after a non-finite value, a return to the best iterate with smaller steps
+    # take a descent step; after a non-finite value, return to the best iterate and use smaller steps
     there = lambda z: _merit(task, jax.tree.map(_within, z, *task.bounds), s.penalty)[0]
     moved = descend(task.optimiser, s.z, s.optimiser, here.merit, slope, there, s.scale)
     back = best.z, begin(task.optimiser, best.z)
@@ -207,8 +215,10 @@ def _iterate(task: _Task, s: _State) -> _State:
 def _next_round(
     task: _Task, s: _State, residuals: Residuals, goes_on: Array, back: tuple[_Controls, Any]
 ) -> tuple[_State, Bool[Array, ""]]:
-    """At the end of a round, update the multipliers and restart from the best iterate; also return whether the weight has
-    reached its maximum."""
+    """At the end of a round, update the multipliers and restart from the best iterate.
+
+    Also return whether the round has ended with the weight at its maximum.
+    """
     calm = residuals.stationarity <= jnp.maximum(task.tolerance, 0.1 * residuals.constraints)
     turn = goes_on & (calm | (s.slow >= _SLOW) | (s.inner > _ROUND))
     found = violation(constraint_rows(task.problem, knots_of(task.problem, s.best.trajectory)), s.penalty)
@@ -245,8 +255,10 @@ def _merit(task: _Task, controls: _Controls, penalty: Penalty) -> tuple[Array, t
 def _residuals(
     bounds: tuple[_Controls, _Controls], controls: _Controls, slope: _Controls, found: Violation
 ) -> Residuals:
-    """Residuals of the Karush-Kuhn-Tucker conditions; the gradient of the merit equals the gradient of the Lagrangian at the
-    new multipliers."""
+    """Residuals of the Karush-Kuhn-Tucker conditions.
+
+    The gradient of the merit equals the gradient of the Lagrangian at the new multipliers.
+    """
     off = lambda x, g, lower, upper: jnp.abs(x - jnp.clip(x - g, lower, upper)).max()
     moves = jax.tree.leaves(jax.tree.map(off, controls, slope, *bounds))
     return Residuals(jnp.stack(moves).max(), jnp.zeros_like(found.largest), found.largest, found.complementarity)
@@ -272,7 +284,7 @@ def _within(u: Array, lower: Array, upper: Array) -> Array:
 
 
 def _freed(x: Array, lower: Array, upper: Array) -> Array:
-    """The inverse of `_within`, with x moved slightly inside its limits, since the gradient would vanish at a limit."""
+    """The inverse of `_within`, with x moved slightly inside its limits, because the gradient vanishes at a limit."""
     low, high, has_low, has_high = _sides(lower, upper)
     half = jnp.where(high > low, (high - low) / 2, 1.0)
     both = half * jnp.arctanh(jnp.clip((x - (low + high) / 2) / half, -0.95, 0.95))
@@ -284,6 +296,6 @@ def _freed(x: Array, lower: Array, upper: Array) -> Array:
 
 
 def _sides(lower: Array, upper: Array) -> tuple[Array, Array, Bool[Array, "*shape"], Bool[Array, "*shape"]]:
-    """Limits, zero if missing, and masks of the existing ones."""
+    """Limits, with zeros for missing ones, and masks of the existing ones."""
     has_low, has_high = jnp.isfinite(lower), jnp.isfinite(upper)
     return jnp.where(has_low, lower, 0.0), jnp.where(has_high, upper, 0.0), has_low, has_high

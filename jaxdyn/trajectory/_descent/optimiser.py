@@ -19,7 +19,7 @@ def supported(optimiser: Any) -> Any:
 
 @functools.cache
 def quasi_newton() -> Any:
-    """The optimiser for few unknowns: L-BFGS with a line search that uses no gradients, which halves compilation time."""
+    """L-BFGS, for few unknowns, with a line search that evaluates no gradients, which halves the compilation time."""
     import optax
 
     return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))
@@ -27,7 +27,7 @@ def quasi_newton() -> Any:
 
 @functools.lru_cache(maxsize=32)
 def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> Any:
-    """The optimiser for many unknowns: `optax.adam`, after clipping the norm of the gradient (`optax.clip_by_global_norm`).
+    """Adam, for many unknowns: `optax.adam` after clipping the norm of the gradient by `optax.clip_by_global_norm`.
 
     Args:
         learning_rate: a number or an optax schedule.
@@ -39,7 +39,7 @@ def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> A
 
 
 def firm(tree: PyTree) -> PyTree:
-    """Convert weakly typed arrays to strong types, like those of later iterates, so the second iteration does not recompile."""
+    """Convert weakly typed arrays to strong types, as in later iterates, so that the second iteration does not recompile."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
 
 

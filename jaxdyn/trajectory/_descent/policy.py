@@ -29,20 +29,20 @@ from .optimiser import begin, clipped_adam, descend, firm, supported
 from .policy_file import read_progress, write_progress
 
 Policy = Callable[[Array, Array, Array], Array]
-_BACK = 20  # maximum number of consecutive returns from policies without a finite gradient
+_BACK = 20  # maximum number of consecutive updates without a finite gradient
 
 
 class PolicyOptimisation(NamedTuple):
     """The result of `optimise_policy`.
 
     Attributes:
-        policy: the last policy or the best one encountered, whichever has the lower mean cost over all rollouts.
+        policy: the last policy or the best one of all updates, whichever has the lower mean cost over all rollouts.
         cost: mean cost of this policy.
         costs: cost of each rollout under this policy.
         updates: number of updates, including those of earlier runs that used the same file.
         finite: False if the optimisation ended because no policy near the best one had a finite gradient.
-        history: for every update, "cost" (mean of the batch), "gradient" (norm of the gradient) and "stopped" (fraction
-            of diverged rollouts).
+        history: values at every update: "cost" (mean of the batch), "gradient" (norm of the gradient) and "stopped"
+            (fraction of rollouts that diverged).
     """
 
     policy: Any
@@ -73,10 +73,10 @@ class PolicySettings(NamedTuple):
 
     Attributes:
         seed: random seed of the batches.
-        checkpoint: levels of checkpoints of the backward pass, as in `rollout`.
+        checkpoint: number of checkpoint levels of the backward pass, as in `rollout`.
         speed_bound: a rollout is frozen once an entry of |v| exceeds this value [rad/s or m/s].
         save_every: number of updates between saves.
-        progress: function called with ("optimising", updates done, total number of updates).
+        progress: function called after every update with ("optimising", updates done, total number of updates).
     """
 
     seed: int = 0
@@ -87,14 +87,14 @@ class PolicySettings(NamedTuple):
 
 
 class _Rollouts(NamedTuple):
-    """A partitioned policy, and the leaves of the problem, with one row per rollout if they differ between rollouts."""
+    """A partitioned policy, and the problem's leaves; those that differ between rollouts have one row per rollout."""
 
     trained: Any
     rest: Any
     leaves: list[Array]
     mapped: list[bool]
     structure: Any
-    bound: Array  # of speeds
+    bound: Array  # bound on the speed
 
     @property
     def count(self) -> int:
@@ -117,34 +117,36 @@ def optimise_policy(
 ) -> PolicyOptimisation:
     """Find a policy tau = policy(t, q, v) [N m] of minimum mean cost over rollouts, by gradients through the simulator.
 
-    Minimises mean_b [ sum_k dt l(knot_k) + l_N(knot_N) ] over the policy's arrays, with x_{k+1} = step(chain_b, x_k,
-    tau_k) and tau_k clipped to the problem's torque limits: an analytic policy gradient, or backpropagation through
-    time. All floating-point arrays in the policy (an Equinox module: gains, `equinox.nn.MLP`, ...) are trained; apply
-    `jax.lax.stop_gradient` to arrays of the policy that are constants.
+    The objective is the mean of sum_k dt l(knot_k) + l_N(knot_N) over all rollouts b, with x_{k+1} = step(chain_b, x_k, tau_k)
+    and tau_k clipped to the problem's torque limits. Its gradient with respect to the policy's arrays is computed by
+    backpropagation through time (analytic policy gradient). The policy is an Equinox module, for example `equinox.nn.MLP`
+    or a module with gains. All its floating-point arrays are trained; to keep an array constant, apply
+    `jax.lax.stop_gradient` to it in the policy.
 
-    A rollout whose state becomes non-finite or whose speed exceeds `settings.speed_bound` is frozen at its last good state,
-    which keeps its cost and gradient finite, and is counted in history["stopped"]. An update with a non-finite cost or
-    gradient is discarded: the descent returns to the best policy and halves its steps.
+    If the state of a rollout becomes non-finite or its speed exceeds `settings.speed_bound`, the rollout is frozen at its last
+    valid state, which keeps its cost and gradient finite, and is counted in history["stopped"]. An update with a non-finite
+    cost or gradient is discarded: the optimisation returns to the best policy and halves its steps.
 
     Args:
         policy: policy to optimise, called as in `rollout`; it must be stateless.
-        problem: horizon, costs, torque limits, integration method, and the robot shared by all rollouts unless `chains` is
-            given; constraints are not supported: express them as costs.
+        problem: problem that defines the horizon, costs, torque limits, integration method and, unless `chains` is given, the
+            robot of all rollouts. Constraints are not supported; express them as costs.
         q0: initial position of each rollout [rad or m].
         v0: initial velocity of each rollout [rad/s or m/s].
-        chains: robot of each rollout (domain randomisation): a chain with a batch axis on the leaves that differ.
+        chains: robots of the rollouts (domain randomisation), as a chain with a batch axis on the leaves that differ.
         updates: total number of updates, including those of earlier runs that used the same file.
         batch: number of rollouts per update, drawn without replacement; None: all of them.
         optimiser: an `optax.GradientTransformation`, with or without a line search; None: `clipped_adam()`.
-        file: file to which progress is saved atomically, periodically and at the end; an optimisation is resumed from
-            an existing file, with bit-identical results.
+        file: file to which progress is saved atomically, periodically and at the end. If the file exists, the optimisation
+            resumes from it, with bit-identical results.
         settings: further settings; None: the defaults.
 
     Raises:
         TrajectoryError: there are no rollouts, batches differ in length, the problem has constraints or a free duration,
             the policy has no arrays, or the file is damaged or belongs to another policy or optimiser.
 
-    Cost: batch * steps simulation steps, forward and backward, per update; with checkpoint=1, memory for their states.
+    Cost: `batch` times `steps` simulation steps per update, forward and backward. With checkpoint=1, the states of all these
+    steps are kept in memory.
     Source: Freeman et al. 2021, Brax (analytic policy gradient).
     """
     settings = PolicySettings() if settings is None else settings
@@ -183,7 +185,7 @@ def _descended(
     file: str | os.PathLike[str] | None,
     settings: PolicySettings,
 ) -> _Progress:
-    """Make all updates, or stop after too many failures in succession; save periodically and at the end, even on errors."""
+    """Make all updates, or stop after too many consecutive failures; save periodically and at the end, even after an error."""
     carry, history, lost = start
     key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
     done = len(history["cost"])
@@ -206,7 +208,7 @@ def _descended(
 
 
 def _result(rollouts: _Rollouts, end: _Progress) -> PolicyOptimisation:
-    """The last policy or the best one, whichever has the lower mean cost over all rollouts."""
+    """The result with the last policy or the best one, whichever has the lower mean cost over all rollouts."""
     found = [rollouts._replace(trained=policy) for policy in (end.carry.policy, end.carry.best)]
     costs = [np.asarray(_all_costs(x)) for x in found]
     means = [float(x.mean()) if np.isfinite(x).all() else np.inf for x in costs]
@@ -228,7 +230,7 @@ def policy_costs(
 ) -> Float[Array, " rollouts"]:
     """The cost of each rollout under a policy, for example for robots and initial states not used in the optimisation.
 
-    The mean of these costs is the objective of `optimise_policy`, which also describes the arguments.
+    The mean of these costs is the objective of `optimise_policy`; see there for the arguments.
 
     Raises:
         TrajectoryError: as for `optimise_policy`.
@@ -286,7 +288,7 @@ def _cost(
 
 
 class _Static:
-    """The static part of a compiled update; equal static parts share one compiled program."""
+    """The static arguments of a compiled update, compared by value so that equal ones share one compiled program."""
 
     def __init__(self, rollouts: _Rollouts, options: tuple):
         self.key = (tuple(rollouts.mapped), rollouts.structure, options)
@@ -301,7 +303,7 @@ class _Static:
 def _each(
     trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static, checkpoint: int | None = None
 ) -> tuple[Array, Array]:
-    """Costs of all rollouts in `leaves`, and a mask of those that diverged."""
+    """Costs of all rollouts in `leaves`, and a mask of the diverged ones."""
     mapped, structure, _ = static.key
     policy = eqx.combine(trained, rest)
     single = lambda *x: _cost(policy, jax.tree.unflatten(structure, x), checkpoint, bound)
@@ -347,7 +349,7 @@ def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None,
 def _rollouts(
     policy: Any, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
 ) -> _Rollouts:
-    """The partitioned policy, and the leaves of the problem, with one row per rollout if they differ between rollouts."""
+    """The partitioned policy, and the problem's leaves; those that differ between rollouts have one row per rollout."""
     if problem.constraints or problem.terminal_constraints:
         raise TrajectoryError("policy optimisation does not support constraints; express them as costs")
     if problem.duration_limits is not None:

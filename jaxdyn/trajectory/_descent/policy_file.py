@@ -1,4 +1,4 @@
-"""File with the progress of a policy optimisation: a line of JSON, followed by the arrays in NumPy's format."""
+"""Files with the progress of a policy optimisation: a line of JSON, followed by arrays in NumPy's format."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from ...io._files import read_bytes, write_whole
 from ...io._model_file import checksum
 
 Tree = TypeVar("Tree", bound=PyTree)
-FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, which can still be read, had a checksum of the arrays only
+FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, whose checksum covers only the arrays, can still be read
 
 
 def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
@@ -40,7 +40,7 @@ def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[st
 
 
 def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, list[float]], int]:
-    """Arrays with the structure of `like`, the history, and the number of consecutive non-finite updates.
+    """Read the arrays (with the structure of `like`), the history, and the number of consecutive non-finite updates.
 
     Raises:
         TrajectoryError: the file cannot be read, is damaged, or does not contain the progress of this optimisation.

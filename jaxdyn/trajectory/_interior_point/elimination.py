@@ -5,10 +5,10 @@ A block is the system
     [ P   D^T    ] [z]   [r1]
     [ D  -delta I] [y] = [r2].
 
-With delta > 0 the rows of D may be dependent. Adding rho D^T times the second row to the first does not change the
-solution, and makes the pivot P + rho D^T D positive definite if P is positive definite on the null space of D and rho
-is large enough. A successful Cholesky factorisation therefore shows that the solution is a minimum (interior-point
-methods call this a correct "inertia").
+With delta > 0, the rows of D may be dependent. Adding rho D^T times the second row to the first does not change the
+solution. It makes the pivot P + rho D^T D positive definite if P is positive definite on the null space of D and rho is large
+enough. A successful Cholesky factorisation therefore shows that the solution is a minimum, that is, that the matrix has the
+correct inertia.
 """
 
 from typing import NamedTuple
@@ -20,9 +20,9 @@ from jaxtyping import Array, Float
 
 
 class Pivot(NamedTuple):
-    """Factors of a block: L^-1 of P + rho D^T D = L L^T, L^-1 D^T, C^-1 of C C^T = M, and (rho, delta).
+    """Factors of a block: L^-1 for P + rho D^T D = L L^T, L^-1 D^T, C^-1 for C C^T = M, and (rho, delta).
 
-    M = (1 - rho delta) D (L L^T)^-1 D^T + delta I; NaN if a factorisation fails.
+    Here, M = (1 - rho delta) D (L L^T)^-1 D^T + delta I. The factors are NaN if a factorisation fails.
     """
 
     root: Float[Array, "*stages n n"]
@@ -33,7 +33,7 @@ class Pivot(NamedTuple):
 
 
 def pivot(p: Float[Array, "n n"], d: Float[Array, "m n"], rho: Float[Array, ""], delta: Float[Array, ""]) -> Pivot:
-    """Factors of one block; O(n^3 + n^2 m + m^3)."""
+    """Factor one block, in O(n^3 + n^2 m + m^3)."""
     root = _inverse_root(p + rho * d.T @ d)
     across = root @ d.T
     small = (1 - rho * delta) * across.T @ across
@@ -57,8 +57,10 @@ def block_backward(
 
 
 class StageFactors(NamedTuple):
-    """Factors of stages 0 ... N - 1, stacked, and of the last stage; `right`: Jacobians R of each stage's rows with respect
-    to the next z."""
+    """Factors of stages 0 ... N - 1, stacked, and of the last stage.
+
+    `right` contains the Jacobians R of each stage's rows with respect to the next stage's z.
+    """
 
     stages: Pivot
     right: Float[Array, "N m n"]
@@ -73,10 +75,10 @@ def factor_stages(
     rho: Float[Array, ""],
     delta: Float[Array, ""],
 ) -> StageFactors:
-    """Factors of S = N + 1 stages with rows left_k z_k + right_k z_{k+1} - delta y_k and last z_N - delta y_N.
+    """Factor S = N + 1 stages with rows left_k z_k + right_k z_{k+1} - delta y_k and last z_N - delta y_N.
 
-    Proceeds from the first stage to the last: like an information filter, each stage adds R^T (M^-1 - rho I) R / (1 - rho
-    delta) to the P of the next. O(N (n^3 + m^3)).
+    The factorisation proceeds from the first stage to the last. As in an information filter, each stage adds
+    R^T (M^-1 - rho I) R / (1 - rho delta) to the P of the next stage. Cost: O(N (n^3 + m^3)).
     """
 
     def stage(carried, x):
@@ -93,7 +95,7 @@ def factor_stages(
 def solve_stages(
     factors: StageFactors, r1: Float[Array, "S n"], r2: Float[Array, "N m"], last: Float[Array, " k"]
 ) -> tuple[Array, Array, Array]:
-    """Solve for z and the multipliers of the stages' rows and of the last rows, in two passes, O(N (n + m)^2)."""
+    """Solve for z and the multipliers of the stages' rows and of the last rows in two passes, in O(N (n + m)^2)."""
 
     def forward(carried, x):
         block, r, own, rows = x

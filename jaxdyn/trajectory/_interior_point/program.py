@@ -2,7 +2,8 @@
 
     minimise f(x)  subject to  c(x) = 0,  g(x) <= 0,  lower <= x <= upper
 
-A program evaluates f, c and g and their derivatives, and solves one linear system; it decides how to store its matrices.
+A program evaluates f, c, g and their derivatives, and solves the linear systems of Newton steps. It also determines how its
+matrices are stored.
 """
 
 import abc
@@ -24,13 +25,13 @@ class Program(eqx.Module):
 
     @abc.abstractmethod
     def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        """f, c and g."""
+        """The values of f, c and g."""
 
     @abc.abstractmethod
     def linearise(
         self, x: Float[Array, " n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " n"]
     ) -> Any:
-        """The gradient of f, the Jacobians A of c and G of g, and the Hessian W of f + y . c + w . g or a convex substitute."""
+        """The gradient of f, the Jacobians A of c and G of g, and the Hessian W of f + y . c + w . g or an approximation."""
 
     def values(self, at: Any) -> tuple[Array, Array, Array]:
         """f, c and g at the point of a linearisation."""
@@ -42,15 +43,15 @@ class Program(eqx.Module):
 
     @abc.abstractmethod
     def times(self, at: Any, dx: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        """W dx, A dx and G dx."""
+        """The products W dx, A dx and G dx."""
 
     @abc.abstractmethod
     def transposed(self, at: Any, y: Float[Array, " m"], w: Float[Array, " r"]) -> Float[Array, " n"]:
-        """A^T y + G^T w."""
+        """The vector A^T y + G^T w."""
 
     @abc.abstractmethod
     def curvature(self, at: Any) -> Float[Array, ""]:
-        """The largest entry of W."""
+        """The largest absolute entry of W."""
 
     @abc.abstractmethod
     def factor(
@@ -61,9 +62,9 @@ class Program(eqx.Module):
         weights: Float[Array, " r"],
         delta: Float[Array, ""],
     ) -> Any:
-        """Factors of [H, A^T; A, -delta I] with H = share W + diag(diagonal) + G^T diag(weights) G.
+        """Factor [H, A^T; A, -delta I] with H = share W + diag(diagonal) + G^T diag(weights) G.
 
-        Not finite if H is not positive definite on the null space of A.
+        The factors are not finite if H is not positive definite on the null space of A.
         """
 
     @abc.abstractmethod
@@ -72,8 +73,10 @@ class Program(eqx.Module):
 
 
 def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
-    """The rho of `elimination`: large enough to outweigh negative curvature of W across the constraints, small enough to
-    preserve precision."""
+    """The rho of `elimination`, from the largest entries of W and of the Jacobian of the equalities.
+
+    It is large enough to outweigh negative curvature of W across the constraints, and small enough to preserve precision.
+    """
     size = jnp.maximum(largest * largest, jnp.finfo(largest.dtype).tiny)
     return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)
 
@@ -81,7 +84,7 @@ def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, 
 def dense_factor(
     matrix: Float[Array, "n n"], equality: Float[Array, "m n"], curvature: Float[Array, ""], delta: Float[Array, ""]
 ) -> Pivot:
-    """Factors of [H, A^T; A, -delta I]: one Cholesky factorisation of n rows, one of m."""
+    """Factor [H, A^T; A, -delta I] by two Cholesky factorisations, one with n rows and one with m rows."""
     largest = jnp.abs(equality).max(initial=0.0)
     return pivot(matrix, equality, convexifier(curvature, largest, delta), delta)
 
@@ -92,29 +95,29 @@ def dense_solve(factors: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) 
 
 
 class Part(NamedTuple):
-    """The contribution of part of a motion to a program: a cost, equalities, and inequalities (feasible if <= 0)."""
+    """The contribution of a part of the motion to a program: a cost, equalities, and inequalities (feasible if <= 0)."""
 
     cost: Array
     equality: Array
     inequality: Array
 
     def lagrangian(self, y: Array, w: Array) -> Array:
-        """cost + y . equality + w . inequality."""
+        """The contribution to the Lagrangian: cost + y . equality + w . inequality."""
         return self.cost + y @ self.equality + w @ self.inequality
 
 
 def with_values(function: Callable, argument: int = 0) -> Callable:
-    """The Jacobian with respect to one argument, and the value."""
+    """Transform a function to return its Jacobian with respect to one argument, and its value."""
     return jax.jacfwd(lambda *x: (function(*x),) * 2, argument, has_aux=True)
 
 
 def with_slopes(function: Callable) -> Callable:
-    """The gradient, and the Hessian by forward-over-reverse differentiation, with respect to the first argument."""
+    """Transform a scalar function to return its Hessian (by forward-over-reverse mode) and gradient in the first argument."""
     return jax.jacfwd(lambda *x: (jax.grad(function)(*x),) * 2, has_aux=True)
 
 
 class Inner(NamedTuple):
-    """Intermediate values u(z), whose Jacobian converts derivatives with respect to (z, u) into derivatives in z.
+    """Intermediate values u(z), whose Jacobian converts derivatives with respect to (z, u) into derivatives with respect to z.
 
     Attributes:
         value: z -> u.
@@ -127,7 +130,7 @@ class Inner(NamedTuple):
     exact: bool
 
     def joined(self, z: Float[Array, "S n"]) -> tuple[Float[Array, "S e"], Float[Array, "S e n"]]:
-        """(z, u) in every row, and its derivative with respect to z."""
+        """The joined vectors (z, u), one per row, and their derivatives with respect to z."""
         count, n = z.shape
         u, jacobian = jax.vmap(self.value)(z), jax.vmap(self.jacobian)(z)
         identity = jnp.broadcast_to(jnp.eye(n, dtype=jacobian.dtype), (count, n, n))
@@ -139,7 +142,7 @@ class Inner(NamedTuple):
 
 
 def along_rows(jacobian: Any, along: Float[Array, "S e n"]) -> Any:
-    """Jacobians (S, r, e), and gradients (S, e), with respect to z, from those with respect to (z, u)."""
+    """Convert Jacobians (S, r, e) and gradients (S, e) with respect to (z, u) into those with respect to z."""
     times_rows = lambda rows: jnp.einsum("se,sen->sn", rows, along)
     return jax.tree.map(lambda rows: rows @ along if rows.ndim == 3 else times_rows(rows), jacobian)
 
@@ -155,12 +158,12 @@ class DenseLinearisation(eqx.Module):
 
 
 class DenseProgram(Program):
-    """A program defined by functions of x, for up to a few hundred unknowns. JAX computes exact derivatives.
+    """A program defined by functions of x, for up to a few hundred unknowns, with exact derivatives by JAX.
 
     Attributes:
-        objective: f.
-        equality: c.
-        inequality: g.
+        objective: function x -> f(x).
+        equality: function x -> c(x).
+        inequality: function x -> g(x).
     """
 
     objective: Function
@@ -171,7 +174,7 @@ class DenseProgram(Program):
         return self.objective(x), self.equality(x), self.inequality(x)
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> DenseLinearisation:
-        """Linearise with forward-mode differentiation; Hessians use forward-over-reverse mode."""
+        """Linearise by forward-mode differentiation; Hessians use forward-over-reverse mode."""
         (f, c, g), values = with_values(self.evaluate)(x)
         hessian = jax.jacfwd(jax.grad(lambda x: Part(*self.evaluate(x)).lagrangian(y, w)))(x)
         hessian = (hessian + hessian.T) / 2

@@ -1,10 +1,10 @@
 """Derivatives of a program's solution with respect to the program's parameters, by one linear system at the solution.
 
-The optimality conditions of the last barrier problem,
+The optimality conditions of the last barrier problem are
 
-    grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu,
+    grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu.
 
-remain satisfied as the program changes (implicit function theorem). After elimination of the multipliers of inequalities
+They remain satisfied as the program changes (implicit function theorem). After elimination of the multipliers of inequalities
 and bounds, the matrix is that of a Newton step with the exact Hessian:
 
     [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = -(change of the conditions at fixed x, y).
@@ -23,12 +23,12 @@ from .program import Program
 from .solve import InteriorPointResult
 from .step import bounds_of
 
-Posed = tuple[Program, Array, Array, Array]  # a program whose Hessian is exact, a guess, lower and upper bounds
-ROUNDS = 10  # iterative refinements, which remove the effect of the regularisation
+Posed = tuple[Program, Array, Array, Array]  # (program with an exact Hessian, guess, lower bounds, upper bounds)
+ROUNDS = 10  # number of iterative refinements, which remove the effect of the regularisation
 
 
 class _Conditions(NamedTuple):
-    """Optimality conditions at fixed unknowns and multipliers; `x` contains the unknowns that are fixed by bounds."""
+    """Optimality conditions at constant unknowns and multipliers; `x` contains the unknowns that are fixed by bounds."""
 
     gradient: Array
     equality: Array
@@ -44,10 +44,10 @@ def differentiable(
 ) -> InteriorPointResult:
     """The result, with derivatives of unknowns, multipliers and cost with respect to the parameters' floating-point leaves.
 
-    Supports forward and reverse mode, first order only. The derivatives are those of the last barrier problem, whose mu
-    is a tenth of the tolerance: if an active constraint has a zero multiplier, the solution has a kink, and the
-    computed values are between the one-sided derivatives. They are NaN if the Hessian is not positive definite on the
-    null space of the active constraints (no strict local minimum), and meaningless if the status is not CONVERGED.
+    First derivatives are supported, in forward and reverse mode. They are those of the last barrier problem, whose mu is a
+    tenth of the tolerance. Where the solution has a kink because an active constraint has a zero multiplier, the computed
+    derivatives lie between the one-sided derivatives. They are NaN if the Hessian is not positive definite on the null space
+    of the active constraints (no strict local minimum), and meaningless if the status is not CONVERGED.
     """
     leaves, rest = eqx.partition(parameters, eqx.is_inexact_array)
     result = jax.lax.stop_gradient(result)
@@ -100,7 +100,7 @@ def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, 
     at = program.linearise(x, y, w, bounds.free)
     below, above = bounds.gaps(x)
     low, high = bounds.multipliers(result.lower_multipliers, result.upper_multipliers)
-    # limited to the stiffness that active constraints need; more would cause cancellation in a reverse pass
+    # the stiffness is limited to what active constraints need; more would cause cancellation in a reverse pass
     stiff = lambda multiplier, distance: jnp.minimum(multiplier / distance, jnp.finfo(x.dtype).eps ** -0.5)
     weights, from_lower, from_upper = stiff(w, result.slacks), stiff(low, below), stiff(high, above)
     diagonal = (from_lower + from_upper) * bounds.free + (1 - bounds.free)

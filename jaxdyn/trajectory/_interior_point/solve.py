@@ -4,15 +4,16 @@
 
 A sequence of barrier problems, with the term - mu (sum log s + sum log(x - lower) + sum log(upper - x)), is solved by
 Newton's method on their optimality conditions. A step is accepted if, compared with every entry of the filter, it reduces
-either the infeasibility or the barrier function sufficiently (Waechter & Biegler 2006). If no step is accepted, a
-restoration phase reduces only the infeasibility,
+either the infeasibility or the barrier function sufficiently (Waechter & Biegler 2006). If necessary, a multiple of the
+identity is added to the Hessian, so that the Newton step is a descent direction.
 
-    minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0,
+If no step is accepted, a restoration phase reduces only the infeasibility, by Levenberg-Marquardt steps for the problem
 
-by Levenberg-Marquardt steps, until the filter accepts the iterate (the barrier keeps the iterates away from the bounds,
-which would truncate the steps). The constraints are declared locally infeasible only if the restoration ends at a
-stationary point of the violation itself. If necessary, a multiple of the identity makes Newton's matrix positive
-definite.
+    minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0.
+
+The barrier in this problem keeps the iterates away from the bounds, where steps would be cut short. The restoration ends when
+the filter accepts the iterate. The constraints are declared locally infeasible only if it ends at a stationary point of the
+violation itself.
 """
 
 from typing import Any, NamedTuple
@@ -40,9 +41,9 @@ from .step import (
 )
 
 RUNNING = -1
-KAPPA = 10.0  # a barrier problem is solved to KAPPA mu
-LARGE = 100.0  # mean multiplier above which residuals are scaled down, and the largest factor of this scaling
-REACH = 1e10  # multipliers of bounds stay within this factor of mu divided by the distance
+KAPPA = 10.0  # a barrier problem is solved to the tolerance KAPPA mu
+LARGE = 100.0  # mean multiplier above which residuals are scaled down, and largest divisor of this scaling
+REACH = 1e10  # multipliers of inequalities and bounds are kept within this factor of mu / distance
 
 
 class InteriorPointResult(NamedTuple):
@@ -61,7 +62,7 @@ class InteriorPointResult(NamedTuple):
         infeasibility: largest violation of a constraint.
         complementarity: largest product of a multiplier and the distance from its constraint or bound.
         iterations: number of iterations.
-        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" of each iteration; NaN after the last.
+        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" at each iteration; NaN after the last.
     """
 
     x: Float[Array, " n"]
@@ -112,10 +113,10 @@ def interior_point(
 ) -> InteriorPointResult:
     """Find a local minimum of objective(x) subject to equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper.
 
-    A primal-dual interior-point method with a filter line search (Waechter & Biegler 2006), for up to a few hundred unknowns:
-    matrices are dense, at a cost of O(n^3) per iteration. JAX computes the derivatives, including the exact Hessian of the
-    Lagrangian. `jax.jit`, `jax.vmap` and forward mode (`jax.jvp`) are supported, reverse mode is not. Unknowns with equal
-    bounds are fixed.
+    This primal-dual interior-point method with a filter line search (Waechter & Biegler 2006) uses dense matrices, at a cost
+    of O(n^3) per iteration, and is intended for up to a few hundred unknowns. JAX computes the derivatives, including the
+    exact Hessian of the Lagrangian. `jax.jit`, `jax.vmap` and forward-mode differentiation (`jax.jvp`) are supported;
+    reverse mode is not. Unknowns with equal bounds are fixed.
 
     Args:
         objective: x -> f, a scalar.
@@ -124,14 +125,14 @@ def interior_point(
         inequality: x -> (r,) values that must not be positive; None: no inequalities.
         lower: lower bounds of x.
         upper: upper bounds of x.
-        tolerance: tolerance for the largest KKT residual; by default 1e-8, or 1e-4 in float32. The residuals of
-            stationarity and complementarity are first divided by the mean multiplier / 100, limited to the range from 1
-            to 100.
+        tolerance: tolerance for the largest Karush-Kuhn-Tucker residual; None: 1e-8, or 1e-4 in float32. The residuals of
+            stationarity and complementarity are first divided by a hundredth of the mean multiplier, clipped to the range
+            from 1 to 100.
         max_iterations: maximum number of iterations.
         barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution; without convergence, the last iterate and a status with the reason.
+        The solution, or, without convergence, the last iterate with a status that gives the reason.
     """
     x = jnp.asarray(x)
     none = lambda x: jnp.zeros(0, x.dtype)
@@ -150,7 +151,7 @@ def solve_program(
     max_iterations: int,
     barrier: float | Float[Array, ""],
 ) -> InteriorPointResult:
-    """Solve a program, starting from x; for plain functions see `interior_point`."""
+    """Solve a program, starting from x; for plain functions, use `interior_point`."""
     bounds, x = _start(x, lower, upper)
     dtype = x.dtype
     if tolerance is None:
@@ -195,7 +196,7 @@ def solve_program(
 
 
 def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
-    """The bounds, and the guess moved inside them by a hundredth of the bounds' distance or magnitude."""
+    """The bounds, and the guess moved inside them by up to a hundredth of the bounds' distance or magnitude."""
     bounds = bounds_of(lower, upper)
     has_lower, has_upper = bounds.has_lower, bounds.has_upper
     both = has_lower & has_upper
@@ -308,10 +309,10 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
 def _stepped(
     bounds: Bounds, p: Point, step: Direction, trial: Trial, inner: Array, anew: Array, barrier: Array
 ) -> Point:
-    """The iterate after an accepted trial; multipliers have a separate step length and stay near those implied by mu = `inner`.
+    """The iterate after a trial. Multipliers have their own step length and are kept near those implied by mu = `inner`.
 
     Args:
-        anew: True, at the start or end of a restoration, to reset the multipliers to those that mu = `barrier` implies.
+        anew: True at the start or end of a restoration, to reset the multipliers to those implied by mu = `barrier`.
     """
     taken = trial.accepted
     rest = jnp.minimum(0.01, inner)
@@ -327,7 +328,7 @@ def _stepped(
 
 
 def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
-    """True if the violation is stationary but not small."""
+    """True if the iterate is a stationary point of the violation, and the violation is not small."""
     _, c, g = program.values(at)
     violated, small = jnp.maximum(g, 0.0), jnp.finfo(p.x.dtype).eps
     push = program.transposed(at, c, violated) * bounds.free
@@ -347,5 +348,5 @@ def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Arra
 
 
 def restoration_barrier(theta: Array, mu: Array) -> Array:
-    """nu, small relative to the infeasibility but not to mu."""
+    """The barrier parameter nu of the restoration, small relative to the infeasibility but not to mu."""
     return 0.01 * theta * jnp.maximum(mu, 0.1 * theta)

@@ -10,8 +10,8 @@ from jaxtyping import Array
 from .._trees import choose
 from .program import Program
 
-MARGIN = 1e-5  # improvement required of the infeasibility or the barrier function, relative to the infeasibility
-TRIES = 30  # maximum number of regularisations, and of halved steps
+MARGIN = 1e-5  # required improvement of the infeasibility or the barrier function, relative to the infeasibility
+TRIES = 30  # maximum number of regularisations tried per system, and of steps tried per direction
 # if |slope|^STEEP outweighs infeasibility^CLOSE, the barrier function alone decides (Waechter & Biegler 2006)
 STEEP = 2.3
 CLOSE = 1.1
@@ -65,9 +65,10 @@ class Direction(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A trial point: step length, unknowns, slacks, values of c and h, infeasibility, barrier function, and acceptance.
+    """A trial point: step length, unknowns, slacks, values of c and h = g + s, infeasibility, barrier function, acceptance.
 
-    `by_theta`: True if accepted because it reduces the infeasibility; the current iterate is then added to the filter.
+    `by_theta` is False if the barrier function alone decides about acceptance, and during restoration. If a trial with
+    `by_theta` is accepted, the previous iterate is added to the filter.
     """
 
     length: Array
@@ -87,7 +88,7 @@ def infeasibility(c: Array, h: Array) -> Array:
 
 
 def barrier_function(bounds: Bounds, x: Array, s: Array, f: Array, mu: Array) -> Array:
-    """f minus mu times the logarithms of all distances."""
+    """The barrier function: f minus mu times the sum of the logarithms of all distances."""
     below, above = bounds.gaps(x)
     return f - mu * (jnp.log(s).sum() + jnp.log(below).sum() + jnp.log(above).sum())
 
@@ -103,7 +104,7 @@ class Judge(NamedTuple):
     Attributes:
         mu: barrier parameter.
         inner: barrier parameter during restoration.
-        filter: infeasibilities and barrier functions that a step must improve on, (iterations, 2); infinite in unused rows.
+        filter: pairs (infeasibility, barrier function) that a step must improve on, (iterations, 2); infinite in unused rows.
         worst: upper bound on the infeasibility.
         restoring: True in the restoration phase.
     """
@@ -132,13 +133,15 @@ class Newton(NamedTuple):
 def newton_system(
     program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
-    """The Newton system [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], with the first delta tried for which it
-    has the inertia of a minimum.
+    """Factor the Newton system with the first regularisation delta that gives it the inertia of a minimum.
 
-    e regularises the multipliers of c about their current values, which changes the iterations but not the solution,
-    and permits dependent constraints. During restoration, f is replaced by the penalty (|c|^2 + |g + s|^2) / 2, with
-    the barrier `inner`: the multipliers are then the violations themselves, the matrix is [S + delta I, A^T, G^T; A,
-    -I, 0; G, 0, -I - s/w], and elimination of the multipliers yields the Gauss-Newton Hessian.
+    The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], where the diagonal S contains the multipliers of the
+    bounds divided by the distances. e regularises the multipliers of c about their current values. This changes the
+    iterations but not the solution, and permits dependent constraints.
+
+    During restoration, f is replaced by the penalty (|c|^2 + |g + s|^2) / 2, with the barrier parameter `inner`. The
+    multipliers are then the violations themselves, the matrix is [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w], and
+    eliminating the multipliers yields the Gauss-Newton Hessian.
 
     Args:
         last: delta of the previous step.
@@ -171,8 +174,10 @@ def newton_system(
     diagonal = diagonal + delta * bounds.free
 
     def direction(c, h):
-        """The Newton step, which zeroes c and h to first order and minimises a quadratic model of the barrier function; during
-        restoration, of the penalty."""
+        """The Newton step, which zeroes c and h to first order and minimises a quadratic model of the barrier function.
+
+        During restoration, it minimises a quadratic model of the penalty.
+        """
         r1 = pull * bounds.free - newton * program.gradient(at)
         r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + mu / p.w))
         r2 = -c - newton * soft * p.y
@@ -202,7 +207,7 @@ def newton_system(
 
 
 class Attempt(NamedTuple):
-    """A step of some length along a direction; acceptance uses `alpha` and `slope` as its size and directional derivative."""
+    """A step along a direction; `alpha` and `slope` are the length and directional derivative used to judge it."""
 
     along: Direction
     length: Array
@@ -213,7 +218,7 @@ class Attempt(NamedTuple):
 def search(
     program: Program, bounds: Bounds, p: Point, at: Any, newton: Newton, judge: Judge
 ) -> tuple[Direction, Trial]:
-    """Try successively shorter steps until one is accepted; if the first fails, try a second-order correction."""
+    """Try successively shorter steps until one is accepted; if the full step fails, first try its second-order correction."""
     f, c, g = program.values(at)
     h, theta = g + p.s, infeasibility(c, g + p.s)
     here = theta, *judge.measure(bounds, p.x, p.s, f, theta)
@@ -244,14 +249,14 @@ def search(
 def _tried(
     program: Program, bounds: Bounds, p: Point, here: tuple, good: Array, judge: Judge, attempt: Attempt
 ) -> Trial:
-    """The point of an attempt, and its acceptance.
+    """Evaluate an attempt and decide whether to accept it.
 
     A step must pass the filter. It must also improve the infeasibility or the barrier function by MARGIN times the
     infeasibility; if the barrier function has a steep slope and the infeasibility is small, the barrier function must
     instead achieve a fraction of its predicted decrease. During restoration, the penalty with the barrier `inner` must fall.
     """
     (along, length, alpha, slope), (theta, phi, psi), small = attempt, here, jnp.finfo(p.x.dtype).eps
-    # infeasibility due to rounding
+    # infeasibility that can be due to rounding
     level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
     x = p.x + length * along.dx
     f, c, g = program.evaluate(x)

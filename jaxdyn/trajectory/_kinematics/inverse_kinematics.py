@@ -26,15 +26,15 @@ from .pose_error import DAMPINGS, FAR, Iterate, damped_step, pose_error, walk_do
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}  # [rad and m]
 BLOCK = 5  # iterations between checks for convergence
-DRAWS = 64  # random positions per start; those nearest to the target become the starts
+DRAWS = 64  # number of random positions per start, from which those nearest to the target are selected
 
 
 class InverseKinematics(eqx.Module, Summary):
     """The result of `inverse_kinematics`.
 
     Attributes:
-        q: joint positions [rad or m]; if the pose was not reached, those with the smallest error.
-        error: (log(R_d^T R), R_d^T (p - p_d)) at q, in the target's axes [rad, m].
+        q: joint positions [rad or m]; if the pose was not reached, the positions with the smallest error.
+        error: pose error (log(R_d^T R), R_d^T (p - p_d)) at q, in the axes of the target (R_d, p_d) [rad, m].
         status: a `Status` as an integer: CONVERGED, UNREACHABLE or NOT_FINITE.
         iterations: number of iterations; all starts iterate simultaneously.
         reached: number of starts that had converged when the search ended.
@@ -60,7 +60,7 @@ class InverseKinematics(eqx.Module, Summary):
 
     @property
     def message(self) -> str:
-        """The status in words; counts by status for a batch."""
+        """The status in words; for a batch, the number of targets with each status."""
         return status_message(self.status)
 
 
@@ -77,38 +77,39 @@ def inverse_kinematics(
     tolerance: float | Float[Array, ""] | None = None,
     max_iterations: int = 100,
 ) -> InverseKinematics:
-    """Find q within the joint limits at which a frame has the pose T_d: e(q) = (log(R_d^T R), R_d^T (p - p_d)) = 0.
+    """Find joint positions q within the limits at which a frame reaches the pose T_d.
 
-    Levenberg-Marquardt with damping lambda = mu |e|^2 / 2, for which convergence is quadratic even at singular poses
-    (Yamashita & Fukushima 2001; Sugihara 2011): dq = -J^T (J J^T + lambda 1)^-1 e over the joints that are not fixed at
-    a limit, clipped to the limits (a projected step). The starts are selected from 64 times as many random positions
-    within the limits, by the distance of their poses from the target. They run in parallel until one converges; among
-    those that have converged, the solution nearest to the guess is returned. Split large batches of targets by
-    `jax.lax.map(f, targets, batch_size=64)`, since every part runs until its slowest target is finished.
+    The pose error e(q) = (log(R_d^T R), R_d^T (p - p_d)) is reduced by projected Levenberg-Marquardt steps: dq = -J^T (J J^T +
+    lambda 1)^-1 e over the joints that are not held at a limit, clipped to the limits. With the damping lambda = mu |e|^2 / 2,
+    convergence is quadratic even at singular poses (Yamashita & Fukushima 2001; Sugihara 2011).
 
-    Differentiable with respect to the target and the chain, by implicit differentiation: dq = -J^+ de over the joints that
-    are not at a limit (the smallest motion that follows the target). Derivatives are first-order only, and meaningless
-    unless the status is CONVERGED.
+    The starts are selected from 64 times as many random positions within the limits: those whose poses are nearest to the
+    target. They run in parallel until one converges; of all that have converged by then, the solution nearest to the guess is
+    returned. Because a batch of targets runs until its slowest target has finished, split large batches with
+    `jax.lax.map(f, targets, batch_size=64)`.
+
+    The result is differentiable with respect to the target and the chain by implicit differentiation: dq = -J^+ de over the
+    joints that are not at a limit, which is the smallest motion that follows the target. Only first derivatives are
+    supported; they are meaningless unless the status is CONVERGED.
 
     Args:
         target: desired pose T_d in the world [m].
-        frame: link or frame; None: the chain's tip.
-        guess: first start; None: the middle of the limits. If several starts converge, the solution nearest to the
-            guess is returned [rad or m].
-        weights: weights of the components of e, angular before linear, in the target's axes [1/rad, 1/m]; a component with
-            weight 0 is free: (0, 0, 0, 1, 1, 1) constrains only the position, (1, 1, 0, 1, 1, 1) leaves the rotation about
-            the target's z axis free.
-        position_limits: lower and upper limit of each coordinate [rad or m], infinite if there is none; by default,
-            those of the chain (if joints are coupled, only those of joints moved by a single coordinate). Quaternion
-            joints have no limits.
+        frame: name of the link or frame; None: the chain's tip.
+        guess: joint positions of the first start [rad or m]. If several starts converge, the solution nearest to the guess
+            is returned. None: all starts are random, and the solution nearest to the middle of the limits is returned.
+        weights: weights of the components of e, angular before linear, in the target's axes [1/rad, 1/m]. A component with
+            weight 0 is free: (0, 0, 0, 1, 1, 1) constrains only the position, and (1, 1, 0, 1, 1, 1) leaves the rotation
+            about the target's z axis free.
+        position_limits: lower and upper limit of each coordinate [rad or m], infinite if there is none; None: the limits
+            of the chain, as returned by `coordinate_limits`. Quaternion joints have no limits.
         starts: number of starts.
         seed: seed of the random starts; joints without limits start within half a revolution, or a metre, of zero.
         tolerance: tolerance for each component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in float32.
         max_iterations: maximum number of iterations; all starts iterate simultaneously.
 
     Returns:
-        The best position. UNREACHABLE means that no start converged, which does not prove that the pose is out of
-        reach, but is rare for poses within the reach of an arm.
+        The best positions found. The status UNREACHABLE means that no start converged. This does not prove that the pose
+        is out of reach, but it is rare for poses within the reach of an arm.
 
     Raises:
         TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is
@@ -128,7 +129,7 @@ def inverse_kinematics(
 
 @compiled
 def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, max_iterations) -> InverseKinematics:
-    """The search, and its implicit derivative."""
+    """The result of the search, with implicit derivatives."""
     fixed, goal, weights, limits = jax.lax.stop_gradient((chain, target, weights, limits))
     first = _starts(fixed, goal, weights, limits, frame, guess, starts, seed)
     near = _middle(fixed, limits, goal.dtype) if guess is None else first[0]
@@ -137,7 +138,7 @@ def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, m
 
 
 def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
-    """Lower and upper position limit of every coordinate [rad or m]: those of the joints; infinite for quaternions.
+    """Lower and upper position limit of every coordinate [rad or m]; infinite for quaternion joints.
 
     If joints are coupled, only the limits of joints that are moved by a single coordinate apply.
     """
@@ -196,7 +197,7 @@ def _search(
 
 
 def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
-    """BLOCK iterations."""
+    """Run BLOCK iterations from one start."""
     if is_ordinary(chain):
         return _ordinary_block(chain, at, target, weights, lower, upper, frame)
 
@@ -214,7 +215,7 @@ def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str 
 
 @by_batch(size=lambda chain: 300 + 60 * chain.n)
 def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
-    """BLOCK iterations for a chain of ordinary joints, on lanes: one kernel on the CPU."""
+    """Run BLOCK iterations for a chain of ordinary joints, batched over lanes in one kernel on the CPU."""
 
     def propose(q, *rest):
         step, slope = damped_step(q, *rest, lower, upper)
@@ -225,7 +226,7 @@ def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, fr
 
 
 def _coordinates(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """Positions of ordinary joints, in the columns of v; zero in those of quaternion joints, which have no limits."""
+    """Positions of ordinary joints in their columns of v, and zeros in the columns of quaternion joints."""
     where = layout(chain)
     return jnp.zeros(chain.nv, q.dtype).at[where.columns].set(q[where.entries])
 
@@ -247,8 +248,9 @@ def _starts(
 ) -> Array:
     """Start positions (starts, nq) within the limits; the first is the guess if there is one.
 
-    The others are the random positions whose poses are nearest to the target, measured by |w_v (p - p_d)|^2 + w_w^2 (3 - tr
-    R_d^T R). The random positions are constants, and all targets of a batch share their poses.
+    The other starts are the random positions whose poses are nearest to the target: those with the smallest |w_v (p - p_d)|^2
+    + w_w^2 (3 - tr R_d^T R), where w_w^2 is the mean squared angular weight. The random positions do not depend on the
+    target, so their poses are computed once for a whole batch of targets.
     """
     dtype, count = target.dtype, starts * DRAWS
     lower, upper = _finite(chain, limits)
@@ -278,7 +280,7 @@ def _middle(chain: Chain, limits: Array, dtype) -> Array:
 
 
 def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
-    """Limits, with missing ones replaced by +-pi or +-1 m, or, if the opposite limit exists, by 2 pi or 2 m from it."""
+    """Limits with missing ones replaced by +-pi or +-1 m; if only one is missing, it is set 2 pi or 2 m from the other."""
     turns = (chain.screw[:, :3] != 0).any(1)
     turns = turns if chain.coupling is None else ((chain.coupling.matrix != 0) & turns[:, None]).any(0)
     half = jnp.where(turns, jnp.pi, 1.0).astype(limits.dtype)
@@ -292,7 +294,7 @@ def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _following(frame: str | None, chain: Chain, target: Array, weights: Array, limits: Array, q: Array) -> Array:
-    """q, differentiated as a solution: dq = -J^+ de."""
+    """Return q, with the derivative of a solution: dq = -J^+ de."""
     del frame, chain, target, weights, limits
     return q
 

@@ -1,13 +1,12 @@
 """The pose error of a frame, its Jacobian, and one projected Levenberg-Marquardt step.
 
-The error is the pose of the frame relative to the target, as six numbers in the target's axes,
+The error is the pose of the frame relative to the target, as six numbers in the target's axes, angular before linear:
 
-    e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m],
+    e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m].
 
-angular before linear; a component with weight zero is free. Its Jacobian is approximated by (R_d^T J_w, R_d^T J_v),
-which is exact at phi = log(R_d^T R) = 0; the gradient of |e|^2 / 2 is exact everywhere if the angular weights are
-equal, because a rotation leaves its own axis unchanged. The code is written for lanes (`dynamics._lowering`), with
-scans over the joints, so shared values are computed only once.
+A component with weight zero is free. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v), which is exact at
+phi = log(R_d^T R) = 0. Even so, the gradient of |e|^2 / 2 is exact everywhere if the angular weights are equal, because a
+rotation leaves its own axis unchanged. The code is written for lanes (`dynamics._lowering`), with scans over the joints.
 """
 
 from collections.abc import Callable
@@ -58,7 +57,7 @@ def pose_error(
     weights: Float[Array, "6 *#lanes"],
     frame: str | None,
 ) -> tuple[Float[Array, "6 *#lanes"], Columns]:
-    """The error e of a link or named frame, for chains of ordinary joints, and the weighted Jacobian w de/dx, O(n)."""
+    """The error e of a link or frame and its weighted Jacobian w de/dx, for chains of ordinary joints, in O(n)."""
     link, named = frame_index(chain, frame)
     lanes = lane_shape()
 
@@ -121,10 +120,10 @@ def damped_step(
     lower: Float[Array, "nv *#lanes"],
     upper: Float[Array, "nv *#lanes"],
 ) -> tuple[Float[Array, "nv *#lanes"], Float[Array, "*#lanes"]]:
-    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of the gradient along them.
+    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of their gradient.
 
-    Joints that descent would push beyond a limit are fixed; the step ends at the limits. The system is 6 x 6 for any
-    number of joints.
+    A joint at a limit is held if descent would push it beyond the limit; all others are free, and their step is clipped to
+    the limits. The linear system is 6 x 6 for any number of joints.
     """
     lower, upper = (spread_over_lanes(x) for x in (lower, upper))
     e = unstack(error)
@@ -161,8 +160,8 @@ def walk_down(
     Args:
         weights: weights w of the components of the error.
         rows: zeros with the shape of the Jacobian.
-        look: q -> e, w de/dq.
-        propose: (q, w e, w de/dq, damping) -> the next trial, the slope at q.
+        look: q -> (e, w de/dq).
+        propose: (q, w e, w de/dq, damping) -> (next trial, slope at q).
     """
 
     def weigh(error: Array) -> Array:

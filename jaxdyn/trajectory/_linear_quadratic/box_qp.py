@@ -1,4 +1,4 @@
-"""Batches of small quadratic programs with bounds, solved by projected Newton steps; written for lanes."""
+"""Batches of small box-constrained quadratic programs, one per lane, solved by projected Newton steps."""
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,9 @@ MOST = 50  # maximum number of projected steps
 
 
 def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, Array]:
-    """The inverse of the free rows and columns of h, with zeros elsewhere, and the smallest pivot.
+    """The inverse of the free block of h, with zeros elsewhere, and the smallest pivot.
 
-    One symmetric sweep per row (Goodnight 1979), as in `positive_inverse`.
+    The inverse takes one symmetric sweep per row (Goodnight 1979), as in `positive_inverse`.
     """
     m = h.shape[0]
     index = jnp.arange(m).reshape(m, *(1,) * (h.ndim - 2))
@@ -44,7 +44,7 @@ def box_qp(
 
     Returns:
         The minimiser u, (m, *lanes); the mask of its free entries; the inverse of the free block of h, with zeros
-        elsewhere; and the smallest pivot of that block, which is not positive if the problem is not convex.
+        elsewhere; and the smallest pivot of that block, which is not positive if the block is not positive definite.
     """
     fixed = lower >= upper
 
@@ -66,7 +66,7 @@ def box_qp(
             (u, value(u)),
             0.5 ** jnp.arange(STEPS, dtype=h.dtype),
         )
-        # a step to the first bound always reduces the value; if its length is zero, a step along the gradient does
+        # a step up to the first bound always reduces the value; if its length is zero, a gradient step does
         ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
         length = jnp.where(clamped | (direction == 0), jnp.inf, ratio).min(0)
         length = jnp.where(jnp.isfinite(length), length, 0)

@@ -1,4 +1,4 @@
-"""Linear-quadratic problems: the subproblems of shooting iterations, and those for the solution's derivatives."""
+"""Linear-quadratic problems, as solved in every shooting iteration and for the derivatives of its solution."""
 
 from typing import Any, NamedTuple
 
@@ -8,11 +8,13 @@ from jaxtyping import Array, Float
 
 
 class EulerSteps(NamedTuple):
-    """Semi-implicit Euler steps of joints: dv' = slopes z + c_v, dq' = dq + dt dv' + (c_q - dt c_v), z = (dq, dv, dtau).
+    """Linearised semi-implicit Euler steps of ordinary joints.
+
+    With z = (dq, dv, dtau), a step is dv' = slopes z + c_v, dq' = dq + dt dv' + (c_q - dt c_v).
 
     Attributes:
         slopes: derivatives of the velocities after each step with respect to z.
-        gaps: c = (c_q, c_v).
+        gaps: offsets c = (c_q, c_v) of each step.
         dt: time step [s].
     """
 
@@ -35,13 +37,13 @@ Costs = Any  # Float[Array, "steps m w"] or DiagonalCost
 class LinearQuadratic(NamedTuple):
     """A linear-quadratic optimal control problem.
 
-    Minimise the sum over knots of 1/2 z' H z + g' z, z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end, subject
-    to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds a problem from the usual blocks. `EulerSteps` and
-    `DiagonalCost` at least halve the time of `riccati`; `dense` expands them.
+    Minimise the sum over knots of 1/2 z' H z + g' z with z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end, subject
+    to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds a problem from the usual blocks A, B, Q and R.
+    `EulerSteps` and `DiagonalCost` at least halve the time of `riccati`; `dense` expands them.
 
     Attributes:
-        dynamics: [F, c] of each knot, (steps, n, n + m + 1); or `EulerSteps`.
-        cost: [H, g] of each knot, (steps, n + m, n + m + 1), with x before u; or a `DiagonalCost`.
+        dynamics: [F, c] of each knot, (steps, n, n + m + 1), or `EulerSteps`.
+        cost: [H, g] of each knot, (steps, n + m, n + m + 1), with x before u, or a `DiagonalCost`.
         end: [H_end, g_end], (n, n + 1).
     """
 
@@ -51,12 +53,12 @@ class LinearQuadratic(NamedTuple):
 
     @property
     def states(self) -> int:
-        """n, the size of dx."""
+        """Number n of states, the size of dx."""
         return self.end.shape[-2]
 
     @property
     def controls(self) -> int:
-        """m, the number of controls."""
+        """Number m of controls, the size of du."""
         cost = self.cost
         return (cost.gradient.shape[-1] if isinstance(cost, DiagonalCost) else cost.shape[-2]) - self.states
 
@@ -83,15 +85,15 @@ class LinearQuadratic(NamedTuple):
 
 
 class LQPolicy(NamedTuple):
-    """The policy du = gains dx + feedforward, and the cost-to-go 1/2 dx' P dx + p' dx at each knot.
+    """The policy du = gains dx + feedforward and the cost-to-go 1/2 dx' P dx + p' dx at each knot.
 
     Attributes:
         gains: feedback gains K.
         feedforward: du at dx = 0.
         hessian: P at all knots, including the end.
         gradient: p at all knots, including the end.
-        adjoint: derivative of the total cost with respect to each knot's state at dx = du = 0, ignoring the gaps c.
-        slope: derivative of the total cost with respect to each knot's controls at dx = du = 0, ignoring the gaps c.
+        adjoint: derivative of the total cost with respect to the state at each knot, at dx = du = 0, ignoring the gaps c.
+        slope: derivative of the total cost with respect to the controls at each knot, at dx = du = 0, ignoring the gaps c.
         pivot: smallest pivot of the Hessians with respect to the controls; if it is not positive, the problem is not
             convex and the policy is meaningless.
         free: mask of the controls that are not at a bound, (steps, m).
@@ -108,12 +110,12 @@ class LQPolicy(NamedTuple):
 
 
 class LQSolution(NamedTuple):
-    """The minimiser, and multipliers of the dynamics: derivatives of the cost with respect to each knot's state.
+    """The minimiser of a linear-quadratic problem, and the multipliers of its dynamics.
 
     Attributes:
-        states: dx at all knots; the first is the given dx_0.
+        states: dx at all knots, starting with the given dx_0.
         controls: du at all knots but the last.
-        multipliers: P dx + p at all knots.
+        multipliers: P dx + p at all knots, the derivatives of the cost-to-go with respect to the state.
     """
 
     states: Float[Array, "knots n"]
@@ -136,7 +138,7 @@ def linear_quadratic(
 ) -> LinearQuadratic:
     """Build a `LinearQuadratic` from the usual blocks; omitted blocks are zero.
 
-    The dynamics are dx_{k+1} = A dx + B du + c, with the cost 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du.
+    The dynamics are dx_{k+1} = A dx + B du + c; the cost is 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du.
 
     Args:
         end: Hessian of the terminal cost.
@@ -156,7 +158,7 @@ def linear_quadratic(
 
 
 def adjoints(lq: LinearQuadratic) -> Float[Array, "knots n"]:
-    """Derivative of the total cost with respect to each knot's state at dx = du = 0, ignoring the gaps c."""
+    """Derivative of the total cost with respect to the state at each knot, at dx = du = 0, ignoring the gaps c."""
     lq, n = lq.dense(), lq.states
 
     def before(later, x):

@@ -1,4 +1,4 @@
-"""The Riccati recursion: the optimal policy of a linear-quadratic problem, backward in time, with bounds on the controls."""
+"""The Riccati recursion, which computes the optimal policy of a linear-quadratic problem with bounded controls."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from .problem import DiagonalCost, EulerSteps, LinearQuadratic, LQPolicy, LQSolu
 
 
 class Descent(NamedTuple):
-    """The cost as a function of the step length a along the policy's motion from dx_0 = 0: a slope + a^2 / 2 curvature.
+    """The change of the cost, a slope + a^2 / 2 curvature, for a step of length a along the policy's motion from dx_0 = 0.
 
     Attributes:
         slope: derivative at a = 0.
@@ -29,13 +29,14 @@ def riccati(
 ) -> LQPolicy:
     """The optimal policy du = K dx + k of a linear-quadratic problem, computed backward in time, O(steps (n + m)^3).
 
-    Let Q = H + F' P F be the Hessian of a knot's cost plus the cost-to-go of the next knot. Then K = -Q_uu^-1 Q_ux, and
-    the cost-to-go has P = Q_xx + Q_xu K. With bounds, k is the minimiser within lower <= k <= upper, and a control at a
-    bound has no feedback (Tassa, Mansard & Todorov 2014): the policy is optimal near dx = 0.
+    At each knot, let Q = H + F' P F be the Hessian of the knot's cost plus the next knot's cost-to-go, whose Hessian is P.
+    Then K = -Q_uu^-1 Q_ux, and the knot's own cost-to-go has the Hessian Q_xx + Q_xu K. With bounds, k is the minimiser
+    within lower <= k <= upper, and a control at a bound has no feedback (Tassa, Mansard & Todorov 2014), so the policy is
+    optimal only near dx = 0.
 
     Args:
-        bounds: lower and upper bounds of du at each knot; infinite bounds never bind, equal bounds fix a control.
-        damping: added to the diagonal of R at every knot.
+        bounds: lower and upper bounds of du at each knot; infinite if there are none. Equal bounds fix a control.
+        damping: number added to the diagonal of R at every knot.
     """
     return policy_and_descent(lq, bounds, damping)[0]
 
@@ -67,7 +68,7 @@ def policy_and_descent(lq: LinearQuadratic, bounds, damping: float | Float[Array
 
 
 class _Seen(NamedTuple):
-    """The Hessian Q = H + F' P F at a knot: [Q_xx, q_x], [Q_ux, q_u] with the gradient q, and Q_uu."""
+    """Blocks of the Hessian Q = H + F' P F and gradient q at a knot: [Q_xx, q_x], [Q_ux, q_u], and Q_uu."""
 
     by_state: Array
     by_control: Array
@@ -119,7 +120,7 @@ def _backward(carry, constants, x):
 
 
 def _written_out(cost: Array | DiagonalCost, like: Array) -> Array:
-    """[H, g] of a knot."""
+    """The dense [H, g] of a knot."""
     if not isinstance(cost, DiagonalCost):
         return cost
     w = cost.hessian.shape[0]
@@ -140,8 +141,10 @@ def _through_steps(hessian: Array, gradient: Array, dynamics: Array, columns: Ar
 def _through_euler_steps(
     hessian: Array, gradient: Array, slopes: Array, columns: Array, gaps: Array, dt: Array, cost: Array
 ) -> _Seen:
-    """`_through_steps` for Euler steps with slopes J: F = N + T J, N = [1 0 0; 0 0 0], T = [dt; 1], so P F and F' P F need
-    only the rows of J."""
+    """Compute the result of `_through_steps` for Euler steps with slopes J.
+
+    The steps have F = N + T J with N = [1 0 0; 0 0 0] and T = [dt; 1], so P F and F' P F need only the rows of J.
+    """
     n, w = hessian.shape[0], cost.shape[0]
     v = n // 2
     of_velocity, rest = gaps[v:], gaps[:v] - dt[None] * gaps[v:]
@@ -167,7 +170,7 @@ def _through_euler_steps(
 
 
 def lq_rollout(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
-    """Simulate a linear-quadratic problem under its policy from dx_0 = start (zero by default), with its multipliers."""
+    """Simulate a linear-quadratic problem under its policy from dx_0 = start (zero by default); also return multipliers."""
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
     turns = (lq.dense().dynamics, policy.gains, policy.feedforward)
     last, (states, controls) = loop_by_batch(_forward, start, (), turns, size_of_products(lq.states, lq.controls))

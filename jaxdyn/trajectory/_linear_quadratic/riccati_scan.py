@@ -1,4 +1,4 @@
-"""The Riccati recursion as a parallel scan: depth O(log steps) instead of O(steps), for devices with many cores."""
+"""The Riccati recursion as a parallel scan, with depth O(log steps) instead of O(steps), for devices with many cores."""
 
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ from .riccati import lq_rollout, riccati
 
 
 class Stretch(NamedTuple):
-    """The optimal cost of a stretch of knots from state x at its start to y at its end, in dual form:
+    """The optimal cost of a stretch of knots from state x at its start to state y at its end, in dual form.
 
-    max over z of 1/2 x' J x - eta' x - z' (y - A x - b) - 1/2 z' C z.
+    The cost is the maximum over z of 1/2 x' J x - eta' x - z' (y - A x - b) - 1/2 z' C z.
     """
 
     A: Array
@@ -27,11 +27,11 @@ class Stretch(NamedTuple):
 def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -> LQPolicy:
     """The policy of `riccati` without bounds, by an associative scan over the knots (Sarkka & Garcia-Fernandez 2023).
 
-    The depth is O(log steps). R must be positive definite at every knot. The scan does about six times the work of
-    `riccati`, and is faster only if many knots are computed in parallel: on a GPU, for one or a few problems.
+    The depth is O(log steps). R must be positive definite at every knot. The scan needs about six times the operations of
+    `riccati`, so it is faster only if many knots are computed in parallel: on a GPU, for one or a few problems.
 
     Args:
-        damping: added to the diagonal of R at every knot.
+        damping: number added to the diagonal of R at every knot.
     """
     lq, n = lq.dense(), lq.states
     eye = jnp.eye(lq.controls, dtype=lq.cost.dtype)
@@ -71,8 +71,8 @@ def _adjoint(matrices: Array, offsets: Array, end: Array) -> Array:
 def product(a: Array, b: Array) -> Array:
     """The product a b of small matrices, as sums that XLA fuses with neighbouring operations.
 
-    XLA's compiler for GPUs aborts on a matrix product of padded slices, which reverse mode of `associative_scan` produces
-    (jaxlib 0.11.2, triton_tiling_propagation.cc: "src_fragment_it != src_fragments_order.end()").
+    XLA's compiler for GPUs aborts on matrix products of padded slices, which occur when `associative_scan` is differentiated
+    in reverse mode (jaxlib 0.11.2, triton_tiling_propagation.cc: "src_fragment_it != src_fragments_order.end()").
     """
     return jnp.sum(a[..., :, :, None] * b[..., None, :, :], -2)
 
@@ -118,14 +118,14 @@ def solve_lq(
     start: Float[Array, " n"] | None = None,
     bounds: tuple[Float[Array, "steps m"], Float[Array, "steps m"]] | None = None,
 ) -> LQSolution:
-    """The minimiser of a linear-quadratic problem: by the recursion, O(steps), on CPUs; by the parallel scan elsewhere.
+    """The minimiser of a linear-quadratic problem, by `riccati` on CPUs and by `riccati_scan` on other devices.
 
-    With bounds, the recursion is always used. Its policy is then optimal near dx = 0, and solves the problem if no further
-    bounds become active along the motion.
+    With bounds, `riccati` is always used. Its policy is then optimal near dx = 0, so the result is the minimiser only if no
+    further bounds become active along the motion.
 
     Args:
-        start: dx_0; zero by default.
-        bounds: as for `riccati`.
+        start: initial state dx_0; None: zero.
+        bounds: lower and upper bounds of du at each knot, as for `riccati`.
     """
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
 

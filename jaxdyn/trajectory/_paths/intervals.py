@@ -1,10 +1,10 @@
 """Feasible speeds along a path: linear programs in two unknowns, solved by eliminating one of them.
 
-On a grid s_i of the path, let x = s'^2, and let u = s'' be constant between points, so x_{i+1} = x_i + 2 d u with the
-spacing d. Torque and acceleration limits are bands lo <= a u + b x <= hi, imposed at both ends of each interval, with signs
+On a grid of the path parameter s with spacing d, let x = s'^2, and let u = s'' be constant between points, so that x_{i+1} =
+x_i + 2 d u. Torque and acceleration limits are bands lo <= a u + b x <= hi, imposed at both ends of each interval, with signs
 chosen such that a >= 0. Eliminating u from the upper side of a band k and the lower side of a band l leaves
-(a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l. All pairs together define the projection onto x (Fourier-Motzkin elimination),
-without division by a, which is zero at singular points.
+(a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l. All pairs together define the feasible interval of x (Fourier-Motzkin
+elimination). Nothing is divided by a, which is zero at singular points.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ FAR = 1e9  # substitute for an infinite limit
 
 
 class Bands(NamedTuple):
-    """The bands lo <= a u + b x <= hi, a >= 0, of every interval."""
+    """The bands lo <= a u + b x <= hi with a >= 0 of every interval."""
 
     a: Float[Array, "intervals bands"]
     b: Float[Array, "intervals bands"]
@@ -34,7 +34,7 @@ def bands_of(
     torque: Float[Array, "n 2"],
     acceleration: Float[Array, " n"] | None,
 ) -> Bands:
-    """The bands of torque and, if limited, of acceleration, at both ends of every interval."""
+    """The bands of torque limits and, if given, acceleration limits, at both ends of every interval."""
     held = at.gravity + friction
     a, b, lo, hi = [at.inertia], [at.centrifugal], [torque[None, :, 0] - held], [torque[None, :, 1] - held]
     if acceleration is not None:
@@ -54,8 +54,10 @@ def bands_of(
 
 
 def _half_lines(p: Array, r: Array, scale: Array, axes: int | tuple[int, ...]) -> tuple[Array, Array]:
-    """The interval of x that satisfies p x <= r for all entries along some axes; (FAR, -FAR) if an entry 0 x <= r cannot
-    be satisfied."""
+    """The interval of x that satisfies p x <= r for all entries along some axes.
+
+    The result is the empty interval (FAR, -FAR) if p = 0 > r for some entry.
+    """
     tolerance = 32 * jnp.finfo(p.dtype).eps
     flat = jnp.abs(p) <= tolerance * scale
     bound = r / jnp.where(flat, jnp.ones_like(p), p)
@@ -89,7 +91,7 @@ def controllable_speeds(
         step: grid spacing d.
 
     Returns:
-        (low, high) at every point, zero if the interval is empty; and the mask of empty intervals.
+        (low, high) at every point, both zero if the interval is empty, and the mask of empty intervals.
     """
     rounding = 64 * jnp.finfo(last.dtype).eps
 
@@ -116,7 +118,7 @@ def controllable_speeds(
 def fastest_speeds(
     bands: Bands, sets: Float[Array, "points 2"], first: Float[Array, ""], step: Float[Array, ""]
 ) -> tuple[Float[Array, " points"], Float[Array, " intervals"]]:
-    """Forward pass with the largest u that keeps x in the controllable intervals: x at the points, u between them."""
+    """Forward pass with the largest u that keeps x in the controllable intervals; return x at the points, u between them."""
     negligible = 32 * jnp.finfo(first.dtype).eps
 
     def forward(x, inputs):

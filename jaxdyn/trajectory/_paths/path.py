@@ -21,18 +21,18 @@ Path = Callable[[Array], Array]  # s () -> q (nq,)
 
 
 class SplinePath(eqx.Module):
-    """A path as a cubic spline, path(s) -> q, twice continuously differentiable. Created by `spline_path`.
+    """A twice continuously differentiable path(s) -> q, represented by a cubic spline. Created by `spline_path`.
 
     Attributes:
         knots: s at the waypoints, from 0 to 1.
-        coefficients: coefficients of 1, h, h^2 and h^3, h = s - knot, for every piece [rad or m].
+        coefficients: coefficients of 1, h, h^2 and h^3 for every piece, where h = s - knot [rad or m].
     """
 
     knots: Float[Array, " k"]
     coefficients: Float[Array, "pieces 4 n"]
 
     def __call__(self, s: Float[Array, ""]) -> Float[Array, " n"]:
-        """Position q(s) [rad or m]; the first and last pieces also apply beyond the ends."""
+        """Position q(s) [rad or m]; beyond the ends, the first and last pieces are extrapolated."""
         piece = jnp.clip(jnp.searchsorted(self.knots, s, side="right") - 1, 0, len(self.knots) - 2)
         a, b, c, d = self.coefficients[piece]
         h = s - self.knots[piece]
@@ -42,15 +42,15 @@ class SplinePath(eqx.Module):
 def spline_path(
     waypoints: Float[Array, "k n"], knots: Float[Array, " k"] | Sequence[float | int] | None = None
 ) -> SplinePath:
-    """The natural cubic spline through waypoints: q'' is continuous, and zero at both ends.
+    """The natural cubic spline through waypoints, with q'' continuous everywhere and zero at both ends.
 
     The second derivatives are the solution of a tridiagonal system (de Boor 2001, ch. IV). The path is differentiable
     with respect to the waypoints.
 
     Args:
         waypoints: at least two positions, in order [rad or m].
-        knots: s at the waypoints, increasing from 0 to 1; by default, the spacing is the square root of the waypoints'
-            distance (centripetal, Lee 1989), which avoids overshoot between close waypoints.
+        knots: s at the waypoints, increasing from 0 to 1. None: the spacing is proportional to the square root of the
+            distance between waypoints (centripetal parametrisation, Lee 1989), to avoid overshoot between close waypoints.
 
     Raises:
         TrajectoryError: there are fewer than two waypoints, successive waypoints are equal (with the default knots), or
@@ -93,7 +93,7 @@ def straight_path(start: Float[Array, " n"], goal: Float[Array, " n"]) -> Spline
 
 
 def with_derivatives(path: Path, s: Float[Array, ""]) -> tuple[Array, Array, Array]:
-    """The path's value at s and its first two derivatives."""
+    """The value of the path at s, and its first two derivatives."""
     rate = lambda y: jax.jvp(path, (y,), (jnp.ones_like(y),))
     (value, slope), (_, curvature) = jax.jvp(rate, (s,), (jnp.ones_like(s),))
     return value, slope, curvature
@@ -108,7 +108,7 @@ class PathDynamics(NamedTuple):
         curvature: q'' = d2q/ds2 [rad or m].
         inertia: m = M(q) q' [kg m^2 or kg m].
         centrifugal: c = M(q) q'' + C(q, q') q' [kg m^2 or kg m].
-        gravity: g, including the torque of joint springs [N m or N].
+        gravity: g, the gravity torque plus the torque of joint springs [N m or N].
     """
 
     q: Float[Array, "points n"]
@@ -122,7 +122,7 @@ class PathDynamics(NamedTuple):
 def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathDynamics:
     """The dynamics of a robot constrained to a path: tau = m(s) s'' + c(s) s'^2 + g(s), without friction.
 
-    Follows from qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
+    This form follows from qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
     Cost: three evaluations of inverse dynamics per point.
 
     Raises:
@@ -150,11 +150,11 @@ def joint_limits(
     acceleration: Float[Array, " nv"] | None,
     torque: Float[Array, "nv 2"] | None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Float[Array, "nv 2"]]:
-    """Limits on velocities, accelerations and torques as arrays; by default those of the chain; infinite if unlimited.
+    """Limits on velocities, accelerations and torques as arrays, by default those of the chain; infinite if unlimited.
 
     Raises:
-        TrajectoryError: limits have the wrong shape, are not positive or contradict each other; or limits are missing for a
-            robot with coupled joints, whose joint limits do not apply to its coordinates.
+        TrajectoryError: limits have the wrong shape, are not positive, or contradict each other. The error is also raised if
+            limits are missing for a robot with coupled joints, whose joint limits do not apply to its coordinates.
     """
     own = is_ordinary(chain)
     if not own and (velocity is None or torque is None):

@@ -1,7 +1,7 @@
 """Point-to-point motions: a path s -> q(s) or s -> T(s), and a time scaling t -> s(t) (Lynch & Park 2017, ch. 9).
 
-A scaling is a function sigma of the elapsed fraction u = t / T, with sigma(0) = 0 and sigma(1) = 1; JAX computes its
-derivatives, so any user-defined function works.
+A time scaling is a function s = sigma(u) of the elapsed fraction u = t / T of the duration T, with sigma(0) = 0 and sigma(1)
+= 1. JAX computes its derivatives, so any user-defined function works.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class PoseMotion(NamedTuple):
 
     Attributes:
         pose: T in the world [m].
-        twist: (w, v) in the axes of the moving frame; v is the velocity of its origin [rad/s, m/s].
+        twist: (w, v) in the axes of the moving frame, where v is the velocity of the frame's origin [rad/s, m/s].
         acceleration: d twist / dt, component by component [rad/s^2, m/s^2].
     """
 
@@ -51,9 +51,9 @@ class PoseMotion(NamedTuple):
 
 
 def cubic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
-    """Cubic time scaling 3 u^2 - 2 u^3: at rest at both ends, where the acceleration jumps.
+    """Cubic time scaling 3 u^2 - 2 u^3: at rest at both ends, where the acceleration is discontinuous.
 
-    For T = 1, the largest speed is 3/2 and the largest acceleration 6.
+    For T = 1, the largest speed is 3/2, and the largest acceleration is 6.
     """
     return u * u * (3 - 2 * u)
 
@@ -61,7 +61,7 @@ def cubic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
 def quintic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
     """Quintic time scaling 10 u^3 - 15 u^4 + 6 u^5: at rest with zero acceleration at both ends.
 
-    For T = 1, the largest speed is 15/8 and the largest acceleration 10/sqrt(3).
+    For T = 1, the largest speed is 15/8, and the largest acceleration is 10/sqrt(3).
     """
     return u * u * u * (10 + u * (6 * u - 15))
 
@@ -69,15 +69,15 @@ def quintic_scaling(u: Float[Array, ""]) -> Float[Array, ""]:
 def trapezoidal_scaling(u: Float[Array, ""], ramp: float | Float[Array, ""] = 1 / 3) -> Float[Array, ""]:
     """Trapezoidal time scaling: phases of constant acceleration, constant speed, and constant deceleration.
 
-    For T = 1, the largest speed is 1 / (1 - ramp) and the acceleration 1 / (ramp (1 - ramp)).
+    For T = 1, the largest speed is 1 / (1 - ramp), and the acceleration in the outer phases is 1 / (ramp (1 - ramp)).
 
     Args:
         ramp: duration of each outer phase as a fraction of T, above 0 and up to 1/2. With 1/2, the speed profile is
-            triangular ("bang-bang"), the fastest under an acceleration limit. To choose a ramp, pass
-            `functools.partial(trapezoidal_scaling, ramp=0.2)` as scaling.
+            triangular ("bang-bang"), the fastest under an acceleration limit. To choose another ramp, pass, for example,
+            `functools.partial(trapezoidal_scaling, ramp=0.2)` as the time scaling.
 
     Raises:
-        TrajectoryError: `ramp` is outside this range.
+        TrajectoryError: `ramp` is 0 or less, or greater than 1/2.
     """
     if isinstance(ramp, float) and not 0 < ramp <= 0.5:
         raise TrajectoryError(f"the ramp of a trapezoidal scaling must be above 0 and at most 0.5, not {ramp:g}")
@@ -92,9 +92,9 @@ def shortest_trapezoid(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Duration T and ramp of the fastest trapezoidal motion along a straight line in joint space, in closed form.
 
-    The largest rates of s are v = min(speed / |distance|) and a = min(acceleration / |distance|). If v^2 < a, the motion
-    reaches the speed limit: T = 1/v + v/a and ramp v / (a T). Otherwise T = 2 / sqrt(a) and the ramp is 1/2 (Lynch & Park
-    2017, sec. 9.2.2).
+    All joints together permit |s'| <= v = min(speed / |distance|) and |s''| <= a = min(acceleration / |distance|). If v^2 < a,
+    the motion reaches the speed limit, with T = 1/v + v/a and ramp v / (a T). Otherwise, T = 2 / sqrt(a), and the ramp is 1/2
+    (Lynch & Park 2017, sec. 9.2.2).
 
     Args:
         distance: q_1 - q_0 [rad or m].
@@ -102,7 +102,7 @@ def shortest_trapezoid(
         acceleration: largest |qdd| of each joint [rad/s^2 or m/s^2]; finite.
 
     Returns:
-        T [s] and the ramp; 0 and 1/2 if the distance is zero.
+        The duration T [s] and the ramp; 0 and 1/2 if all distances are zero.
     """
     size = jnp.abs(distance)
     moves = size > 0
@@ -137,15 +137,15 @@ def joint_motion(
     t: Float[Array, " times"],
     scaling: Scaling = quintic_scaling,
 ) -> JointMotion:
-    """Motion along the straight line in joint space, q(s) = q_0 + s (q_1 - q_0), with a time scaling.
+    """Motion with a time scaling along a straight line in joint space, q(s) = q_0 + s (q_1 - q_0).
 
-    In general, q = integrate(chain, q_0, s difference(chain, q_0, q_1)): quaternion joints rotate about a fixed axis,
+    In general, q(s) = integrate(chain, q_0, s difference(chain, q_0, q_1)): spherical joints rotate about a fixed axis,
     and free joints follow a screw motion.
 
     Args:
-        start: q_0 [rad or m].
-        goal: q_1 [rad or m].
-        duration: T [s].
+        start: start position q_0 [rad or m].
+        goal: goal position q_1 [rad or m].
+        duration: duration T [s].
         t: times [s]; before 0 and after T, the robot is at rest.
         scaling: `cubic_scaling`, `quintic_scaling`, `trapezoidal_scaling`, or a user-defined function.
     """
@@ -156,7 +156,7 @@ def joint_motion(
 def _along(
     scaling: Scaling, duration: Duration, t: Array, way: Array, moved: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """Configurations reached by the displacements s(t) * way, and first two time derivatives of the displacements."""
+    """Configurations displaced by s(t) times `way`, and the first two time derivatives of the displacement."""
     s, sd, sdd = scaled_time(scaling, duration, t)
     return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 
@@ -170,7 +170,7 @@ def screw_motion(
 ) -> PoseMotion:
     """Screw motion between two poses, T(s) = T_0 exp([S] s) with S = log(T_0^-1 T_1) (Lynch & Park 2017, eq. 9.6).
 
-    `start` and `goal` are poses in the world [m]; for the other arguments see `joint_motion`.
+    `start` and `goal` are poses in the world [m]; for the other arguments, see `joint_motion`.
     """
     screw = pose_log(pose_inverse(start) @ goal)
     return PoseMotion(*_along(scaling, duration, t, screw, lambda x: start @ pose_exp(x)))
@@ -185,7 +185,7 @@ def cartesian_motion(
 ) -> PoseMotion:
     """Motion of a frame's origin along a straight line, with a separate rotation R(s) = R_0 exp([w] s) about a fixed axis.
 
-    (Lynch & Park 2017, eqs. 9.7 and 9.8.) `start` and `goal` are poses in the world [m]; for the other arguments see
+    See Lynch & Park 2017, eqs. 9.7 and 9.8. `start` and `goal` are poses in the world [m]; for the other arguments, see
     `joint_motion`.
     """
     turn = rotation_log(start[:3, :3].T @ goal[:3, :3])
@@ -211,21 +211,22 @@ def shortest_duration(
     torque_limits: Float[Array, "nv 2"] | None = None,
     samples: int = 201,
 ) -> Float[Array, ""]:
-    """The shortest duration T for which a path q(s), s from 0 to 1, with a given time scaling satisfies the limits.
+    """The shortest duration T for which a motion along a path with a given time scaling satisfies the limits.
 
-    The velocity is q' sigma' / T and the torque (m sigma'' + c sigma'^2) / T^2 + g (`path_dynamics`), so every limit at every
-    sample bounds 1/T or 1/T^2, and the tightest bound determines T in closed form. Friction is ignored.
+    The path q(s) is defined for s from 0 to 1. The velocity is q' sigma' / T, and the torque is (m sigma'' + c sigma'^2) / T^2
+    + g (see `path_dynamics`). Therefore, every limit at every sample bounds 1/T or 1/T^2, and the tightest bound determines T
+    in closed form. Friction is ignored.
 
     Args:
         path: function s -> q [rad or m], differentiable by JAX: `spline_path`, `straight_path`, or a user-defined function.
-        scaling: time scaling sigma(t / T).
+        scaling: time scaling s = sigma(t / T).
         velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
         acceleration_limits: largest |qdd| [rad/s^2 or m/s^2]; None: unlimited.
         torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
-        samples: number of grid points; between them, limits are exceeded by no more than O(1 / samples^2), for smooth sigma.
+        samples: number of grid points; between them, limits are exceeded by at most O(1 / samples^2) if sigma is smooth.
 
     Returns:
-        T [s]; infinite if the static torque alone exceeds its limits.
+        The duration T [s]; infinite if the static torque alone exceeds its limits.
 
     Raises:
         TrajectoryError: limits are missing, contradictory or of the wrong shape, or the robot has quaternion joints.

@@ -1,4 +1,4 @@
-"""The fastest motion along a given path within limits on torque, velocity and acceleration."""
+"""Time-optimal motion along a given path within limits on torque, velocity and acceleration."""
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from .intervals import FAR, bands_of, controllable_speeds, fastest_speeds, lasti
 from .path import Path, PathDynamics, joint_limits, path_dynamics, with_derivatives
 from .scaling import JointMotion
 
-FASTEST = 3e4  # upper bound on s' without velocity limits [1/s]
+FASTEST = 3e4  # upper bound on s' where velocity limits impose none [1/s]
 
 
 class PathTiming(eqx.Module):
@@ -24,16 +24,16 @@ class PathTiming(eqx.Module):
     Attributes:
         s: grid of the path parameter, from 0 to 1.
         t: times [s]; infinite beyond `stuck_at`.
-        speed: s' [1/s].
+        speed: s' at each point [1/s].
         acceleration: s'' from each point to the next [1/s^2].
         q: positions [rad or m].
         qd: velocities [rad/s or m/s].
-        qdd: accelerations, with the s'' of the following interval, or of the last interval at the end [rad/s^2 or m/s^2].
+        qdd: accelerations [rad/s^2 or m/s^2], with the s'' of the interval after each point; at the end, of the last interval.
         tau: torques for these accelerations, including friction and springs [N m or N].
-        controllable: (lower, upper) s' from which the end can be reached within the limits [1/s].
+        controllable: lower and upper bound of the s' from which the end can be reached within the limits [1/s].
         speed_limit: largest s' for which some s'' satisfies the limits [1/s].
         status: a `Status` as an integer: CONVERGED, INFEASIBLE or NOT_FINITE.
-        stuck_at: if INFEASIBLE, the first s from which the path cannot be followed to its end; infinite otherwise.
+        stuck_at: smallest s from which the path cannot be followed to its end, if INFEASIBLE; otherwise infinite.
     """
 
     s: Float[Array, " points"]
@@ -56,7 +56,7 @@ class PathTiming(eqx.Module):
 
     @property
     def message(self) -> str:
-        """The status in words; counts by status for a batch."""
+        """The status in words; for a batch, the number of paths with each status."""
         where = f" from s = {float(self.stuck_at):.4g} on" if np.ndim(self.status) == 0 else ""
         return status_message(self.status, lambda status: _MESSAGES[status].format(where))
 
@@ -80,17 +80,17 @@ def time_optimal_path(
     points: int = 401,
     friction_rounds: int = 6,
 ) -> PathTiming:
-    """The time-optimal motion along q(s), s from 0 to 1, with the torque m(s) s'' + c(s) s'^2 + g(s) within its limits.
+    """The time-optimal motion along a path q(s), s from 0 to 1, within limits on torque, velocity and acceleration.
 
-    Reachability analysis (Pham & Pham 2018) of the problem of Bobrow, Dubowsky & Gibson (1985): a backward pass computes the
-    interval of s'^2 from which the end can be reached, and a forward pass the largest s'' that stays in these intervals. The
-    linear programs at every point have two unknowns and are solved in closed form. Limits are satisfied at both ends of
-    every grid interval and exceeded by O(1 / points^2) in between; the duration exceeds the optimum by O(1 / points).
-    Cost: O(points n^2).
+    The problem of Bobrow, Dubowsky & Gibson (1985) is solved by reachability analysis (Pham & Pham 2018): a backward pass
+    computes the intervals of s'^2 from which the end can be reached, and a forward pass selects the largest s'' that stays in
+    these intervals. The torque is m(s) s'' + c(s) s'^2 + g(s), so each point requires linear programs in two unknowns,
+    which are solved in closed form. Limits are satisfied at both ends of every grid interval and exceeded by O(1 / points^2)
+    in between. The duration exceeds the optimum by O(1 / points). Cost: O(points n^2).
 
-    Friction along the path depends on s', not only on s'^2. The problem is therefore solved in rounds: the first
-    without friction, each further round with friction evaluated at the speeds of the previous one. Each round reduces
-    the remaining error by about the ratio of viscous friction to inertial torque.
+    Friction is not linear in s'^2 and s'', so the problem with friction is solved in rounds. The first round ignores
+    friction; each further round evaluates it at the speeds of the previous round. Each round multiplies the remaining error
+    by about the ratio of viscous friction to inertial torque.
 
     Args:
         path: function s -> q [rad or m], twice differentiable by JAX: `spline_path`, `straight_path`, or a user-defined
@@ -98,14 +98,14 @@ def time_optimal_path(
         velocity_limits: largest |qd| [rad/s or m/s]; None: the chain's limits.
         acceleration_limits: largest |qdd| [rad/s^2 or m/s^2]; None: unlimited.
         torque_limits: (lower, upper) of each torque [N m or N]; None: the chain's effort limits.
-        start_speed: s' at the start [1/s].
-        end_speed: s' at the end [1/s].
+        start_speed: value of s' at the start [1/s].
+        end_speed: value of s' at the end [1/s].
         points: number of grid points.
-        friction_rounds: number of further rounds with friction; skipped if the chain is known to have no friction.
+        friction_rounds: number of additional rounds, with friction; skipped if the chain is known to have no friction.
 
     Returns:
-        Times, motion and torques on the grid; INFEASIBLE if the path cannot be followed, for example because gravity
-        alone exceeds the torque limits. The motion then ends at `stuck_at`, after which times are infinite.
+        Times, motion and torques on the grid. The status is INFEASIBLE if the path cannot be followed, for example because
+        gravity alone exceeds the torque limits. The motion then ends at `stuck_at`, after which times are infinite.
 
     Raises:
         TrajectoryError: limits are missing, contradictory or of the wrong shape, there are fewer than 3 points, speeds or
@@ -150,7 +150,7 @@ def time_optimal_path(
 
 
 def _result(at: PathDynamics, s, step, x, u, friction, sets, most, empty) -> PathTiming:
-    """Times from x and u, and the resulting motion and torques."""
+    """Times computed from x = s'^2 and u = s'', and the resulting motion and torques."""
     speed = root(x)
     pair = speed[1:] + speed[:-1]
     moving = pair > 0
@@ -180,13 +180,13 @@ def _result(at: PathDynamics, s, step, x, u, friction, sets, most, empty) -> Pat
 
 
 def root(x: Array) -> Array:
-    """The square root, with derivative 0 at 0: a zero speed at the start or end does not depend on the parameters."""
+    """The square root, with derivative 0 at 0, because a zero speed at the start or end does not depend on the parameters."""
     positive = x > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, jnp.ones_like(x))), jnp.zeros_like(x))
 
 
 def _is_frictionless(chain: Chain) -> bool:
-    """True if the chain is known, while tracing, to have no friction."""
+    """True if the chain is known to have no friction; False if its friction is traced."""
     parts = [chain.friction] if chain.transmission is None else [chain.friction, chain.transmission.friction]
     leaves = [x for f in parts for x in (f.viscous, f.coulomb, f.stribeck, f.offset)]
     return not any(isinstance(x, Tracer) or np.any(np.asarray(x)) for x in leaves)
@@ -195,7 +195,7 @@ def _is_frictionless(chain: Chain) -> bool:
 def motion_along(path: Path, timing: PathTiming, t: Float[Array, " times"]) -> JointMotion:
     """Positions, velocities and accelerations of a timed path at times t [s]; at rest before its start and after its end.
 
-    Between grid points s'' is constant, so s(t) is exact.
+    Between grid points, s'' is constant, so s(t) is computed exactly.
     """
     k = jnp.clip(jnp.searchsorted(timing.t, t, side="right") - 1, 0, len(timing.t) - 2)
     late = jnp.clip(t - timing.t[k], 0, timing.t[k + 1] - timing.t[k])

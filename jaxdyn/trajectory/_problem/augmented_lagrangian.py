@@ -1,8 +1,8 @@
-"""The augmented Lagrangian of a problem's constraints, for the solvers that do not enforce them exactly.
+"""The augmented Lagrangian of a problem's constraints, for solvers that do not enforce them directly.
 
-A constraint c with the multiplier m adds rho/2 |c + m/rho|^2 to the cost; for inequalities, only the positive part of
-c + m/rho is squared. The derivative with respect to c is the multiplier of the next round, m' = m + rho c, which is not
-below zero for inequalities (Hestenes 1969; Powell 1969; Nocedal & Wright 2006, sec. 17.3).
+A constraint c with multiplier m and penalty weight rho adds rho/2 |c + m/rho|^2 to the cost; for inequalities c <= 0, only
+the positive part of c + m/rho is squared. The derivative of this term with respect to c is the multiplier of the next round:
+m + rho c for equalities, max(0, m + rho c) for inequalities (Hestenes 1969; Powell 1969; Nocedal & Wright 2006, sec. 17.3).
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from .knot import Knot
 from .problem import OptimalControlProblem, constraint_values, knots_of
 from .solution import Trajectory
 
-GROWTH = 10.0  # factor applied to the weight if the violation did not fall to a quarter
+GROWTH = 10.0  # factor by which the weight grows if the violation has not fallen to a quarter
 HEAVIEST = 1e8  # largest weight
 
 
@@ -29,8 +29,8 @@ class Penalty(NamedTuple):
 
     Attributes:
         multipliers: multipliers of the constraints at knots 0 ... N and of the terminal constraints, equalities first.
-        weight: rho.
-        counted: 1 for enforced constraints; 0 for state constraints at the first knot, and torque constraints at the last.
+        weight: penalty weight rho.
+        counted: 1 for enforced constraints; 0 for state constraints at the first knot and torque constraints at the last knot.
     """
 
     multipliers: tuple[Float[Array, "knots k"], Float[Array, " l"]]
@@ -39,25 +39,28 @@ class Penalty(NamedTuple):
 
 
 class Values(eqx.Module):
-    """Values of the constraints at every knot and at the end, equalities first, and the numbers of equalities."""
+    """Values of the constraints at every knot, and of the terminal constraints.
+
+    Equalities are first in both; `equalities` contains their numbers.
+    """
 
     running: Float[Array, "knots k"]
     terminal: Float[Array, " l"]
     equalities: tuple[int, int] = eqx.field(static=True)
 
     def beside(self, penalty: Penalty) -> Iterator[tuple[Array, Array, Array, int]]:
-        """Values, multipliers, mask of enforced constraints and number of equalities: for the knots, then for the end."""
+        """Yield (values, multipliers, mask of enforced constraints, number of equalities) for the knots, then for the end."""
         counted = penalty.counted, jnp.ones_like(self.terminal)
         return zip((self.running, self.terminal), penalty.multipliers, counted, self.equalities, strict=True)
 
 
 class Violation(NamedTuple):
-    """The constraint violation of a trajectory, and the multipliers that correspond to the gradient of the penalty.
+    """The constraint violation of a trajectory, and the multipliers of the next round.
 
     Attributes:
-        multipliers: m + rho c, not below zero for inequalities.
-        largest: largest |c| of the equalities and largest positive c of the inequalities.
-        complementarity: largest product of the multiplier and the slack of an inequality.
+        multipliers: m + rho c for equalities, max(0, m + rho c) for inequalities.
+        largest: largest violation: |c| for equalities, the positive part of c for inequalities.
+        complementarity: largest product of an inequality's multiplier and slack.
     """
 
     multipliers: tuple[Array, Array]
@@ -75,7 +78,10 @@ def constraint_rows(problem: OptimalControlProblem, knots: Knot) -> Values:
 
 
 def no_penalty(problem: OptimalControlProblem, trajectory: Trajectory, weight: float | Array) -> Penalty:
-    """A penalty with zero multipliers; evaluation with NaN torques reveals which constraints depend on torques."""
+    """A penalty with zero multipliers.
+
+    Constraints that depend on torques are found by evaluating all constraints with NaN torques.
+    """
     knots = knots_of(problem, trajectory)
     values = constraint_rows(problem, knots)
     unknown = constraint_rows(problem, knots._replace(tau=jnp.full_like(knots.tau, jnp.nan)))
@@ -101,7 +107,7 @@ def penalty_residual(
 
 
 def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
-    """Cost of the constraints: m . c + rho/2 |c|^2 for equalities, (|max(0, m + rho c)|^2 - |m|^2) / 2 rho for inequalities."""
+    """Penalty cost: m . c + rho/2 |c|^2 for equalities, (|max(0, m + rho c)|^2 - |m|^2) / (2 rho) for inequalities."""
     total, weight = jnp.zeros_like(penalty.weight), penalty.weight
     for value, multiplier, counts, count in values.beside(penalty):
         shifted = _shifted(value, multiplier, weight, count)
@@ -145,8 +151,10 @@ def _is_equality(values: Array, count: int) -> Array:
 
 
 def updated(penalty: Penalty, found: Violation, before: Float[Array, ""], growth: float = GROWTH) -> Penalty:
-    """The penalty for the next round: new multipliers, and the weight multiplied by `growth` if the violation is more
-    than a quarter of its previous value."""
+    """The penalty for the next round, with new multipliers.
+
+    The weight is multiplied by `growth` if the violation is more than a quarter of its previous value.
+    """
     slow = found.largest > 0.25 * before
     weight = jnp.where(slow, jnp.minimum(penalty.weight * growth, HEAVIEST), penalty.weight)
     return penalty._replace(multipliers=found.multipliers, weight=weight)

@@ -1,4 +1,4 @@
-"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are traced leaves."""
+"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are pytree leaves."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
@@ -18,7 +18,7 @@ from ...spatial.se3 import pose_inverse, pose_log
 from .knot import Knot, as_floats, as_floats_or_none, reference_at
 
 Kind = Literal["equality", "inequality"]
-_FAR = 1e4  # substitute for the missing side of a one-sided limit
+_FAR = 1e4  # substitute for the missing side of a one-sided limit [rad or m]
 
 
 class Constraint(eqx.Module):
@@ -28,13 +28,13 @@ class Constraint(eqx.Module):
         kind: "equality" or "inequality".
 
     Raises:
-        TrajectoryError: the kind is neither of these.
+        TrajectoryError: `kind` is neither "equality" nor "inequality".
     """
 
-    # True if each value depends on a single entry of (q, v, tau), like a cost's `is_diagonal`
+    # True if each value depends on a single entry of (q, v, tau), as in `Cost`
     is_diagonal: ClassVar[bool] = False
     of_ground_reaction: ClassVar[bool] = False  # True if it uses `Knot.ground`
-    per_knot: ClassVar[Mapping[str, int]] = {}  # as of a cost
+    per_knot: ClassVar[Mapping[str, int]] = {}  # as in `Cost`
     kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
 
     def __check_init__(self) -> None:
@@ -47,12 +47,12 @@ class Constraint(eqx.Module):
 
 
 class PositionLimits(Constraint):
-    """Position limits lower <= q <= upper on some coordinates. `position_limits(chain)` uses the chain's limits.
+    """Position limits lower <= q <= upper of all or some coordinates; `position_limits` returns those of a chain.
 
     Attributes:
-        lower: lower limits of these coordinates [rad or m].
-        upper: upper limits of these coordinates [rad or m].
-        entries: entries of q that are limited; None: all.
+        lower: lower limits of these entries [rad or m].
+        upper: upper limits of these entries [rad or m].
+        entries: indices of the limited entries of q; None: all entries.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -66,11 +66,11 @@ class PositionLimits(Constraint):
 
 
 class VelocityLimits(Constraint):
-    """Velocity limits |v| <= limit on some coordinates. `velocity_limits(chain)` uses the chain's limits.
+    """Velocity limits |v| <= limit of all or some coordinates; `velocity_limits` returns those of a chain.
 
     Attributes:
-        limit: limits of these coordinates [rad/s or m/s].
-        entries: entries of v that are limited; None: all.
+        limit: limits of these entries [rad/s or m/s].
+        entries: indices of the limited entries of v; None: all entries.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -86,8 +86,8 @@ class StateConstraint(Constraint):
     """Constraint on the state, (q, v) = (q_d, v_d), for example a goal at the last knot.
 
     Attributes:
-        q: q_d, or one row per knot [rad or m]; None: positions are free.
-        v: v_d, or one row per knot [rad/s or m/s]; None: velocities are free.
+        q: desired positions q_d, constant or one row per knot [rad or m]; None: positions are free.
+        v: desired velocities v_d, constant or one row per knot [rad/s or m/s]; None: velocities are free.
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -106,11 +106,13 @@ class StateConstraint(Constraint):
 
 
 class PoseConstraint(Constraint):
-    """Constraint on a frame's pose: log(T_d^-1 T) = 0, a twist (rotation, translation) in the frame's axes [rad, m].
+    """Constraint on a frame's pose T: log(T_d^-1 T) = 0.
+
+    log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad, m].
 
     Attributes:
-        target: T_d in the world, or one pose per knot [m].
-        frame: link or frame; None: the chain's tip.
+        target: desired pose T_d in the world, constant or one pose per knot [m].
+        frame: name of the link or frame; None: the chain's tip.
         directions: indices of the constrained components of the twist (0 to 2 rotation, 3 to 5 translation); None: all six.
     """
 
@@ -130,8 +132,8 @@ class PointConstraint(Constraint):
     """Constraint on the position p of a frame's origin in the world: p = p_d.
 
     Attributes:
-        target: p_d, or one row per knot [m].
-        frame: link or frame; None: the chain's tip.
+        target: desired position p_d, constant or one row per knot [m].
+        frame: name of the link or frame; None: the chain's tip.
     """
 
     per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
@@ -144,14 +146,14 @@ class PointConstraint(Constraint):
 
 
 class Clearance(Constraint):
-    """Clearance of spheres about the origins p of some frames from an obstacle: radius <= signed_distance(p, data).
+    """Clearance between an obstacle and spheres centred at the origins p of frames: signed_distance(p, data) >= radius.
 
     Attributes:
         signed_distance: function (point (3,) in the world [m], data) -> distance of the point from the obstacle's surface,
             negative inside [m].
-        frames: links or frames with a sphere.
+        frames: names of the links or frames at whose origins the spheres are centred.
         radius: radius of each sphere, or one radius for all spheres, including any margin [m].
-        data: parameters of the obstacle, a pytree whose arrays are leaves.
+        data: parameters of the obstacle, as a pytree; its arrays are traced.
     """
 
     signed_distance: Callable[[Array, Any], Array] = eqx.field(static=True)
@@ -169,8 +171,8 @@ class UserConstraint(Constraint):
     """A user-defined constraint, function(chain, knot, data) = 0 or <= 0.
 
     Attributes:
-        function: returns the values (k,); every new function object triggers recompilation.
-        data: parameters of the function, any pytree; arrays are leaves.
+        function: (chain, knot, data) -> values of shape (k,); every new function object triggers recompilation.
+        data: parameters of the function, as a pytree; its arrays are traced.
     """
 
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
@@ -183,11 +185,11 @@ class UserConstraint(Constraint):
 def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
     """The chain's finite position limits as a constraint, tightened by a margin [rad or m].
 
-    Call it outside jit, because it selects the finite limits by value. If only one side is finite, the other is set to
+    Call it outside `jax.jit`, because it selects the finite limits by value. If only one side is finite, the other is set to
     10 000 rad or m.
 
     Raises:
-        TrajectoryError: the coordinates are not joint positions, because joints are coupled.
+        TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
     """
     columns, entries = _ordinary(chain)
     bounds = np.asarray(chain.limits.position)[columns]
@@ -199,10 +201,10 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
 def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
     """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint.
 
-    Call it outside jit, because it selects the finite limits by value.
+    Call it outside `jax.jit`, because it selects the finite limits by value.
 
     Raises:
-        TrajectoryError: the coordinates are not joint positions, because joints are coupled.
+        TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
     """
     columns, _ = _ordinary(chain)
     limit = np.asarray(chain.limits.velocity)[columns]
@@ -214,14 +216,14 @@ def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
     """The chain's effort limits, multiplied by a fraction, as (lower, upper) of each torque [N m or N]; infinite if unlimited.
 
     Raises:
-        TrajectoryError: the coordinates are not joint positions, because joints are coupled.
+        TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
     """
     _ordinary(chain)
     return fraction * jnp.stack([-chain.limits.effort, chain.limits.effort], axis=1)
 
 
 def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
-    """Columns in v and entries in q of the ordinary joints."""
+    """Indices of the ordinary joints in v, and in q."""
     if chain.coupling is not None:
         raise TrajectoryError(
             "the chain's limits apply to its joints, not to its coupled coordinates",

@@ -15,32 +15,33 @@ from .knot import Knot, as_floats
 
 
 class ContactWrenchCone(Constraint):
-    """Constraint that keeps the stance foot from lifting off, slipping, tipping, and turning on the ground.
+    """Constraint that prevents the stance foot from lifting off, slipping, tipping, or turning on the ground.
 
     The wrench (n, f) that the ground exerts on the robot, computed by `ground_reaction` from the knot's torques and the
     resulting accelerations, is expressed about the middle of a rectangular sole with half lengths X and Y and normal z.
-    Forces at the sole's corners, each in the pyramid |f_x|, |f_y| <= mu f_z, can produce it if and only if (Caron, Pham &
-    Nakamura 2015)
+    According to Caron, Pham & Nakamura (2015), forces at the sole's corners, each in the pyramid |f_x|, |f_y| <= mu f_z, can
+    produce this wrench if and only if
 
-        f_z >= least_force,  |f_x| <= mu f_z,  |f_y| <= mu f_z,                                 (lifting off, slipping)
-        |n_x| <= Y f_z,  |n_y| <= X f_z,                        (the zero moment point (-n_y, n_x) / f_z is in the sole)
-        |Y f_x - mu n_x| + |X f_y - mu n_y| - mu (X + Y) f_z <= n_z,                            (turning)
-        n_z <= mu (X + Y) f_z - |Y f_x + mu n_x| - |X f_y + mu n_y|,
+        f_z >= least_force,  |f_x| <= mu f_z,  |f_y| <= mu f_z,                             (no lifting off, no slipping)
+        |n_x| <= Y f_z,  |n_y| <= X f_z,                     (no tipping: (-n_y, n_x) / f_z is in the sole)
+        |Y f_x - mu n_x| + |X f_y - mu n_y| - mu (X + Y) f_z <= n_z,                            (no turning)
+        n_z <= mu (X + Y) f_z - |Y f_x + mu n_x| - |X f_y + mu n_y|.
 
-    implemented as 17 linear inequalities, divided by the robot's weight (moments also by X + Y). The pyramid with
-    mu = mu_cone / sqrt(2) lies within the friction cone with coefficient mu_cone.
+    These conditions are implemented as 17 linear inequalities. All are divided by the robot's weight, and those on moments
+    also by X + Y. The pyramid with mu = mu_cone / sqrt(2) lies within the friction cone with coefficient mu_cone.
 
-    All contact forces are assumed to act at this foot: single support, with the foot as the robot's base.
-    `solve_by_inverse_dynamics` obtains the reaction together with the torques; with the other solvers, each value costs one
-    forward dynamics, whose second derivatives take minutes to compile for ten joints.
+    All contact forces are assumed to act on this foot, which is the robot's base (single support).
+    `solve_by_inverse_dynamics` computes the ground reaction together with the torques. With other solvers, every evaluation
+    requires forward dynamics, whose second derivatives take minutes to compile for ten joints.
 
     Attributes:
-        frame: link or frame on the ground, with z along the ground's normal; may be fixed to the base.
-        lower: corner of the sole with the smallest x and y, in this frame [m].
-        upper: corner of the sole with the largest x and y, in this frame [m].
+        frame: name of the link or frame on the ground, with z along the ground's normal; it may be fixed to the base.
+        lower: smallest x and y of the sole in this frame [m].
+        upper: largest x and y of the sole in this frame [m].
         friction: friction coefficient mu of the pyramid.
-        besides: additional wrench (n, f) of the ground, in world axes about the world's origin, that supports loads other than
-            the modelled links [N m, N]; for the weight of a foot that is the base, (c x f, f) with f upwards.
+        besides: additional ground wrench (n, f) that supports loads other than the modelled links, in world axes about the
+            world's origin [N m, N]. If the foot is the base, its weight is not modelled: pass (c x f, f), where c is the
+            foot's centre of mass and f the upward force that balances its weight.
         least_force: smallest normal force [N].
     """
 

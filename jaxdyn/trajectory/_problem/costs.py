@@ -1,4 +1,4 @@
-"""Costs of a motion: terms 1/2 |residual|^2 at the knots, which are summed. Weights and targets are traced leaves."""
+"""Costs of a motion: sums of 1/2 |residual|^2 over knots. Weights and targets are pytree leaves."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -16,17 +16,18 @@ from .knot import Knot, as_floats, reference_at
 
 
 class Cost(eqx.Module):
-    """A cost l(knot) = 1/2 |r(knot)|^2. A subclass defines `residual`; Gauss-Newton methods use the Hessian J_r^T J_r.
+    """A cost l(knot) = 1/2 |r(knot)|^2, whose residual r is defined by a subclass.
 
-    A running cost is multiplied by dt and summed over knots 0 ... steps - 1; a terminal cost is evaluated at the last knot.
+    Gauss-Newton methods approximate the Hessian by J_r^T J_r, where J_r is the Jacobian of r. A running cost is multiplied
+    by dt and summed over knots 0 ... steps - 1; a terminal cost is evaluated at the last knot.
     """
 
     of_torque_rate: ClassVar[bool] = False  # True if it depends on `tau_before`
     is_scalar: ClassVar[bool] = False  # True if it has a value but no residual
-    # True if each residual depends on a single entry of (q, v, tau) of ordinary joints, which makes J_r^T J_r diagonal;
-    # must be False in subclasses with other residuals
+    # True if each entry of the residual depends on a single entry of (q, v, tau) when all joints are ordinary, so that
+    # J_r^T J_r is diagonal; must be False in subclasses with other residuals
     is_diagonal: ClassVar[bool] = False
-    # dimensions of the attributes that may also have one row per knot
+    # attributes that may also have one row per knot, with their number of dimensions without the knot axis
     per_knot: ClassVar[Mapping[str, int]] = {}
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
@@ -42,13 +43,13 @@ class Cost(eqx.Module):
 class StateCost(Cost):
     """Cost of the state, 1/2 |w_q (q - q_d)|^2 + 1/2 |w_v (v - v_d)|^2, with q - q_d = difference(chain, q_d, q).
 
-    Weights multiply the residuals before these are squared, so they are the square roots of the usual weights.
+    The weights multiply the differences before squaring, so they are the square roots of conventional quadratic weights.
 
     Attributes:
-        q: desired positions q_d, or one row per knot [rad or m].
-        v: desired velocities v_d, or one row per knot [rad/s or m/s].
-        position_weight: w_q of each coordinate [1/rad or 1/m].
-        velocity_weight: w_v of each coordinate [s/rad or s/m].
+        q: desired positions q_d, constant or one row per knot [rad or m].
+        v: desired velocities v_d, constant or one row per knot [rad/s or m/s].
+        position_weight: weight w_q, one per coordinate or one for all [1/rad or 1/m].
+        velocity_weight: weight w_v, one per coordinate or one for all [s/rad or s/m].
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -68,8 +69,8 @@ class TorqueCost(Cost):
     """Cost of torques, 1/2 |w (tau - tau_d)|^2.
 
     Attributes:
-        weight: w of each coordinate [1/(N m) or 1/N].
-        reference: tau_d, or one row per knot [N m or N].
+        weight: weight w, one per coordinate or one for all [1/(N m) or 1/N].
+        reference: desired torques tau_d, constant or one row per knot [N m or N].
     """
 
     is_diagonal: ClassVar[bool] = True
@@ -84,10 +85,10 @@ class TorqueCost(Cost):
 
 
 class TorqueRateCost(Cost):
-    """Cost of the torque rate, 1/2 |w (tau_k - tau_{k-1}) / dt|^2; tau_{-1} is the problem's `tau0`.
+    """Cost of the torque rate, 1/2 |w (tau_k - tau_{k-1}) / dt|^2, where tau_{-1} is the problem's `tau0`.
 
     Attributes:
-        weight: w of each coordinate [s/(N m) or s/N].
+        weight: weight w, one per coordinate or one for all [s/(N m) or s/N].
     """
 
     of_torque_rate: ClassVar[bool] = True
@@ -103,9 +104,9 @@ class PoseCost(Cost):
     log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad, m].
 
     Attributes:
-        target: desired pose T_d in the world, or one pose per knot [m].
-        weight: w of each of the six directions [1/rad, 1/m].
-        frame: link or frame; None: the chain's tip.
+        target: desired pose T_d in the world, constant or one pose per knot [m].
+        weight: weight w, one per component of the twist or one for all [1/rad, 1/m].
+        frame: name of the link or frame; None: the chain's tip.
     """
 
     per_knot: ClassVar[Mapping[str, int]] = {"target": 2}
@@ -122,9 +123,9 @@ class PointCost(Cost):
     """Cost of the position p of a frame's origin, 1/2 |w (p - p_d)|^2, in world axes.
 
     Attributes:
-        target: p_d, or one row per knot [m].
-        weight: w of each direction [1/m].
-        frame: link or frame; None: the chain's tip.
+        target: desired position p_d, constant or one row per knot [m].
+        weight: weight w, one per axis or one for all [1/m].
+        frame: name of the link or frame; None: the chain's tip.
     """
 
     per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
@@ -140,8 +141,8 @@ class CentreOfMassCost(Cost):
     """Cost of the robot's centre of mass c, 1/2 |w (c - c_d)|^2, in world axes.
 
     Attributes:
-        target: c_d, or one row per knot [m].
-        weight: w of each direction [1/m].
+        target: desired position c_d, constant or one row per knot [m].
+        weight: weight w, one per axis or one for all [1/m].
     """
 
     per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
@@ -156,8 +157,8 @@ class UserCost(Cost):
     """A user-defined cost, 1/2 |function(chain, knot, data)|^2.
 
     Attributes:
-        function: returns the residual (k,); every new function object triggers recompilation.
-        data: parameters of the function, any pytree; arrays are leaves.
+        function: (chain, knot, data) -> residual of shape (k,); every new function object triggers recompilation.
+        data: parameters of the function, as a pytree; its arrays are traced.
     """
 
     function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
@@ -173,8 +174,8 @@ class ScalarCost(Cost):
     It has no residual, so solvers use its exact Hessian, made positive semidefinite if necessary.
 
     Attributes:
-        function: returns the cost, a scalar.
-        data: parameters of the function, any pytree; arrays are leaves.
+        function: (chain, knot, data) -> cost, a scalar; every new function object triggers recompilation.
+        data: parameters of the function, as a pytree; its arrays are traced.
     """
 
     is_scalar: ClassVar[bool] = True

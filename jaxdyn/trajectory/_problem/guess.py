@@ -1,4 +1,4 @@
-"""Initial guesses: a robot at rest, or an earlier solution shifted in time (model-predictive control)."""
+"""Initial guesses: a robot at rest, or an earlier solution shifted in time for model-predictive control."""
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -10,7 +10,7 @@ from .solution import Guess, Solution, Trajectory
 
 
 def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
-    """The simplest guess: the robot at rest at its initial position q0, with the torques that hold it there."""
+    """The simplest guess: the robot at rest at q0, with the torques that hold it there, clipped to their limits."""
     steps, q0 = problem.steps, problem.q0
     tau = limited_torque(problem, holding_torque(problem))
     q = jnp.broadcast_to(q0, (steps + 1, *q0.shape))
@@ -19,14 +19,15 @@ def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
 
 
 def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
-    """A solution shifted forward by `steps` knots and extended with its last torque; multipliers are shifted, too.
+    """Shift a solution and its multipliers forward by `steps` knots, and extend it by simulation under its last torques.
 
-    Use it as the guess for the same problem with a new initial state, `q0` and `v0`, which replaces the first knot.
+    Use the result as the guess for the same problem with a new initial state. The solver replaces the state at the first
+    knot of the guess by the problem's `q0` and `v0`.
 
     Args:
-        problem: problem whose robot and time step extend the motion beyond the last knot.
+        problem: problem with the robot, time step and integration method for the extension.
         solution: earlier solution or guess.
-        steps: number of knots that have elapsed.
+        steps: number of time steps that have elapsed.
     """
     return _shifted(problem, Guess(solution.trajectory, solution.multipliers), steps)
 

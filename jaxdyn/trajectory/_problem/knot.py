@@ -1,4 +1,4 @@
-"""The argument of costs and constraints: one knot of a motion, with the state and the torque at one time."""
+"""Knots of a motion, the arguments of costs and constraints: state and torques at one time."""
 
 from typing import Any, NamedTuple
 
@@ -9,18 +9,20 @@ from ...errors import TrajectoryError
 
 
 class Knot(NamedTuple):
-    """State and torques at time t = k dt. At the last knot, k = steps, no torque acts; `tau` repeats the previous torque.
+    """The state and torques at one time.
+
+    No torque follows the last knot of a simulated trajectory, so its `tau` repeats the previous torque.
 
     Attributes:
-        k: index of the knot.
-        t: time [s].
+        k: index of the knot; at the midpoint of a collocation step, the index of the preceding knot.
+        t: time [s]; k dt at a knot.
         q: positions [rad or m].
         v: velocities [rad/s or m/s].
         tau: torques from this knot to the next [N m or N].
-        tau_before: torques before this knot [N m or N]; at k = 0 the problem's `tau0`.
+        tau_before: torques from the previous knot to this one [N m or N]; at k = 0, the problem's `tau0`.
         dt: time step [s].
-        ground: wrench (n, f) of the ground on the robot, as returned by `ground_reaction` [N m, N], if a constraint needs it
-            and the solver provides it; otherwise None.
+        ground: wrench (n, f) that the ground exerts on the robot, in world axes about the world's origin [N m, N]; None
+            unless a constraint needs it and the solver provides it.
     """
 
     k: Int[Array, ""]
@@ -34,7 +36,7 @@ class Knot(NamedTuple):
 
 
 def as_floats(x: Any) -> Array:
-    """The argument as a floating-point array; a plain number becomes a weakly typed array."""
+    """Convert a number or sequence to a floating-point array (weakly typed for a number); return a JAX array unchanged."""
     if isinstance(x, Array):
         return x
     return jnp.asarray(float(x)) if isinstance(x, int | float) else jnp.asarray(x, float)
@@ -49,7 +51,7 @@ def reference_at(owner: Any, name: str, shape: tuple[int, ...], k: Int[Array, ""
     """The reference of a cost or constraint at a knot: row k of a time-varying reference, or the constant reference.
 
     Raises:
-        TrajectoryError: the reference has neither of these shapes.
+        TrajectoryError: the reference has neither the given shape nor one such row per knot.
     """
     x = getattr(owner, name)
     at = jnp.take(x, k, axis=0) if x.ndim == len(shape) + 1 else x

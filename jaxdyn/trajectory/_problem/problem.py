@@ -1,4 +1,4 @@
-"""Optimal control problems: robot, initial state, horizon, costs and constraints; and their discretisation."""
+"""Optimal control problems and their discretisation in time."""
 
 from typing import Any
 
@@ -22,28 +22,30 @@ from .solution import Status, Trajectory
 class OptimalControlProblem(eqx.Module):
     """A discretised optimal control problem.
 
-    Minimise sum_k dt l(knot_k) + l_N(knot_N) over tau_0 ... tau_{N-1}, with x_{k+1} = step(chain, q_k, v_k, tau_k, dt).
-    l is the sum of the running costs and l_N the sum of the terminal costs. All numbers are leaves: `jax.vmap` over them
-    solves many problems at once, and solutions are differentiable with respect to them. Collocation and inverse dynamics
-    discretise the same integral by other schemes.
+    Minimise sum_k dt l(knot_k) + l_N(knot_N) over tau_0 ... tau_{N-1}, subject to (q_{k+1}, v_{k+1}) = step(chain, q_k, v_k,
+    tau_k, dt). Here, l is the sum of the running costs, and l_N is the sum of the terminal costs. `solve_by_collocation` and
+    `solve_by_inverse_dynamics` use other discretisations of the same continuous-time problem.
+
+    All floating-point numbers of a problem are pytree leaves. `jax.vmap` over them solves many problems at once, and
+    solutions are differentiable with respect to them.
 
     Attributes:
         chain: the robot.
         q0: initial positions [rad or m].
         v0: initial velocities [rad/s or m/s].
         steps: number N of time steps.
-        dt: time step [s]; if the duration is free, its initial guess.
+        dt: time step [s]; only an initial guess if the duration is free.
         running: costs at knots 0 ... N-1, multiplied by dt.
         terminal: costs at the last knot.
-        constraints: constraints at knots 1 ... N; those on torques apply at knots 0 ... N-1.
+        constraints: constraints on the state at knots 1 ... N and on the torques at knots 0 ... N-1.
         terminal_constraints: constraints at the last knot.
-        torque_limits: lower and upper limit of the torque on each coordinate [N m or N]; `torque_limits(chain)` returns
-            the chain's limits; None: no limits.
-        duration_limits: shortest and longest duration [s] if it is free; None: fixed at N dt.
+        torque_limits: lower and upper torque limit of each coordinate [N m or N], for example `torque_limits(chain)`;
+            None: no limits.
+        duration_limits: shortest and longest duration [s] if the duration is free; None: the duration is N dt.
         duration_weight: cost per second of duration [1/s].
-        tau0: torques before the first knot, used by costs of the torque rate [N m or N]; None: those that hold the robot
+        tau0: torques before the first knot [N m or N], used by torque-rate costs; None: the torques that hold the robot
             still at q0.
-        method: integration scheme used by shooting solvers, as in `step`.
+        method: integration scheme of solvers that simulate the robot, as in `step`.
 
     Raises:
         TrajectoryError: `steps` is less than 1, vectors or limits have the wrong shape, or a reference with one row per
@@ -96,7 +98,7 @@ class OptimalControlProblem(eqx.Module):
 
 
 def _check_rows(parts: tuple[Cost | Constraint, ...], knots: int) -> None:
-    """Raise TrajectoryError if a reference that changes from knot to knot ends before the last one."""
+    """Raise TrajectoryError if a time-varying reference has fewer rows than there are knots."""
     for part in parts:
         for name, dimensions in part.per_knot.items():
             x = getattr(part, name)
@@ -158,7 +160,7 @@ def holding_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
 
 
 def with_resting_torque(problem: OptimalControlProblem) -> OptimalControlProblem:
-    """The problem with `tau0` set, so that it is not computed again for every list of knots."""
+    """The problem with `tau0` set, so that `knots_of` does not recompute it."""
     if problem.tau0 is not None:
         return problem
     return eqx.tree_at(lambda p: p.tau0, problem, resting_torque(problem), is_leaf=lambda x: x is None)
@@ -174,7 +176,7 @@ def knots_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Knot:
 
 
 def total_cost(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, ""]:
-    """The cost of a trajectory, sum_k dt l(knot_k) + l_N(knot_N) + duration_weight times the duration."""
+    """The cost of a trajectory: running costs times dt, terminal costs, and `duration_weight` times the duration."""
     knots = knots_of(problem, trajectory)
     running = jax.vmap(lambda knot: running_cost(problem, knot))(at(knots, slice(None, -1)))
     last = at(knots, -1)
@@ -199,7 +201,7 @@ def simulate_controls(
 
     Args:
         tau: torques from each knot to the next [N m or N]; they are not clipped.
-        checkpoint: levels of checkpoints for reverse-mode derivatives, as in `rollout`.
+        checkpoint: number of checkpoint levels for reverse-mode differentiation, as in `rollout`.
     """
     start = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
     move = lambda state, k, tau: advance(problem, state[0], state[1], tau)
@@ -208,8 +210,11 @@ def simulate_controls(
 
 
 def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:
-    """The status before solving: NOT_FINITE if the initial state or the time step is not finite or dt is not positive,
-    CONTRADICTORY_LIMITS if a lower limit exceeds its upper limit, otherwise CONVERGED."""
+    """The status before solving: CONVERGED unless the problem is invalid.
+
+    NOT_FINITE means that the initial state or dt is not finite, or that dt is not positive. CONTRADICTORY_LIMITS means that
+    a lower limit exceeds its upper limit.
+    """
     numbers = jnp.concatenate([problem.q0, problem.v0, problem.dt[None]])
     finite = jnp.all(jnp.isfinite(numbers)) & (problem.dt > 0)
     ordered = jnp.ones((), bool)

@@ -44,7 +44,7 @@ _MESSAGES = {
 
 
 def status_message(status: Int[Array, "*batch"], words: Callable[[Status], str] = lambda s: s.message) -> str:
-    """A status in words; counts by status for a batch."""
+    """A status in words; for a batch, the number of problems with each status."""
     codes, counts = np.unique(np.asarray(status), return_counts=True)
     if np.ndim(status) == 0:
         return words(Status(int(codes[0])))
@@ -52,7 +52,7 @@ def status_message(status: Int[Array, "*batch"], words: Callable[[Status], str] 
 
 
 class Trajectory(eqx.Module, Summary):
-    """A motion on N + 1 knots.
+    """A motion sampled at N + 1 knots.
 
     Attributes:
         t: times [s].
@@ -70,7 +70,9 @@ class Trajectory(eqx.Module, Summary):
         return f"Trajectory: {self._in_words()}"
 
     def to_pandas(self) -> Any:
-        """Convert to a `pandas.DataFrame` with columns q1.., v1.., tau1.. and time as index; the last torque is NaN.
+        """Convert to a `pandas.DataFrame` with time as index.
+
+        The columns are q1, q2, ..., v1, v2, ..., tau1, tau2, ...; the torques in the last row are NaN.
 
         Raises:
             ImportError: pandas is not installed.
@@ -92,13 +94,13 @@ class Trajectory(eqx.Module, Summary):
 
 
 class Residuals(eqx.Module, Summary):
-    """Residuals of the optimality conditions at an iterate, as largest absolute values.
+    """Residuals of the optimality conditions at an iterate, each the largest absolute value over all knots.
 
     Attributes:
         stationarity: gradient of the Lagrangian.
-        dynamics: x_{k+1} - step(x_k, tau_k), or the defects of the discretisation.
+        dynamics: gaps x_{k+1} - step(x_k, tau_k) of shooting, or defects of another discretisation.
         constraints: violations of equalities, inequalities and limits.
-        complementarity: products of multipliers and slacks.
+        complementarity: products of the multipliers and slacks of inequalities.
     """
 
     stationarity: Float[Array, ""]
@@ -118,7 +120,7 @@ class Residuals(eqx.Module, Summary):
 
 
 class Guess(eqx.Module, Summary):
-    """An initial guess with multipliers: the part of an earlier solution that warm-starts the next one (`shift_guess`).
+    """A warm start: trajectory and multipliers from an earlier solution, usually shifted in time by `shift_guess`.
 
     Attributes:
         trajectory: times, positions, velocities and torques.
@@ -164,5 +166,5 @@ class Solution(eqx.Module, Summary):
 
     @property
     def message(self) -> str:
-        """The status in words; counts by status for a batch."""
+        """The status in words; for a batch, the number of problems with each status."""
         return status_message(self.status)

@@ -1,4 +1,4 @@
-"""Line search: the first step length among 1, 1/2, 1/4 ... that lowers the merit sufficiently, or a longer one."""
+"""Backtracking line search with step lengths 1, 1/2, 1/4, ..., which can also extend the step beyond 1."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 from .._trees import batched_with
 
 LENGTHS = 10
-ENOUGH = 1e-4  # required fraction of the decrease that the slope predicts
-LONGEST, WORTH = 8.0, 1.5  # the longest step length, and the shortest one above 1 that is tried
+ENOUGH = 1e-4  # required fraction of the decrease predicted by the slope
+LONGEST, WORTH = 8.0, 1.5  # the longest step length that is tried, and the shortest one above 1
 
 
 class _Search(NamedTuple):
@@ -31,19 +31,22 @@ def first_that_helps(
     together: bool,
     longer: Array,
 ) -> tuple[Any, Float[Array, ""]]:
-    """Find the longest step that lowers the merit to merit + 1e-4 length slope or less; return (result, step length).
+    """Find a step that lowers the merit sufficiently; return (result, step length), or (nothing, 0) if there is none.
 
-    If no step is accepted, return (nothing, 0). If the Hessian is too large, which is common with Gauss-Newton, steps
-    of length 1 are too short. If the merit at length 1 indicates this, also try the minimiser of the parabola defined
-    by the current merit, its slope and the merit at length 1, and use it if it is better.
+    A step is accepted if its merit is at most merit + 1e-4 length slope (Armijo's condition). The first accepted length
+    among 1, 1/2, 1/4, ... is used.
+
+    Steps of length 1 are too short if the model's Hessian is too large, as is common with Gauss-Newton. If the merit at
+    length 1 indicates this, a longer step is tried, too, and used if it is better. Its length minimises the parabola
+    through the current merit, with its slope, and the merit at length 1.
 
     Args:
         attempt: function from a step length to (result, merit).
         nothing: result if no step is accepted.
         merit: current merit.
         slope: derivative of the merit with respect to the step length at 0.
-        together: True to try all lengths at once, along an additional axis; False to try one at a time, as many as needed.
-        longer: True to try lengths above 1, too.
+        together: True to try all lengths at once, along an additional axis; False to try them one after another.
+        longer: True to also try lengths above 1.
     """
     dtype = merit.dtype
     rounding = 10 * jnp.finfo(dtype).eps * jnp.abs(merit)

@@ -1,4 +1,4 @@
-"""The local model of shooting around a trajectory: linear-quadratic problem, objective, and constraints."""
+"""The objective with its penalty, and its linear-quadratic model around a trajectory, as used by shooting."""
 
 import jax
 import jax.numpy as jnp
@@ -73,13 +73,13 @@ def linearised(
     duals: Float[Array, "knots n"] | None = None,
     dynamics: Steps | None = None,
 ) -> LinearQuadratic:
-    """The linear-quadratic problem around a trajectory, in displacements (dq, dv) of the state and dtau of the torques.
+    """The linear-quadratic problem around a trajectory, in displacements (dq, dv) of the states and dtau of the torques.
 
-    If a cost depends on the previous torques, these are part of the state, after dv.
+    If a cost depends on the previous torques, the state also contains their displacements, after dv.
 
     Args:
-        gaps: step(x_k, tau_k) - x_{k+1}.
-        duals: multipliers of the dynamics, for the Hessian of the Lagrangian; None: Gauss-Newton.
+        gaps: gaps step(x_k, tau_k) - x_{k+1} between the knots.
+        duals: multipliers of the dynamics, for the Hessian of the Lagrangian; None: use the Gauss-Newton Hessian.
         dynamics: linearised dynamics, if already known.
     """
     knots, last = _of_knots(problem, trajectory)
@@ -125,7 +125,7 @@ def linear_steps(
         problem: the problem.
         trajectory: the trajectory.
         gaps: offsets of the linearised steps.
-        accelerations: accelerations at the knots, if known; an Euler step from v reaches v + dt qdd.
+        accelerations: accelerations at the knots, if known; for Euler steps, the change of velocity divided by dt.
     """
     x = trajectory
     if is_ordinary(problem.chain) and problem.method == EULER[0] and not problem.has_torque_rate:
@@ -155,9 +155,10 @@ def _pulled_back(problem: OptimalControlProblem, knot: Knot, dual: Array) -> Arr
 
 
 def _quadratic(residual, scalar, costs, parts, exact) -> Float[Array, "w 1+w"]:
-    """[Hessian, gradient] of 1/2 |residual|^2 + scalar; the Hessian is that of Gauss-Newton if `exact` is None.
+    """[Hessian, gradient] of 1/2 |residual|^2 + scalar.
 
-    With a function `exact`, it is the exact Hessian plus the symmetrised Jacobian of this function.
+    If `exact` is None, the Hessian is that of Gauss-Newton plus the positive semidefinite part of the Hessian of `scalar`.
+    Otherwise, it is the exact Hessian plus the symmetrised Jacobian of the function `exact`.
     """
     with_scalar = any(cost.is_scalar for cost in costs)
     jacobian = [jax.jacfwd(residual, argnums=i)(*parts) for i in range(len(parts))]
@@ -202,7 +203,10 @@ def gram(rows: Float[Array, "k w *#lanes"]) -> Array:
 def dynamics_jacobian(
     problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> Float[Array, "n w"]:
-    """The Jacobian [A, B] of a step: analytic for Euler methods and ordinary joints, otherwise by `jax.jacfwd` of `step`."""
+    """The Jacobian [A, B] of a step.
+
+    It is analytic for Euler methods and chains of ordinary joints; in other cases, `jax.jacfwd` differentiates `step`.
+    """
     chain, dt, nv = problem.chain, problem.dt, problem.chain.nv
     eye = jnp.eye(nv, dtype=q.dtype)
     if is_ordinary(chain) and problem.method in EULER:
@@ -234,7 +238,7 @@ def velocity_slopes(
 ) -> Float[Array, "nv w"]:
     """Analytic derivatives of the velocities after an Euler step of ordinary joints with respect to (q, v, tau).
 
-    The accelerations `qdd` may be passed if they are known.
+    Passing the accelerations `qdd`, if they are known, avoids recomputing them.
     """
     chain, dt = problem.chain, problem.dt
     if qdd is None or chain.transmission is not None:
@@ -251,7 +255,10 @@ def velocity_slopes(
 
 
 def gaps_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, "steps n"]:
-    """The gaps step(x_k, tau_k) - x_{k+1}; zero for previous torques that are part of the state."""
+    """The gaps step(x_k, tau_k) - x_{k+1}.
+
+    If the previous torques are part of the state, their gaps are zero.
+    """
     x = trajectory
 
     def one(q, v, tau, q_after, v_after):

@@ -1,9 +1,10 @@
-"""Derivatives of a shooting solution with respect to the problem's leaves, by one linear-quadratic problem at the solution.
+"""Derivatives of a shooting solution with respect to the problem's leaves, from one linear-quadratic problem.
 
 At a solution, the gradient of the Lagrangian, the gaps and the active constraints are zero. They remain zero as the problem
-changes (implicit function theorem). The change of the solution therefore minimises a linear-quadratic problem that contains
-the Hessian of the Lagrangian, and the changes of gradient and gaps at the fixed solution. Multipliers enforce the active
-constraints of this problem, and torques at a limit move with the limit.
+changes (implicit function theorem). The change of the solution therefore minimises a linear-quadratic problem at the solution.
+Its Hessian is that of the Lagrangian. Its gradient and gaps are those changes of the Lagrangian's gradient and of the gaps that
+occur while the solution is held fixed. Multipliers enforce the active constraints of this problem, and torques at a limit move
+with the limit.
 """
 
 import functools
@@ -33,12 +34,12 @@ from .local_model import (
     state_after,
 )
 
-ROUNDS = 40  # updates of the multipliers in the linear problem
-HEAVY = 1e4  # smallest weight of constraints in the linear problem
+ROUNDS = 40  # number of multiplier updates in the linear-quadratic problem
+HEAVY = 1e4  # smallest penalty weight of constraints in the linear-quadratic problem
 
 
 class Solved(NamedTuple):
-    """A solver's result, treated as constant.
+    """The result of a solver, treated as constant.
 
     Attributes:
         trajectory: the solution.
@@ -101,7 +102,7 @@ def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
 
 
 def _held(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
-    """The trajectory, with times, initial state and torques at a limit taken from the problem, so they depend on it."""
+    """The trajectory, with times, initial state and torques at limits taken from the problem, to include their derivatives."""
     x, limits, side = solved.trajectory, problem.torque_limits, solved.side
     tau = x.tau
     if limits is not None:
@@ -126,7 +127,7 @@ def _tangent(leaves, rest, solved: Solved, change) -> Trajectory:
 
 
 class _Factors(NamedTuple):
-    """Factors of the linear system with the unknowns (dx at knots 1 ... N, du, duals, multipliers)."""
+    """Factors of the linear system for the unknowns (dx at knots 1 ... N, du, duals, multipliers)."""
 
     lq: LinearQuadratic
     gains: Array
@@ -157,9 +158,9 @@ def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> 
 
 
 def _factored(problem: OptimalControlProblem, solved: Solved, gaps: Array) -> _Factors:
-    """Factor the linear-quadratic problem by the Riccati recursion, with active constraints as costs of large weight."""
+    """Factor the linear-quadratic problem by the Riccati recursion, with active constraints as heavily weighted costs."""
     x, penalty, bare = jax.lax.stop_gradient((solved.trajectory, solved.penalty, problem))
-    # from the torques: the accelerations between the knots are exact only up to the solver's tolerance
+    # linearise at the torques: differences of velocities give accelerations only up to the solver's tolerance
     lq = linearised(bare, x, gaps, penalty, solved.duals, linear_steps(bare, x, gaps)).dense()
     free, n = solved.side == 0, lq.states
     bound = jnp.where(free, jnp.inf, 0).astype(x.tau.dtype)
@@ -171,7 +172,7 @@ def _factored(problem: OptimalControlProblem, solved: Solved, gaps: Array) -> _F
 
 
 def _product(factors: _Factors, unknowns: tuple) -> tuple:
-    """The matrix times (dx, du, duals, multipliers)."""
+    """The product of the system's matrix and the unknowns (dx, du, duals, multipliers)."""
     (dx, du, duals, multipliers), lq, n = unknowns, factors.lq, factors.lq.states
     du = jnp.where(factors.free, du, 0)
     z = jnp.concatenate([jnp.concatenate([jnp.zeros_like(dx[:1]), dx[:-1]]), du], -1)
@@ -192,7 +193,7 @@ def _solution(factors: _Factors, right: tuple) -> tuple:
 
     def once(multipliers):
         pull = _pulled(factors, multipliers)
-        # the target of an active row has the same weight as the row in the Hessian
+        # `running` and `by_state` already contain the targets of active rows, weighted like the rows in the Hessian
         return _affine(factors, pull[0] - running, pull[1] - by_state[-1], -gaps)
 
     def round_(multipliers, _):
@@ -213,7 +214,7 @@ def _solution(factors: _Factors, right: tuple) -> tuple:
 
 
 def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Jacobians of all constraints with respect to their knot, and masks of the active ones."""
+    """Jacobians of all constraints with respect to the displacements of their knots, and masks of the active constraints."""
     knots = knots_of(problem, x)
     parts = (jnp.zeros_like(x.v[0]),) * (4 if problem.has_torque_rate else 3)
     single = lambda knot: jax.tree.map(lambda y: y[None], knot)
@@ -228,7 +229,7 @@ def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Arra
 
 
 def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
-    """C' y, for each knot and for the last state."""
+    """C' y for each knot and for the last state, where C is the Jacobian of the active constraints."""
     (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
     n = factors.lq.states
     along = jnp.einsum("kij,ki->kj", running, jnp.where(of_running, multipliers[0], 0))
@@ -237,7 +238,7 @@ def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
 
 
 def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
-    """C z for active constraints, -y for the others."""
+    """C z for active constraints (C is their Jacobian), and -y for inactive constraints (y are their multipliers)."""
     (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
     n = factors.lq.states
     along = jnp.einsum("kij,kj->ki", running[:-1], z)

@@ -1,4 +1,4 @@
-"""Optimal control by multiple shooting: differential dynamic programming with gaps, limits, and constraints."""
+"""Optimal control by multiple shooting: differential dynamic programming with gaps, torque limits, and constraints."""
 
 import functools
 from typing import Any, NamedTuple
@@ -40,16 +40,16 @@ from .sensitivity import Solved, differentiable
 
 RUNNING = -1  # status while iterating
 RECORDED = 200  # number of iterations in the history
-TOGETHER = 16  # problems of a batch that are solved in one group on the CPU
-LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # damping, relative to the Hessian of the controls
-FASTER = 3.0  # the growth of the damping changes by this factor at each consecutive change (Tassa, Erez & Todorov 2012)
-SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # factor applied to the second derivatives, if used
+TOGETHER = 16  # number of problems per group when a batch is solved on the CPU
+LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # smallest nonzero and largest damping, relative to the Hessian of the controls
+FASTER = 3.0  # factor by which the damping's growth changes at each consecutive change (Tassa, Erez & Todorov 2012)
+SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # lower bound and initial value of the factor of the second derivatives
 
 
 class _Start(NamedTuple):
     trajectory: Trajectory
     penalty: Penalty
-    boxed: Array  # True if the policy respects the torque limits from the first iteration
+    boxed: Array  # True if the policy respects the torque limits from the first iteration on
 
 
 class _Limits(NamedTuple):
@@ -100,32 +100,37 @@ def solve_by_shooting(
 ) -> Solution:
     """Find the motion of minimum cost by differential dynamic programming with multiple shooting.
 
-    Every iteration solves the linear-quadratic problem around the current trajectory by `riccati`, with torque limits
-    as bounds at each knot (Tassa, Mansard & Todorov 2014), and simulates the robot under the resulting policy. If the guess
-    is dynamically infeasible, the gaps between knots close as steps are taken (Mastalli et al. 2020). Until the first full
-    step is accepted, the limits are enforced only by clipping the rollout, unless the guess is an earlier solution. The
-    merit is the cost plus the weighted sum of the absolute gaps. Other constraints are included through an augmented
-    Lagrangian (Hestenes 1969; Powell 1969). The solution is differentiable with respect to all leaves of the problem.
+    Every iteration solves the linear-quadratic problem around the current trajectory by `riccati` and simulates the robot
+    under the resulting policy. If the guess is dynamically infeasible, the gaps between knots close as steps are taken
+    (Mastalli et al. 2020). The merit of the line search is the cost plus the weighted sum of the absolute gaps.
 
-    Cost: O(N (n^3 + nv^3)) per iteration.
+    Torque limits are bounds of the linear-quadratic problem (Tassa, Mansard & Todorov 2014). If the guess is not an earlier
+    solution, the first iterations ignore these bounds and only clip the torques of the rollout, usually until the first
+    full step is accepted. Other constraints are included through an augmented Lagrangian (Hestenes 1969; Powell 1969).
+
+    The solution is differentiable with respect to all floating-point leaves of the problem.
+
+    Cost: O(N (n^3 + nv^3)) per iteration for n joints.
 
     Args:
         problem: the problem; use `jax.vmap` for batches, which finish with their slowest problem.
-        guess: a trajectory, feasible or not, or an earlier solution, possibly shifted (`shift_guess`), whose multipliers
-            are then used, too; None: the robot at rest.
+        guess: a trajectory, which need not be feasible, or an earlier solution, which may be shifted by `shift_guess` and
+            whose multipliers are also used; None: the robot at rest.
         max_iterations: maximum number of Riccati recursions, including all rounds of multipliers. Changing it does not
             trigger recompilation.
         tolerance: tolerance for the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
-        second_order: use the Hessian of the Lagrangian, including second derivatives of the dynamics, instead of
-            Gauss-Newton, to the extent that the problem remains convex: fewer but more expensive iterations near the solution.
+        second_order: use the Hessian of the Lagrangian instead of the Gauss-Newton Hessian. The second derivatives,
+            including those of the dynamics, are scaled down where the problem would not be convex. Near the solution, this
+            needs fewer but more expensive iterations.
         penalty: initial weight of the augmented Lagrangian.
-        together: try all step lengths at once instead of one by one: faster if latency dominates, for example for a few
-            problems on a GPU.
+        together: try all step lengths at once instead of one by one. This is faster where latency dominates, for example
+            for a few problems on a GPU.
 
     Returns:
-        Solution with `multipliers` "dynamics" (N + 1, 2 nv), "constraints", "terminal_constraints", "torques" (derivative
-        of the cost with respect to torques at a limit), and the "gains" (N, nv, 2 nv) of the policy near the solution.
-        If the status is not CONVERGED, this is the last iterate. The history contains the first 200 iterations.
+        The solution, or the last iterate if the status is not CONVERGED. Its `multipliers` are "dynamics" (N + 1, 2 nv),
+        "constraints", "terminal_constraints", and "torques" (derivatives of the cost with respect to torques at a limit).
+        They also contain "gains" (N, nv, 2 nv), the feedback gains of the policy near the solution. The history contains
+        the first 200 iterations.
 
     Raises:
         TrajectoryError: the duration is free, the guess has a different number of steps, or `max_iterations` is less than 1.
@@ -309,8 +314,10 @@ def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Ar
 def _convex_policy(
     lq: LinearQuadratic, exact: LinearQuadratic, bounds, damping: Array, share: Array
 ) -> tuple[tuple[LQPolicy, Descent], Array]:
-    """The policy with the second derivatives multiplied by the largest of share, share / 4, ..., 0 for which the problem is
-    convex; and that factor."""
+    """The policy with scaled second derivatives, and their factor.
+
+    The factor is the largest of share, share / 4, ..., 0 for which the problem is convex.
+    """
 
     def solved(share):
         return policy_and_descent(jax.tree.map(lambda a, b: a + share * (b - a), lq, exact), bounds, damping)
@@ -348,7 +355,7 @@ def _step(
 
 
 def _widened(bounds: tuple[Array, Array], boxed: Array) -> tuple[Array, Array]:
-    """The bounds; unless `boxed`, only those of fixed controls."""
+    """The bounds of all controls if `boxed`, otherwise only those of fixed controls."""
     lower, upper = bounds
     kept = boxed | (lower >= upper)
     return jnp.where(kept, lower, -jnp.inf), jnp.where(kept, upper, jnp.inf)

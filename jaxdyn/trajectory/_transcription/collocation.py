@@ -1,15 +1,16 @@
 """Direct collocation: states and accelerations at the knots, coupled by the trapezoidal or the Hermite-Simpson rule.
 
-Torques are not unknowns: tau = ID(q, v, a) + passive forces, so defects are linear in q, v and a, and no mass matrix is
-inverted. With h = T / N and f = (v, a) the rate of x = (q, v),
+The unknowns are q, v and a; the torques tau = ID(q, v, a) + passive forces follow from them. The defects are therefore linear
+in the unknowns, and no mass matrix is inverted. With h = T / N and the rate f = (v, a) of the state x = (q, v), the rules
+(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017) are
 
     trapezoidal      x_{k+1} - x_k = h/2 (f_k + f_{k+1})
     Hermite-Simpson  x_{k+1} - x_k = h/6 (f_k + 4 f_m + f_{k+1}),  x_m = (x_k + x_{k+1}) / 2 + h/8 (f_k - f_{k+1})
 
-(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017). A free duration T is an unknown at every knot, with all copies
-constrained to be equal, so the contribution of a knot to costs and constraints depends only on its own unknowns. With
-r = T / (N dt), the unknown velocities and accelerations are those in the scaled time t / r: v r and a r^2. The defects are
-therefore independent of r and remain linear, and too short a duration violates the torque limits rather than the defects.
+A free duration T is an unknown at every knot, and all copies are constrained to be equal. The contribution of a knot to costs
+and constraints therefore depends only on the unknowns of that knot. With r = T / (N dt), the unknown velocities and
+accelerations are v r and a r^2, those in the scaled time t / r. The defects are therefore independent of r and remain linear,
+and a duration that is too short violates the torque limits rather than the defects.
 """
 
 from functools import partial
@@ -52,12 +53,15 @@ from .transcription import (
 Scheme = Literal["trapezoidal", "hermite_simpson"]
 
 
-STIFF = 100.0  # weight of differences between copies of the duration, so the solver does not use them to reduce infeasibility
+STIFF = 100.0  # weight of differences between copies of the duration, which must not absorb other violations
 
 
 class Unknowns(NamedTuple):
-    """The unknowns of a knot: state and acceleration at the knot and at the following midpoint, the torques before the knot,
-    and the duration."""
+    """The unknowns of a knot.
+
+    These are the state and acceleration at the knot and at the following midpoint, the torques before the knot, and the
+    duration.
+    """
 
     q: Array
     v: Array
@@ -89,32 +93,33 @@ def solve_by_collocation(
 ) -> Solution:
     """Find the motion of minimum cost by direct collocation and the interior-point method.
 
-    Costs are integrated by the quadrature rule of the scheme; constraints and limits are imposed at the knots and, with
-    "hermite_simpson", also at the midpoints. Equal torque limits fix a joint's torque (zero for a passive joint). The error
-    is second-order in the time step with "trapezoidal", and fourth-order with "hermite_simpson", at 3 to 5 times the cost.
+    Costs are integrated by the quadrature rule of the scheme. Constraints and limits are imposed at the knots and, with
+    "hermite_simpson", also at the midpoints. If the lower and upper torque limits of a joint are equal, its torque is fixed;
+    for a passive joint, both are zero. The discretisation error is second-order in the time step with "trapezoidal" and
+    fourth-order with "hermite_simpson", whose iterations are 3 to 5 times as expensive.
 
     Args:
         problem: the problem; its `method` is ignored.
-        guess: initial motion, which need not satisfy the dynamics; None: a quintic motion from rest to rest, from q0 to
-            the goal in a terminal `StateConstraint` or `StateCost`; without a goal, the robot at rest at q0.
+        guess: initial motion, which need not satisfy the dynamics; None: a quintic motion from rest at q0 to rest at the goal
+            of a terminal `StateConstraint` or `StateCost`, or, without such a goal, the robot at rest at q0.
         scheme: "hermite_simpson" or "trapezoidal".
-        hessian: Hessian of the Lagrangian: "exact", or "gauss_newton" without the second derivatives of inverse dynamics,
-            which compiles and runs several times faster but needs more iterations if torque limits are active.
-        tolerance: tolerance for the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in
-            float32.
+        hessian: Hessian of the Lagrangian: "exact", or "gauss_newton" without the second derivatives of inverse dynamics. The
+            latter compiles and runs several times faster but needs more iterations if torque limits are active.
+        tolerance: tolerance for the largest Karush-Kuhn-Tucker residual, scaled as in `interior_point`; None: 1e-8, or 1e-4
+            in float32.
         max_iterations: maximum number of iterations.
         barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution, with torques averaged over each step. Its multipliers are "dynamics", one row per step; "equality" and
-        "inequality", one row per knot (torques, then constraints); "terminal_equality" and "terminal_inequality"; and "lower"
-        and "upper" for position and velocity limits, one row per knot with all its unknowns. If the duration is free,
-        defects and unknowns are in scaled time, and velocity limits are inequalities. Trajectory, cost and multipliers
-        have first derivatives with respect to the problem's leaves.
+        The solution, with torques averaged over each step. Its multipliers are "dynamics", with one row per step; "equality"
+        and "inequality", with one row per knot (torques, then constraints); "terminal_equality" and "terminal_inequality";
+        and "lower" and "upper", the multipliers of position and velocity limits, with one row per knot and one column per
+        unknown. If the duration is free, defects and unknowns are in scaled time, and velocity limits are inequalities.
+        Trajectory, cost and multipliers have first derivatives with respect to the problem's leaves.
 
     Raises:
-        TrajectoryError: the robot has spherical or free joints, the scheme or the Hessian is unknown, or there are costs of
-            the torque rate with "hermite_simpson".
+        TrajectoryError: the robot has spherical or free joints, the scheme or the Hessian is unknown, or "hermite_simpson"
+            is used with a torque-rate cost.
     """
     check_transcribable(problem)
     if scheme not in ("trapezoidal", "hermite_simpson"):
@@ -147,18 +152,18 @@ class _Form:
         """The unknowns of a knot, with velocities and accelerations in the problem's nominal time."""
         n = self.n
         parts = [z[i * n : (i + 1) * n] for i in range(6 if self.middles else 3)]
-        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # unknowns are scaled to similar magnitudes
+        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # the unknowns are a dt, comparable to v
         before = z[3 * n : 4 * n] if self.problem.has_torque_rate else None
         middle = (parts[3], parts[4], parts[5]) if self.middles else None
         return Unknowns(parts[0], parts[1], parts[2], middle, before, jnp.ones((), z.dtype))
 
     def scaled(self, u: Unknowns, by: Array) -> Unknowns:
-        """A copy with velocities multiplied by a factor and accelerations by its square."""
+        """A copy with velocities multiplied by the factor `by`, and accelerations by its square."""
         middle = None if u.middle is None else (u.middle[0], u.middle[1] * by, u.middle[2] * by**2)
         return u._replace(v=u.v * by, a=u.a * by**2, middle=middle)
 
     def torques_at(self, z: Array) -> Array:
-        """Torques at the knot, then at the midpoint."""
+        """Torques at the knot, followed by those at the midpoint."""
         u, torque = self.split(z), partial(drive_torque, self.problem.chain)
         if u.middle is None:
             return torque(u.q, u.v, u.a)
@@ -173,7 +178,7 @@ class _Form:
         u, n = self.split(z), self.n
 
         def jacobian(q, v, a):
-            """Jacobians of the torques with respect to the unknowns of a knot or midpoint, and to the duration ratio."""
+            """Jacobians of the torques with respect to the unknowns of a knot or midpoint, and with respect to the ratio r."""
             by_q, by_v, by_a = jnp.split(torque_jacobian(self.problem.chain, q, v, a), 3, axis=1)
             by_ratio = -(by_v @ v + 2 * by_a @ a) / u.ratio
             own = [by_q, by_v / u.ratio, by_a / (self.problem.dt * u.ratio**2)]
@@ -190,7 +195,7 @@ class _Form:
         return jnp.concatenate([rows(own[0], by_ratio[0], 0), rows(own[1], by_ratio[1], 3 * n)])
 
     def knot(self, k: Array, u: Unknowns, state: tuple[Array, Array], tau: Array, place: float) -> Knot:
-        """The argument of costs and constraints, at a knot or (place = 0.5) at the following midpoint."""
+        """The argument of costs and constraints at a knot (place = 0) or at the following midpoint (place = 0.5)."""
         before = tau if u.tau_before is None else u.tau_before
         h = u.ratio * self.problem.dt
         number = jax.lax.stop_gradient(k).astype(jnp.int32)
@@ -280,8 +285,10 @@ class _Form:
         return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
 
     def data(self, x: Float[Array, "S n"]) -> _Data:
-        """Weights of the integral, and masks of the enforced constraints: at the first knot, only those on torques; after
-        the last knot, no midpoint."""
+        """Weights of the integral, and masks of the enforced constraints.
+
+        At the first knot, only constraints on torques are enforced. The midpoint after the last knot is masked out.
+        """
         count, dtype = self.steps + 1, x.dtype
         ends = np.zeros(count)
         ends[[0, -1]] = 1

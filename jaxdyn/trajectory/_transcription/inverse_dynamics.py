@@ -1,9 +1,9 @@
-"""Optimal control with B-splines: the unknowns are control points of q, and inverse dynamics determines the torques.
+"""Optimal control with B-splines: control points of q are the unknowns, and inverse dynamics determines the torques.
 
     q(t) = sum_i P_i B_i(t / T),  v = q',  a = q'',  tau = ID(q, v, a) + passive forces
 
-There are no defects. Costs, constraints and limits are evaluated at the N + 1 knots of the problem (Bobrow, Martin,
-Sohl, Wang, Park & Kim 2001). The duration T may be free.
+Every spline satisfies the dynamics, so there are no defects. Costs, constraints and limits are evaluated at the problem's
+N + 1 knots (Bobrow, Martin, Sohl, Wang, Park & Kim 2001). The duration T may be free.
 """
 
 from functools import partial
@@ -65,33 +65,33 @@ def solve_by_inverse_dynamics(
 ) -> Solution:
     """Find the B-spline motion of minimum cost, with torques from inverse dynamics, by the interior-point method.
 
-    Costs are integrated by the trapezoidal rule over the problem's knots. Constraints and limits are imposed at the
-    knots, and satisfied only approximately in between. All joints must be actuated, because a spline cannot keep a
-    torque at zero throughout. Cost: O((nv k)^3) per iteration for k = intervals + degree control points, independent of
+    Costs are integrated by the trapezoidal rule over the problem's knots. Constraints and limits are imposed at the knots and
+    satisfied only approximately in between. All joints must be actuated, because a spline cannot keep a torque at zero
+    throughout. With k = intervals + degree control points, the linear algebra of an iteration costs O((nv k)^3), independent of
     the number of steps.
 
     Args:
         problem: the problem; its `method` is ignored.
         guess: initial motion, as for `solve_by_collocation`.
-        intervals: number of intervals between the spline's knots; None: a quarter of the steps, limited to the range
-            from 4 to 30.
-        degree: polynomial degree; 5 makes torque rates smooth.
+        intervals: number of intervals between the spline's knots; None: a quarter of the steps, clipped to the range from 4
+            to 30.
+        degree: polynomial degree of the spline; with 5, torque rates are smooth.
         hessian: as in `solve_by_collocation`.
-        tolerance: tolerance for the largest KKT residual, scaled as in `interior_point`; None: 1e-8, or 1e-4 in
-            float32.
+        tolerance: tolerance for the largest Karush-Kuhn-Tucker residual, scaled as in `interior_point`; None: 1e-8, or 1e-4
+            in float32.
         max_iterations: maximum number of iterations.
         barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution; the torque in each step is the mean of the torques at the two knots of the step. Its multipliers
-        are "inequality" and "equality" (one row per knot: torques, then constraints), "start" (initial velocity),
-        "terminal_equality" and "terminal_inequality". History and residuals are those of the nonlinear program; the
-        residual `dynamics` contains only the error of the initial velocity. Trajectory, cost and multipliers have first
-        derivatives with respect to the problem's leaves.
+        The solution, in which the torque of each step is the mean of the torques at the two knots of the step. Its
+        multipliers are "inequality" and "equality", with one row per knot (torques, then constraints), "start" for the
+        initial velocity, "terminal_equality" and "terminal_inequality". The history and the residuals are those of the
+        nonlinear program; the residual `dynamics` contains only the error of the initial velocity. Trajectory, cost and
+        multipliers have first derivatives with respect to the problem's leaves.
 
     Raises:
-        TrajectoryError: the robot has spherical, free or passive joints (equal torque limits), `intervals` is less than 1,
-            `degree` is less than 3, or the Hessian is unknown.
+        TrajectoryError: the robot has spherical or free joints or joints with equal torque limits (passive joints),
+            `intervals` is less than 1, `degree` is less than 3, or the Hessian is unknown.
     """
     check_transcribable(problem)
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
@@ -133,7 +133,7 @@ class _Form:
         return jnp.concatenate([*parts, *ground])
 
     def torques_jacobian(self, y: Array) -> Array:
-        """The Jacobian of `torques_at` with respect to y; analytic for the torques unless their rates are needed, too."""
+        """The Jacobian of `torques_at` with respect to y; analytic for the torques unless their rates are also needed."""
         if self.orders > 3:
             return jax.jacfwd(self.torques_at)(y)
         rates = jax.jacfwd(lambda y: jnp.concatenate(self.motion(y)))(y)
@@ -179,7 +179,7 @@ class _Form:
         dtype, n = problem.q0.dtype, problem.chain.nv
         motion, duration = guessed_motion(problem, guess, jnp.linspace(0, 1, count, dtype=dtype))
         basis = self.basis[: self.orders]
-        # the control points nearest to the guess in position and, on the scale of the duration, in velocity
+        # least-squares fit to the positions of the guess and, with weight 0.1, to its velocities times the duration
         rows = np.concatenate([basis[0], 0.1 * basis[1], 1e-4 * np.eye(basis.shape[2])])
         wanted = jnp.concatenate([motion.q, 0.1 * duration * motion.v, jnp.zeros((basis.shape[2], n), dtype)])
         control = jnp.asarray(np.linalg.pinv(rows), dtype) @ wanted

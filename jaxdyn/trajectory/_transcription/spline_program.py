@@ -1,7 +1,7 @@
 """The nonlinear program of a B-spline motion: a sum over knots, each of which depends on only a few numbers.
 
-The unknowns x are the control points P and the duration T. Knot k depends on y_k = (q, q', q'', q''', T) = S_k x, with
-derivatives with respect to the elapsed fraction of T. Gradients and Hessians are computed in y_k and mapped to x by S_k^T.
+The unknowns x are the control points P and the duration T. Knot k depends on y_k = (q, q', q'', q''', T) = S_k x, where primes
+denote derivatives with respect to t / T. Gradients and Hessians are computed with respect to y_k and mapped to x by S_k^T.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from .._interior_point.program import (
 
 
 class SplineLinearisation(NamedTuple):
-    """Values; gradient and equality Jacobian with respect to x; all other derivatives with respect to y_k."""
+    """Values, gradient and Jacobian of the equalities with respect to x, and all other derivatives with respect to y_k."""
 
     values: tuple[Array, Array, Array]
     gradient: Float[Array, " n"]
@@ -41,13 +41,13 @@ class SplineLinearisation(NamedTuple):
 class SplineProgram(Program):
     """A sum over knots, with additional terms for the first and the last knot.
 
-    Equalities are ordered knot by knot, followed by the additional ones of the first knot and those of the last knot.
+    The equalities of each knot are followed by the additional equalities of the first knot and those of the last knot.
     Inequalities have the same order.
 
     Attributes:
         basis: values of the splines and of their derivatives at the knots.
-        data: data of the knots; every leaf has one row per knot.
-        inner: expensive intermediate values u of a knot: the torques.
+        data: data of the knots, a pytree whose leaves have one row per knot.
+        inner: expensive intermediate values u of a knot, such as torques, and their derivatives.
         knot: (data of a knot, y, u) -> `Part`.
         first: y of the first knot -> additional `Part`.
         last: (y, u) of the last knot -> additional `Part`.
@@ -70,7 +70,7 @@ class SplineProgram(Program):
         return jnp.concatenate([parts.reshape(count, -1), jnp.broadcast_to(x[-1:], (count, 1))], axis=1)
 
     def gathered(self, y: Float[Array, "S y"]) -> Float[Array, " n"]:
-        """sum_k S_k^T y_k."""
+        """The sum over k of S_k^T y_k."""
         d, count, _ = self.basis.shape
         control = jnp.einsum("dsk,sdj->kj", self.basis, y[:, :-1].reshape(count, d, self.joints))
         return jnp.concatenate([control.reshape(-1), y[:, -1].sum()[None]])
@@ -92,7 +92,7 @@ class SplineProgram(Program):
         return at.cost.sum() + first.cost + last.cost, join("equality"), join("inequality")
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> SplineLinearisation:
-        """Linearise with forward-mode differentiation in y_k; Hessians use forward-over-reverse mode."""
+        """Linearise by forward-mode differentiation in y_k; Hessians use forward-over-reverse mode."""
         seen = self.seen(x)
         n = seen.shape[1]
         joined, along = self.inner.joined(seen)
@@ -123,7 +123,7 @@ class SplineProgram(Program):
         )
 
     def split(self, values: Array, own: int, first: int) -> tuple[Array, Array, Array]:
-        """Split a vector into the values of all knots, one row per knot, and additional values of the first and last knots."""
+        """Split a vector into the values of all knots, one row per knot, and the additional values of the first and last."""
         count = self.basis.shape[1]
         at, of_first, of_last = jnp.split(values, [count * own, count * own + first])
         return at.reshape(count, own), of_first, of_last
@@ -145,11 +145,11 @@ class SplineProgram(Program):
         return at.equality.T @ y + self.gathered(seen) * at.free
 
     def curvature(self, at: SplineLinearisation) -> Float[Array, ""]:
-        """Estimate of the largest entry of W."""
+        """An estimate of the largest absolute entry of W."""
         return jnp.abs(self._matrix(at.hessian)).max()
 
     def _matrix(self, hessian: Float[Array, "S y y"]) -> Float[Array, "n n"]:
-        """sum_k S_k^T H_k S_k."""
+        """The sum over k of S_k^T H_k S_k."""
         d, count, _ = self.basis.shape
         n = self.joints
         inner = hessian[:, :-1, :-1].reshape(count, d, n, d, n)

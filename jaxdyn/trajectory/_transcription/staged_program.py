@@ -1,4 +1,4 @@
-"""Programs with many stages, each coupled only to the next: a Newton step needs one forward and one backward pass.
+"""Programs with many stages, each coupled only to the next, so that a Newton step needs one pass forward and one backward.
 
     minimise    sum_k cost_k(z_k)  +  the last stage's cost
     subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0       k = 0 ... N - 1
@@ -21,12 +21,12 @@ from .._interior_point.program import Inner, Part, Program, along_rows, convexif
 
 
 class Stage(NamedTuple):
-    """The contribution of a stage, as a function of its unknowns z.
+    """The contribution of a stage, a function of the stage's unknowns z.
 
     Attributes:
-        cost: a scalar.
-        left: contribution to the coupling with the next stage.
-        right: contribution to the coupling with the previous stage, of the same length.
+        cost: the stage's cost, a scalar.
+        left: contribution to the equalities that couple the stage to the next stage.
+        right: contribution to the equalities that couple the stage to the previous stage, of the same length as `left`.
         equality: values that must be zero.
         inequality: values that must not be positive.
     """
@@ -39,7 +39,7 @@ class Stage(NamedTuple):
 
 
 class StagedLinearisation(NamedTuple):
-    """Values of a staged program at one point, and its derivatives stage by stage."""
+    """Values of a staged program at one point, and derivatives of each stage."""
 
     values: tuple[Array, Array, Array]
     gradient: Float[Array, "S n"]
@@ -55,16 +55,16 @@ class StagedLinearisation(NamedTuple):
 class StagedProgram(Program):
     """A program with S stages of n unknowns each; x contains them stage by stage.
 
-    Equalities are ordered as follows: all couplings, the equalities of each stage, the additional equalities of the
-    last stage. For inequalities, those of each stage are followed by the additional ones of the last stage.
+    The equalities contain, in this order, all couplings, the equalities of each stage, and the additional equalities of the
+    last stage. The inequalities of each stage are followed by the additional inequalities of the last stage.
 
     Attributes:
-        data: data of the stages; every leaf has one row per stage.
-        inner: expensive intermediate values u of a stage, for example torques.
+        data: data of the stages, a pytree whose leaves have one row per stage.
+        inner: expensive intermediate values u of a stage, for example torques, and their derivatives.
         stage: (data of a stage, z, u) -> `Stage`.
         last: (z, u) of the last stage -> additional `Part`.
-        unknowns: n.
-        stages: S, at least 2.
+        unknowns: number n of unknowns per stage.
+        stages: number S of stages, at least 2.
         sizes: numbers of couplings, equalities and inequalities per stage.
     """
 
@@ -91,7 +91,7 @@ class StagedProgram(Program):
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> StagedLinearisation:
-        """Linearise all stages in parallel with forward-mode differentiation; Hessians use forward-over-reverse mode."""
+        """Linearise all stages in parallel by forward-mode differentiation; Hessians use forward-over-reverse mode."""
         z, free, n = self.rows(x), self.rows(free), self.unknowns
         joined, along = self.inner.joined(z)
         along = along * free[:, None]
@@ -125,8 +125,11 @@ class StagedProgram(Program):
         )
 
     def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
-        """Split y into multipliers of the couplings, the stages' equalities and the last stage's additional equalities, and w
-        into multipliers of the stages' inequalities and the last stage's additional inequalities."""
+        """Split the multipliers y and w by constraint type.
+
+        y is split into the multipliers of the couplings, the stages' equalities, and the last stage's additional equalities;
+        w into those of the stages' inequalities and the last stage's additional inequalities.
+        """
         count, (m, p, r) = self.stages, self.sizes
         coupling, own, end = jnp.split(y, [(count - 1) * m, (count - 1) * m + count * p])
         inequality, inequality_end = jnp.split(w, [count * r])

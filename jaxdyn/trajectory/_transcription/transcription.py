@@ -1,4 +1,4 @@
-"""Common parts of the transcriptions: torques from inverse dynamics, constraints at a knot, initial guesses."""
+"""Common parts of collocation and inverse dynamics: torques, constraints at a knot, initial guesses, solutions."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -25,7 +25,7 @@ FAR = 1e6  # substitute for an infinite torque limit [N m or N]
 
 
 class TorqueRows(NamedTuple):
-    """Limited torques (joints and their limits) and prescribed torques (joints and their values)."""
+    """Limited torques, with their joints and limits, and prescribed torques, with their joints and values."""
 
     limited: tuple[int, ...]
     lower: Array
@@ -34,21 +34,22 @@ class TorqueRows(NamedTuple):
     values: Array
 
     def inequalities(self, tau: Float[Array, " nv"]) -> Float[Array, " r"]:
-        """Inequalities (lower - tau, tau - upper) / (half the range) <= 0."""
+        """Inequalities (lower - tau, tau - upper) / (half the range) <= 0 of limited torques."""
         half = jnp.maximum((self.upper - self.lower) / 2, 1e-3)
         x = tau[jnp.asarray(self.limited, int)]
         return jnp.concatenate([(self.lower - x) / half, (x - self.upper) / half])
 
     def equalities(self, tau: Float[Array, " nv"]) -> Float[Array, " p"]:
-        """Differences between prescribed torques and their values (zero for passive joints), which must be zero."""
+        """Equalities tau - value = 0 of prescribed torques, whose value is zero for passive joints."""
         return tau[jnp.asarray(self.given, int)] - self.values
 
 
 def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
-    """The torque limits as constraints; equal limits prescribe the torque, for example of passive joints.
+    """The torque limits as constraints.
 
-    If the limits are traced, all of them become inequalities, unless `like` contains the rows of another problem to
-    copy.
+    If the two limits of a torque are equal, they prescribe it, for example zero for a passive joint. If the limits are
+    traced, their values are unknown and all of them become inequalities, unless `like` determines which torques are
+    limited and which are prescribed.
     """
     none = jnp.zeros(0, problem.q0.dtype)
     limits = problem.torque_limits
@@ -70,7 +71,7 @@ def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) 
 
 
 def drive_torque(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Array:
-    """Torque tau = ID(q, v, a) + resistive_force(q, v), under which the acceleration in `step` is a."""
+    """The torque tau = ID(q, v, a) + resistive_force(q, v), which produces the acceleration a in `step`."""
     return inverse_dynamics(chain, q, v, a) + resistive_force(chain, q, v)
 
 
@@ -110,8 +111,10 @@ def check_hessian(hessian: str) -> bool:
 def path_rows(
     problem: OptimalControlProblem, rows: TorqueRows, knot: Knot, bounded: tuple[type, ...] = ()
 ) -> tuple[Float[Array, " p"], Float[Array, " r"]]:
-    """Equalities and inequalities (<= 0) at a knot: torques, then constraints, except those of the types `bounded`, which
-    `state_bounds` handles."""
+    """Equalities and inequalities (<= 0) at a knot: those of torques, then those of constraints.
+
+    Constraints of the types in `bounded` are omitted, because `state_bounds` handles them.
+    """
     constraints = [c for c in problem.constraints if not _is_bound(c, bounded)]
     equal, below = constraint_values(tuple(constraints), problem.chain, knot)
     own_equal, own_below = rows.equalities(knot.tau), rows.inequalities(knot.tau)
@@ -123,7 +126,7 @@ def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
 
 
 def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Array, Array, Array, Array]:
-    """Lower and upper bounds of q, and of v, from the constraints whose types are exactly those in `bounded`."""
+    """Lower and upper bounds of q, then of v, from the limits whose types are in `bounded`."""
     q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
     q_high, v_high = -q_low, -v_low
     for limit in problem.constraints:
@@ -138,7 +141,7 @@ def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> t
 
 
 class Motion(NamedTuple):
-    """Positions, velocities and accelerations at times given as fractions of the duration, one row per time."""
+    """Positions, velocities and accelerations, one row per time."""
 
     q: Float[Array, "times nv"]
     v: Float[Array, "times nv"]
@@ -150,9 +153,12 @@ def guessed_motion(
 ) -> tuple[Motion, Float[Array, ""]]:
     """Initial motion and duration: the interpolated guess, or a motion from the initial position to a goal.
 
-    Without a guess, this is the quintic polynomial from rest to rest, from q0 to the first position in a terminal
-    constraint or cost (if there is none, the robot stays at rest at q0); its duration is N dt, clipped to the duration
+    Without a guess, the motion is a quintic polynomial from rest at q0 to rest at the first goal found in the terminal
+    constraints and costs. Without such a goal, the robot stays at rest at q0. The duration is N dt, clipped to the duration
     limits.
+
+    Args:
+        times: times as fractions of the duration.
     """
     duration = problem.dt * problem.steps
     if problem.duration_limits is not None:
@@ -184,8 +190,10 @@ def _goal(problem: OptimalControlProblem) -> Float[Array, " nq"] | None:
 def rows_that_count(
     problem: OptimalControlProblem, rows: TorqueRows, bounded: tuple[type, ...] = (), grounded: bool = False
 ) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
-    """Masks of the enforced rows of `path_rows` at each knot: 1, except 0 at the first knot for rows that depend
-    neither on torques nor on the ground wrench."""
+    """Masks of the enforced rows of `path_rows` at each knot.
+
+    All entries are 1, except 0 at the first knot for rows that depend neither on torques nor on the ground wrench.
+    """
     zero = jnp.zeros_like(problem.v0)
     ground = jnp.zeros(6, zero.dtype) if grounded else None
     first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
@@ -209,7 +217,7 @@ def transcribed_solution(
     defects: Array,
     multipliers: dict[str, Array],
 ) -> Solution:
-    """The common `Solution` of a transcription."""
+    """The `Solution` for a trajectory and the result of the interior-point method."""
     beforehand = status_of_problem(problem)
     status = jnp.where(beforehand == Status.CONVERGED, result.status, beforehand)
     history = dict(result.history)
@@ -227,11 +235,11 @@ def solve_transcribed(
     max_iterations: int,
     barrier: float | Array,
 ) -> Solution:
-    """The solution of a transcription, with implicit derivatives with respect to the problem's leaves.
+    """The solution of a transcribed problem, with implicit derivatives with respect to the problem's leaves.
 
     Args:
-        form_of: (problem, True for an exact Hessian, torque rows) -> an object with `torques`, `program(guess)` and
-            `solution(program, result)`.
+        form_of: (problem, True for an exact Hessian, torque rows whose structure is copied, or None) -> an object with
+            `torques`, `program(guess)` and `solution(program, result)`.
     """
     bare, guess = jax.lax.stop_gradient((problem, guess))
     form = form_of(bare, check_hessian(hessian), None)

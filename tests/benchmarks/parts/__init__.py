@@ -1,4 +1,4 @@
-"""The parts of the suite, one file each: `run(session)` measures and adds records."""
+"""The parts of the suite, one module each, whose `run(session)` measures and adds records to the session."""
 
 # part: (what it measures, whether it is run by default)
 PARTS = {

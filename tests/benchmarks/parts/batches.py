@@ -1,7 +1,7 @@
-"""Throughput over the size of the batch: where dispatch stops to count, and where the caches end.
+"""Throughput versus batch size, which shows from which size dispatch is negligible, and at which size caches are exhausted.
 
-Beside jaxdyn on one device, on all, and on one in chunks (`jax.lax.map(batch_size=)`), and Pinocchio's batched functions, only
-frax is measured: the other libraries stand in `throughput`.
+The curves show jaxdyn on one device, on all devices, and on one device in chunks (`jax.lax.map(batch_size=)`), Pinocchio, and
+frax. The other libraries are measured in the part `throughput`.
 """
 
 from ..session import CHUNK, Session, Wrong, why
@@ -9,11 +9,11 @@ from . import CURVES
 from .throughput import pinocchio_calls
 
 PART = "batches"
-LARGEST_LOOP = 512  # a Python loop takes the same for every state
+LARGEST_LOOP = 512  # larger batches are not measured, because the time per state of a Python loop is constant
 
 
 def sizes(largest: int) -> list[int]:
-    """1, 4, 16, ... up to the largest batch."""
+    """The batch sizes 1, 4, 16, ..., up to the largest."""
     return [4**k for k in range(12) if 4**k <= largest]
 
 
@@ -26,11 +26,11 @@ def run(session: Session) -> None:
 
 
 def measure(session: Session, part: str, case, quantity, others: dict, largest: int) -> None:
-    """One curve a library, each ended where a call would take too long or too much memory."""
+    """Measure one curve per library, up to the batch size at which a call would take too long or too much memory."""
     devices = len(session.devices)
     work = session.work(case, quantity)
     row = {"part": part, "robot": case.robot.name, "quantity": quantity.name, "label": quantity.label}
-    last: dict = {}  # seconds of each kind of call at the size before
+    last: dict = {}  # seconds of each kind of call at the previous size
     for batch in sizes(largest):
         if not session.fits(work, batch):
             session.add(**row, batch=batch, library="jaxdyn", reason="skipped: it would not fit into memory")

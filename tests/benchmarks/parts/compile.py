@@ -1,4 +1,4 @@
-"""Compile time from Python to an executable, for one state and for a batch, and the number of equations of the jaxpr."""
+"""Compilation time, from Python to an executable, for one state and for a batch, and number of equations in the jaxpr."""
 
 import functools
 import time

@@ -1,6 +1,7 @@
-"""Throughput over the size of the batch on JAX's default device, in both precisions, with the share of what the device can do.
+"""Throughput versus batch size on JAX's default device, in both precisions, with the share of the device's peak.
 
-Needs jaxdyn and what it depends on, nothing else: without Pinocchio, results are compared with jaxdyn's own float64 on the CPU.
+This part requires only jaxdyn and its dependencies. Without Pinocchio, results are compared with those of jaxdyn in float64 on
+the CPU.
 """
 
 import jax
@@ -30,7 +31,7 @@ def _measure(session: Session, case, quantity, chain, precision: str) -> None:
     seconds = 0.0
     for batch in sizes(session.options.max_batch)[
         ::2
-    ]:  # every one is a program of its own, and takes seconds to compile
+    ]:  # every second size, because each is a separate program, which takes seconds to compile
         if not session.fits(work, batch) or 4 * seconds > session.options.longest:
             session.add(**row, batch=batch, reason="skipped: it would take too long or would not fit into memory")
             return

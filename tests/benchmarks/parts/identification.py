@@ -1,7 +1,8 @@
-"""A long log: its factors from a memory map and from chunks, beside the loop over Pinocchio's regressor that others start from.
+"""Identification from a long log: time for its triangular factors, compared with a Python loop over Pinocchio's regressor.
 
-Assembly is the regressor's rows, one block's written over another's, as in Pinocchio one sample's over another's; the factors
-are what an identification needs of them. Pinocchio is called once a sample from Python.
+jaxdyn computes the factors from a memory map of the log. Pinocchio is called once per sample and computes only the rows of the
+regressor, so the time for these rows is also measured for jaxdyn. Neither library stores all rows: each block or sample
+replaces the previous one.
 """
 
 import os
@@ -22,7 +23,7 @@ from .memory import high_water
 
 PART = "identification"
 TERMS = ("viscous", "coulomb", "offset")
-LOOP = 20_000  # samples of the loop over Pinocchio, a turn
+LOOP = 20_000  # number of samples per turn of the loop over Pinocchio
 RATE = 1000.0
 
 
@@ -45,7 +46,7 @@ def run(session: Session) -> None:
 
 
 def _measure(session: Session, case, columns, file: Path, row: dict) -> None:
-    """Turns of everything; the shortest of each counts."""
+    """Measure all calls in turns, and record the shortest time of each."""
     chain, n = case.robot.chain, case.robot.chain.n
     count = session.options.samples
     held = np.load(file, mmap_mode="r")
@@ -66,7 +67,7 @@ def _measure(session: Session, case, columns, file: Path, row: dict) -> None:
 
         calls["loop"] = peer
     seconds: dict[str, float] = {}
-    core: dict[str, float] = {}  # processor time of all threads: what a busy machine leaves comparable
+    core: dict[str, float] = {}  # processor time of all threads, which remains comparable on a busy machine
     for turn in range(session.options.turns + 1):
         for key, call in calls.items():
             before, spent = time.perf_counter(), time.process_time()
@@ -92,7 +93,7 @@ def _measure(session: Session, case, columns, file: Path, row: dict) -> None:
 
 
 def _assembly(columns, chain, parts):
-    """A call that computes all rows on all threads, one block's over another's."""
+    """A call that computes all rows of the regressor on all threads, without storing them."""
     import concurrent.futures
     import functools
 
@@ -104,7 +105,7 @@ def _assembly(columns, chain, parts):
     def rows_of(mesh, samples):
         def local(samples):
             def add(total, x):
-                rows = jax.lax.optimization_barrier(joint_rows(columns, layout, chain, x))  # computed, whoever uses it
+                rows = jax.lax.optimization_barrier(joint_rows(columns, layout, chain, x))  # to compute all
                 return total + sum(w[0, 0] for w in rows), None
 
             return jax.lax.scan(add, jax.numpy.zeros(()), by_block(layout, samples))[0][None]
@@ -128,10 +129,10 @@ def _assembly(columns, chain, parts):
 
 
 def _check(case, columns) -> float:
-    """Largest difference of R^T R from that of the rows by the reference's regressor, relative to the columns' norms.
+    """The largest difference between R^T R and the product of the reference's regressor, relative to the norms of columns.
 
     Raises:
-        Wrong: it is beyond rounding.
+        Wrong: the difference exceeds rounding errors.
     """
     chain, state = case.robot.chain, case.state
     n = chain.n
@@ -153,7 +154,7 @@ def _check(case, columns) -> float:
 
 
 def _write(file: Path, n: int, count: int) -> None:
-    """q, qd, qdd, tau of a smooth motion, in chunks, as one .npy file."""
+    """Write q, qd, qdd and tau of a smooth motion to a .npy file, in chunks."""
     rng = np.random.default_rng(0)
     amplitude, phase = 0.6 * rng.normal(size=(3, n)), rng.uniform(0, 6, (3, n))
     omega = 2 * np.pi * np.array([0.3, 0.71, 1.13])[:, None]

@@ -1,4 +1,4 @@
-"""One robot, one state, one call, beside a jitted function of the same arguments that does nothing."""
+"""Duration of one call for one robot in one state, compared with a jitted function of the same arguments that does nothing."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Memory of a batch: what the compiled program asks for beyond arguments and results, and the process' measured peak."""
+"""Memory of a batch: temporary memory requested by the compiled program, and measured peak of the process."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def run(session: Session) -> None:
 
 
 def high_water(reset: bool = False) -> int | None:
-    """Bytes the process has held at once, on Linux; after a reset, what it holds now."""
+    """Peak memory of the process in bytes, since its start or the last reset; None if not on Linux."""
     try:
         if reset:
             with open("/proc/self/clear_refs", "w", encoding="ascii") as file:

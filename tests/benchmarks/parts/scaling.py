@@ -1,4 +1,4 @@
-"""Random chains of 2 to 1000 revolute joints and trees of 10 to 300: time per evaluation, and compile time."""
+"""Time per evaluation and compilation time for random chains of 2 to 1000 joints and random trees of 10 to 300 joints."""
 
 import time
 
@@ -10,7 +10,7 @@ from ..session import Session, Wrong
 from .throughput import pinocchio_calls
 
 PART = "scaling"
-BATCH, LARGEST = 128, 1 << 28  # states at once, as long as their results take no more bytes than that
+BATCH, LARGEST = 128, 1 << 28  # batch size, and limit of the bytes of a batch
 SIZES = {"chain": (2, 5, 10, 20, 50, 100, 200, 500, 1000), "tree": (10, 30, 100, 300)}
 QUANTITIES = (
     "inverse_dynamics",
@@ -23,7 +23,7 @@ QUANTITIES = (
 
 def run(session: Session) -> None:
     jax.config.update("jax_enable_compilation_cache", False)
-    slow: dict[tuple, float] = {}  # seconds per state for the size before, by shape and quantity
+    slow: dict[tuple, float] = {}  # seconds per state at the previous size, by shape and quantity
     for shape, sizes in SIZES.items():
         for n in sizes:
             if n <= session.options.max_links:
@@ -31,7 +31,7 @@ def run(session: Session) -> None:
 
 
 def measure(session: Session, shape: str, n: int, slow: dict[tuple, float]) -> None:
-    """One size of one shape."""
+    """Measure all quantities for one size of one shape (chain or tree)."""
     case = session.case(f"{shape}-{n}", BATCH)
     for quantity in session.wanted(case, QUANTITIES):
         row = {"part": PART, "robot": shape, "n": n, "quantity": quantity.name, "label": quantity.label}
@@ -61,7 +61,7 @@ def measure(session: Session, shape: str, n: int, slow: dict[tuple, float]) -> N
 
 
 def _compile(case, quantity) -> float:
-    """Seconds from Python to a compiled program of one state."""
+    """Compilation time of a program for one state, starting from Python [s]."""
     state = case.rows(1)
     one = [jnp.asarray(state[k][0], case.robot.chain.dtype) for k in quantity.arguments]
     start = time.perf_counter()

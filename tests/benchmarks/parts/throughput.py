@@ -1,10 +1,10 @@
-"""Every quantity over one batch: on one device and on all, beside Pinocchio and the other libraries."""
+"""Throughput of all quantities for one batch, on one device and on all, compared with Pinocchio and other libraries."""
 
 from ..session import Case, Session, Wrong, why
 from . import QUANTITIES
 
 PART = "throughput"
-SMALL = 64  # libraries that would take too long for the whole batch are measured on this many
+SMALL = 64  # number of states for libraries that would take too long for the whole batch
 
 
 def run(session: Session) -> None:
@@ -12,7 +12,7 @@ def run(session: Session) -> None:
 
 
 def measure(session: Session, part: str, robots: list[str], default: tuple[str, ...], batch: int) -> None:
-    """The table of one part; `trees` is another."""
+    """Measure all quantities for the robots of a part, `throughput` or `trees`."""
     for name in robots:
         case = session.case(name)
         others = session.libraries(part, case, session.options.peers)
@@ -25,7 +25,7 @@ def measure(session: Session, part: str, robots: list[str], default: tuple[str, 
 
 
 def measure_one(session: Session, part: str, case: Case, quantity, others: dict, batch: int) -> None:
-    """One row. Raises Wrong where jaxdyn's own result is wrong; what is amiss with the others is recorded."""
+    """Measure one quantity; raise `Wrong` if jaxdyn's result is wrong, and record the errors of other libraries."""
     devices = len(session.devices)
     batch -= batch % devices
     work = session.work(case, quantity)
@@ -56,7 +56,7 @@ def measure_one(session: Session, part: str, case: Case, quantity, others: dict,
         if quantity.name in entries:
             try:
                 call, error, used = _peer(session, case, quantity.name, entries[quantity.name], batch)
-            except Exception as error:  # whatever a library raises is its reason
+            except Exception as error:  # any exception is a reason not to measure a library
                 session.add(**row, library=library, reason=why(error))
                 continue
             offer((library, "1 device"), call, error=error, batch=used, remark=entries[quantity.name].remark)
@@ -65,7 +65,7 @@ def measure_one(session: Session, part: str, case: Case, quantity, others: dict,
 
 
 def pinocchio_calls(case: Case, quantity: str, batch: int, threads: int) -> dict:
-    """A Python loop over its function of one state, and its batched functions on one thread and on all."""
+    """Calls of Pinocchio: a Python loop over single states, and batched functions on one thread and on all threads."""
     single = getattr(case.reference, "single", {}).get(quantity)
     if single is None:
         return {}
@@ -84,7 +84,7 @@ def pinocchio_calls(case: Case, quantity: str, batch: int, threads: int) -> dict
 
 
 def _peer(session: Session, case: Case, quantity: str, entry, batch: int):
-    """A library's call on the whole batch, or on a few states where that would take too long: (call, error, states)."""
+    """A library's call on the batch, or on a few states if that would take too long; return (call, error, states)."""
     small = min(batch, SMALL)
     call, error = session.theirs(case, quantity, entry, small)
     seconds = session.time({"": call})[""]

@@ -1,4 +1,4 @@
-"""Humanoids on a floating base: the columns of `throughput`, fewer quantities."""
+"""Throughput for humanoids with a floating base: the table of `throughput` with fewer quantities."""
 
 from ..session import Session
 from ..subjects import HUMANOIDS, Unavailable, subject

@@ -1,7 +1,7 @@
-"""The libraries that jaxdyn is measured beside, one file each.
+"""The libraries with which jaxdyn is compared, one module each.
 
-A file has `build(robot, state, precision) -> Peer`; where the library is missing, or cannot take the robot, it raises, and
-the suite says so by name.
+Each module has a function `build(robot, state, precision)`, which returns an `Entry` for each quantity, by name. It raises an
+exception if the library is not installed or does not support the robot; the tables then state the reason.
 """
 
 import dataclasses
@@ -17,10 +17,10 @@ class Entry:
     """Computation of one quantity by a library.
 
     Attributes:
-        function: f(*arrays) of one state, to be mapped and compiled by JAX.
-        arguments: the arrays in the library's layout, one row a state, as float64.
-        finish: its result as arrays in Pinocchio's layout, see `comparison`.
-        remark: how it is computed where that is not one function of the library.
+        function: function f(*arrays) of one state, which JAX maps over a batch and compiles.
+        arguments: arrays in the library's layout, with one row per state, in float64.
+        finish: function that converts the result to arrays in Pinocchio's layout (see `comparison`).
+        remark: how the quantity is computed, if not by a single function of the library.
     """
 
     function: Callable
@@ -30,12 +30,12 @@ class Entry:
 
 
 def build(name: str, robot, state: dict, precision: str) -> dict[str, Entry]:
-    """A library's quantities for a robot."""
+    """The quantities that a library computes for a robot, by name."""
     return importlib.import_module(f"{__name__}.{name}_").build(robot, state, precision)
 
 
 def version(name: str) -> str:
-    """The installed version; empty where there is none."""
+    """The installed version of a library; empty if it is not installed."""
     try:
         return importlib.metadata.version(PACKAGES.get(name, name))
     except importlib.metadata.PackageNotFoundError:

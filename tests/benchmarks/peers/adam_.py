@@ -1,4 +1,4 @@
-"""adam: floating-base dynamics in JAX; an arm is a floating robot whose base is held."""
+"""adam: floating-base dynamics in JAX; arms are floating robots with a fixed base."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ def build(robot: Subject, state: dict, precision: str) -> dict[str, Entry]:
     names = [robot.chain.topology.joint_names[i] for i in layout.columns if not robot.floating or i > 5]
     dtype = jnp.dtype(precision)
     there = KinDynComputations(robot.urdf, names, dtype=dtype, gravity=jnp.asarray([0, 0, -9.81, 0, 0, 0], dtype))
-    # it asks for its device in every asarray, which JAX 0.10 refuses under vmap; without it the device is the default one
+    # adam passes its device to every asarray, which JAX 0.10 rejects under vmap; None selects the default device
     math = there.rbdalgos.math
     if getattr(math.factory, "_device", None) is not None:
         math.factory._device = None

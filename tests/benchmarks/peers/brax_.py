@@ -1,4 +1,4 @@
-"""brax: the generalized pipeline's smooth dynamics, of arms."""
+"""brax: smooth dynamics of the generalized pipeline, for arms."""
 
 from ..subjects import Subject, Unavailable
 from . import Entry

@@ -1,4 +1,4 @@
-"""frax: vectorised over links by masks of ancestors."""
+"""frax: dynamics vectorised over links by masks of ancestors."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ from .mujoco_layout import MujocoLayout
 
 def build(robot: Subject, state: dict, precision: str) -> dict[str, Entry]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it recommends settings
+        warnings.simplefilter("ignore")  # frax warns about recommended settings
         import frax
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "robot.urdf")
@@ -53,7 +53,7 @@ def build(robot: Subject, state: dict, precision: str) -> dict[str, Entry]:
 
 
 def with_inertials(urdf: str) -> str:
-    """The same robot, links without inertia saying so: frax reads no link without <inertial>."""
+    """Add zero inertias to links that have none, because frax requires them."""
     root = ET.fromstring(urdf)
     for link in root.findall("link"):
         if link.find("inertial") is None:

@@ -9,11 +9,11 @@ from .mujoco_layout import MujocoLayout
 
 
 def mujoco_model(robot: Subject):
-    """The robot compiled by MuJoCo, smooth dynamics only."""
+    """The robot compiled by MuJoCo, with smooth dynamics only."""
     import mujoco
 
     spec = mujoco.MjSpec.from_string(robot.urdf)
-    spec.compiler.fusestatic = True  # fewer bodies; the root's free joint keeps it
+    spec.compiler.fusestatic = True  # fewer bodies; the root is not fused, because it has a free joint
     if robot.floating:
         spec.worldbody.first_body().add_freejoint(name="root_joint")
     off = mujoco.mjtDisableBit

@@ -1,4 +1,4 @@
-"""States in MuJoCo's layout and results out of it, for batches on NumPy; frax has the same."""
+"""Conversion of states to MuJoCo's layout, and of results from it, for batches in NumPy; frax uses the same layout."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from ..subjects import Subject
 
 
 class MujocoLayout:
-    """jaxdyn's layout <-> MuJoCo's: a free joint's linear velocity comes first and lies in the world's axes.
+    """Conversion between jaxdyn's layout and MuJoCo's, in which a free joint's linear velocity is first and in world axes.
 
-    The suite's robots have one free joint at most, the root's.
+    The suite's robots have at most one free joint, that of the root.
     """
 
     def __init__(self, robot: Subject, names: list[str], state: dict):
-        """`names`: the library's joints in its order, without the free one."""
+        """Create the conversion from the names of the library's joints, in its order and without the free joint."""
         self.floating = robot.floating
         self.state = state
         order = [robot.chain.topology.joint_names.index(name) for name in names]
@@ -31,21 +31,21 @@ class MujocoLayout:
             self.rotation = np.moveaxis(np.array(rows), -1, 0)
 
     def arguments(self) -> dict[str, np.ndarray]:
-        """q, v, a and tau there."""
+        """q, v, a and tau in MuJoCo's layout."""
         s = self.state
         given = {"q": s["q"][:, self.positions], "v": self._world(s["v"]), "tau": self._world(s["tau"])}
         return given | {"a": self._world(self._turning(s["a"], 1))}
 
     def vector(self, x) -> list[np.ndarray]:
-        """Torques from there, in Pinocchio's layout."""
+        """Convert torques to Pinocchio's layout."""
         return [self.reference.vector(self._body(np.asarray(x, float)))]
 
     def acceleration(self, x) -> list[np.ndarray]:
-        """dv/dt from there, in Pinocchio's layout."""
+        """Convert accelerations dv/dt to Pinocchio's layout."""
         return [self.reference.vector(self._turning(self._body(np.asarray(x, float)), -1))]
 
     def matrix(self, x) -> list[np.ndarray]:
-        """A mass matrix from there, in Pinocchio's layout."""
+        """Convert mass matrices to Pinocchio's layout."""
         x = np.asarray(x, float)
         once = np.stack([self._body(x[:, :, j]) for j in range(x.shape[2])], axis=2)
         twice = np.stack([self._body(once[:, i]) for i in range(x.shape[1])], axis=1)

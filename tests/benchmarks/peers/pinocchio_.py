@@ -1,4 +1,4 @@
-"""Pinocchio: the reference of every result, called from Python once a state, and its batched functions."""
+"""Pinocchio: the reference for all results, called from Python once per state, and its batched functions."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ from ..subjects import DT, STEPS, Subject
 
 
 class Pinocchio:
-    """A robot's model there, and what each quantity is called.
+    """A robot's model in Pinocchio, and the functions that compute the quantities.
 
     Attributes:
-        layout: from jaxdyn's layout to Pinocchio's.
-        single: by quantity, f(q, v, a, tau, controls) of one state; those that need fewer ignore the rest.
+        layout: conversion from jaxdyn's layout to Pinocchio's.
+        single: functions f(q, v, a, tau, controls) of one state, by quantity; each uses only the arguments it needs.
     """
 
     name = "Pinocchio"
@@ -64,7 +64,7 @@ class Pinocchio:
         }
 
     def torques(self, state: dict) -> np.ndarray:
-        """tau of the rows (q, v, a), in jaxdyn's layout."""
+        """The torques tau of the rows (q, v, a), in jaxdyn's layout."""
         q, v, a = (self.layout.q(state["q"]), self.layout.vector(state["v"]), self.layout.vector(state["a"]))
         tau = np.array([self.pin.rnea(self.model, self.data, *row) for row in zip(q, v, a, strict=True)])
         ours = np.empty_like(tau)
@@ -86,7 +86,7 @@ class Pinocchio:
         )
 
     def results(self, name: str, state: dict) -> list[np.ndarray]:
-        """Of all states, as arrays in Pinocchio's layout."""
+        """The results for all states, as arrays in Pinocchio's layout."""
         rows = self.rows(state)
         if name == "rollout_gradient":
             return [np.array([self._gradient(*row) for row in rows])]
@@ -94,7 +94,7 @@ class Pinocchio:
         return [np.array(x) for x in zip(*found, strict=True)]
 
     def parallel(self, name: str, state: dict, threads: int) -> Callable | None:
-        """A call that computes a whole batch without Python in the loop, where Pinocchio has one."""
+        """A call that computes a batch without a loop in Python; None if Pinocchio has no such function."""
         function = {"inverse_dynamics": "rneaInParallel", "forward_dynamics": "abaInParallel"}.get(name)
         if function is None or not hasattr(self.pin, function):
             return None
@@ -121,7 +121,7 @@ class Pinocchio:
         return [np.array(x) for x in result] if isinstance(result, tuple) else [np.array(result)]
 
     def _gradient(self, q, v, a, tau, controls) -> np.ndarray:
-        """Of the cost in `quantities`, by differences of fourth order over Pinocchio's rollout; exact to about 1e-9."""
+        """The gradient of the cost in `quantities`, by fourth-order differences of Pinocchio's rollout, to about 1e-9."""
 
         def cost(u):
             positions, velocities = self.rollout(q, v, u)
