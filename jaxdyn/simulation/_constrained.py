@@ -27,11 +27,12 @@ def constrained_step(
     method: Method = "rk4",
     stabilisation: Stabilisation | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Integrate qdd = constrained_forward_dynamics(tau - resistive_force) over a time step dt, then project the
-    state (q, qd) onto the nearest state that satisfies the constraints (`project_configuration`, `project_velocity`).
+    """The state (q, qd) after a time step dt under qdd = constrained_forward_dynamics(tau - resistive_force).
 
-    The projection moves the state by no more than the scheme's error and preserves its order. `stabilisation` replaces
-    it with Baumgarte's feedback, which corrects drift at the cost of introducing an artificial spring and damper.
+    After the step, the state is projected onto the nearest state that satisfies the constraints (`project_configuration`,
+    `project_velocity`). The projection changes the state by no more than the order of the integration error, and therefore
+    preserves the order of the scheme. If `stabilisation` is given, Baumgarte's feedback replaces the projection; it acts like
+    an artificial spring and damper that reduces drift.
 
     Args:
         constraints: one or several constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
@@ -41,8 +42,8 @@ def constrained_step(
         dt: time step [s].
         external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
         method: as in `step`.
-        stabilisation: Baumgarte's alpha, beta [1/s], used instead of the projection; with (0, 0), phi drifts with the
-            scheme's error.
+        stabilisation: Baumgarte's gains (alpha, beta) [1/s], used instead of the projection; with (0, 0), the residual phi
+            of the constraints drifts due to integration errors.
 
     Raises:
         ModelError: the scheme is unknown, there is no constraint, or a constraint names an unknown frame.

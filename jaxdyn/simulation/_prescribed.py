@@ -35,8 +35,8 @@ def moving_base_rollout(
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
     """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot whose base follows a path of poses T(t).
 
-    Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force, evaluated at the scheme's
-    stage times, which preserves its order.
+    Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force. The motion of the base is evaluated
+    at each stage of the integration scheme, so the scheme retains its order.
 
     Args:
         path: function from time [s] to the pose (4x4) of the base in the world [m]; twice differentiable.
@@ -79,14 +79,14 @@ def hybrid_rollout(
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
     """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot with prescribed motions of some joints.
 
-    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their functions exactly at all stage
-    times; their entries in q and qd are ignored. To obtain the forces that this requires, call `hybrid_dynamics` at the
-    returned states.
+    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their functions exactly at every stage of the
+    integration scheme; their entries in q and qd are ignored. To obtain the forces that the prescribed motion requires, call
+    `hybrid_dynamics` at the returned states.
 
     Args:
-        prescribed: mapping from each prescribed joint, by name (of the coordinate, if joints are coupled) or by column
-            of v, to a twice differentiable function of time [s] that returns its position [rad or m]; quaternion joints
-            are not supported.
+        prescribed: mapping from prescribed coordinates to their motions. A key is the name of a joint (of a coordinate, if
+            joints are coupled) or a column of v; a value is a twice differentiable function of time [s] that returns a
+            position [rad or m]. Quaternion joints are not supported.
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd); ignored for prescribed
@@ -98,7 +98,7 @@ def hybrid_rollout(
         checkpoint: as in `rollout`.
 
     Raises:
-        ModelError: as for `rollout`; a coordinate is unknown, repeated, or belongs to a quaternion joint.
+        ModelError: as for `rollout`, or a coordinate is unknown, repeated, or part of a quaternion joint.
     """
     columns = coordinate_columns(chain, tuple(prescribed))
     where = dict(zip(layout(chain).columns.tolist(), layout(chain).entries.tolist(), strict=True))
