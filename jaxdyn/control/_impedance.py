@@ -118,8 +118,8 @@ def impedance_control(
 
     The sum E of V~ . Lambda V~ / 2 and the spring energy satisfies dE/dt = -V~ . D V~ + V~ . F_ext, so the robot is passive
     from F_ext to V~. This requires an exact model, a configuration away from singularities, and either a desired pose whose
-    axes do not rotate or an isotropic stiffness. The posture torque tau_0 acts in the dynamically consistent null space and does
-    not disturb the task. Near singularities, the task is damped as in `task_space`; `stiffness_control` needs no such
+    axes do not rotate or an isotropic stiffness. The posture torque tau_0 acts in the dynamically consistent null space and
+    does not disturb the task. Near singularities, the task is damped as in `task_space`; `stiffness_control` needs no such
     damping.
 
     Args:

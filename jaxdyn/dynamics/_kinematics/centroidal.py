@@ -1,6 +1,6 @@
-"""Mass, centre of mass and momentum of the robot, and the centroidal momentum matrix, by one outward and one inward sweep.
+"""Mass, centre of mass and momentum of a robot, and the centroidal momentum matrix.
 
-All quantities are in world axes. The mass is that of the moving links; a fixed base is not included.
+All quantities are in world axes. They include all moving links, but not the mass of a fixed base.
 """
 
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def total_mass(chain: Chain) -> Float[Array, ""]:
 
 @compiled
 def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
-    """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world frame, O(n) [m]; NaN if m = 0."""
+    """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world, O(n) [m]; NaN if the mass m is 0."""
 
     def out(parent, link: Link, _):
         r, p = walk(parent, link)
@@ -39,7 +39,7 @@ def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
 def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3 nv"]:
     """Jacobian of the centre of mass, dc/dt = J_c(q) v in world axes, O(n) [m/rad or 1].
 
-    Column j is the linear momentum caused by unit rate of joint j, divided by the total mass.
+    Column j is the linear momentum at unit rate of joint j, divided by the total mass.
     """
     return _momentum_matrix(chain, q)[3:] / total_mass(chain)
 
@@ -57,9 +57,9 @@ def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
 def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
     """Matrix A_G(q) with (l_G, p) = A_G v, angular momentum about the centre of mass and linear momentum, O(n) [SI units].
 
-    Components are in world axes. Column j is the momentum G^c_j A_j of all links that joint j carries at unit rate,
-    moved to the centre of mass (Orin, Goswami & Lee 2013). The linear rows are m J_c. Pinocchio puts the linear part
-    first.
+    Components are in world axes. Column j is the momentum G^c_j A_j, about the centre of mass, of all links that joint j
+    carries, at unit rate of joint j (Orin, Goswami & Lee 2013). The linear rows are m J_c with the mass m and J_c =
+    `centre_of_mass_jacobian`. Pinocchio puts the linear part first.
     """
     return _about(centre_of_mass(chain, q), _momentum_matrix(chain, q))
 
@@ -68,7 +68,7 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
     """Momentum (l_G, p) = A_G(q) v, with l_G about the centre of mass, in world axes, O(n) [kg m^2/s, kg m/s].
 
-    Without contact its rate is (0, m gravity), so l_G is constant for any joint motion.
+    Without contact, the rate of the momentum is (0, m gravity), so l_G is constant for any joint motion.
     """
     return centroidal_momentum_matrix(chain, q) @ v
 
@@ -77,7 +77,7 @@ def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " 
 def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
     """Bias dA_G/dt v of the momentum's rate d(l_G, p)/dt = A_G a + dA_G/dt v, in world axes, O(n) [N m, N].
 
-    Computed as the sum of the links' Newton-Euler wrenches at a = 0.
+    The bias is computed as the sum of the links' Newton-Euler wrenches at a = 0.
     """
 
     def out(parent, link: Link, x):
