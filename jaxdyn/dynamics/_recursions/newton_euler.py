@@ -19,8 +19,8 @@ def newton_euler(
 ) -> Float[Array, "n *#lanes"]:
     """The contribution of the rigid links to `inverse_dynamics`, without armature, for a given gravity.
 
-    The recursion carries the conventional acceleration of the frame's origin instead of the spatial acceleration, so
-    that a link needs only w, dw and a of its parent and no linear velocity.
+    The recursion carries the conventional acceleration a of the frame's origin instead of the spatial acceleration. The
+    motion of a link then depends only on w, dw and a of its parent, and linear velocities are not needed.
     """
 
     def accelerations(parent, link: Link, x):
