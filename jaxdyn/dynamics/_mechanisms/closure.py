@@ -46,8 +46,8 @@ def project_configuration(
     """The configuration with phi = 0 nearest to q: integrate(chain, q, u) with the least |u|.
 
     The configuration is found by the Gauss-Newton iteration u <- J^+ (J u - phi) with J = d phi / du, whose fixed points
-    satisfy phi = 0 with u in the range of J^T. If q is close to a solution, the iteration converges in a few steps. If q is far away,
-    or there is no solution, it may fail; `converged` is then False.
+    satisfy phi = 0 with u in the range of J^T. If q is close to a solution, the iteration converges in a few steps. If q is
+    far away, or there is no solution, it may fail; `converged` is then False.
 
     Derivatives are those of the fixed point: du = (1 - dT/du)^-1 dT for the iteration u <- T(u). The iterations are neither
     differentiated nor stored.

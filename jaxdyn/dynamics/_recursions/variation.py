@@ -110,7 +110,7 @@ def derivative_entries(
     """Entries of `link_derivatives` for each pair in `pairs_of`: two for q, two for qd, one for qdd.
 
     The armature is added to the diagonal of the derivatives with respect to qdd. `joints` contains (first link, number of
-    links) for each quaternion joint. The position of such a joint does not move its links one after the other; it rotates the
+    links) for each quaternion joint. The position of such a joint does not move its links one after the other; it moves the
     frame that carries all of them. The accelerations of its links are qdd - g(qd) (see the module `coordinates`). In the
     derivatives with respect to qd, 2 Psi'_j therefore becomes 2 Psi'_j - T with T = sum_k S_k dg_k/dqd_j.
     """
