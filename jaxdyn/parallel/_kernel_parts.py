@@ -11,7 +11,7 @@ from ._kernel_call import call_kernel
 
 
 def with_kernels(batched: Callable, interpret: bool) -> Callable:
-    """The function of a batch, with library functions such as forward dynamics compiled to kernels on platforms other than CPUs.
+    """The function of a batch, with library functions such as forward dynamics compiled to kernels, except on CPUs.
 
     Args:
         interpret: True to run these kernels in Pallas' interpreter, on any device.

@@ -28,7 +28,7 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
     sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) copies the robot to every device and computes an
     equal share of the rows on each. If the number of rows is not a multiple of the number of devices, the batch is padded with
     copies of its last row, and the result is trimmed and gathered on all devices; choose divisible sizes for large batches.
-    The function works under `jit`, `vmap` and differentiation. Store and reuse it, as with `jax.jit`.
+    The returned function works under `jit`, `vmap` and differentiation. Store and reuse it, as with `jax.jit`.
 
     Args:
         function: a function of one robot and one state, with positional arguments only.

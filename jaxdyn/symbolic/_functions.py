@@ -19,7 +19,7 @@ def function_of(
     backend: str,
 ) -> Callable[..., Any]:
     """A function of the states and parameters that returns an array with the entries of a matrix."""
-    entries = [sympy.N(x, 17) for x in matrix]  # roots and pi become numbers, which must not determine the dtype
+    entries = [sympy.N(x, 17) for x in matrix]  # roots and pi become numbers that do not affect the dtype
     symbols = [x for state in states for x in state]
     evaluate = sympy.lambdify([*symbols, *parameters], entries, modules=backend, cse=True)
     names = [x.name for x in parameters]
