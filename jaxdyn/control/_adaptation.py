@@ -71,7 +71,7 @@ class EuclideanAdaptation(Adaptation):
     Attributes:
         gain: Gamma: one number, one per parameter (10,), or one per link and parameter (links, 10) [squared unit of the
             parameter / J].
-        leakage: as in `Adaptation`.
+        leakage: rate sigma at which pi decays towards its initial value [1/s]; see `Adaptation`.
     """
 
     gain: Gains = 1.0
@@ -110,7 +110,7 @@ class NaturalAdaptation(Adaptation):
 
     Attributes:
         gain: Gamma: one number, or one per link [1/J].
-        leakage: as in `Adaptation`; pulls P^-1 towards its initial value.
+        leakage: rate sigma at which P^-1 decays towards its initial value [1/s]; see `Adaptation`.
         range: largest mean eigenvalue of P_0^-1 P and of P^-1 P_0; by default eps^(-1/4) with the machine epsilon eps, which
             is 8192 in float64 and 54 in float32.
     """
@@ -164,8 +164,8 @@ class LogCholeskyAdaptation(Adaptation):
     Attributes:
         gain: Gamma: one number, one per entry of theta (10,), or one per link and entry (links, 10) [1/J for the
             logarithms].
-        leakage: as in `Adaptation`; pulls theta towards its initial value.
-        range: as in `NaturalAdaptation`.
+        leakage: rate sigma at which theta decays towards its initial value [1/s]; see `Adaptation`.
+        range: limit on the change of the pseudo-inertia, as in `NaturalAdaptation`.
     """
 
     gain: Gains = 1.0

@@ -68,7 +68,7 @@ def controlled_rollout(
         ModelError: `every` does not divide the number of periods, or the method is unknown.
     """
     if substeps < 1:
-        raise ControlError(f"substeps={substeps}: at least 1 is needed")
+        raise ControlError(f"substeps={substeps}; it must be at least 1")
     law, state = controller
     q, v = promoted(chain, q, v)
     dt = jnp.asarray(dt, q.dtype)

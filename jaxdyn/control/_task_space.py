@@ -130,8 +130,8 @@ class TaskState(NamedTuple):
     Attributes:
         space: motion and inertia of the task.
         pose: pose of the frame in the world [m].
-        error: as in `TaskTorque`.
-        rate: as in `TaskTorque`.
+        error: pose error, as in `TaskTorque`.
+        rate: velocity error, as in `TaskTorque`.
         acceleration: desired acceleration dV_d/dt of the task [rad/s^2, m/s^2].
     """
 

@@ -29,7 +29,7 @@ def export_function(
 ) -> None:
     """Export function(chain, *arguments), with the robot's parameters as constants, to one file for `load_exported`.
 
-    The function may be one of jaxdyn or your own, for example a controller or a policy. It is traced once, for the shapes
+    The function may be one of jaxdyn's or your own, for example a controller or a policy. It is traced once, for the shapes
     and types of the examples, and saved as StableHLO by `jax.export`. The loaded function returns named tuples, modules and
     other objects as dictionaries by field name. The file is written atomically. Export requires flatbuffers:
     `pip install "jaxdyn[deploy]"`.

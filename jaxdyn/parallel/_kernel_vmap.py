@@ -39,7 +39,7 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
 
     Args:
         function: function of one robot and one state, like those of jaxdyn, with positional arguments only.
-        in_axes: 0 for batched arguments, None for the others, or trees of these, as for `jax.vmap`.
+        in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
         interpret: True to run the kernel in Pallas' interpreter, on any device; this is slow and intended for tests.
 
     Returns:

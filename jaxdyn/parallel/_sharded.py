@@ -71,9 +71,9 @@ def sharded_sum(
 
     Args:
         function: a function of one robot and one state that returns an array or a tree of arrays.
-        in_axes: as for `sharded_vmap`.
-        mesh: as for `sharded_vmap`.
-        chunk: number of rows computed at once on each device.
+        in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
+        mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
+        chunk: number of rows that each device evaluates at once.
 
     Returns:
         A function that returns the sums, replicated on every device of every process.
@@ -82,7 +82,7 @@ def sharded_sum(
         ModelError: as for `sharded_vmap`, or if `chunk` is less than 1.
     """
     if chunk < 1:
-        raise ModelError(f"chunk={chunk}; it must be at least 1, the number of rows computed at once")
+        raise ModelError(f"chunk={chunk}; the number of rows evaluated at once must be at least 1")
 
     def run(mesh, structure, mapped, *leaves):
         single = _of_leaves(function, structure)
@@ -124,7 +124,7 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
 
     Args:
         tree: tree of arrays, all with the batch as leading axis.
-        mesh: as for `sharded_vmap`.
+        mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
 
     Raises:
         ModelError: the number of rows of an array is not a multiple of the number of this process's devices.

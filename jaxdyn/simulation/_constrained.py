@@ -41,7 +41,7 @@ def constrained_step(
         tau: joint torques, constant during the step [N m or N].
         dt: time step [s].
         external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
-        method: as in `step`.
+        method: integration scheme, as in `step`.
         stabilisation: Baumgarte's gains (alpha, beta) [1/s], used instead of the projection; with (0, 0), the residual phi
             of the constraints drifts due to integration errors.
 
@@ -80,15 +80,15 @@ def constrained_rollout(
     Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
     Args:
-        constraints: as in `constrained_step`.
+        constraints: one or several constraints, as in `constrained_step`.
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required with a policy.
-        method: as in `step`.
-        every: as in `rollout`.
-        checkpoint: as in `rollout`.
+        method: integration scheme, as in `step`.
+        every: number of steps from one returned state to the next; must divide the number of steps.
+        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout` and `constrained_step`.

@@ -45,9 +45,9 @@ def moving_base_rollout(
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required with a policy.
-        method: as in `step`.
-        every: as in `rollout`.
-        checkpoint: as in `rollout`.
+        method: integration scheme, as in `step`.
+        every: number of steps from one returned state to the next; must divide the number of steps.
+        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout` and `moving_base_forward_dynamics`.
@@ -93,9 +93,9 @@ def hybrid_rollout(
             coordinates.
         dt: time step [s].
         steps: number of steps; required with a policy.
-        method: as in `step`.
-        every: as in `rollout`.
-        checkpoint: as in `rollout`.
+        method: integration scheme, as in `step`.
+        every: number of steps from one returned state to the next; must divide the number of steps.
+        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout`, or a coordinate is unknown, repeated, or part of a quaternion joint.
@@ -105,7 +105,7 @@ def hybrid_rollout(
     if not set(columns.tolist()) <= set(where):
         raise ModelError(
             f"one of the prescribed coordinates {tuple(prescribed)} belongs to a quaternion joint; to prescribe the motion "
-            "of the base, use moving_base_rollout with the robot without its free joint"
+            "of the base, remove the free joint from the robot and use moving_base_rollout"
         )
     entries = np.array([where[k] for k in columns.tolist()], int)
 

@@ -41,7 +41,7 @@ def rollout(
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required with a policy.
-        method: as in `step`.
+        method: integration scheme, as in `step`.
         external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row per step [N m, N].
         every: number of steps from one returned state to the next; must divide the number of steps.
         checkpoint: number of levels of checkpoints for reverse-mode derivatives; None to store all intermediate values.

@@ -7,8 +7,7 @@ import numpy as np
 import sympy
 
 LONGEST = 10**12
-"""Largest denominator of an exact constant; rationals with larger denominators represent measured numbers, and are printed
-as decimals."""
+"""Largest denominator of an exact constant; other rationals represent measured numbers, and are printed as decimals."""
 
 _DIGITS = 7
 _DENOMINATOR = 1000

@@ -28,8 +28,8 @@ def function_of(
     def function(*arguments: Any, **values: Any) -> Any:
         if set(values) != set(names):
             wrong = sorted(set(names) - set(values)) or sorted(set(values) - set(names))
-            what = "missing" if set(names) - set(values) else "not among the equations' parameters"
-            raise ModelError(f"{', '.join(wrong)}: {what}; the equations have {', '.join(names) or 'none'}")
+            what = "missing" if set(names) - set(values) else "not among the parameters of the equations"
+            raise ModelError(f"{', '.join(wrong)}: {what}; the parameters are {', '.join(names) or 'none'}")
         if len(arguments) != len(states):
             raise TypeError(f"the function requires {len(states)} arrays of the state, not {len(arguments)}")
         arrays = [xp.asarray(x) for x in arguments]

@@ -82,7 +82,7 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     """The leaves of a chain as exact constants, some of which are replaced by expressions.
 
     Raises:
-        ModelError: as for `derive`.
+        ModelError: a leaf or a joint is not supported, as described for `derive`.
     """
     numbers = {name: number(chain, name) for name in LEAVES}
     known = [name for name, x in numbers.items() if x is not None]

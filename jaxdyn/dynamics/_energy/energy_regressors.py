@@ -22,7 +22,7 @@ from .passivity import accelerate_by_reference, mean, reference_accelerations
 
 @compiled
 def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
-    """Row vector y with y . pi = K, the kinetic energy of the links [J], O(n); columns as in `regressor`.
+    """Row vector y with y . pi = K, the kinetic energy of the links [J], with columns ordered as in `regressor`, O(n).
 
     Link i has the energy K_i = m v^2 / 2 + h . (v x w) + w . I w / 2, where (w, v) is its twist in the link frame. The energy
     of armature and rotors is excluded.
@@ -35,7 +35,7 @@ def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
 
 @compiled
 def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
-    """Row vector y with y . pi = P(q) = `potential_energy` [J], O(n); columns as in `regressor`.
+    """Row vector y with y . pi = P(q) = `potential_energy` [J], with columns ordered as in `regressor`, O(n).
 
     For link i, with the pose (R_i, p_i), the coefficient of the mass m is -gravity . p_i, and those of the first moment h are
     -R_i^T gravity.

@@ -42,7 +42,7 @@ class InverseDynamicsDerivatives(NamedTuple):
         q: d tau / d q, with respect to small motions dq of `integrate(chain, q, dq)` [N m/rad].
         qd: d tau / d qd [N m s/rad].
         qdd: d tau / d qdd, the mass matrix [kg m^2].
-        parameters: d tau / d pi, the `regressor`, if requested; otherwise None.
+        parameters: d tau / d pi, the `regressor`; None unless requested.
     """
 
     q: Float[Array, "nv nv"]
@@ -58,7 +58,7 @@ class ForwardDynamicsDerivatives(NamedTuple):
         q: d qdd / d q, with respect to small motions dq of `integrate(chain, q, dq)` [1/s^2].
         qd: d qdd / d qd [1/s].
         tau: d qdd / d tau, the inverse of the mass matrix [1/(kg m^2)].
-        parameters: d qdd / d pi = -M^-1 Y, with columns as in `regressor`, if requested; otherwise None.
+        parameters: d qdd / d pi = -M^-1 Y with the `regressor` Y; None unless requested.
     """
 
     q: Float[Array, "nv nv"]
@@ -84,11 +84,11 @@ def inverse_dynamics_derivatives(
     same formulas.
 
     Args:
-        q: as for `inverse_dynamics`.
-        qd: as for `inverse_dynamics`.
-        qdd: as for `inverse_dynamics`.
-        external_wrenches: as for `inverse_dynamics`.
-        wrench_by_tip: as for `inverse_dynamics`.
+        q: joint positions [rad or m].
+        qd: joint velocities [rad/s or m/s].
+        qdd: joint accelerations [rad/s^2 or m/s^2].
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
         parameters: True to compute the regressor as well, which takes longer than all other Jacobians together.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
@@ -113,11 +113,11 @@ def forward_dynamics_derivatives(
     linear solve is differentiated (Carpentier & Mansard 2018). The cost is O(n^3) with small constants.
 
     Args:
-        q: as for `forward_dynamics`.
-        qd: as for `forward_dynamics`.
-        tau: as for `forward_dynamics`.
-        external_wrenches: as for `forward_dynamics`.
-        wrench_by_tip: as for `forward_dynamics`.
+        q: joint positions [rad or m].
+        qd: joint velocities [rad/s or m/s].
+        tau: joint torques [N m] (forces [N] for prismatic joints).
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
         parameters: True to compute d qdd/d pi as well.
 
     Returns:

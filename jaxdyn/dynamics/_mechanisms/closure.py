@@ -130,7 +130,7 @@ def project_velocity(
     energy.
 
     Args:
-        tolerance: as in `constrained_forward_dynamics`.
+        tolerance: tolerance for the rank of J, as in `constrained_forward_dynamics`.
 
     Raises:
         ModelError: there is no constraint, or a constraint has an unknown frame.

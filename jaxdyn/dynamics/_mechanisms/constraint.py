@@ -144,7 +144,7 @@ def _relative(chain: Chain, constraint: FrameConstraint, poses: Float[Array, "n 
 def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
     if isinstance(constraint, FunctionConstraint):
         return jnp.atleast_1d(constraint.function(chain, q, constraint.parameters))
-    if isinstance(constraint, PfaffianConstraint):  # it does not constrain positions
+    if isinstance(constraint, PfaffianConstraint):  # a Pfaffian constraint does not constrain positions
         return jnp.zeros(constraint.function(chain, q, constraint.parameters).shape[0], q.dtype)
     _, e = _relative(chain, constraint, poses)
     position, rows = e[:3, 3], constraint.rows

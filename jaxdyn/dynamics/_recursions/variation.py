@@ -69,8 +69,8 @@ class Motion(NamedTuple):
     parent_twist: tuple[Array, ...]
     parent_acceleration: tuple[Array, ...]
     inertia: tuple[Array, ...]
-    spread: tuple[Array, ...]  # N
-    momentum: tuple[Array, ...]  # P
+    spread: tuple[Array, ...]  # N, see the module's docstring
+    momentum: tuple[Array, ...]  # P, see the module's docstring
     wrench: tuple[Array, ...]
 
 
