@@ -96,7 +96,7 @@ def motor_regressor(
 def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n"]:
     """Regressor of the joint stiffnesses: spring_regressor(chain, q) @ chain.springs.stiffness = spring_force(chain, q).
 
-    Without coupled joints it is the diagonal matrix of deflections q - q_rest [rad or m].
+    Without coupled joints, the regressor is the diagonal matrix of the deflections q - q_rest [rad or m].
     """
     _, x = place(chain, q)
     return generalised_force(chain, jnp.diag(x - chain.springs.rest_position))

@@ -52,8 +52,8 @@ def spring_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Torques that drives must supply against friction and springs: friction_force + spring_force, O(n) [N m or N].
 
-    M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive` has the opposite sign: it is the force on the
-    robot.
+    The equation of motion is M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive` has the opposite sign: it is
+    the force on the robot.
     """
     return friction_force(chain, qd) + spring_force(chain, q)
 

@@ -286,7 +286,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
         if not any(in_batched):
             out = in_turn(*variables)
             return out, jax.tree.map(lambda _: False, out)
-        # after one iteration, carries differ between lanes
+        # after one iteration, the carry differs between lanes
         own = [k < carried and not b for k, b in enumerate(in_batched)]
         variables = [
             jnp.broadcast_to(x, (axis_size, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)
@@ -302,7 +302,8 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
 def in_groups(function: Callable, size: int) -> Callable:
     """A function of one problem that, under `vmap` on the CPU, processes groups of `size` problems in sequence.
 
-    For iterative solvers: a group runs only until its slowest problem is done, and its data stay in cache.
+    This suits iterative solvers: each group runs only until its slowest problem is solved, and the data of a group stay in
+    the cache.
     """
 
     def call(*arguments):

@@ -126,8 +126,8 @@ def project_velocity(
     """The velocity with J(q) qd' = 0 nearest to qd in the metric of the mass matrix, O(n^3) [rad/s or m/s].
 
     qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints, and M (qd' - qd) is the
-    impulse of the constraints. Among all changes of velocity that satisfy the constraints, qd' - qd has the least kinetic
-    energy.
+    impulse of the constraints. Among all changes of velocity after which the constraints are satisfied, qd' - qd has the
+    least kinetic energy.
 
     Args:
         tolerance: tolerance for the rank of J, as in `constrained_forward_dynamics`.

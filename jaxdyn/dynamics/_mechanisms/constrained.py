@@ -30,8 +30,8 @@ class ConstrainedDynamics(NamedTuple):
             constraints are redundant, the multipliers have minimum norm.
         rank: number of independent rows of J.
         redundant: True if rows of J are dependent; accelerations are then unique, but multipliers are not.
-        residual: largest |J qdd - target|, which exceeds rounding errors if constraints contradict each other [m/s^2,
-            rad/s^2].
+        residual: largest absolute entry of J qdd - r, where r is the required value of J qdd; it exceeds rounding errors if
+            constraints contradict each other [m/s^2, rad/s^2].
         consistent: True if the residual is within rounding errors.
     """
 
@@ -89,7 +89,7 @@ def constrained_forward_dynamics(
 
 
 class Factors(NamedTuple):
-    """The factors L of M = L L^T and W = J L^-T, the pseudo-inverse of W, J, and the rank of W."""
+    """The Cholesky factor L of M = L L^T; W = J L^-T, its pseudo-inverse and its rank; and J."""
 
     lower: Float[Array, "nv nv"]
     whitened: Float[Array, "m nv"]

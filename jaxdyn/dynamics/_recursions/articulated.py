@@ -120,7 +120,7 @@ def rigid(inertia) -> ArticulatedInertia:
 
 
 def apply(inertia: ArticulatedInertia, twist) -> tuple[Array, ...]:
-    """The inertia times a twist or an acceleration: a wrench."""
+    """The wrench that is the product of an inertia and a twist or an acceleration."""
     w, v = twist[:3], twist[3:]
     return (
         *add(sym_apply(inertia.angular, w), rotate(inertia.coupling, v)),

@@ -62,9 +62,10 @@ def accelerate(parent, link: Link, qd, qdd):
 
 
 def body_wrench(inertia, w, dw, a):
-    """Wrench about the frame's origin that a body's motion requires: Newton-Euler equations in the ten parameters.
+    """Wrench about the frame's origin that the motion of a body requires, in terms of its ten inertial parameters.
 
-    f = m a + dw x h + w x (w x h),  n = I dw + w x I w + h x a, with h = m c and a the origin's conventional acceleration.
+    By the Newton-Euler equations, f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, with h = m c and the
+    conventional acceleration a of the origin.
     """
     mass, h, rotational = inertia[0], inertia[1:4], inertia[4:10]
     force = add(scale(mass, a), cross(dw, h), cross(w, cross(w, h)))

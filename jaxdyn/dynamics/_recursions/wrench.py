@@ -23,7 +23,7 @@ def link_wrenches(
         wrench_by_tip: wrench that the tip exerts on the world, in the tip's frame [N m, N].
 
     Raises:
-        ModelError: the wrenches are not one row of six per link, or the tip is fixed to the base.
+        ModelError: the wrenches do not have one row of six entries per link, or the tip is fixed to the base.
     """
     if external_wrenches is not None and jnp.shape(external_wrenches) != (chain.n, 6):
         raise ModelError(
