@@ -151,7 +151,7 @@ class _Basis:
 
     def __init__(self) -> None:
         self.found: list[Polynomial] = []
-        self._rows: list[tuple[Any, Polynomial, list[Any]]] = []  # reduced rows: pivot, polynomial, coefficients in `found`
+        self._rows: list[tuple[Any, Polynomial, list[Any]]] = []  # reduced: pivot, polynomial, coefficients in `found`
 
     def add(self, polynomial: Polynomial) -> None:
         """Add a polynomial, without numerical factors, unless it depends linearly on the polynomials already added."""

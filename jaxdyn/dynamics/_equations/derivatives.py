@@ -32,7 +32,7 @@ from .forward import forward_dynamics
 from .mass_matrix_inverse import inverse_of_mass_matrix, positive_inverse
 from .regressor import regressor
 
-TOGETHER = 12  # up to this number of velocities, derivatives of forward dynamics are faster in one kernel than in several
+TOGETHER = 12  # up to this number of velocities, derivatives of forward dynamics are faster in one kernel than in parts
 
 
 class InverseDynamicsDerivatives(NamedTuple):
@@ -176,9 +176,7 @@ def _link_forward(
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
-    if (
-        not in_kernel()
-    ):  # on a GPU, the form below spills 6 KB of registers per thread, for the links' first motion, instead of 1.5 KB
+    if not in_kernel():  # on a GPU, the form below, which stores the links' first motion, spills 6 KB instead of 1.5 KB
         qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
         return qdd, *_link_slopes(chain, q, qd, qdd, gravity, wrenches)
     still = world_motion(chain, q, qd, jnp.zeros_like(qd), gravity, wrenches)
