@@ -30,8 +30,8 @@ def constrained_step(
     """The state (q, qd) after a time step dt under qdd = constrained_forward_dynamics(tau - resistive_force).
 
     After the step, the state is projected onto the nearest state that satisfies the constraints (`project_configuration`,
-    `project_velocity`). The projection changes the state by no more than the order of the integration error, and therefore
-    preserves the order of the scheme. If `stabilisation` is given, Baumgarte's feedback replaces the projection; it acts like
+    `project_velocity`). The projection changes the state by an amount of the order of the integration error, and
+    therefore preserves the order of the scheme. If `stabilisation` is given, Baumgarte's feedback replaces the projection; it acts like
     an artificial spring and damper that reduces drift.
 
     Args:

@@ -16,7 +16,7 @@ def with_implicit_friction(
 ) -> Chain:
     """The robot with the mass matrix M + dt D, where D contains the slopes of friction; dt D is added to the armature.
 
-    With friction f(qd) at the start of the step and its linearisation f(qd) + D (qd' - qd) at the end,
+    With h = C qd + g, friction f(qd) at the start of the step, and its linearisation f(qd) + D (qd' - qd) at the end,
 
         M (qd' - qd) = dt (tau - h - f(qd) - D (qd' - qd))   <=>   (M + dt D) (qd' - qd) = dt (tau - h - f(qd)),
 

@@ -25,7 +25,7 @@ def rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every * dt, 2 * every * dt, ..., steps * dt, from the initial state (q, qd) on.
+    """Positions and velocities at t = 0, every * dt, 2 * every * dt, ..., steps * dt, starting from the state (q, qd).
 
     The result has steps / every + 1 rows. A rollout stores only the controls and the returned rows, so with a policy and
     every = steps, its memory does not grow with the horizon.

@@ -135,7 +135,7 @@ def _parts(x: Any, letters: Sequence[Symbol]) -> Parts:
 
 
 def _joined(x: Any, q: Sequence[Symbol]) -> Any:
-    """The simplified expression, with sines and cosines of sums of angles expanded by the addition theorems."""
+    """The shorter of two simplified forms, one of them with sines and cosines merged by the addition theorems."""
     joined = x
     for angle in q:
         joined = merge(joined, angle)
