@@ -31,8 +31,8 @@ def constrained_step(
 
     After the step, the state is projected onto the nearest state that satisfies the constraints (`project_configuration`,
     `project_velocity`). The projection changes the state by an amount of the order of the integration error, and
-    therefore preserves the order of the scheme. If `stabilisation` is given, Baumgarte's feedback replaces the projection; it acts like
-    an artificial spring and damper that reduces drift.
+    therefore preserves the order of the scheme. If `stabilisation` is given, Baumgarte's feedback replaces the projection;
+    it acts like an artificial spring and damper that reduces drift.
 
     Args:
         constraints: one or several constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
