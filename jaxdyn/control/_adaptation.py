@@ -1,8 +1,11 @@
-"""Adaptation laws for inertial parameters: three gradient flows of ten parameters per link, two of them physically consistent.
+"""Adaptation laws for inertial parameters: gradient flows of the ten parameters of each link.
 
-Each flow is steepest descent, in a metric of its own, along g = Y^T s. This is the gradient, with respect to the
-parameters, of the power of model errors at the sliding velocity s. Arrays have one row per link. `start` returns the
-state of an estimate, `parameters` returns the estimate, `rate` is the flow in continuous time, and `update` makes one step.
+Every law is steepest descent, in its own metric, of the power s^T Y (pi - pi_true) that parameter errors supply. Here Y is
+the Slotine-Li regressor, s is the sliding velocity, and g = Y^T s is the gradient of this power with respect to the
+estimate pi. Two of the three laws keep the estimate physically consistent.
+
+`start` returns the state of a law for a given estimate, `parameters` the estimate in a given state, `rate` the time
+derivative of the state, and `update` the state after one time step. Arrays have one row per link.
 """
 
 from abc import abstractmethod
@@ -35,8 +38,8 @@ class Adaptation(eqx.Module):
 
     Attributes:
         gain: adaptation gain Gamma; its unit depends on the law.
-        leakage: rate sigma at which the estimate decays towards its initial value [1/s]. Zero preserves the Lyapunov
-            function; a small value prevents drift due to noise and unmodelled forces (Ioannou & Kokotovic 1984).
+        leakage: rate sigma at which the estimate decays towards its initial value [1/s]. The convergence proofs assume
+            zero; a small value prevents drift due to noise and unmodelled forces (Ioannou & Kokotovic 1984).
     """
 
     gain: eqx.AbstractVar[Gains]
@@ -44,7 +47,7 @@ class Adaptation(eqx.Module):
 
     @abstractmethod
     def start(self, pi: Bodies) -> Memory:
-        """The state whose estimate is pi."""
+        """The state of the law whose estimate is pi."""
 
     @abstractmethod
     def parameters(self, memory: Memory) -> Bodies:
@@ -52,21 +55,23 @@ class Adaptation(eqx.Module):
 
     @abstractmethod
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
-        """Time derivative of the state; leakage pulls it towards `first`."""
+        """Time derivative of the state; leakage pulls the state towards its initial value `first`."""
 
     @abstractmethod
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The state after a time dt [s] with constant gradient."""
+        """The state after a time step dt [s] with a constant gradient."""
 
 
 class EuclideanAdaptation(Adaptation):
-    """Adaptation law of Slotine & Li (1987): dpi/dt = -Gamma g. It ignores physical consistency: masses may become negative.
+    """Adaptation law of Slotine & Li (1987): dpi/dt = -Gamma g with the gradient g = Y^T s.
 
-    V = s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. A single Gamma weights kg, kg m and kg m^2 equally.
+    The law does not enforce physical consistency: an estimated mass may become negative. The Lyapunov function V =
+    s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. A scalar Gamma weights kg, kg m and kg m^2 equally.
 
     Attributes:
-        gain: Gamma, one number, one per parameter (10,), or (links, 10) [squared unit of the parameter / J].
-        leakage: as in `Adaptation`.
+        gain: Gamma: one number, one per parameter (10,), or one per link and parameter (links, 10) [squared unit of the
+            parameter / J].
+        leakage: rate sigma at which pi decays towards its initial value [1/s]; see `Adaptation`.
     """
 
     gain: Gains = 1.0
@@ -85,25 +90,29 @@ class EuclideanAdaptation(Adaptation):
         return -_spread(self.gain, memory) * gradient - self.leakage * (memory - first)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The parameters pi + dt dpi/dt after a time dt [s]."""
+        """The parameters pi + dt dpi/dt after a time step dt [s]."""
         return memory + dt * self.rate(memory, first, gradient)
 
 
 class NaturalAdaptation(Adaptation):
-    """Natural adaptation law (Lee, Kwon & Park 2018): dP/dt = -Gamma P B P for each link's pseudo-inertia P, tr(P B) = g . pi.
+    """Natural adaptation law (Lee, Kwon & Park 2018): dP/dt = -Gamma P B P for the pseudo-inertia P of each link.
 
-    This is steepest descent in the affine-invariant metric of positive definite matrices: the estimate always corresponds
-    to a body of positive density, and the flow is invariant to units and frames. V = s^T M s / 2 + sum_i D_i / Gamma does
-    not increase, where D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i). Each step
-    follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T with P = U U^T. The state is the factor U, so P stays positive
-    definite despite rounding and large steps. One step changes eigenvalues of P by no more than a factor of e^2; steps
-    that would move one further than a factor of `range` from its initial value are rejected (V may then fail to
-    decrease).
+    The matrix B represents the gradient g = Y^T s: tr(P B) = g . pi. The flow is steepest descent in the affine-invariant
+    metric of positive definite matrices. The estimate therefore always corresponds to a body of positive density, and does
+    not depend on the choice of units and frames. The Lyapunov function V = s^T M s / 2 + sum_i D_i / Gamma does not
+    increase, where D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i) for the estimate
+    P_hat of link i.
+
+    Each step follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T with P = U U^T. The state is the factor U, so P stays
+    positive definite despite rounding errors and large steps. One step changes the eigenvalues of P by no more than a
+    factor of e^2. A step is rejected if it would move P too far from its initial value P_0, that is, if the mean
+    eigenvalue of P_0^-1 P or of P^-1 P_0 would exceed `range`; V may then fail to decrease.
 
     Attributes:
-        gain: Gamma, one number or one per link [1/J].
-        leakage: as in `Adaptation`; pulls P^-1 towards its initial value.
-        range: see above; None: eps^-1/4, which is 8192 in float64 and 54 in float32, well above rounding errors.
+        gain: Gamma: one number, or one per link [1/J].
+        leakage: rate sigma at which P^-1 decays towards its initial value [1/s]; see `Adaptation`.
+        range: largest mean eigenvalue of P_0^-1 P and of P^-1 P_0; by default eps^(-1/4) with the machine epsilon eps, which
+            is 8192 in float64 and 54 in float32.
     """
 
     gain: Gains = 1.0
@@ -111,11 +120,11 @@ class NaturalAdaptation(Adaptation):
     range: float | Float[Array, ""] | None = None
 
     def start(self, pi: Bodies) -> Memory:
-        """Upper triangular factors of the pseudo-inertias; NaN if one is not positive definite."""
+        """Upper triangular factors U of the pseudo-inertias; NaN for one that is not positive definite."""
         return jax.vmap(lambda x: pseudo_inertia_factor(pseudo_inertia(x)))(pi)
 
     def parameters(self, memory: Memory) -> Bodies:
-        """The ten parameters of U U^T."""
+        """The ten parameters of each link, from its pseudo-inertia U U^T."""
         return jax.vmap(lambda u: inertial_parameters_from_pseudo_inertia(u @ u.T))(memory)
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
@@ -123,7 +132,7 @@ class NaturalAdaptation(Adaptation):
         return -0.5 * memory @ self._slopes(memory, first, gradient)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The factor U exp(-dt X / 2) after a time dt [s]."""
+        """The factor U exp(-dt X / 2) after a time step dt [s], with X as in `rate`."""
         half = _bounded(-0.5 * dt * self._slopes(memory, first, gradient))
         power = total = jnp.broadcast_to(jnp.eye(4, dtype=half.dtype), half.shape)
         for k in range(1, 11):
@@ -148,14 +157,15 @@ class NaturalAdaptation(Adaptation):
 class LogCholeskyAdaptation(Adaptation):
     """Gradient flow in log-Cholesky parameters theta (Rucker & Wensing 2022): dtheta/dt = -Gamma (dpi/dtheta)^T g.
 
-    The parameters theta are unbounded, and estimates are always physically consistent. pi is nonlinear in theta, so there
-    is no Lyapunov function for large errors; near the true parameters, the law acts like a Euclidean law with a
-    different metric. Step size and range are limited as in `NaturalAdaptation`.
+    Every theta corresponds to a physically consistent estimate. Since pi is a nonlinear function of theta, there is no
+    Lyapunov function for large errors; near the true parameters, the law behaves like `EuclideanAdaptation` with a
+    different metric. The step size and the range of the estimate are limited as in `NaturalAdaptation`.
 
     Attributes:
-        gain: Gamma, one number, one per entry of theta (10,), or (links, 10) [1/J for the logarithms].
-        leakage: as in `Adaptation`; pulls theta towards its initial value.
-        range: as in `NaturalAdaptation`.
+        gain: Gamma: one number, one per entry of theta (10,), or one per link and entry (links, 10) [1/J for the
+            logarithms].
+        leakage: rate sigma at which theta decays towards its initial value [1/s]; see `Adaptation`.
+        range: limit on the change of the pseudo-inertia, as in `NaturalAdaptation`.
     """
 
     gain: Gains = 1.0
@@ -163,11 +173,11 @@ class LogCholeskyAdaptation(Adaptation):
     range: float | Float[Array, ""] | None = None
 
     def start(self, pi: Bodies) -> Memory:
-        """Log-Cholesky parameters; NaN if a pseudo-inertia is not positive definite."""
+        """Log-Cholesky parameters; NaN for a link whose pseudo-inertia is not positive definite."""
         return jax.vmap(log_cholesky_from_inertial_parameters)(pi)
 
     def parameters(self, memory: Memory) -> Bodies:
-        """The ten parameters."""
+        """The ten parameters of each link."""
         return jax.vmap(log_cholesky_to_inertial_parameters)(memory)
 
     def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
@@ -176,7 +186,7 @@ class LogCholeskyAdaptation(Adaptation):
         return -_spread(self.gain, memory) * pulled - self.leakage * (memory - first)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The state theta + dt dtheta/dt after a step; no entry changes by more than 1/4."""
+        """The state theta + dt dtheta/dt after a time step dt [s]; no entry changes by more than 1/4."""
         moved = memory + _bounded(dt * self.rate(memory, first, gradient))
         factors = jax.vmap(log_cholesky_factor)
         return _kept_within(self.range, memory, moved, factors(first), factors(moved))

@@ -1,4 +1,4 @@
-"""Adaptive control: the controller adapts to unknown inertial parameters while tracking a motion (Slotine & Li 1987)."""
+"""Adaptive control: tracking control that adapts to unknown inertial parameters (Slotine & Li 1987)."""
 
 from typing import NamedTuple
 
@@ -51,9 +51,11 @@ class AdaptiveState(NamedTuple):
 class AdaptiveControl(eqx.Module):
     """Adaptive tracking control: tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, O(n).
 
-    The estimate adapts along -Y_r(q, v, v_ref, a_ref)^T s. V = s . M s / 2 plus the divergence of the estimate from the true
-    parameters (see the adaptation law) satisfies dV/dt = -s . K s: V never increases, s is square integrable, and the tracking
-    error converges to zero. The estimate need not converge: parameters that the motion does not excite are not identified
+    Terms marked _hat are those of the estimated robot, k are the spring torques, and s = v - v_ref is the sliding velocity. The
+    estimate descends along the gradient Y_r(q, v, v_ref, a_ref)^T s, with Y_r = `passivity_regressor`. V, the sum of
+    s . M s / 2 and the divergence of the estimate from the true parameters (see the adaptation law), satisfies dV/dt =
+    -s . K s. Therefore V never increases, s is square integrable, and the tracking error converges to zero. The estimate
+    need not converge to the true parameters, since parameters that the motion does not excite cannot be identified
     (Slotine & Li 1987; Lee, Kwon & Park 2018). A small leakage makes the estimate robust to noise.
 
         controller = AdaptiveControl(slope=5.0, damping=20.0)
@@ -64,9 +66,9 @@ class AdaptiveControl(eqx.Module):
     Attributes:
         slope: Lambda, decay rate of errors on the sliding surface: one number, one per joint, or a matrix [1/s].
         damping: feedback gain K of the sliding velocity: one number, one per joint, or a matrix [N m s/rad or N s/m].
-        bodies: adaptation law of the links' inertial parameters; None: no adaptation.
-        drives: adaptation law of friction and armature; None: no adaptation.
-        links: names of the adapted links; None: all. For an unknown payload, adapt the link that carries it.
+        bodies: adaptation law of the links' inertial parameters; None if they are not adapted.
+        drives: adaptation law of friction and armature; None if they are not adapted.
+        links: names of the adapted links; all links by default. For an unknown payload, adapt the link that carries it.
     """
 
     slope: Gain
@@ -79,7 +81,7 @@ class AdaptiveControl(eqx.Module):
         """The initial state, whose estimate is the chain itself.
 
         Raises:
-            ControlError: a link is unknown, or adapted friction or armature is not positive.
+            ControlError: a link is unknown, or an adapted friction or armature parameter is not positive.
             ModelError: an adapted link is physically inconsistent, and the adaptation law requires consistency.
         """
         rows = self._rows(chain)
@@ -102,7 +104,7 @@ class AdaptiveControl(eqx.Module):
     def sliding(
         self, chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], reference: JointReference
     ) -> Sliding:
-        """The sliding velocity and its references at a state."""
+        """The sliding velocity, and the reference velocity and acceleration, in the state (q, v)."""
         error = difference(chain, q, reference.q)
         rate = error_rate(chain, q, v, reference.q, reference.v)
         v_ref = reference.v + apply_gain("slope", self.slope, error)
@@ -134,7 +136,7 @@ class AdaptiveControl(eqx.Module):
         v: Float[Array, " nv"],
         reference: JointReference,
     ) -> AdaptiveState:
-        """Time derivative of the state, O(n)."""
+        """Time derivative of the adaptation state, O(n)."""
         bodies, drives = self._gradients(chain, q, v, reference)
         zeros = jnp.zeros_like(state.bodies), jnp.zeros_like(state.drives)
         moved = zeros[0] if self.bodies is None else self.bodies.rate(state.bodies, state.first_bodies, bodies)
@@ -150,7 +152,7 @@ class AdaptiveControl(eqx.Module):
         reference: JointReference,
         dt: float | Float[Array, ""],
     ) -> AdaptiveState:
-        """The state after a time dt [s], given the current measurement; non-finite measurements are ignored."""
+        """The state after a time step dt [s], given the measured q and v; non-finite measurements are ignored."""
         bodies, drives = self._gradients(chain, q, v, reference)
         finite = jnp.isfinite(bodies).all() & jnp.isfinite(drives).all()
         bodies = jnp.where(finite, bodies, jnp.zeros_like(bodies))

@@ -1,4 +1,4 @@
-"""Computed-torque control: the model cancels the nonlinear dynamics, which leaves linear error dynamics for every joint."""
+"""Computed-torque control: the model cancels the nonlinear dynamics, and the tracking error obeys a linear equation."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ class ErrorIntegral(NamedTuple):
         dt: float | Float[Array, ""],
         limit: Gain = float("inf"),
     ) -> "ErrorIntegral":
-        """The integral after a time dt [s], clamped to +-limit [rad s or m s] to prevent windup."""
+        """The integral after a time step dt [s], clamped to +-limit [rad s or m s] to prevent windup."""
         value = self.value + dt * difference(chain, q, reference.q)
         bound = jnp.broadcast_to(jnp.asarray(limit, value.dtype), value.shape)
         return ErrorIntegral(jnp.clip(value, -bound, bound))
@@ -48,19 +48,21 @@ def computed_torque(
 ) -> Float[Array, " nv"]:
     """Computed-torque control [N m or N]: tau = M (a_d + Kd de/dt + Kp e + Ki int e) + C v + g + k + f, O(n).
 
-    Here e = difference(q, q_d). With an exact model, e'' + Kd e' + Kp e + Ki int e = 0, which is linear, decoupled for
-    diagonal gains, and without integral action critically damped for Kd = 2 sqrt(Kp) (Lynch & Park 2017, sec. 11.4). With
-    model errors, the right-hand side is M^-1 times the torque error. k and f are the chain's spring and friction torques at
-    the measured state; to omit friction, for example at rest with noisy velocities, pass a chain without it.
+    The position error is e = difference(q, q_d). With an exact model, it satisfies e'' + Kd e' + Kp e + Ki int e = 0. The
+    joints are decoupled if the gains are diagonal; without integral action, the error is critically damped for Kd =
+    2 sqrt(Kp) (Lynch & Park 2017, sec. 11.4). With model errors, the right-hand side is M^-1 times the torque error.
+
+    k and f are the spring and friction torques of the chain in the measured state. To disable friction compensation, for
+    example because velocities are noisy at rest, pass a chain without friction.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         reference: desired motion.
         kp: position gain [1/s^2]: one number, one per joint, or a matrix.
-        kd: velocity gain [1/s], in the same forms.
-        integral: integral of the error so far; None: no integral action.
-        ki: integral gain [1/s^3], in the same forms.
+        kd: velocity gain [1/s]: one number, one per joint, or a matrix.
+        integral: integral of the error up to this time; None for control without integral action.
+        ki: integral gain [1/s^3]: one number, one per joint, or a matrix.
 
     Raises:
         ControlError: a gain has the wrong shape.

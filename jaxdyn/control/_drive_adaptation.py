@@ -18,17 +18,18 @@ _RANGE = 1e4  # largest factor between an estimate and its initial value
 
 
 class DriveAdaptation(eqx.Module):
-    """Adaptation law of friction and armature, dphi/dt = -Gamma phi (y . s), which keeps them positive.
+    """Adaptation law of friction and armature: d phi_hat/dt = -Gamma phi_hat (y . s), which keeps estimates positive.
 
-    For friction offsets, which have either sign, the law is -Gamma (y . s). y is the term's column of `drive_regressor`. The
-    multiplicative law is steepest descent in the metric of relative entropy: with the additional terms sum (phi log(phi /
-    phi_hat) - phi + phi_hat) / Gamma and (offset error)^2 / (2 Gamma), the Lyapunov function V does not increase.
-    Estimates start from the chain's values, which must be positive except for offsets.
+    phi_hat is the estimate of a parameter phi, y is its column of `drive_regressor`, and s is the sliding velocity. Friction
+    offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law is steepest
+    descent in the metric of relative entropy. The Lyapunov function V of `AdaptiveControl` does not increase if
+    sum (phi log(phi / phi_hat) - phi + phi_hat) / Gamma and (offset error)^2 / (2 Gamma) are added to it. Estimates start
+    from the values of the chain, which must be positive unless they are offsets.
 
     Attributes:
-        gain: Gamma, one number or one per term [1/J; N^2 m^2/J for offsets].
-        terms: the adapted terms, any of "armature", "viscous", "coulomb" and "offset".
-        leakage: rate at which logarithms and offsets decay towards their initial values [1/s].
+        gain: Gamma: one number, or one per term [1/J; N^2 m^2/J for offsets].
+        terms: names of the adapted terms: "armature", "viscous", "coulomb" or "offset".
+        leakage: rate at which offsets, and the logarithms of other parameters, decay towards their initial values [1/s].
 
     Raises:
         ControlError: a term is unknown.
@@ -62,7 +63,7 @@ class DriveAdaptation(eqx.Module):
         return jnp.stack(columns, axis=1) if columns else jnp.zeros((chain.n, 0), chain.dtype)
 
     def estimate(self, chain: Chain, values: Float[Array, "n terms"]) -> Chain:
-        """The chain with these values."""
+        """The chain with the given values of the adapted terms."""
         return with_leaves(chain, {DRIVE_LEAVES[term]: values[:, k] for k, term in enumerate(self.terms)})
 
     def gradient(
@@ -93,7 +94,7 @@ class DriveAdaptation(eqx.Module):
         gradient: Float[Array, "n terms"],
         dt: float | Float[Array, ""],
     ) -> Float[Array, "n terms"]:
-        """The values after a time dt [s] with constant gradient.
+        """The values after a time step dt [s] with a constant gradient.
 
         Positive values stay within a factor of 1e4 of their initial values. Entries with a non-finite gradient do not change.
         """
@@ -104,7 +105,7 @@ class DriveAdaptation(eqx.Module):
         return jnp.where(self._signed(values), values + step, grown)
 
     def _slopes(self, values, first, gradient):
-        """Rates of the logarithms of positive values, and of offsets."""
+        """Rates of the offsets, and of the logarithms of the other values."""
         gain = jnp.broadcast_to(jnp.asarray(self.gain, values.dtype), values.shape)
         signed = self._signed(values)
         ratio = jnp.where(signed, jnp.ones_like(values), values / jnp.where(signed, jnp.ones_like(first), first))

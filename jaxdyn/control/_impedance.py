@@ -1,4 +1,4 @@
-"""Impedance control: a frame with its natural inertia moves as if held by a spring and a damper, and is passive."""
+"""Impedance control: a frame moves with its natural inertia as if it were held by a spring and a damper."""
 
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ class Spring(NamedTuple):
     """The result of `task_spring`.
 
     Attributes:
-        wrench: wrench on the frame, in world axes, about the frame's origin; only the components that the task controls
-            [N m, N].
+        wrench: wrench on the frame, in world axes and about the frame's origin; contains only the components that the task
+            controls [N m, N].
         energy: energy stored in the spring [J].
     """
 
@@ -29,10 +29,10 @@ class Spring(NamedTuple):
 
 
 def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: Gain, task: Task = "pose") -> Spring:
-    """A spring between a pose and the desired pose, with the energy x . K x / 2, x = (log(R_d^T R), R_d^T (p - p_d)).
+    """Wrench and energy of a spring between a pose (R, p) and the desired pose (R_d, p_d).
 
-    For every symmetric K and rotations up to pi, the wrench is the exact negative gradient of the energy, and therefore
-    conservative.
+    The energy is x . K x / 2 with the deflection x = (log(R_d^T R), R_d^T (p - p_d)). For every symmetric K and rotations of
+    up to pi, the wrench is the exact negative gradient of the energy; the spring is therefore conservative.
 
     Args:
         t: pose (R, p) of the frame in the world [m].
@@ -71,9 +71,10 @@ def stiffness_control(
 ) -> Float[Array, " nv"]:
     """Stiffness control about a fixed goal (Salisbury 1980): tau = J^T (F_spring - D V) + g + k - D_q v [N m or N], O(n).
 
-    The sum E of kinetic and spring energy satisfies dE/dt = -V . D V - v . D_q v + v . tau_ext (and friction dissipates
-    energy), so the robot is passive everywhere, including singularities, for any inertias; only the model's g and k
-    must be correct. The controller uses the transposed Jacobian and no inverse.
+    Without friction, the sum E of kinetic energy and spring energy satisfies dE/dt = -V . D V - v . D_q v + v . tau_ext, where
+    V is the twist of the frame; friction dissipates further energy. The robot is therefore passive in every configuration,
+    including singularities. The inertias of the model need not be correct, but g and k must be. The controller uses the
+    transpose of the Jacobian instead of an inverse.
 
     Args:
         q: measured positions [rad or m].
@@ -81,8 +82,9 @@ def stiffness_control(
         goal: desired pose of the frame in the world [m].
         stiffness: K, as in `task_spring`.
         damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m].
-        joint_damping: D_q, required for redundant robots: one number, one per joint, or a matrix [N m s/rad or N s/m].
-        frame: link or frame; None: the chain's tip.
+        joint_damping: D_q: one number, one per joint, or a matrix [N m s/rad or N s/m]. A redundant robot needs it, since D
+            does not damp motion in the null space of the task.
+        frame: link or frame; by default, the chain's tip.
         task: controlled part of the pose.
 
     Raises:
@@ -108,14 +110,17 @@ def impedance_control(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> TaskTorque:
-    """Impedance control, a moving spring and damper (Hogan 1985; Ott 2008): Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext.
+    """Impedance control with a moving spring and damper (Hogan 1985; Ott 2008), O(n^3).
 
-    Here V~ = V - V_d. The controller preserves the task's inertia Lambda and its Coriolis matrix mu = (J_bar^T C - Lambda
-    dJ/dt) J_bar, for which dLambda/dt - 2 mu is skew-symmetric, so no force measurement is needed. The sum E of V~ . Lambda
-    V~ / 2 and the spring energy satisfies dE/dt = -V~ . D V~ + V~ . F_ext: with an exact model and away from singularities, the
-    robot is passive from F_ext to V~ if the axes of the desired pose do not rotate or the stiffness is isotropic. The torque
-    tau_0 acts in the dynamically consistent null space and does not disturb the task. Near singularities, the task is
-    damped as in `task_space`; `stiffness_control` needs no such damping. O(n^3).
+    The frame satisfies Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext, where V~ = V - V_d is its velocity error. The
+    controller needs no force measurement, because it preserves the inertia Lambda of the task and its Coriolis matrix mu =
+    (J_bar^T C - Lambda dJ/dt) J_bar, for which dLambda/dt - 2 mu is skew-symmetric.
+
+    The sum E of V~ . Lambda V~ / 2 and the spring energy satisfies dE/dt = -V~ . D V~ + V~ . F_ext, so the robot is passive
+    from F_ext to V~. This requires an exact model, a configuration away from singularities, and either a desired pose whose
+    axes do not rotate or an isotropic stiffness. The posture torque tau_0 acts in the dynamically consistent null space and
+    does not disturb the task. Near singularities, the task is damped as in `task_space`; `stiffness_control` needs no such
+    damping.
 
     Args:
         q: measured positions [rad or m].
@@ -124,10 +129,10 @@ def impedance_control(
         stiffness: K, as in `task_spring`.
         damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m]; see
             `impedance_damping`.
-        posture: tau_0 [N m or N], for example from `posture_torque`; None: zero.
-        frame: link or frame; None: the chain's tip.
+        posture: tau_0 [N m or N], for example from `posture_torque`; zero by default.
+        frame: link or frame; by default, the chain's tip.
         task: controlled part of the pose.
-        threshold: conditioning below which the task is damped.
+        threshold: value of `TaskSpace.conditioning` below which the task is damped.
 
     Raises:
         ControlError: a gain has the wrong shape, or the task is unknown.
@@ -170,8 +175,8 @@ def impedance_damping(
 ) -> Float[Array, "k k"]:
     """The damping matrix D for which every mode of (Lambda, D, K) has a given damping ratio [N m s/rad, N s/m].
 
-    D = 2 ratio L (L^-1 K L^-T)^(1/2) L^T with Lambda = L L^T: double diagonalisation (Albu-Schaeffer, Ott, Frese &
-    Hirzinger 2003).
+    By double diagonalisation (Albu-Schaeffer, Ott, Frese & Hirzinger 2003), D = 2 ratio L (L^-1 K L^-T)^(1/2) L^T with
+    Lambda = L L^T.
 
     Args:
         inertia: Lambda, positive definite [kg m^2, kg].

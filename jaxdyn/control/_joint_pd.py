@@ -13,15 +13,16 @@ from ._reference import Gain, apply_gain
 def gravity_compensation(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], damping: Gain = 0.0
 ) -> Float[Array, " nv"]:
-    """Gravity compensation [N m or N]: tau = g(q) + k(q) - D v; the robot can be guided by hand, and comes to rest if D > 0.
+    """Gravity compensation with optional damping: tau = g(q) + k(q) - D v [N m or N].
 
-    The kinetic energy K satisfies dK/dt = -v . D v - v . f + v . tau_ext with the robot's friction f, so the robot is
-    passive for every non-negative D. k is `spring_force`; friction is not compensated.
+    The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies dK/dt =
+    -v . D v - v . f + v . tau_ext, where f is the friction, so it is passive for every positive semidefinite D. k is
+    `spring_force`; friction is not compensated.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
-        damping: D: one number, one per joint, or a matrix [N m s/rad or N s/m].
+        damping: D, given as one number, one per joint, or a matrix [N m s/rad or N s/m].
 
     Raises:
         ControlError: the damping has the wrong shape.
@@ -41,8 +42,8 @@ def pd_gravity_control(
     """PD control with gravity compensation about a goal (Takegaki & Arimoto 1981): tau = g(q) + k(q) + Kp e - Kd v [N m or N].
 
     Here e = difference(q, goal). V = K(q, v) + e . Kp e / 2, with the kinetic energy K, never increases: dV/dt = -v . Kd v
-    minus the power dissipated by friction. If Kp and Kd are positive definite, the goal is globally asymptotically stable
-    (LaSalle), for any masses, provided that gravity is compensated. A quaternion joint needs the same gain in all its
+    minus the power dissipated by friction. By LaSalle's theorem, the goal is globally asymptotically stable for any masses if
+    Kp and Kd are positive definite and gravity is compensated exactly. A quaternion joint needs equal gains in all its
     directions.
 
     Args:

@@ -34,9 +34,9 @@ class Collision(NamedTuple):
     Attributes:
         detected: True if any residual exceeds its threshold.
         joints: mask of the coordinates whose residual exceeds its threshold.
-        last: index of the last of these coordinates, or -1. In a serial arm, this is the joint that moves the link that
-            was hit, or one nearer to the base, because a force whose line of action intersects a joint axis causes no
-            torque about it.
+        last: index of the last of these coordinates, or -1 if there is none. In a serial arm, the collision is on the link
+            that this joint moves or on a link beyond it: a joint beyond it has no residual if the line of action of the
+            force intersects the joint's axis.
     """
 
     detected: Bool[Array, ""]
@@ -47,10 +47,11 @@ class Collision(NamedTuple):
 class MomentumObserver(eqx.Module):
     """Momentum observer (De Luca & Mattone 2005): the residual r is the low-pass filtered external torque.
 
-    dr/dt = K (tau_ext - r) follows from dp/dt = tau + C^T v - g - k - f + tau_ext for the momentum p = M v, without
-    accelerations or M^-1. For a contact force F on a link, tau_ext = J^T F; r also contains friction and payloads that the
-    model lacks. If the torque is constant over a sample, the filter's response 1 - exp(-K dt) is exact and stable for every
-    sample time; model terms are integrated by the trapezoidal rule. Friction is the chain's, at the measured velocity.
+    The filter dr/dt = K (tau_ext - r) uses the rate of the momentum p = M v, dp/dt = tau + C^T v - g - k - f + tau_ext, and
+    requires neither accelerations nor M^-1. A contact force F on a link contributes J^T F to tau_ext. The residual also
+    contains friction and payloads that are missing from the model. If the external torque is constant over a sample, the
+    discrete response 1 - exp(-K dt) is exact; it is stable for every sample time. Model terms are integrated by the
+    trapezoidal rule. Friction is that of the chain at the measured velocity.
 
         state = observer.start(chain, q, v)
         state = observer.update(chain, state, q, v, tau, dt)
@@ -58,8 +59,8 @@ class MomentumObserver(eqx.Module):
 
     Attributes:
         gain: filter bandwidth K, one number or one per joint [1/s].
-        threshold: threshold of |r|, one number or one per joint [N m or N]; `collision_threshold` computes it from
-            collision-free runs.
+        threshold: value of |r| above which a collision is detected, one number or one per joint [N m or N];
+            `collision_threshold` computes it from collision-free runs.
     """
 
     gain: Gain = 50.0
@@ -69,7 +70,7 @@ class MomentumObserver(eqx.Module):
         """The state at the first sample, with zero residual.
 
         Raises:
-            ControlError: gain or threshold is not positive, or is neither one number nor one per joint.
+            ControlError: the gain or the threshold is not positive, or is neither one number nor one per joint.
         """
         self._check(chain)
         return ObserverState(jnp.zeros_like(v), generalised_momentum(chain, q, v), _drift(chain, q, v))
@@ -83,7 +84,7 @@ class MomentumObserver(eqx.Module):
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, v), dt [s] later; tau [N m or N] is constant in between; O(n).
+        """The state at the next sample (q, v), a time dt [s] after the last; tau [N m or N] is constant in between; O(n).
 
         A non-finite sample makes the residual non-finite; the next finite sample restarts the observer.
         """
@@ -95,7 +96,7 @@ class MomentumObserver(eqx.Module):
         return ObserverState(jnp.where(known, residual, jnp.zeros_like(residual)), momentum, drift)
 
     def collision(self, state: ObserverState) -> Collision:
-        """Detect and locate residuals that exceed their threshold, which non-finite residuals always do."""
+        """Find the residuals that exceed their thresholds; non-finite residuals are treated as exceeding them."""
         limit = jnp.broadcast_to(jnp.asarray(self.threshold, state.residual.dtype), state.residual.shape)
         joints = ~(jnp.abs(state.residual) <= limit)
         last = jnp.max(jnp.where(joints, jnp.arange(len(limit)), -jnp.ones(len(limit), int)))
@@ -112,7 +113,7 @@ class MomentumObserver(eqx.Module):
 def collision_threshold(
     residuals: Float[Array, "samples nv"], margin: float | Float[Array, ""] = 1.5
 ) -> Float[Array, " nv"]:
-    """Thresholds above model errors and noise [N m or N]: `margin` times each joint's largest |r| in collision-free runs."""
+    """Collision thresholds [N m or N]: `margin` times the largest |r| of each joint in collision-free runs."""
     return margin * jnp.abs(residuals).max(0)
 
 

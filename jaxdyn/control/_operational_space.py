@@ -25,22 +25,23 @@ def operational_space_control(
 ) -> TaskTorque:
     """Operational-space control (Khatib 1987), O(n^3).
 
-    tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0. With an exact model and
-    away from singularities, the frame's origin satisfies e'' + Kd e' + Kp e = 0, and so does its orientation for small errors,
-    for any tau_0, because the null-space projector is dynamically consistent: J M^-1 (1 - J^T J_bar^T) = 0. A redundant robot
-    needs damping in this null space, for example tau_0 = M (k (q_0 - q) - d v) (`posture_torque`). Near singularities,
-    Lambda is damped (`task_space`), which the status reports, and the frame lags in the singular directions.
+    The torques are tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0. With an
+    exact model and away from singularities, the position error of the frame's origin satisfies e'' + Kd e' + Kp e = 0, and so
+    does its orientation error if it is small. The posture torque tau_0 does not affect this, because the null-space projector
+    is dynamically consistent: J M^-1 (1 - J^T J_bar^T) = 0. A redundant robot needs damping in the null space, for example
+    by `posture_torque`. Near singularities, Lambda is damped as in `task_space`, and the frame lags in the singular
+    directions; the status reports this.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         reference: desired motion of the frame.
         kp: position gain [1/s^2]: one number, one per task direction, or a matrix.
-        kd: velocity gain [1/s], in the same forms.
-        posture: tau_0 [N m or N]; None: zero.
-        frame: link or frame; None: the chain's tip.
+        kd: velocity gain [1/s]: one number, one per task direction, or a matrix.
+        posture: tau_0 [N m or N]; zero by default.
+        frame: link or frame; by default, the chain's tip.
         task: controlled part of the pose; the reference always contains the whole pose.
-        threshold: conditioning below which the task is damped.
+        threshold: value of `TaskSpace.conditioning` below which the task is damped.
 
     Raises:
         ControlError: a gain has the wrong shape, or the task is unknown.
@@ -58,14 +59,14 @@ def posture_torque(
 ) -> Float[Array, " nv"]:
     """The posture torque tau_0 = M (Kp difference(q, rest) - Kd v) [N m or N], which pulls the joints towards a posture.
 
-    Task-space controllers project it into the null space of the task.
+    Task-space controllers project this torque into the null space of the task.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         rest: desired posture [rad or m].
         kp: position gain [1/s^2]: one number, one per joint, or a matrix.
-        kd: velocity gain [1/s], in the same forms.
+        kd: velocity gain [1/s]: one number, one per joint, or a matrix.
 
     Raises:
         ControlError: a gain has the wrong shape.

@@ -28,7 +28,7 @@ class JointReference(NamedTuple):
 
 
 class TaskReference(NamedTuple):
-    """The desired motion of a frame at one instant; twists are in world axes, with the velocity v of its origin ("mixed").
+    """The desired motion of a frame at one instant, in mixed coordinates: world axes, and the velocity v of its origin.
 
     Attributes:
         pose: pose T of the frame in the world [m].
@@ -42,13 +42,13 @@ class TaskReference(NamedTuple):
 
 
 def hold_configuration(chain: Chain, q: Float[Array, " nq"]) -> JointReference:
-    """A reference that stays at q [rad or m]."""
+    """A reference that holds the joints at q [rad or m]."""
     still = jnp.zeros(chain.nv, q.dtype)
     return JointReference(q, still, still)
 
 
 def hold_pose(pose: Float[Array, "4 4"]) -> TaskReference:
-    """A reference that stays at a pose in the world [m]."""
+    """A reference that holds the frame at a pose in the world [m]."""
     still = jnp.zeros(6, pose.dtype)
     return TaskReference(pose, still, still)
 
@@ -67,7 +67,7 @@ def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k
 
 
 def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array, "k k"]:
-    """A gain as a matrix; raises as `apply_gain` does."""
+    """A gain as a matrix; the errors are those of `apply_gain`."""
     return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
 
 
@@ -78,7 +78,7 @@ def error_rate(
     q_d: Float[Array, " nq"],
     v_d: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
-    """The time derivative of difference(chain, q, q_d) for moving q and q_d: v_d - v for ordinary joints."""
+    """The time derivative of difference(chain, q, q_d) while q and q_d move; v_d - v for ordinary joints."""
     if not chain.topology.quaternion_joints:
         return v_d - v
     time = jnp.zeros((), v.dtype)

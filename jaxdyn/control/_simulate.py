@@ -53,13 +53,13 @@ def controlled_rollout(
     Args:
         q: initial positions [rad or m].
         v: initial velocities [rad/s or m/s].
-        controller: (law, initial state): the law is a pure function that returns torques [N m or N] and the next state, a
-            pytree of arrays with constant shapes and types.
+        controller: the pair (law, initial state). The law is a pure function that returns torques [N m or N] and the next
+            state, a pytree of arrays with constant shapes and types.
         dt: control period [s].
         steps: number of periods.
         method: integration scheme, as in `step`.
         substeps: number of integration steps per period.
-        every: return every k-th row; k must divide the number of periods.
+        every: number of periods from one returned row to the next; must divide the number of periods.
         disturbance: function (t, q, v) -> additional joint torques [N m or N], unknown to the controller and constant during a
             substep.
 
@@ -68,7 +68,7 @@ def controlled_rollout(
         ModelError: `every` does not divide the number of periods, or the method is unknown.
     """
     if substeps < 1:
-        raise ControlError(f"substeps={substeps}: at least 1 is needed")
+        raise ControlError(f"substeps={substeps}; it must be at least 1")
     law, state = controller
     q, v = promoted(chain, q, v)
     dt = jnp.asarray(dt, q.dtype)

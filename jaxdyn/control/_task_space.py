@@ -79,15 +79,16 @@ def task_space(
 ) -> TaskSpace:
     """Jacobian, inertia and dynamically consistent inverse of a task, damped near singularities; O(n^3).
 
-    Let the diagonal matrix D^2 contain the mean mobilities of the angular and the linear half of J M^-1 J^T, which makes the
-    result invariant to units and axes, and let x be the smallest eigenvalue of D^-1 J M^-1 J^T D^-1. If x is below the
-    threshold e, D^2 (e - x)^2 / e is added to J M^-1 J^T. No direction then has more than 4 / (3 e) times the mean inertia, and
-    Lambda has a continuous derivative (after Nakamura & Hanafusa 1986). Derivatives treat the damping as constant.
+    The conditioning x is the smallest eigenvalue of D^-1 J M^-1 J^T D^-1, where the diagonal matrix D^2 contains the mean
+    mobility of the angular half of J M^-1 J^T and that of the linear half. This scaling makes the result independent of units
+    and axes. If x is below the threshold e, D^2 (e - x)^2 / e is added to J M^-1 J^T (after Nakamura & Hanafusa 1986). The
+    inertia in any direction is then at most 4 / (3 e) times the mean inertia, and Lambda is continuously differentiable.
+    JAX's derivatives treat the damping as constant.
 
     Args:
         q: positions [rad or m].
         v: velocities [rad/s or m/s].
-        frame: link or frame; None: the chain's tip.
+        frame: link or frame; by default, the chain's tip.
         task: "pose", "position" or "orientation" of the frame.
         threshold: conditioning e below which the task is damped.
 
@@ -129,8 +130,8 @@ class TaskState(NamedTuple):
     Attributes:
         space: motion and inertia of the task.
         pose: pose of the frame in the world [m].
-        error: as in `TaskTorque`.
-        rate: as in `TaskTorque`.
+        error: pose error, as in `TaskTorque`.
+        rate: velocity error, as in `TaskTorque`.
         acceleration: desired acceleration dV_d/dt of the task [rad/s^2, m/s^2].
     """
 
@@ -146,7 +147,7 @@ class TaskTorque(NamedTuple):
 
     Attributes:
         tau: joint torques [N m or N].
-        error: log(R_d R^T) and p_d - p in world axes, or the half that the task controls [rad, m].
+        error: log(R_d R^T) and p_d - p in world axes, or only the one that the task controls [rad, m].
         rate: velocity error V_d - V of the task, in world axes [rad/s, m/s].
         conditioning: conditioning of the task inertia, from 0 (singular) to 1; see `task_space`.
         status: a `TaskStatus` as an integer.
@@ -168,7 +169,7 @@ def task_state(
     task: Task,
     threshold: float | Float[Array, ""],
 ) -> TaskState:
-    """State of a task, which all task-space controllers compute first; arguments and errors are those of `task_space`."""
+    """State of a task, which all task-space controllers compute first; the arguments are those of `task_space`."""
     rows = task_rows(task)
     space = task_space(chain, q, v, frame, task, threshold)
     pose = frame_pose(chain, q, frame)
@@ -184,7 +185,7 @@ def task_torque(
     Args:
         wrench: wrench on the frame, in world axes, about its origin [N m, N].
         rest: further torques, for example against gravity and friction [N m or N].
-        posture: tau_0 [N m or N]; None: zero.
+        posture: tau_0 [N m or N]; zero by default.
     """
     space = state.space
     if posture is not None:

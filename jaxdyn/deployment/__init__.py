@@ -1,4 +1,4 @@
-"""Export of a robot's functions to files, and loading of these files without the functions' code."""
+"""Export of functions of a robot to files, and loading of these files without the code of the functions."""
 
 from ._export import export_function as export_function
 from ._load import ExportedFunction as ExportedFunction, load_exported as load_exported

@@ -29,24 +29,24 @@ def export_function(
 ) -> None:
     """Export function(chain, *arguments), with the robot's parameters as constants, to one file for `load_exported`.
 
-    The function, from jaxdyn or user-defined (a controller, a policy), is traced once, for the shapes and types of the
-    examples, and saved as StableHLO by `jax.export`. The loaded function returns named tuples, modules and other
-    objects as dictionaries by field name. The file is written atomically. Requires flatbuffers:
+    The function may be one of jaxdyn's or your own, for example a controller or a policy. It is traced once, for the shapes
+    and types of the examples, and saved as StableHLO by `jax.export`. The loaded function returns named tuples, modules and
+    other objects as dictionaries by field name. The file is written atomically. Export requires flatbuffers:
     `pip install "jaxdyn[deploy]"`.
 
     Args:
         function: a function of the chain and the arguments that returns an array or a tree of arrays.
-        example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of them; their
-            values do not matter.
+        example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of them; only their
+            shapes and types matter.
         path: the file to write.
         platforms: target platforms ("cpu", "cuda", "rocm", "tpu"); one file can contain several.
-        batch: export `jax.vmap(function, ...)` over the arguments instead, for batches of any size.
+        batch: True to export the function mapped over batches of all arguments by `jax.vmap`, for batches of any size.
         vjp_order: how many times `jax.vjp` or `jax.grad` can differentiate the loaded function.
 
     Raises:
-        DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine
-            without JAX's compatibility guarantee; a platform is unknown; an argument is an object of another class;
-            flatbuffers is missing.
+        DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine that is
+            not covered by JAX's compatibility guarantee; a platform is unknown; an argument is an object of another class;
+            or flatbuffers is missing.
         OutputError: the file cannot be written; an existing file is left unchanged.
     """
     need_flatbuffers()
@@ -97,7 +97,7 @@ def need_flatbuffers() -> None:
     """Check that flatbuffers, which JAX requires for exported functions, is installed.
 
     Raises:
-        DeploymentError: it is missing.
+        DeploymentError: flatbuffers is missing.
     """
     try:
         importlib.import_module("flatbuffers")
@@ -106,7 +106,7 @@ def need_flatbuffers() -> None:
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    """Names of the positional parameters after the chain."""
+    """Names of the positional parameters of a function after the chain."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[1:]
     except (TypeError, ValueError):

@@ -18,11 +18,11 @@ from ._trees import Signature, plain, signature
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ExportedFunction:
-    """A function read by `load_exported`; the robot is built in and is not an argument.
+    """A function read by `load_exported`; it contains the robot, which is therefore not an argument.
 
-    It may be called under `jax.jit` and differentiated, up to the exported order, by `jax.vjp` and `jax.grad`. JAX
-    cannot apply `vmap` or `jax.jacrev` to it: export it with batch=True, or export the Jacobian. The first call with
-    each batch size compiles.
+    The function may be called under `jax.jit`, and differentiated by `jax.vjp` and `jax.grad` up to the order given at
+    export. JAX cannot apply `jax.vmap` or `jax.jacrev` to it; export the function with batch=True, or export its Jacobian.
+    The function is compiled at the first call with each batch size.
 
     Attributes:
         name: the function's name.
@@ -33,8 +33,8 @@ class ExportedFunction:
         results: name, shape and type of every result array.
         platforms: supported platforms.
         batch: True if arguments and results have a leading batch axis.
-        vjp_order: how many times it can be differentiated.
-        versions: versions of jaxdyn, jax and jaxlib that wrote the file.
+        vjp_order: how many times the function can be differentiated.
+        versions: versions of jaxdyn, jax and jaxlib with which the file was written.
     """
 
     name: str
@@ -56,10 +56,10 @@ class ExportedFunction:
         return f"ExportedFunction({self.name} of {robot}: {_listed(self.arguments)} -> {_listed(self.results)})"
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function; arguments are converted to its types, except floats to integers.
+        """Call the function. Arguments are converted to the types at export, except that floats are not converted to integers.
 
         Raises:
-            DeploymentError: arguments of the wrong number, structure or shape, or of a type that cannot be converted.
+            DeploymentError: the number, structure or shape of the arguments is wrong, or a type cannot be converted.
         """
         leaves, structure = jax.tree.flatten((arguments, {}))
         if structure != self._structure:
@@ -88,8 +88,8 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     old. Requires flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Raises:
-        DeploymentError: the file is missing, damaged, not an exported function, or of an unsupported version; it was
-            exported for other platforms, or in float64 while float64 is disabled in this process; flatbuffers is
+        DeploymentError: the file is missing, damaged, not an exported function, or of an unsupported version; the function
+            was exported for other platforms, or in float64 although float64 is disabled in this process; or flatbuffers is
             missing.
     """
     name = os.fspath(path)

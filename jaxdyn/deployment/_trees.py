@@ -1,4 +1,4 @@
-"""Trees as plain containers, readable by any process, and their leaf names."""
+"""Conversion of trees to plain containers, which any process can read, and names of their leaves."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ Signature = Sequence[tuple[str, Sequence[int | str], str]]
 
 
 def plain(tree: Any) -> Any:
-    """The tree with dictionaries by field name in place of named tuples, modules and other classes."""
+    """The tree with named tuples, modules and other objects replaced by dictionaries by field name."""
     if tree is None or jax.tree_util.all_leaves([tree]):
         return tree
     children, _ = tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)
@@ -20,12 +20,12 @@ def plain(tree: Any) -> Any:
 
 
 def is_plain(tree: Any) -> bool:
-    """True for trees of tuples, lists, dictionaries and None only."""
+    """True for trees that contain only tuples, lists, dictionaries and None."""
     return jax.tree.structure(tree) == jax.tree.structure(plain(tree))
 
 
 def signature(tree: Any, names: Sequence[str] = ()) -> list[tuple[str, list[int | str], str]]:
-    """Name, shape and type of each leaf, with symbolic dimensions as letters; `names` are those of top-level entries."""
+    """Name, shape and type of each leaf, with symbolic dimensions as letters; `names` are the names of top-level entries."""
     leaves, _ = tree_flatten_with_path(tree)
     found = []
     for path, x in leaves:

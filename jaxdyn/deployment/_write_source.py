@@ -30,7 +30,7 @@ class SourceFunction:
         function: a function of arrays that returns an array or a tuple of arrays; traced by JAX in double precision.
         arguments: name and shape of every argument.
         results: names of the results.
-        about: description in a sentence or two.
+        about: description in one or two sentences, written as a comment in the files.
     """
 
     name: str
@@ -52,22 +52,26 @@ class _Traced:
 def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunction], about: str = "") -> dict[str, Path]:
     """Write functions as plain source code: path.c with path.h, and path.py; returns the paths by suffix.
 
-    The functions are traced by JAX, arrays decomposed into scalars, loops unrolled, and values that depend only on the
-    robot computed in advance. The result is straight-line arithmetic, the same in both languages, and agrees with the
-    function to rounding (1e-12 of the largest result). The C code (C99 with its mathematics library) uses no static or
-    heap memory and has no branches other than scalar selections; every call therefore takes about the same time. A C
-    function's parameters are the arguments followed by the results, all row-major arrays of doubles; a result may be
-    the same array as an argument. The Python code requires only NumPy, and accepts and returns arrays.
+    The functions are traced by JAX, arrays are decomposed into scalars, loops are unrolled, and values that depend only on
+    the robot are computed in advance. The result is the same straight-line arithmetic in both languages, and agrees with
+    the original function to rounding (1e-12 of the largest result).
+
+    The C code requires C99 and its mathematics library. It uses no static or heap memory and has no branches other than
+    scalar selections; every call therefore takes about the same time. The parameters of a C function are its arguments
+    followed by its results, all row-major arrays of doubles; a result may be the same array as an argument. The Python code
+    requires only NumPy, and accepts and returns arrays.
 
     Args:
-        path: path of the files without suffix; its last part, as an identifier, is the prefix of the C function names.
+        path: path of the files without suffix; its last part, converted to an identifier, is the prefix of the C function
+            names.
         functions: functions to write.
         about: text at the top of the files.
 
     Raises:
         DeploymentError: a function contains operations other than scalar arithmetic (calls back to Python, LAPACK, loops
             with a data-dependent number of iterations, data-dependent array indices), has more than 400 000 operations,
-            or returns a different number of results than names; a name is not an identifier, or is used twice.
+            or returns a number of results that differs from the number of names; or a name is not an identifier, or is
+            used twice.
         OutputError: a file cannot be written.
     """
     stem = re.sub(r"\W", "_", Path(path).name)

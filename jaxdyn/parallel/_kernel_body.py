@@ -15,10 +15,11 @@ from .._source.scalars import Node, Scalar
 from ..errors import DeploymentError
 from ._kernel_order import Write, ordered
 
-IN_REGISTERS = 32  # largest number of entries of an argument that is read before the loops
-ONE_BY_ONE = 2000  # largest number of result entries that are written outside loops
-# Consecutive entries of a result that one statement writes, in small and large functions: Triton takes time proportional to
-# the number of such statements and to the square of the number of operations, and the entries wait in registers.
+IN_REGISTERS = 32  # maximum number of entries of an argument that is read into registers before the loops
+ONE_BY_ONE = 2000  # maximum number of result entries that are written outside loops
+# Maximum number of consecutive entries of a result that one statement writes, in small and in large functions. Triton's compile
+# time grows with the number of such statements and with the square of the number of operations; until a statement is executed,
+# its entries occupy registers.
 TOGETHER, LARGE = (16, 64), 6000
 
 
@@ -29,7 +30,7 @@ class Plan:
     Attributes:
         graph: operations of the function.
         results: results, as arrays of scalars.
-        within: the result and the offset in it, for each buffer that is part of a result.
+        within: for each buffer that is part of a result, the index of the result and the offset in it.
         scratch: buffers that are not part of a result.
         tables: constant arrays.
         live: nodes on which the results depend.
@@ -43,7 +44,7 @@ class Plan:
     live: Live
 
     def writes(self, together: int) -> list[Write]:
-        """The entries of the results that no loop writes, in groups of consecutive ones."""
+        """The entries of the results that no loop writes, in groups of consecutive entries."""
         found: list[Write] = []
         for number, result in enumerate(self.results):
             for place, x in _singles(result, self.within, number):
@@ -59,7 +60,7 @@ def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
     """The memory layout; a buffer that a loop fills in the order of a result is placed in the result itself.
 
     Raises:
-        DeploymentError: a loop writes a large result in another order.
+        DeploymentError: a large result is not written in order by loops.
     """
     within: dict[Memory, tuple[int, int]] = {}
     for number, result in enumerate(results):
@@ -103,10 +104,10 @@ def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], numbe
 
 @runtime_checkable
 class Access(Protocol):
-    """Access to the memory of a kernel; values are those of all lanes, and positions are integers, traced or not."""
+    """Access to the memory of a kernel; values have one entry per lane, and positions are integers, traced or not."""
 
     def by_state(self, memory: Memory) -> bool:
-        """True for memory of which each state has its own."""
+        """True if each state has its own copy of this memory."""
         ...
 
     def read(self, memory: Memory, place: Any, count: int) -> list:
@@ -154,7 +155,7 @@ def _grouped(items: Sequence) -> list:
 
 
 class Body:
-    """Executes a plan for several states at once, one per lane.
+    """Execution of a plan for several states at once, one per lane.
 
     Args:
         memory: access to buffers and results.
@@ -203,7 +204,7 @@ class Body:
                 known[item] = self._computed(item, known, turns)
 
     def _neighbours(self, items: Sequence) -> dict[Node, list[Node]]:
-        """For each load, the loads of consecutive entries that are executed together with it."""
+        """For each load, the group of loads of consecutive entries that are executed together."""
         found: dict[Node, list[Node]] = {}
         loads = [x for x in items if isinstance(x, Node) and x.kind == "load"]
         for x in sorted(loads, key=lambda x: (id(x.of[0]), id(x.of[2]), x.of[1])):
@@ -292,10 +293,9 @@ def _is_entry(node: Node) -> bool:
 
 
 def _is_read_where_used(item: object) -> bool:
-    """True for entries of arguments too large for registers: every iteration reads them again, even constant ones.
+    """True for entries of arguments that are too large for registers; every iteration reads them again.
 
-    Their position is made to look dependent on the iteration, because the compiler would otherwise read all of them before
-    the loop.
+    Their position is made to look dependent on the iteration; otherwise the compiler would read all entries before the loop.
     """
     if not isinstance(item, Node) or item.kind != "load":
         return False

@@ -24,7 +24,7 @@ def call_kernel(
     """The results of function(*variables) for all rows of the mapped variables, from one kernel.
 
     Raises:
-        DeploymentError: the function contains an operation that kernels do not support; the message names it.
+        DeploymentError: the function contains an operation that kernels do not support; the message names the operation.
     """
     count = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
     shapes = [x.shape[1:] if m else x.shape for x, m in zip(variables, mapped, strict=True)]
@@ -70,7 +70,7 @@ class Rows:
     lanes: int = WARP
 
     def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
-        return (_room(size, scratch), states) if scratch else (states, size)  # scratch is laid out for coalesced access
+        return (_room(size, scratch), states) if scratch else (states, size)  # states last: coalesced access to scratch
 
     def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
         if shared:
@@ -97,7 +97,7 @@ class Rows:
         pallas_triton().store(ref, x.T if scratch else x, mask=mask)
 
     def _columns(self, ref: Any, place: Any, scratch: bool, count: int) -> tuple[Any, jax.Array]:
-        """Some entries of all states, and a mask: Triton accesses 2, 4, 8, ... at a time."""
+        """References to consecutive entries of all states, and a mask, since Triton accesses 2, 4, 8, ... entries at a time."""
         whole = slice(None) if isinstance(place, int) else pallas().ds(jnp.int32(0), self.lanes)  # integers of one type
         places = pallas().ds(place, power_of_2(count))
         shape = (power_of_2(count), self.lanes) if scratch else (self.lanes, power_of_2(count))
@@ -137,7 +137,7 @@ class _Refs:
         self._layout.write(self._results[number], place, False, values)
 
     def _of(self, memory: Memory, place: Any) -> tuple[Any, Any, bool]:
-        """The array that contains a buffer, the position in that array, and whether it is laid out as scratch."""
+        """The array that contains a buffer, the position in this array, and whether the array is laid out as scratch."""
         if memory in self._within:
             number, start = self._within[memory]
             return self._results[number], start + place, False
@@ -147,17 +147,17 @@ class _Refs:
 
 
 def power_of_2(count: int) -> int:
-    """The smallest power of 2 that is at least as large."""
+    """The smallest power of 2 that is at least `count`."""
     return 1 << (count - 1).bit_length()
 
 
 def _room(size: int, scratch: bool = False) -> int:
-    """Entries of a block, of which a group may exceed the array."""
+    """Number of entries of a block, with space for a group of entries that extends beyond the array."""
     return size + TOGETHER[0 if scratch else -1]
 
 
 def _joined(values: list) -> jax.Array:
-    """Vectors as the columns of a matrix; their number is a power of 2. Triton joins two arrays at a time."""
+    """The matrix with the given vectors as columns, joined in pairs, as Triton requires; their number is a power of 2."""
     if len(values) == 1:
         return values[0]
     pair = [_joined(values[k::2])[..., None] for k in range(2)]

@@ -1,4 +1,4 @@
-"""Order of the operations of a kernel: the one of two that keeps fewer scalars in registers at the same time."""
+"""Order of the operations of a kernel, chosen so that few scalars occupy registers at the same time."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -26,13 +26,13 @@ def ordered(
 ) -> list:
     """Items of a block and writes of results, sorted so that operands precede the operations that use them.
 
-    Two orders are compared: that of the traced function, in which results are written as soon as they are known, and one
-    that computes each operation just before its first use by a write, a store or a loop. The first is short-lived for
-    recursions over links, the second for results with many entries.
+    Two orders are compared, and the one with fewer scalars in registers is chosen. The first is the order of the traced
+    function, in which results are written as soon as they are known; it suits recursions over links. The second computes each
+    operation just before its first use by a write, a store or a loop; it suits results with many entries.
 
     Args:
         kept: scalars that are used after the block.
-        operands: scalars on which an item depends, if they are computed before it.
+        operands: function that returns the scalars which must be computed before an item.
     """
     within = {x for x in items if isinstance(x, Node)}
     needs = {x: [y for y in operands(x) if y in within] for x in (*items, *writes)}

@@ -1,4 +1,4 @@
-"""Functions that no kernel supports as a whole: in programs for a GPU, their batched library functions become kernels."""
+"""Functions that cannot be one kernel: in programs for a GPU, the batched library functions that they call become kernels."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,10 @@ from ._kernel_call import call_kernel
 
 
 def with_kernels(batched: Callable, interpret: bool) -> Callable:
-    """The function of a batch, in which library functions such as forward dynamics are kernels outside the CPU.
+    """The function of a batch, with library functions such as forward dynamics compiled to kernels, except on CPUs.
 
     Args:
-        interpret: run these kernels in Pallas' interpreter, on any device.
+        interpret: True to run these kernels in Pallas' interpreter, on any device.
     """
 
     def rewritten(*variables):
@@ -42,7 +42,7 @@ def _equation(equation: Any, interpret: bool) -> Any:
 
 
 def _parameter(x: Any, interpret: bool) -> Any:
-    """A parameter of an equation; programs in it are rewritten, too."""
+    """A parameter of an equation, with the programs that it contains rewritten."""
     if type(x) is tuple:
         return tuple(_parameter(y, interpret) for y in x)
     if hasattr(x, "consts") and hasattr(x, "jaxpr"):
@@ -51,7 +51,7 @@ def _parameter(x: Any, interpret: bool) -> Any:
 
 
 def _kernel(function: Callable, mapped: tuple[bool, ...], default: Callable, interpret: bool) -> Callable:
-    """The function of one state for a batch, as a kernel if that is possible."""
+    """A function of one state, evaluated for a batch by one kernel if possible, and by `default` otherwise."""
 
     def evaluated(*variables):
         try:

@@ -1,7 +1,8 @@
-"""Batched functions as a primitive: its derivatives, their transposes and batches of it are such primitives, too.
+"""Batched functions as a JAX primitive, whose derivatives, transposes and batches use the same primitive.
 
-Each is one program for a batch, so that on a GPU a gradient is two kernels: one for the values and one that, for each state,
-recomputes the values and applies the transposed derivative. Cotangents of arguments shared by all states are summed afterwards.
+Each of these is one program for a batch. On a GPU, a gradient therefore consists of two kernels: the first computes the
+values, and the second recomputes them for each state and applies the transposed derivative. Cotangents of arguments that all
+states share are summed afterwards.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ def batch_of_states(
         function: function of one state; maps arrays to a list of arrays.
         results: shapes and types of the results for one state.
         mapped: mask of the variables that have a batch axis.
-        run: evaluates a function for all states.
+        run: function that evaluates a function of one state for all states.
     """
     return _batch_p.bind(*variables, function=function, results=tuple(results), mapped=tuple(mapped), run=run)
 
@@ -59,7 +60,7 @@ def _run(*variables, function, mapped, run, **_):
 
 
 def _jvp(primals, tangents, *, function, results, mapped, run):
-    """Values and tangents are separate programs, and the tangents' program recomputes the values that it needs."""
+    """Values and tangents, as separate programs; the program of the tangents recomputes the values that it needs."""
     out = batch_of_states(function, results, mapped, run, primals)
     active = [k for k, t in enumerate(tangents) if not isinstance(t, Zero)]
     smooth = [k for k, x in enumerate(results) if jnp.issubdtype(x.dtype, jnp.inexact)]
@@ -114,7 +115,7 @@ def _transposed(cotangents, *variables, function, results, mapped, run):
 
 
 def _batched(variables, dims, *, function, results, mapped, run):
-    """A batch of batches is one batch."""
+    """The primitive for a batch of batches, which are merged into one batch."""
     count = next(x.shape[int(d == 0)] for x, d, m in zip(variables, dims, mapped, strict=True) if m)
     size = next(x.shape[d] for x, d in zip(variables, dims, strict=True) if d is not None)
     merged = []
@@ -138,7 +139,7 @@ register_lowering(_batch_p, lambda ctx, *x, **p: lower_fun(lambda *x: _run(*x, *
 
 
 def _filled(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) -> list[Any]:
-    """The values, with those at some positions replaced."""
+    """The values, with those at the given positions replaced by new ones."""
     found = list(values)
     for k, x in zip(places, new, strict=True):
         found[k] = x
@@ -146,9 +147,9 @@ def _filled(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) ->
 
 
 def with_checkpoints(function: Callable) -> Callable:
-    """The function, with loops that store the start of each iteration for reverse mode and recompute everything else.
+    """The function, with loops that store the state at the start of each iteration for reverse mode, and recompute the rest.
 
-    Loops with checkpoints of their own remain as they are, and so do library functions, whose loops are over links.
+    Loops that already contain checkpoints do not change; neither do library functions, whose loops are over links.
     """
 
     def stepwise(*variables):
@@ -173,7 +174,7 @@ def _checkpointed_equation(equation: Any) -> Any:
         if cost(inner.jaxpr) > 1.1 * nested:
             body = lambda *x: eval_jaxpr(inner.jaxpr, inner.consts, *x)
             found = jax.make_jaxpr(jax.checkpoint(body, prevent_cse=False))(*inner.in_avals)
-        else:  # hardly more than a loop: its iterations are the ones to store
+        else:  # the body is little more than a loop, so checkpoints belong to the iterations of that inner loop
             found = inner.replace(jaxpr=_checkpointed(inner.jaxpr))
     else:
         return equation

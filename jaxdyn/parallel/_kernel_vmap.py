@@ -1,4 +1,4 @@
-"""`kernel_vmap`: a batched function as a single GPU kernel, one thread per state."""
+"""`kernel_vmap`: a batched function as a single GPU kernel with one thread per state."""
 
 import functools
 from collections.abc import Callable
@@ -19,36 +19,38 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
     """`jax.vmap(function, in_axes)`, compiled; on a GPU, a single kernel with one thread per state.
 
     kernel_vmap(lambda q, qd: rollout(robot, q, qd, policy, dt, steps, every=steps))(q, qd) launches one kernel for all
-    steps of all states: the state stays in registers, and memory is accessed only at the start, at the end, and for rows that
-    a step reads or stores. `jax.vmap` launches about a hundred kernels per step. On a CPU, the program is that of `jax.vmap`.
-    The kernel uses Pallas' Triton backend, for which JAX 0.11 emits a deprecation warning.
+    steps of all states. The state stays in registers, and memory is accessed only at the start, at the end, and for rows that
+    a step reads or stores. In contrast, `jax.vmap` launches about a hundred kernels per step. On a CPU, the program is that of
+    `jax.vmap`. The kernel uses Pallas' Triton backend, for which JAX 0.11 emits a deprecation warning.
 
-    The function is traced once and decomposed into scalar operations, which form a Pallas kernel. A robot captured by
-    closure becomes constants, folded at compile time; robots and parameters passed as arguments are read from memory.
-    Integrators, checkpoints, torque tables, `lax.scan`, `lax.cond`, policies made of arithmetic and elementary functions, and
-    `jax.grad` within the function are supported. Loops over links are unrolled in small functions (forward dynamics of up to
-    17 joints); in larger ones they remain loops, whose links exchange values through memory. Loops over time are not unrolled.
-    All numbers are computed in the widest type among arguments and results (float32 or float64); integers are exact up to
-    2^24 or 2^53. `jax.export` of a kernel requires `disabled_checks`, since JAX guarantees no compatibility for kernels.
+    The function is traced once and decomposed into scalar operations, which form a Pallas kernel. The parameters of a robot
+    captured by closure become constants; robots and parameters passed as arguments are read from memory. The function may
+    contain integrators, checkpoints, torque tables, `lax.scan`, `lax.cond`, `jax.grad`, and policies made of arithmetic and
+    elementary functions. Loops over links are unrolled in small functions, such as forward dynamics of up to 17 joints. In
+    larger functions they remain loops, in which links exchange values through memory. Loops over time are not unrolled.
 
-    Derivatives, forward and reverse, are kernels, too: a gradient is two kernels, of which the second recomputes the values for
-    each state from the states at the start of each iteration of the loops over time, followed by sums of the cotangents of
-    shared arguments over the batch.
+    All numbers are computed in the widest floating-point type among arguments and results (float32 or float64). Integers are
+    exact up to 2^24 in float32 and 2^53 in float64. `jax.export` of a kernel requires `disabled_checks`, since JAX does not
+    guarantee compatibility for kernels.
+
+    Forward-mode and reverse-mode derivatives are also kernels. A gradient consists of two kernels, followed by sums over the
+    batch of the cotangents of shared arguments. The second kernel recomputes the values for each state, with checkpoints at
+    the start of each iteration of the loops over time.
 
     Args:
-        function: function of one robot and one state, like those of jaxdyn; positional arguments only.
-        in_axes: 0 for batched arguments, None for the others, or trees of these, as for `jax.vmap`.
-        interpret: run the kernel in Pallas' interpreter, on any device: slow, for testing.
+        function: function of one robot and one state, like those of jaxdyn, with positional arguments only.
+        in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
+        interpret: True to run the kernel in Pallas' interpreter, on any device; this is slow and intended for tests.
 
     Returns:
         A function whose results have the batch as leading axis. Store and reuse it, as with `jax.jit`.
 
     Raises:
         ModelError: at the call, if an axis is neither 0 nor None, or if batches differ in length or are missing.
-        FallbackWarning: when compiling for a GPU or interpreting, if the function contains an operation that kernels do not
-            support, named in the message (LAPACK's linear algebra, sorting, random numbers, loops whose length depends on
-            arguments, array indices that depend on them), or more than 150 000 operations; `jax.vmap` is used instead, with
-            a kernel for each call of a library function such as `forward_dynamics`.
+        FallbackWarning: when compiling for a GPU or interpreting, if the function has more than 150 000 operations, or an
+            operation that kernels do not support (LAPACK's linear algebra, sorting, random numbers, loops whose length
+            depends on arguments, array indices that depend on arguments). The message names the operation. `jax.vmap` is
+            used instead, with a kernel for each call of a library function such as `forward_dynamics`.
     """
     name = getattr(function, "__name__", type(function).__name__)
 
@@ -69,7 +71,7 @@ def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tupl
     _count(leaves, mapped)
     shapes = [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(leaves, mapped, strict=True)]
     traced, results = jax.make_jaxpr(single, return_shape=True)(*shapes)
-    # traced arrays that the function closes over become arguments, too
+    # traced arrays captured by the function also become arguments
     outer = [k for k, x in enumerate(traced.consts) if isinstance(x, Tracer)]
     mapped = (*mapped, *[False] * len(outer))
 

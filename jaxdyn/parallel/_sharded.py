@@ -1,8 +1,8 @@
 """Batches over devices: the same code on one device, on all devices of a machine, and on the machines of a cluster.
 
 A batch is sharded over a mesh of devices along its leading axis, and the robot is replicated. Each device runs the
-program (`jax.shard_map`) on its own rows; only the sums of `sharded_sum` are exchanged. Use JAX's tools for the rest:
-create meshes with `jax.make_mesh`, and connect hosts with `jax.distributed.initialize` (docs/scaling.md).
+program on its own rows (`jax.shard_map`); only the sums of `sharded_sum` are communicated. Create meshes with
+`jax.make_mesh`, and connect hosts with `jax.distributed.initialize` (docs/scaling.md).
 """
 
 import functools
@@ -26,14 +26,14 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
     """`jax.vmap(function, in_axes)`, sharded over devices and compiled; results are in the order of the batch.
 
     sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) copies the robot to every device and computes an
-    equal share of the rows on each. A batch that does not divide evenly is padded with copies of its last row and
-    trimmed; its result is then gathered on all devices, so choose divisible sizes for large batches. Works under `jit`,
-    `vmap` and differentiation. Store and reuse the returned function, as with `jax.jit`.
+    equal share of the rows on each. If the number of rows is not a multiple of the number of devices, the batch is padded with
+    copies of its last row, and the result is trimmed and gathered on all devices; choose divisible sizes for large batches.
+    The returned function works under `jit`, `vmap` and differentiation. Store and reuse it, as with `jax.jit`.
 
     Args:
         function: a function of one robot and one state, with positional arguments only.
-        in_axes: 0 for batched arguments, None for the others, or trees of these, as for `jax.vmap`.
-        mesh: mesh of devices with any number of axes; by default, all devices of all processes.
+        in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
+        mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
 
     Returns:
         A function whose results have the batch as leading axis, sharded over the mesh.
@@ -62,27 +62,27 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
 def sharded_sum(
     function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None, chunk: int = 256
 ) -> Callable[..., Any]:
-    """Sum of a function over a batch: each device sums its rows, followed by one all-reduce.
+    """Sum of a function over a batch: each device sums over its own rows, followed by one all-reduce.
 
-    The result is sum_b function(row b), for example a loss, its gradient, or the normal matrix Y^T Y of an
-    identification. Each device adds `chunk` rows at a time, which limits memory. The all-reduce has the size of a
-    single result: O(p^2) numbers for Y^T Y, independent of the batch size. For a mean, divide by the number of rows.
-    The order of summation, and therefore the last digits, depend on the number of devices.
+    The result is sum_b function(row b), for example a loss, its gradient, or the normal matrix Y^T Y of an identification
+    problem. Each device evaluates `chunk` rows at a time, which limits memory. The all-reduce communicates a single result,
+    whatever the batch size: O(p^2) numbers for Y^T Y with p parameters. To obtain a mean, divide by the number of rows. The
+    order of summation, and therefore the rounding errors, depend on the number of devices.
 
     Args:
         function: a function of one robot and one state that returns an array or a tree of arrays.
-        in_axes: as for `sharded_vmap`.
-        mesh: as for `sharded_vmap`.
-        chunk: number of rows computed at once on each device.
+        in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
+        mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
+        chunk: number of rows that each device evaluates at once.
 
     Returns:
-        A function that returns the sums, on every device of every process.
+        A function that returns the sums, replicated on every device of every process.
 
     Raises:
-        ModelError: as for `sharded_vmap`; also if `chunk` is not positive.
+        ModelError: as for `sharded_vmap`, or if `chunk` is less than 1.
     """
     if chunk < 1:
-        raise ModelError(f"chunk={chunk}; it must be at least 1, the number of rows computed at once")
+        raise ModelError(f"chunk={chunk}; the number of rows evaluated at once must be at least 1")
 
     def run(mesh, structure, mapped, *leaves):
         single = _of_leaves(function, structure)
@@ -119,12 +119,12 @@ def sharded_sum(
 def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
     """Shard the leading axis of a tree's arrays over devices, ready for `sharded_vmap`.
 
-    With several processes, each process passes its own rows, the same number in every process, and stores only these.
-    The result is the global batch, in which the rows of process 0 come first. A single process passes the entire batch.
+    If there are several processes, each process passes and stores only its own rows, the same number in every process. The
+    result is the global batch, in which the rows of process 0 come first. A single process passes the entire batch.
 
     Args:
         tree: tree of arrays, all with the batch as leading axis.
-        mesh: as for `sharded_vmap`.
+        mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
 
     Raises:
         ModelError: the number of rows of an array is not a multiple of the number of this process's devices.
@@ -209,9 +209,10 @@ def _broadcast(axes: Any, argument: Any) -> list:
 
 
 def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dict[int, tuple[Any, Any]]) -> list[Any]:
-    """The arguments, placed on the devices of the compiled program unless they are already there.
+    """The arguments, moved to the devices of the compiled program unless they are already there.
 
-    `held` caches the last array of each argument without a batch, with its placed copy, so a robot is transferred only once.
+    For each argument without a batch axis, `held` caches the last array and its placed copy, so a robot is transferred only
+    once.
     """
     leaves = [held[k][1] if k in held and held[k][0] is x else x for k, x in enumerate(leaves)]
     devices = set(mesh.devices.flat)

@@ -1,4 +1,4 @@
-"""Time integration with adaptive steps, by diffrax, an optional dependency: `pip install "jaxdyn[adaptive]"`."""
+"""Time integration with adaptive steps by diffrax, an optional dependency (`pip install "jaxdyn[adaptive]"`)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -18,9 +18,9 @@ class AdaptiveRollout(NamedTuple):
     """A motion integrated with adaptive steps.
 
     Attributes:
-        positions: q at the requested times [rad or m]; not finite after the time at which integration stopped, if it
-            stopped early.
-        velocities: qd at the same times [rad/s or m/s].
+        positions: q at the requested times [rad or m]. If the integration stopped early, entries for later times are not
+            finite.
+        velocities: qd at the requested times [rad/s or m/s].
         steps: number of steps, including rejected ones.
         successful: True if the integration reached the last of the requested times.
     """
@@ -45,26 +45,26 @@ def adaptive_rollout(
     """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps and return the states at requested times.
 
     Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
-    length. A step is accepted if its estimated error, divided by atol + rtol |y| for each entry of y = (q, qd), has an
-    RMS below 1.
+    length. A step is accepted if the RMS over all entries of y = (q, qd) of the estimated error, divided by atol + rtol |y|,
+    is below 1.
 
-    Derivatives are those of the steps taken. The default is reverse mode with checkpoints
-    (`diffrax.RecursiveCheckpointAdjoint`); for forward mode, pass adjoint=diffrax.ForwardMode().
+    JAX differentiates through the integration steps, by default in reverse mode with checkpoints
+    (`diffrax.RecursiveCheckpointAdjoint`). For forward mode, pass adjoint=diffrax.ForwardMode().
 
     Args:
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
-        controls: torques, one row per interval between successive times and constant within it (steps then end at the
-            times) [N m or N], or a smooth policy tau = controls(t, q, qd), which must accept quaternions whose length
-            differs slightly from 1.
+        controls: either torques [N m or N], one row for each interval between successive times, or a policy tau =
+            controls(t, q, qd). Torques are constant within an interval, and steps end at its ends. A policy must be smooth,
+            and must accept quaternions whose length differs slightly from 1.
         times: increasing times [s]; (q, qd) is the state at the first of them.
-        rtol: relative tolerance; by default, like atol, the square root of the machine epsilon: 1.5e-8 in float64, 3.5e-4
+        rtol: relative tolerance; by default, the square root of the machine epsilon, which is 1.5e-8 in float64 and 3.5e-4
             in float32.
-        atol: absolute tolerance [rad or m, rad/s or m/s].
+        atol: absolute tolerance, with the same default [rad or m, rad/s or m/s].
         external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
-        options: passed to `diffrax.diffeqsolve`: `solver` (default `Tsit5`, explicit, fifth order; `Kvaerno5` for stiff
-            friction), `adjoint`, `max_steps` (default 4096; if they do not suffice, `successful` is False), and other
-            arguments.
+        options: keyword arguments for `diffrax.diffeqsolve`, such as `adjoint`; `solver`, by default `Tsit5`, an explicit
+            scheme of fifth order (use `Kvaerno5` for stiff friction); and `max_steps`, by default 4096 (if more steps are
+            needed, `successful` is False).
 
     Raises:
         ImportError: diffrax is not installed.

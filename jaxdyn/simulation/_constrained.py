@@ -27,11 +27,12 @@ def constrained_step(
     method: Method = "rk4",
     stabilisation: Stabilisation | None = None,
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Integrate qdd = constrained_forward_dynamics(tau - resistive_force) over a time step dt, then project the
-    state (q, qd) onto the nearest state that satisfies the constraints (`project_configuration`, `project_velocity`).
+    """The state (q, qd) after a time step dt under qdd = constrained_forward_dynamics(tau - resistive_force).
 
-    The projection moves the state by no more than the scheme's error and preserves its order. `stabilisation` replaces
-    it with Baumgarte's feedback, which corrects drift at the cost of introducing an artificial spring and damper.
+    After the step, the state is projected onto the nearest state that satisfies the constraints (`project_configuration`,
+    `project_velocity`). The projection changes the state by an amount of the order of the integration error, and
+    therefore preserves the order of the scheme. If `stabilisation` is given, Baumgarte's feedback replaces the projection;
+    it acts like an artificial spring and damper that reduces drift.
 
     Args:
         constraints: one or several constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
@@ -40,9 +41,9 @@ def constrained_step(
         tau: joint torques, constant during the step [N m or N].
         dt: time step [s].
         external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
-        method: as in `step`.
-        stabilisation: Baumgarte's alpha, beta [1/s], used instead of the projection; with (0, 0), phi drifts with the
-            scheme's error.
+        method: integration scheme, as in `step`.
+        stabilisation: Baumgarte's gains (alpha, beta) [1/s], used instead of the projection; with (0, 0), the residual phi
+            of the constraints drifts due to integration errors.
 
     Raises:
         ModelError: the scheme is unknown, there is no constraint, or a constraint names an unknown frame.
@@ -79,15 +80,15 @@ def constrained_rollout(
     Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
     Args:
-        constraints: as in `constrained_step`.
+        constraints: one or several constraints, as in `constrained_step`.
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required with a policy.
-        method: as in `step`.
-        every: as in `rollout`.
-        checkpoint: as in `rollout`.
+        method: integration scheme, as in `step`.
+        every: number of steps from one returned state to the next; must divide the number of steps.
+        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout` and `constrained_step`.

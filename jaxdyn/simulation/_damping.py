@@ -14,17 +14,17 @@ from ..model._chain import Chain
 def with_implicit_friction(
     chain: Chain, qd: Float[Array, " nv"], predicted: Float[Array, " nv"], dt: Float[Array, ""]
 ) -> Chain:
-    """The robot with mass matrix M + dt D, where D contains the slopes of friction: every joint gains an armature dt D_joint.
+    """The robot with the mass matrix M + dt D, where D contains the slopes of friction; dt D is added to the armature.
 
-    With friction f(qd) at the start of the step and its linearisation f(qd) + D (qd' - qd) at the end,
+    With h = C qd + g, friction f(qd) at the start of the step, and its linearisation f(qd) + D (qd' - qd) at the end,
 
         M (qd' - qd) = dt (tau - h - f(qd) - D (qd' - qd))   <=>   (M + dt D) (qd' - qd) = dt (tau - h - f(qd)),
 
-    which is forward dynamics with additional inertia (for the motors of a transmission, rotor inertia). D is diagonal
-    in joints and motors: it contains the slope f' if the joint keeps its direction (0 where f' is negative, on the
-    falling branch of Stribeck friction), and the chord f(qd) / qd if the step without D would reverse the joint. The
-    slope at a sliding speed does not reflect the jump of friction at zero speed, so the slope alone would make the
-    joint chatter; the chord is at least as steep, and slows the joint without reversing it.
+    which is forward dynamics with additional armature (or, for motors of a transmission, rotor inertia). D has one entry
+    per joint and per motor: the slope f', or 0 where f' is negative, on the falling branch of Stribeck friction. If the
+    step without D would reverse the joint, the entry is the slope f(qd) / qd of the chord from zero velocity instead. The
+    slope f' at a sliding velocity does not reflect the jump of Coulomb friction at zero velocity, and would therefore make
+    the joint chatter; the chord is at least as steep, and slows the joint without reversing it.
 
     Args:
         predicted: velocity at the end of the step without D; only its signs are used.

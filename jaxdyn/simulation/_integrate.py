@@ -31,22 +31,25 @@ def step(
 
     For quaternion joints, "q + dq" below means integrate(chain, q, dq).
 
-    - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'; first order; one evaluation. Symplectic if M is constant.
-      Otherwise Coriolis forces, evaluated at the start of the step, change the energy at the rate dt qd . C(q, qd) qdd, and
-      the change accumulates: a frictionless planar elbow loses some 15 of 31 J in 100 s of 1 ms steps (rk4 with 4 ms steps,
-      at the same cost, loses 1e-3 J), and a frictionless Panda gains energy until its state is not finite. With friction,
-      the energy stays bounded and the motion first-order accurate. Figures: docs/rollouts.md.
-    - `implicit_damping`: the same, with friction linearised at the end of the step: (M + dt D) (qd' - qd) = dt (tau - h -
-      resistive_force), where D >= 0 contains the slopes of `friction_force` (like MuJoCo's implicitfast scheme, but
-      including dry friction). First order; two evaluations, of which the first finds the joints that would reverse.
-      These are slowed by the chord of their friction, and come to rest instead of chattering, however stiff the
-      friction is.
-    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd; first order; gains energy (Lynch & Park 2017, sec. 8.5).
-    - `rk4`: the classical Runge-Kutta scheme; fourth order; four evaluations. Quaternions use exponential coordinates u
-      about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the scheme's order (Munthe-Kaas 1999).
+    - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'. First order; one evaluation of the dynamics per step. The
+      scheme is symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate
+      dt qd^T C(q, qd) qdd, because Coriolis forces are evaluated at the start of the step. In 100 s of 1 ms steps, a planar
+      elbow loses about 15 of 31 J, whereas rk4 with 4 ms steps, at the same cost, loses 1e-3 J; the energy of a frictionless
+      Panda grows until its state is no longer finite. With friction, the energy stays bounded and the motion is first-order
+      accurate. See docs/rollouts.md for the measurements.
+    - `implicit_damping`: like `semi_implicit_euler`, but with friction linearised at the end of the step: (M + dt D)
+      (qd' - qd) = dt (tau - h - resistive_force), where h = C qd + g, and D >= 0 contains the slopes of `friction_force`.
+      MuJoCo's implicitfast scheme is similar, but excludes dry friction. First order; two evaluations per step. The first
+      evaluation finds the joints whose velocity would change sign. For these joints, D contains the slope f(qd) / qd of the
+      chord of the friction curve f, so they come to rest instead of chattering, however stiff the friction is.
+    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd. First order; one evaluation per step; gains energy (Lynch & Park
+      2017, sec. 8.5).
+    - `rk4`: the classical Runge-Kutta scheme. Fourth order; four evaluations per step. Quaternion joints are integrated in
+      exponential coordinates u about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the order of the
+      scheme (Munthe-Kaas 1999).
 
-    For all schemes except `implicit_damping`, Coulomb friction is stiff, with the rate constant fc / (v_c M): keep dt below
-    about M v_c / fc, or widen v_c.
+    In all schemes except `implicit_damping`, Coulomb friction is stiff: its rate constant is fc / (v_c M), where fc is the
+    Coulomb torque and v_c the velocity scale over which it changes sign. Keep dt below about M v_c / fc, or increase v_c.
 
     Args:
         q: positions [rad or m].
@@ -80,8 +83,8 @@ def advance(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The state after a time step dt [s] under qdd = acceleration(chain, q, qd, elapsed), by one of the schemes of `step`.
 
-    `acceleration` receives the chain, which has additional armature if friction is implicit, and the time since the start
-    of the step [s].
+    The function `acceleration` is called with the chain, which has additional armature if friction is implicit, a state, and
+    the time `elapsed` since the start of the step [s].
 
     Raises:
         ModelError: the scheme is unknown.
@@ -104,7 +107,8 @@ def advance(
 def _rk4(chain, q, qd, dt, acceleration):
     """The state after a step of the classical Runge-Kutta scheme, by a scan, which compiles one stage instead of four.
 
-    Stage k starts from c_k dt times the slope of the previous stage; slopes are summed with weights w_k dt.
+    Stage k is evaluated at the state reached by c_k dt times the slope of the previous stage, with the nodes c_k of the
+    scheme. The slopes are then summed with its weights w_k, times dt.
     """
     nodes, weights = jnp.asarray([[0.0, 0.5, 0.5, 1.0], [1 / 6, 1 / 3, 1 / 3, 1 / 6]], q.dtype) * dt
 

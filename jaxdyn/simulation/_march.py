@@ -1,4 +1,4 @@
-"""The time-stepping loop behind every rollout, with saved states, and checkpoints for derivatives."""
+"""The time-stepping loop used by all rollouts, which stores states and, for derivatives, checkpoints."""
 
 import math
 from collections.abc import Callable
@@ -23,8 +23,8 @@ def march(
 ) -> State:
     """Iterate state = advance(state, k, row k of inputs); return the initial state and every `every`-th state, stacked.
 
-    A step can return further outputs, such as its torques, as part of the state; each row after the first then contains
-    the outputs of the step that leads to it.
+    The state may contain further outputs of a step, such as its torques; each row after the first then contains the outputs
+    of the step that leads to it.
 
     With `checkpoint` levels, nested loops of about steps^(1 / levels) iterations each store only the state at the start of
     each iteration (`jax.checkpoint`); everything else is recomputed.
@@ -55,15 +55,17 @@ def march(
 
 
 def _loop(advance, keep, carry, xs, length, turns):
-    """Iterate carry = advance(carry, x) in nested loops of about `turns` iterations each (None: one plain
-    loop); return the last carry, and keep(carry) after each iteration."""
+    """Iterate carry = advance(carry, x); return the last carry, and keep(carry) after each iteration.
+
+    The iterations are nested loops of about `turns` iterations each, or one loop if `turns` is None.
+    """
     sizes = (length,) if turns is None else level_sizes(length, turns)
     total = math.prod(sizes)
     idle = total - length
 
     def turn(carry, x):
         live, x = x
-        if idle:  # there are more iterations than steps; `where` instead of `cond` would let NaN into derivatives
+        if idle:  # there are more iterations than steps; with `where` instead of `cond`, derivatives could become NaN
             carry = jax.lax.cond(live, advance, lambda carry, x: carry, carry, x)
         else:
             carry = advance(carry, x)

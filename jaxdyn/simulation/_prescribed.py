@@ -35,8 +35,8 @@ def moving_base_rollout(
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
     """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot whose base follows a path of poses T(t).
 
-    Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force, evaluated at the scheme's
-    stage times, which preserves its order.
+    Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force. The motion of the base is evaluated
+    at each stage of the integration scheme, so the scheme retains its order.
 
     Args:
         path: function from time [s] to the pose (4x4) of the base in the world [m]; twice differentiable.
@@ -45,9 +45,9 @@ def moving_base_rollout(
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required with a policy.
-        method: as in `step`.
-        every: as in `rollout`.
-        checkpoint: as in `rollout`.
+        method: integration scheme, as in `step`.
+        every: number of steps from one returned state to the next; must divide the number of steps.
+        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout` and `moving_base_forward_dynamics`.
@@ -79,33 +79,33 @@ def hybrid_rollout(
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
     """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot with prescribed motions of some joints.
 
-    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their functions exactly at all stage
-    times; their entries in q and qd are ignored. To obtain the forces that this requires, call `hybrid_dynamics` at the
-    returned states.
+    Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their functions exactly at every stage of the
+    integration scheme; their entries in q and qd are ignored. To obtain the forces that the prescribed motion requires, call
+    `hybrid_dynamics` at the returned states.
 
     Args:
-        prescribed: mapping from each prescribed joint, by name (of the coordinate, if joints are coupled) or by column
-            of v, to a twice differentiable function of time [s] that returns its position [rad or m]; quaternion joints
-            are not supported.
+        prescribed: mapping from prescribed coordinates to their motions. A key is the name of a joint (of a coordinate, if
+            joints are coupled) or a column of v; a value is a twice differentiable function of time [s] that returns a
+            position [rad or m]. Quaternion joints are not supported.
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd); ignored for prescribed
             coordinates.
         dt: time step [s].
         steps: number of steps; required with a policy.
-        method: as in `step`.
-        every: as in `rollout`.
-        checkpoint: as in `rollout`.
+        method: integration scheme, as in `step`.
+        every: number of steps from one returned state to the next; must divide the number of steps.
+        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
 
     Raises:
-        ModelError: as for `rollout`; a coordinate is unknown, repeated, or belongs to a quaternion joint.
+        ModelError: as for `rollout`, or a coordinate is unknown, repeated, or part of a quaternion joint.
     """
     columns = coordinate_columns(chain, tuple(prescribed))
     where = dict(zip(layout(chain).columns.tolist(), layout(chain).entries.tolist(), strict=True))
     if not set(columns.tolist()) <= set(where):
         raise ModelError(
             f"one of the prescribed coordinates {tuple(prescribed)} belongs to a quaternion joint; to prescribe the motion "
-            "of the base, use moving_base_rollout with the robot without its free joint"
+            "of the base, remove the free joint from the robot and use moving_base_rollout"
         )
     entries = np.array([where[k] for k in columns.tolist()], int)
 

@@ -25,13 +25,15 @@ def rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every * dt, 2 * every * dt, ..., steps * dt, from the initial state (q, qd) on.
+    """Positions and velocities at t = 0, every * dt, 2 * every * dt, ..., steps * dt, starting from the state (q, qd).
 
-    There are steps / every + 1 rows. Memory is needed for the controls and the returned rows; with a policy and every =
-    steps it does not grow with the horizon. Reverse-mode derivatives store every step's intermediate values unless
-    `checkpoint` is set: with L levels they store about L steps^(1 / L) states and the intermediate values of one step,
-    and compute every step up to L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no
-    intermediate values; L = 2 is enough for thousands of steps. Values and derivatives do not depend on L.
+    The result has steps / every + 1 rows. A rollout stores only the controls and the returned rows, so with a policy and
+    every = steps, its memory does not grow with the horizon.
+
+    Reverse-mode derivatives store the intermediate values of every step unless `checkpoint` is set. With L levels of
+    checkpoints, they store about L steps^(1 / L) states and the intermediate values of one step, and compute every step up to
+    L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values; L = 2 suffices for
+    thousands of steps. Values and derivatives do not depend on L.
 
     Args:
         q: initial positions [rad or m].
@@ -39,14 +41,14 @@ def rollout(
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
         steps: number of steps; required with a policy.
-        method: as in `step`.
+        method: integration scheme, as in `step`.
         external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row per step [N m, N].
         every: number of steps from one returned state to the next; must divide the number of steps.
-        checkpoint: levels of checkpoints for reverse-mode derivatives; None stores everything.
+        checkpoint: number of levels of checkpoints for reverse-mode derivatives; None to store all intermediate values.
 
     Raises:
-        ModelError: `steps` is missing with a policy or differs from the number of torque rows; `every` does not divide
-            `steps`; `checkpoint` is less than 1; or the scheme is unknown.
+        ModelError: `steps` differs from the number of torque rows, or is missing although `controls` is a policy; `every` does
+            not divide `steps`; `checkpoint` is less than 1; or the scheme is unknown.
     """
     by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
 

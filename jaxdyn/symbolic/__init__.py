@@ -1,4 +1,4 @@
-"""Equations of motion in closed form, derived from a `Chain` by SymPy. Requires `pip install "jaxdyn[symbolic]"`."""
+"""Equations of motion in closed form, derived from a `Chain` by SymPy (`pip install "jaxdyn[symbolic]"`)."""
 
 try:
     import sympy as _sympy  # noqa: F401

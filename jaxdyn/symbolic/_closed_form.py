@@ -20,34 +20,36 @@ def derive(
 ) -> Equations:
     """Derive M(q), C(q, qd) and g(q) of tau = M qdd + C qd + g in closed form from a chain.
 
-    The decomposition and cross-product method (Shih et al. 2012, sec. 3) is used. With the angular Jacobian Jw_i of link i,
-    the Jacobian Jv_i of its centre of mass, its angular velocity w_i = Jw_i qd and its inertia I_i about the centre of mass,
+    The equations are derived by the decomposition and cross-product method (Shih et al. 2012, sec. 3). With the angular
+    Jacobian Jw_i of link i, the Jacobian Jv_i of its centre of mass, its angular velocity w_i = Jw_i qd and its inertia I_i
+    about the centre of mass,
 
         M = sum_i (Jw_i^T I_i Jw_i + m_i Jv_i^T Jv_i) + diag(armature) + rotors,
         C = sum_i (Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i) + m_i Jv_i^T dJv_i/dt),    g = dP/dq.
 
-    All vectors of link i are expressed in the link frame, where I_i is constant; dJ/dt is then J' + w_i x J with the
-    derivative J' of the components. dM/dt - 2 C is skew-symmetric and C qd = `coriolis_force`. If three joints rotate a
-    link about independent axes, C generally differs from the Christoffel-consistent `coriolis_matrix`, which is
-    `Equations.christoffel`; otherwise the two are equal. Rotors of a transmission and coupled coordinates are included,
-    friction is not; for springs there are separate `spring_energy` and `spring_force`.
+    All vectors of link i are expressed in the link frame, where I_i is constant; dJ/dt = J' + w_i x J with the derivative J'
+    of the components. dM/dt - 2 C is skew-symmetric, and C qd = `coriolis_force`. C equals the Christoffel-consistent
+    `coriolis_matrix` unless three joints rotate a link about independent axes; `Equations.christoffel` always returns the
+    latter. Rotors of a transmission and coupled joints are included, but friction is not. Springs are described by
+    `spring_energy` and `spring_force` of the result.
 
-    Suitable for trees and serial chains with few joints: textbook systems take half a second, three joints with general
-    axes one second, four joints six seconds. Numbers of the chain become exact constants if they are recognised (1/2,
-    981/100, sqrt(2)/2, pi/3); other numbers retain their digits. Units are SI units.
+    This function is suitable for trees and serial chains with few joints: textbook systems take half a second, three joints
+    with general axes one second, and four joints six seconds. Numbers of the chain become exact constants if they are
+    recognised (1/2, 981/100, sqrt(2)/2, pi/3); other numbers retain their digits. Quantities are in SI units.
 
     Args:
-        leaves: expressions that replace numbers, by leaf (rotation, translation, screw, inertia, armature, gravity,
-            base_pose, springs.stiffness, springs.rest_position, transmission.matrix, transmission.rotor_inertia,
-            coupling.matrix, coupling.offset): either the entire leaf as nested lists, in which None retains the chain's
-            number, or single entries by index, as in {"translation": {(1, 0): L1}}. `ten_parameters` returns rows of
-            inertia, and `textbook_leaves` the leaves of textbook systems.
+        leaves: dictionary of expressions that replace numbers of the chain. The keys are names of leaves (rotation,
+            translation, screw, inertia, armature, gravity, base_pose, springs.stiffness, springs.rest_position,
+            transmission.matrix, transmission.rotor_inertia, coupling.matrix, coupling.offset). A value is either the entire
+            leaf as nested lists, in which None retains the number, or a dictionary of single entries by index, as in
+            {"translation": {(1, 0): L1}}. `ten_parameters` returns rows of inertia, and `textbook_leaves` the leaves of
+            textbook systems.
         coordinates: names of the joint coordinates, for example chain.joint_names; by default q1, q2, ...
-        simplify: simplify every entry; otherwise entries are expanded sums, which are computed faster.
+        simplify: True to simplify every entry; otherwise entries are expanded sums, which are derived faster.
 
     Raises:
-        ModelError: a joint is neither revolute, prismatic nor helical; the chain lacks a leaf or entry; a link has a
-            nonzero first moment, but no mass; a name is used twice.
+        ModelError: a joint is neither revolute, prismatic nor helical; the chain lacks a leaf or an entry of a leaf; a link
+            has a nonzero first moment, but no mass; or a name is used twice.
     """
     robot = robot_of(chain, leaves or {})
     q, qd, qdd = _coordinates(chain.nv, coordinates, robot.parameters)

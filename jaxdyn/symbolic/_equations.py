@@ -43,9 +43,8 @@ class Equations:
         M: mass matrix, n x n [kg m^2 or kg].
         C: Coriolis matrix, n x n [N m s/rad or N s/m]; dM/dt - 2 C is skew-symmetric.
         g: gravity torques dP/dq, n x 1 [N m or N].
-        potential_energy: P(q), zero if all mass is at the origin of the base [J].
-        spring_energy: energy of the joint springs [J]; their torques are not included in `tau`, as in
-            `inverse_dynamics`.
+        potential_energy: potential energy P(q) of gravity, which is zero if all mass is at the world's origin [J].
+        spring_energy: energy of the joint springs [J]. As in `inverse_dynamics`, their torques are not included in `tau`.
     """
 
     q: tuple[Symbol, ...]
@@ -66,7 +65,7 @@ class Equations:
     def spring_force(self) -> ImmutableMatrix:
         """Torques with which the drives balance the springs, d spring_energy / dq, n x 1 [N m or N].
 
-        With springs, the drives must supply tau + spring_force.
+        The drives of a robot with springs must supply tau + spring_force.
         """
         return ImmutableMatrix([tidy(sympy.diff(self.spring_energy, x)) for x in self.q])
 
@@ -78,7 +77,7 @@ class Equations:
 
     @property
     def parameters(self) -> tuple[Symbol, ...]:
-        """The symbols other than coordinates and their rates, such as masses and lengths, sorted by name."""
+        """The symbols other than coordinates, rates and accelerations, such as masses and lengths, sorted by name."""
         parts = (self.M, self.C, self.g, self.potential_energy, self.spring_energy)
         found: set[Any] = set().union(*(x.free_symbols for x in parts))
         return tuple(sorted(found - {*self.q, *self.qd, *self.qdd}, key=lambda x: x.name))
@@ -86,16 +85,16 @@ class Equations:
     def christoffel(self) -> ImmutableMatrix:
         """Christoffel-consistent Coriolis matrix, C_ij = sum_k Gamma_ijk qd_k with the Christoffel symbols of M [N m s/rad].
 
-        Computed as d(C qd)/dqd / 2; equals `jaxdyn.coriolis_matrix`. Its product with qd equals that of `C`.
+        The matrix is computed as d(C qd)/dqd / 2, and equals `jaxdyn.coriolis_matrix`. Its product with qd equals C qd.
         """
         force = (self.C * sympy.Matrix(self.qd)).applyfunc(expand)
         return ImmutableMatrix((force.jacobian(sympy.Matrix(self.qd)) / 2).applyfunc(tidy))
 
     def velocity_terms(self) -> dict[tuple[int, int], ImmutableMatrix]:
-        """The velocity terms C qd by product of rates: {(j, k): n x 1 coefficients of qd_j qd_k}, j <= k, without zeros.
+        """The velocity terms C qd by products of rates: a dictionary {(j, k): n x 1 coefficients of qd_j qd_k} with j <= k.
 
-        Indices are counted from 0. Terms with j < k are Coriolis terms, and terms with j = k are centrifugal terms
-        (`jaxdyn.dynamics.velocity_products`).
+        Indices are counted from 0, and products without terms are omitted. Terms with j < k are Coriolis terms, and terms with
+        j = k are centrifugal terms (`jaxdyn.dynamics.velocity_products`).
         """
         force = self.C * sympy.Matrix(self.qd)
         found = {}
@@ -110,29 +109,31 @@ class Equations:
     def regressor(self, known: Sequence[str] = ("g",)) -> SymbolicRegressor:
         """Regressor Y(q, qd, qdd) and minimal parameters theta with tau + spring_force = Y theta, as in textbooks.
 
-        In the entries of M and then of g, each function of q has a polynomial in the symbols as its coefficient.
-        (Squares of sines are replaced by cosines, so that different products are independent.) A polynomial that is
-        linearly independent of the previous ones becomes a parameter, after removal of common factors. The number of
-        parameters is minimal, since the columns of Y are independent functions and the parameters are independent
-        polynomials (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5: five for the planar elbow, three without gravity).
+        The entries of M, of g and of the spring torques are written as sums of independent functions of q, whose coefficients
+        are polynomials in the symbols. (Even powers of sines are replaced by cosines, so that different products are
+        independent.) Every polynomial that is linearly independent of the previous ones becomes a parameter, after removal of
+        numerical factors. The number of parameters is minimal, since the columns of Y are independent functions and the
+        parameters are independent polynomials. The planar elbow has five parameters, or three without gravity (Spong,
+        Hutchinson & Vidyasagar 2020, sec. 6.5).
 
         Args:
-            known: symbols that remain variables in Y; by default gravity. To reduce the number of parameters, pass known
-                lengths as numbers when deriving the equations (four parameters for the elbow).
+            known: names of the symbols that remain variables in Y; by default, gravity. To reduce the number of parameters,
+                derive the equations with numbers instead of symbols for known lengths; the elbow then has four parameters.
 
         Raises:
-            ModelError: all symbols of the equations are known.
+            ModelError: the equations contain no symbols other than the known ones.
         """
         return regressor_of(self, known)
 
     def lambdify(self, backend: Literal["jax", "numpy"] = "jax") -> Functions:
-        """The equations as functions of one state, compiled from the expressions; common subexpressions are computed once.
+        """The equations as functions of one state; common subexpressions are computed once.
 
-        JAX functions support jit, vmap and grad, also with respect to the parameters, and have the dtype of q:
-        `jax.vmap(f.tau)(q, qd, qdd)`, or `f.M(q, m1=1.0, l1=0.5)` with parameters m1 and l1.
+        JAX functions support jit and vmap, and derivatives with respect to the state and the parameters. Their results have
+        the dtype of q. Examples are `jax.vmap(f.tau)(q, qd, qdd)`, and `f.M(q, m1=1.0, l1=0.5)` for equations with the
+        parameters m1 and l1.
 
         Raises:
-            ModelError: the backend is unknown. The functions raise it if parameters are missing or unknown.
+            ModelError: the backend is unknown. The functions raise this error if parameters are missing or unknown.
         """
         if backend not in ("jax", "numpy"):
             raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
@@ -146,7 +147,11 @@ class Equations:
         )
 
     def latex(self, *, short: bool = True) -> str:
-        """M, C and g as LaTeX matrices in one `aligned` block; `short`: write c_{12} for cos(q1 + q2), as in textbooks."""
+        """M, C and g as LaTeX matrices in one `aligned` block.
+
+        Args:
+            short: True to write c_{12} for cos(q1 + q2), as in textbooks.
+        """
         return latex_of(
             self.q, self.qd, self.parameters, {"M(q)": self.M, r"C(q, \dot{q})": self.C, "g(q)": self.g}, short
         )

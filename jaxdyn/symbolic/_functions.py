@@ -19,7 +19,7 @@ def function_of(
     backend: str,
 ) -> Callable[..., Any]:
     """A function of the states and parameters that returns an array with the entries of a matrix."""
-    entries = [sympy.N(x, 17) for x in matrix]  # roots and pi become numbers, which must not determine the dtype
+    entries = [sympy.N(x, 17) for x in matrix]  # roots and pi become numbers that do not affect the dtype
     symbols = [x for state in states for x in state]
     evaluate = sympy.lambdify([*symbols, *parameters], entries, modules=backend, cse=True)
     names = [x.name for x in parameters]
@@ -28,8 +28,8 @@ def function_of(
     def function(*arguments: Any, **values: Any) -> Any:
         if set(values) != set(names):
             wrong = sorted(set(names) - set(values)) or sorted(set(values) - set(names))
-            what = "missing" if set(names) - set(values) else "not among the equations' parameters"
-            raise ModelError(f"{', '.join(wrong)}: {what}; the equations have {', '.join(names) or 'none'}")
+            what = "missing" if set(names) - set(values) else "not among the parameters of the equations"
+            raise ModelError(f"{', '.join(wrong)}: {what}; the parameters are {', '.join(names) or 'none'}")
         if len(arguments) != len(states):
             raise TypeError(f"the function requires {len(states)} arrays of the state, not {len(arguments)}")
         arrays = [xp.asarray(x) for x in arguments]

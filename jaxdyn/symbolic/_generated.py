@@ -30,7 +30,7 @@ TERMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 class _Program(NamedTuple):
-    """A term as operations on scalars, with inputs called q[0], .., p[0], .., as in Python and in C."""
+    """A term as operations on scalars, whose inputs have the names q[0], .., p[0], .., valid in Python and in C."""
 
     nodes: list[Node]
     result: np.ndarray
@@ -46,7 +46,7 @@ class GeneratedEquations:
     """tau, M, C and g of a robot as straight-line programs, from `generate`; common subexpressions are computed once.
 
     Attributes:
-        parameters: names of the symbols among the leaves.
+        parameters: names of the symbols in the leaves.
     """
 
     def __init__(self, chain: Chain, leaves: Leaves):
@@ -85,9 +85,9 @@ class GeneratedEquations:
     def c_source(self, prefix: str = "robot") -> str:
         """C99 code: `void robot_tau(const double *q, const double *qd, const double *qdd, double *out)` etc., in SI units.
 
-        Matrices are in row-major order. If there are symbols, an array `p` before `out` contains their values, in the
-        order of `parameters`. Quaternions in q must have unit length. The code uses only the stack, and calls only sin,
-        cos and sqrt.
+        Matrices are in row-major order. If there are symbols, their values are passed in an array `p` before `out`, in the
+        order of `parameters`. Quaternions in q must have unit length. The code uses no memory other than the stack, and calls
+        no functions other than sin, cos and sqrt.
         """
         parts = ["#include <math.h>\n"]
         for name, program in self._programs.items():
@@ -100,8 +100,10 @@ class GeneratedEquations:
         return "\n".join(parts)
 
     def python_source(self) -> str:
-        """Python code: functions of sequences of scalars and a list `out`, which `lambdify` wraps; sin, cos and sqrt must
-        be in scope."""
+        """Python code of the functions that `lambdify` wraps; sin, cos and sqrt must be in scope.
+
+        The arguments of a function are sequences of scalars, and a list `out` that receives the results.
+        """
         parts = []
         for name, program in self._programs.items():
             head = f"def {name}({', '.join([*TERMS[name][1], 'p', 'out'])}):"
@@ -111,12 +113,12 @@ class GeneratedEquations:
     def lambdify(self, backend: Backend = "jax") -> Functions:
         """The programs as functions of one state, like those of `Equations.lambdify`.
 
-        NumPy functions also accept batches: arrays whose last axis is that of the state. JAX functions compile in seconds
-        to tens of seconds, since every operation is an XLA instruction; with JAX, `jaxdyn.inverse_dynamics` and similar
+        The functions also accept batches: arrays whose last axis is that of the state. JAX functions take seconds to tens of
+        seconds to compile, since every operation is an XLA instruction. If you use JAX, `jaxdyn.inverse_dynamics` and similar
         functions are faster.
 
         Raises:
-            ModelError: the backend is unknown. The functions raise it if parameters are missing or unknown.
+            ModelError: the backend is unknown. The functions raise this error if parameters are missing or unknown.
         """
         if backend not in ("jax", "numpy"):
             raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
@@ -151,12 +153,12 @@ def generate(chain: Chain, leaves: Leaves | None = None) -> GeneratedEquations:
 
     Floating bases are supported. `inverse_dynamics`, `mass_matrix`, `coriolis_matrix` (the Christoffel-consistent matrix)
     and `gravity_force` are traced, with symbols for the state and numbers for the robot, and decomposed into scalar
-    operations. Each operation is computed once, and operations with zeros and ones are removed. For the textbook biped
-    with ten joints, tau has 800 operations and C 4155, whereas `derive` would produce more than a million. For readable
-    formulas use `derive`. Quantities are in SI units.
+    operations. Repeated operations are computed once, and operations with zeros and ones are removed. For the textbook biped
+    with ten joints, tau has 800 operations and C has 4155, whereas `derive` would produce more than a million. Use `derive` to
+    obtain readable formulas. Quantities are in SI units.
 
     Args:
-        leaves: expressions that replace numbers, as for `derive`; their symbols become parameters.
+        leaves: expressions that replace numbers of the chain, as for `derive`; their symbols become parameters.
 
     Raises:
         ModelError: the chain lacks a leaf, or expressions have the wrong shape.

@@ -32,7 +32,7 @@ class Body(NamedTuple):
 
 
 class Robot(NamedTuple):
-    """A chain in the derivation; joint positions are `coupling` times the coordinates plus `offset`."""
+    """A chain in the derivation, whose joint positions are `coupling` times the coordinates plus `offset`."""
 
     links: list[Body]
     rotors: Matrix
@@ -46,7 +46,7 @@ class Robot(NamedTuple):
 
     @property
     def parameters(self) -> set[Any]:
-        """All symbols among the leaves."""
+        """All symbols in the leaves."""
         found: set[Any] = set()
         for x in (*(x for link in self.links for x in link), *self[1:]):
             found |= x.free_symbols
@@ -61,8 +61,8 @@ def ten_parameters(mass: Any, com: Sequence[Any], inertia: Any = 0) -> list[Expr
     Args:
         mass: mass m [kg].
         com: centre of mass c in the link frame [m].
-        inertia: 3x3 inertia about the centre of mass, in the axes of the link frame, or its three diagonal entries, or 0
-            [kg m^2].
+        inertia: inertia about the centre of mass, in the axes of the link frame: a 3x3 matrix, its three diagonal entries, or
+            0 [kg m^2].
     """
     m, c = expression(mass), [expression(x) for x in com]
     column: Any = Matrix(c)
@@ -79,10 +79,10 @@ def ten_parameters(mass: Any, com: Sequence[Any], inertia: Any = 0) -> list[Expr
 
 
 def robot_of(chain: Chain, leaves: Leaves) -> Robot:
-    """The chain as constants, some of them replaced by expressions.
+    """The leaves of a chain as exact constants, some of which are replaced by expressions.
 
     Raises:
-        ModelError: as for `derive`.
+        ModelError: a leaf or a joint is not supported, as described for `derive`.
     """
     numbers = {name: number(chain, name) for name in LEAVES}
     known = [name for name, x in numbers.items() if x is not None]
@@ -128,7 +128,7 @@ def number(chain: Chain, name: str) -> Any:
 
 
 def _objects(x: Any) -> np.ndarray:
-    """An array of objects, also from a SymPy matrix."""
+    """An array of objects from nested lists, an array or a SymPy matrix."""
     return np.asarray(x.tolist() if isinstance(x, sympy.MatrixBase) else x, object)
 
 

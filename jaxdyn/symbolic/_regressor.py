@@ -22,8 +22,8 @@ class RegressorFunctions(NamedTuple):
     """Regressor and parameters as functions, in SI units.
 
     Attributes:
-        Y: function of (q, qd, qdd), with the known symbols as keyword arguments, that returns the regressor (n, l).
-        theta: function of the other symbols as keyword arguments that returns the parameters (l,).
+        Y: function of (q, qd, qdd) that returns the regressor (n, l); the known symbols are keyword arguments.
+        theta: function that returns the parameters (l,); the other symbols are keyword arguments.
     """
 
     Y: Callable[..., Any]
@@ -54,7 +54,7 @@ class SymbolicRegressor:
         """Y and theta as functions, like those of `Equations.lambdify`.
 
         Raises:
-            ModelError: the backend is unknown. The functions raise it if symbols are missing or unknown.
+            ModelError: the backend is unknown. The functions raise this error if symbols are missing or unknown.
         """
         if backend not in ("jax", "numpy"):
             raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")
@@ -135,7 +135,7 @@ def _parts(x: Any, letters: Sequence[Symbol]) -> Parts:
 
 
 def _joined(x: Any, q: Sequence[Symbol]) -> Any:
-    """The simplified expression, with sines and cosines of sums of angles expanded by the addition theorems."""
+    """The shorter of two simplified forms, one of them with sines and cosines merged by the addition theorems."""
     joined = x
     for angle in q:
         joined = merge(joined, angle)
@@ -151,10 +151,10 @@ class _Basis:
 
     def __init__(self) -> None:
         self.found: list[Polynomial] = []
-        self._rows: list[tuple[Any, Polynomial, list[Any]]] = []  # reduced: pivot, polynomial, its shares in `found`
+        self._rows: list[tuple[Any, Polynomial, list[Any]]] = []  # reduced: pivot, polynomial, coefficients in `found`
 
     def add(self, polynomial: Polynomial) -> None:
-        """Add a polynomial, without common factors, unless it depends linearly on the existing ones."""
+        """Add a polynomial, without numerical factors, unless it depends linearly on the polynomials already added."""
         rest, shares = self._reduce(polynomial)
         if not rest:
             return
@@ -168,12 +168,12 @@ class _Basis:
         self.found.append({m: c / content for m, c in polynomial.items()})
         pivot = min(rest, key=sympy.default_sort_key)
         scale = rest[pivot]
-        # rest = polynomial - sum shares found, stored as a row with 1 at the pivot, in terms of `found`
+        # rest = polynomial - sum_k shares_k found_k is stored as a row with 1 at the pivot, with its coefficients in `found`
         own = [-x / scale for x in shares] + [sympy.S.Zero] * (len(self.found) - 1 - len(shares)) + [content / scale]
         self._rows.append((pivot, {m: sympy.nsimplify(c / scale) for m, c in rest.items()}, own))
 
     def shares(self, polynomial: Polynomial) -> list[Any]:
-        """The coefficients of a polynomial in terms of `found`."""
+        """The coefficients of a polynomial as a combination of those in `found`."""
         rest, shares = self._reduce(polynomial)
         if rest:
             raise ModelError(

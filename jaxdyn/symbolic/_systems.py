@@ -12,18 +12,20 @@ from ._leaves import Leaves, ten_parameters
 
 
 def textbook_leaves(system: str, joints: int = 2) -> Leaves:
-    """Leaves for `derive` that replace the numbers of a chain from `jaxdyn.textbook` by symbols.
+    """Leaves for `derive` that replace the numbers of a chain from `jaxdyn.textbook` with symbols.
 
-    Example: `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`. The symbols are positive and have the names
-    of the function's arguments (m1, l1, lc1, i1, ...), with g for gravity; the inertia of a virtual link remains a
-    number. The symbols of mass, com_distance, link_inertia, motor_inertia, gear_ratio and stiffness are m, lc, Jl, Jm,
-    r and k; r1, r2, J1, J2 are the gear ratios and rotor inertias of the remotely driven elbow. The wrist has the
-    masses m1 to m3, the distances d1 to d3, the gear ratios r4 to r6 and the rotor inertias J4 to J6. five_bar and
-    four_bar refer to `linkages.five_bar_chain` and `linkages.four_bar_chain`. All are in SI units.
+    An example is `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`.
+
+    The symbols are positive and have the names of the arguments of the function in `textbook` (m1, l1, lc1, i1, ...), with g
+    for gravity. Exceptions are m, lc, Jl, Jm, r and k for mass, com_distance, link_inertia, motor_inertia, gear_ratio and
+    stiffness. The remotely driven elbow has the gear ratios r1 and r2 and the rotor inertias J1 and J2. The wrist has the
+    masses m1 to m3, the distances d1 to d3, the gear ratios r4 to r6 and the rotor inertias J4 to J6. The inertia of a virtual
+    link remains a number. The names five_bar and four_bar refer to `linkages.five_bar_chain` and `linkages.four_bar_chain`.
+    Quantities are in SI units.
 
     Args:
-        system: cartesian_two_link, coupled_wrist, elastic_link, five_bar, four_bar, geared_link, pendulum,
-            pendulum_3dof, planar_2r_point_masses, planar_elbow, remotely_driven_elbow, single_link or spherical_rrp.
+        system: name of the system: cartesian_two_link, coupled_wrist, elastic_link, five_bar, four_bar, geared_link,
+            pendulum, pendulum_3dof, planar_2r_point_masses, planar_elbow, remotely_driven_elbow, single_link or spherical_rrp.
         joints: number of joints of the pendulum.
 
     Raises:

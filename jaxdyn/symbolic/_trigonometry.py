@@ -1,8 +1,8 @@
-"""Fast, directed simplification of polynomials in sines and cosines of joint angles, as in the equations of a chain.
+"""Fast simplification of polynomials in sines and cosines of joint angles, as in the equations of a chain.
 
-In contrast to SymPy's `trigsimp`, there is no search. Angles of joints with parallel axes are added immediately, while
-expressions are short (`merge`). The entries of M, C and g are reduced to a normal form modulo s^2 + c^2 = 1 (`tidy`), in
-which expressions that vanish are 0.
+In contrast to SymPy's `trigsimp`, there is no search. Angles of joints with parallel axes are added during the recursion,
+while expressions are short (`merge`). The entries of M, C and g are reduced modulo s^2 + c^2 = 1 to a normal form (`tidy`), in
+which every expression that vanishes is 0.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ from sympy.polys.rings import PolyRing
 from ._constants import LONGEST, rounded
 
 _FACTORED = 24
-"""Sums with more terms are not factored: this takes long, and few such sums have a factor."""
+"""Maximum number of terms of a sum that is factored; factoring longer sums is slow, and few of them have a factor."""
 
 
 def expand(x: Any) -> Expr:
-    """Expand as `sympy.expand` does, but much faster if all numbers are rational: by sparse polynomials."""
+    """Expand as `sympy.expand` does, but much faster if all numbers are rational, by means of sparse polynomials."""
     generators = sorted(x.atoms(cos, sin) | x.free_symbols, key=sympy.default_sort_key)
     if not generators or not (x.is_Add or x.is_Mul or x.is_Pow):
         return x
@@ -35,10 +35,10 @@ def reduce(x: Expr) -> Expr:
 
 
 def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
-    """The reduced expression, with sine and cosine of `angle` merged with those of other angles (addition theorems).
+    """The reduced expression, with the sine and cosine of `angle` merged with those of other angles by addition theorems.
 
-    For example, c_a c - s_a s -> cos(a + angle), for an angle introduced by a step of a recursion. With `shorten`, only
-    if the new angle has fewer summands: c_12 c_2 + s_12 s_2 -> c_1.
+    For example, c_a c - s_a s becomes cos(a + angle), where c and s are the cosine and sine of `angle`. If `shorten`, terms are
+    merged only if the new angle has fewer summands: c_12 c_2 + s_12 s_2 becomes c_1.
     """
     x = reduce(x)
     c, s = cos(angle), sin(angle)
@@ -59,7 +59,7 @@ def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
 
 
 def _partner(term: Expr, with_s: dict[Expr, bool], angle: Expr, shorten: bool) -> Expr:
-    """The product term * cos(angle), merged with the term of `with_s` that completes it to a function of a sum, if any."""
+    """The product term * cos(angle), or its sum with a term of `with_s` if an addition theorem applies to the two."""
     for factor in [f for f, power in term.as_powers_dict().items() if isinstance(f, (cos, sin)) and power == 1]:
         earlier, others = factor.args[0], term / factor
         sine = isinstance(factor, sin)
@@ -78,7 +78,7 @@ def _summands(angle: Any) -> int:
 
 
 def tidy(x: Expr) -> Expr:
-    """The shortest of several equal forms: sums of angles expanded or not, squares as cosines or sines, factored or not."""
+    """The shortest of several forms: with sums of angles expanded or not, squares of cosines or of sines, factored or not."""
     x = reduce(x)
     forms = [x]
     angles = sorted({f.args[0] for f in x.atoms(cos, sin)}, key=sympy.default_sort_key)
@@ -110,7 +110,7 @@ def _with_sines(x: Expr) -> Expr:
 
 
 def _without_squares(x: Expr, function: Any, angle: Any = None) -> Expr:
-    """The expression with even powers of sines replaced by cosines, or vice versa, for one angle or all."""
+    """The expression with even powers of sines replaced by cosines, or vice versa, for one angle or for all angles."""
     partner = cos if function is sin else sin
 
     def is_square(p: Expr) -> bool:

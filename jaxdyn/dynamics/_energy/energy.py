@@ -25,7 +25,7 @@ from .._recursions.sweep import outward
 def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
     """Kinetic energy K = sum_i V_i^T G_i V_i / 2 + sum_i armature_i qd_i^2 / 2 = qd^T M(q) qd / 2, O(n) [J].
 
-    Computed from the links' twists V_i and spatial inertias G_i.
+    V_i is the twist of link i and G_i its spatial inertia.
     """
 
     def out(parent, link: Link, qdi):
@@ -44,7 +44,7 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
     """Potential energy of gravity P = -sum_i gravity . (m_i p_i + R_i h_i), O(n) [J].
 
-    It is zero if all mass is at the origin of the world frame.
+    Link i has the pose (R_i, p_i), the mass m_i and the first moment h_i. P is zero if all mass is at the world's origin.
     """
     gravity = unstack(chain.gravity)
 
@@ -68,8 +68,8 @@ def euler_lagrange_torque(
 ) -> Float[Array, " nv"]:
     """Joint torques tau = d/dt (dL/dqd) - dL/dq by automatic differentiation of `lagrangian`, O(n) [N m or N].
 
-    (Lynch & Park 2017, sec. 8.1.) The result equals that of `inverse_dynamics`, which is faster; the independent
-    derivation is intended for checks and teaching.
+    The result equals that of `inverse_dynamics`, which is faster. This independent derivation (Lynch & Park 2017, sec. 8.1)
+    is intended for checks and teaching.
     """
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
@@ -83,5 +83,5 @@ def euler_lagrange_torque(
 
 @compiled
 def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
-    """Total energy E = K + P + spring_energy, O(n) [J]; without friction dE/dt = qd . tau."""
+    """Total energy E = kinetic_energy + potential_energy + spring_energy, O(n) [J]; without friction, dE/dt = qd . tau."""
     return kinetic_energy(chain, q, qd) + potential_energy(chain, q) + spring_energy(chain, q)

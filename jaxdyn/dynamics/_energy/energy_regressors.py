@@ -1,7 +1,8 @@
-"""Regressors of energies, of the generalised momentum and of the Slotine-Li form, all linear in inertial parameters.
+"""Regressors of the energies, of the generalised momentum and of the Slotine-Li control law.
 
-Columns are ordered as in `regressor`: 10 i + k for parameter k of link i, with pi = inertial_parameters(chain).reshape(-1).
-Regressors do not depend on the chain's inertial parameters, and exclude armature and rotors.
+These quantities are linear in the inertial parameters pi = inertial_parameters(chain).reshape(-1). As in `regressor`,
+column 10 i + k belongs to parameter k of link i. The regressors do not depend on the inertial parameters of the chain, and
+exclude armature and rotors.
 """
 
 import jax.numpy as jnp
@@ -21,10 +22,10 @@ from .passivity import accelerate_by_reference, mean, reference_accelerations
 
 @compiled
 def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
-    """Row vector y with y . pi = K, the kinetic energy of the links [J], O(n); columns as in `regressor`.
+    """Row vector y with y . pi = K, the kinetic energy of the links [J], with columns ordered as in `regressor`, O(n).
 
-    K_i = m v^2 / 2 + h . (v x w) + w . I w / 2 with the twist (w, v) of link i in the link frame. Armature and rotors
-    are excluded.
+    Link i has the energy K_i = m v^2 / 2 + h . (v x w) + w . I w / 2, where (w, v) is its twist in the link frame. The energy
+    of armature and rotors is excluded.
     """
     _, (w, u) = _poses_and_twists(chain, q, v)
     xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
@@ -34,9 +35,10 @@ def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
 
 @compiled
 def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
-    """Row vector y with y . pi = P(q) = `potential_energy` [J], O(n); columns as in `regressor`.
+    """Row vector y with y . pi = P(q) = `potential_energy` [J], with columns ordered as in `regressor`, O(n).
 
-    The coefficients are -gravity . p_i for m and -R_i^T gravity for h of link i.
+    For link i, with the pose (R_i, p_i), the coefficient of the mass m is -gravity . p_i, and those of the first moment h are
+    -R_i^T gravity.
     """
     gravity = unstack(chain.gravity)
 
@@ -53,9 +55,9 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
     """Y with Y pi = M(q) v, the generalised momentum of the links [N m s, or N s for prismatic joints], O(n^2).
 
-    Columns as in `regressor`; armature and rotors are excluded. Computed as the torques that accelerate the links from
-    rest with joint accelerations v, without gravity. If dp/dt is computed from measured torques, as in
-    `hamiltonian_flow`, parameters can be identified without accelerations (Gautier & Khalil 1988, who use energies).
+    Columns are ordered as in `regressor`; armature and rotors are excluded. M v is computed as the torques that accelerate the
+    links from rest with joint accelerations v, without gravity. Since dp/dt follows from measured torques (`hamiltonian_flow`),
+    this regressor makes it possible to identify parameters without accelerations, as Gautier & Khalil (1988) do with energies.
     """
     (r, p), (w, u) = _poses_and_twists(chain, q, v)
     w, u = (tuple(x[None] for x in component) for component in (w, u))
@@ -73,8 +75,8 @@ def passivity_regressor(
 ) -> Float[Array, "nv p"]:
     """Slotine-Li regressor Y_r(q, v, v_ref, a_ref) with Y_r pi = M(q) a_ref + C(q, v) v_ref + g(q), O(n^2).
 
-    Y_r pi are the torques of `passivity_inverse_dynamics` [N m or N] without armature and rotors; columns as in
-    `regressor`. Used in adaptive control (Slotine & Li 1987). At v_ref = v it equals regressor(chain, q, v, a_ref).
+    Y_r pi are the torques of `passivity_inverse_dynamics` without armature and rotors [N m or N]. Columns are ordered as in
+    `regressor`. Y_r is used in adaptive control (Slotine & Li 1987). For v_ref = v, it equals regressor(chain, q, v, a_ref).
     """
 
     def out(parent, link: Link, inputs):
@@ -105,8 +107,8 @@ def passivity_regressor_product(
 ) -> Float[Array, "n 10"]:
     """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, one row per link, without forming Y_r, O(n).
 
-    Used in adaptive control. s^T Y_r pi is the power [W] of the links' reference wrenches on the twists that the links
-    have at the joint rates s.
+    This product drives the adaptation in `control.AdaptiveControl`. s^T Y_r pi is the power [W] of the reference wrenches of
+    the links at the link twists that the joint rates s cause.
     """
     links, x = place(chain, q)
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
@@ -139,7 +141,7 @@ def _link_products(
 
 
 def _reference_coefficients(spin, velocity, w, wr, dw, a):
-    """Coefficients of `regressor.power_coefficients`, symmetrised in w and w_r as in `passivity.reference_wrench`."""
+    """The coefficients of `regressor.power_coefficients`, made symmetric in w and w_r as in `passivity.reference_wrench`."""
     centripetal = mean(cross(w, cross(wr, velocity)), cross(wr, cross(w, velocity)))
     by_h = add(cross(velocity, dw), centripetal, cross(a, spin))
     u, ur = cross(spin, w), cross(spin, wr)

@@ -17,7 +17,7 @@ from .energy import potential_energy
 def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Generalised momentum p = M(q) v = dL/dv, including armature and rotors, O(n) [N m s or N s].
 
-    Computed as the torques that accelerate the robot from rest with joint accelerations v, without gravity.
+    p is computed as the torques that accelerate the robot from rest with joint accelerations v, without gravity.
     """
     links, x = place(chain, q)
     rates = joint_rates(chain, v)
@@ -27,7 +27,7 @@ def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, "
 
 @compiled
 def hamiltonian(chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"]) -> Float[Array, ""]:
-    """The Hamiltonian H(q, p) = p^T M(q)^-1 p / 2 + P(q) + spring_energy(q), the total energy in terms of momenta [J]."""
+    """The Hamiltonian H(q, p) = p^T M(q)^-1 p / 2 + P(q) + spring_energy(q), with the potential energy P of gravity [J]."""
     kinetic = 0.5 * (p @ mass_matrix_solve(chain, q, p))
     return kinetic + potential_energy(chain, q) + spring_energy(chain, q)
 
@@ -38,11 +38,11 @@ def hamiltonian_flow(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Hamilton's equations: dq/dt = dH/dp = M^-1 p and dp/dt = -dH/dq + tau, and hence dH/dt = tau . dq/dt.
 
-    -dH/dq is C^T v - g - k with v = M^-1 p, g = `gravity_force`, k = `spring_force`, and C^T v = dM/dt v - C v from one
-    derivative of the momentum along v. For quaternion joints, dq/dt is the velocity v, to be used with `integrate`, and
-    dp/dt is the rate of p = M v in body-fixed components, including Lie-Poisson terms (dp/dt = p x w for a free body).
-    The cost is one factorisation of the mass matrix and three sweeps in each direction. Friction is not included: pass
-    tau - friction_force(chain, v).
+    -dH/dq = C^T v - g - k with v = M^-1 p, g = `gravity_force` and k = `spring_force`; C^T v = dM/dt v - C v is computed from
+    one derivative of the momentum along v. For quaternion joints, dq/dt is the velocity v, to be used with `integrate`, and
+    dp/dt is the rate of p = M v in body-fixed components, including Lie-Poisson terms: dp/dt = p x w for a free body with
+    angular velocity w. The cost is one factorisation of the mass matrix and three sweeps in each direction. Friction is not
+    included: pass tau - friction_force(chain, v).
 
     Args:
         p: generalised momenta from `generalised_momentum` [N m s or N s].

@@ -1,4 +1,4 @@
-"""Proved bounds on the mass matrix of revolute robots over all configurations, from Fourier coefficients and bisection."""
+"""Proved bounds on the eigenvalues of the mass matrix of revolute robots, by Fourier coefficients and bisection."""
 
 import itertools
 from typing import NamedTuple
@@ -12,11 +12,14 @@ from ...model._chain import Chain
 from ...model._layout import is_ordinary
 from .._equations.mass_matrix import crba
 
-MOST = 7  # maximum number of joints on which M depends: 5^7 samples
+MOST = 7  # maximum number of joints on which M may depend, which requires 5^7 samples
 
 
 class CertifiedBounds(NamedTuple):
-    """Result of `certified_mass_matrix_bounds`: below <= lambda_m <= lowest and highest <= lambda_M <= above.
+    """The result of `certified_mass_matrix_bounds`.
+
+    The smallest eigenvalue lambda_m and the largest eigenvalue lambda_M of M(q) over all q satisfy below <= lambda_m <= lowest
+    and highest <= lambda_M <= above.
 
     Attributes:
         below: proved lower bound on the eigenvalues of M(q) [kg m^2].
@@ -36,34 +39,34 @@ class CertifiedBounds(NamedTuple):
 def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: float = 1e-3) -> CertifiedBounds:
     """Proved bounds on the eigenvalues of the mass matrix M(q) of a robot with revolute joints, for all q [kg m^2].
 
-    (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5, for the bounds.) Positions range over the joint limits, or over the
-    full circle for a joint without limits. Proof: M is a trigonometric polynomial of degree two in each joint angle,
-    since the transform of each joint enters M twice, and does not depend on the angle of a first joint that carries all
-    links. Thus M(q) = sum_m C_m exp(i m . q) with m_k in -2..2, and a discrete Fourier transform of five samples per
-    joint yields all C_m exactly. On a box with centre c and half widths h, Taylor's theorem gives M = A(d) + E, with
-    A(d) = M(c) + sum_k d_k dM/dq_k(c) and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A
-    is affine in d, its smallest eigenvalue is concave and its largest is convex; both attain their extremes at corners
-    of the box. By Weyl's inequality, the eigenvalues of M differ from those of A by no more than the spectral radius of
-    R. Therefore
+    The bounds are those of Spong, Hutchinson & Vidyasagar (2020, sec. 6.5). Positions range over the joint limits, or over
+    the full circle for a joint without limits. With two or three joints beyond the first, the tolerance is reached in
+    seconds; with six, the bounds may remain loose. For robots with other joints, `mass_matrix_bounds` estimates bounds by
+    search.
+
+    The proof uses the fact that M is a trigonometric polynomial of degree two in each joint angle, since the transform of
+    each joint enters M twice. (M does not depend on the angle of a first joint that carries all links.) Thus M(q) =
+    sum_m C_m exp(i m . q) with m_k in -2..2, and a discrete Fourier transform of five samples per joint yields all C_m
+    exactly. On a box with centre c and half widths h, Taylor's theorem gives M = A(d) + E, with A(d) = M(c) +
+    sum_k d_k dM/dq_k(c) and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A is affine in d, its
+    smallest eigenvalue is concave and its largest is convex; both attain their extremes at corners of the box. By Weyl's
+    inequality, the eigenvalues of M differ from those of A by no more than the spectral radius rho(R). Therefore
 
         min over corners of lambda_min(A) - rho(R)  and  max over corners of lambda_max(A) + rho(R)
 
-    bound the eigenvalues on the box, and the extremes of these bounds over boxes that cover the range are valid over
-    the range. The boxes with the worst bounds are halved until the bounds are within the tolerance of actual
-    eigenvalues of M, or the maximum number of boxes is reached; the bounds are valid in either case. To cover rounding
-    errors, the bounds are widened by 10^4 eps times the largest entry of M.
-
-    With two or three joints beyond the first, the tolerance is reached in seconds; with six, the bounds may remain
-    loose. For other robots, `mass_matrix_bounds` estimates bounds by search.
+    bound the eigenvalues on the box. The extremes of these bounds over a set of boxes that covers the range bound the
+    eigenvalues over the entire range. The boxes with the worst bounds are halved until the bounds are within the tolerance
+    of eigenvalues of M, or until the maximum number of boxes is reached; the bounds are valid in either case. To account
+    for rounding errors, the bounds are widened by 10^4 eps times the largest entry of M.
 
     Args:
         boxes: maximum number of boxes for each of the two bounds.
-        tolerance: maximum distance between a bound and the extreme eigenvalue found, relative to that eigenvalue; if it
-            is not reached, the lower bound may be negative.
+        tolerance: maximum distance between a bound and the extreme eigenvalue found, relative to that eigenvalue. If this
+            tolerance is not reached, the lower bound may be negative.
 
     Raises:
-        ModelError: the robot has joints that are not revolute, a coupling, a transmission, or more than seven joints
-            beyond the first.
+        ModelError: the robot has joints that are not revolute, coupled joints or a transmission, or M depends on more than
+            seven joints.
     """
     screws, parents = np.asarray(chain.screw, float), np.array(chain.topology.parents)
     revolute = (np.abs(np.sum(screws[:, :3] * screws[:, 3:], axis=1)) < 1e-12) & (np.abs(screws[:, :3]).sum(1) > 0)
@@ -104,7 +107,7 @@ class _Series:
         self.second = np.einsum("mk,ml,me->kle", np.abs(self._m), np.abs(self._m), large).reshape(d, d, n, n)
 
     def affine(self, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values (b, n, n) of M and its derivatives (b, d, n, n) at the boxes' centres (b, d)."""
+        """M (b, n, n) and its derivatives (b, d, n, n) at the centres (b, d) of boxes."""
         n = round(self._c.shape[1] ** 0.5)
         waves = np.exp(1j * centres @ self._m.T)
         value = np.real(waves @ self._c).reshape(-1, n, n)
@@ -151,7 +154,7 @@ def _parts(boxes: np.ndarray) -> list[np.ndarray]:
 
 
 def _halves(boxes: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The two halves of every box, cut across the side that contributes most to the remainder."""
+    """The two halves of every box, divided along the side that contributes most to the Taylor remainder."""
     at, k = np.arange(len(boxes)), np.argmax((boxes[:, :, 1] - boxes[:, :, 0]) ** 2 * weight, axis=1)
     middle = boxes[at, k].mean(1)
     left, right = boxes.copy(), boxes.copy()

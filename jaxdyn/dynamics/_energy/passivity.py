@@ -1,4 +1,4 @@
-"""Building blocks of passivity-based control: M a_r + C v_r + g (Christoffel-consistent C), and the work done on a robot."""
+"""Quantities for passivity-based control: the torques M a_ref + C v_ref + g, and the work done on a robot."""
 
 import jax
 import jax.numpy as jnp
@@ -32,14 +32,14 @@ def passivity_inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Torques tau = M(q) a_ref + C(q, v) v_ref + g(q) with C = `coriolis_matrix`, O(n) (Slotine & Li 1987).
 
-    Newton-Euler recursion in which every product of two velocities is made symmetric in v and v_ref: since C v is quadratic
-    in v, its symmetric bilinear form is C(q, v) v_ref, with dM/dt - 2 C skew-symmetric. Equals inverse_dynamics(chain, q,
-    v, a_ref) at v_ref = v.
+    These are the torques of a Newton-Euler recursion in which every product of two velocities is made symmetric in v and
+    v_ref: C(q, v) v_ref is the symmetric bilinear form of the quadratic velocity terms C(q, v) v. dM/dt - 2 C is
+    skew-symmetric. For v_ref = v, the result equals inverse_dynamics(chain, q, v, a_ref).
 
     Args:
         v: velocity [rad/s or m/s].
         v_ref: reference velocity, commonly v_d - lambda (q - q_d) [rad/s or m/s].
-        a_ref: rate of v_ref, for quaternion joints in body components [rad/s^2 or m/s^2].
+        a_ref: time derivative of v_ref; for quaternion joints, of its body components [rad/s^2 or m/s^2].
 
     Returns:
         Joint torques [N m] (forces [N] for prismatic joints).
@@ -53,7 +53,7 @@ def passivity_inverse_dynamics(
 
 
 def reference_accelerations(chain: Chain, v: Array, v_ref: Array, a_ref: Array) -> Float[Array, " n"]:
-    """Reference accelerations of the links' joints, S (a_ref - dA/dt v_ref), as explained in `coordinates`."""
+    """Reference accelerations of the links' joints, S (a_ref - dA/dt v_ref), with S and A as in `coordinates`."""
     if chain.topology.quaternion_joints:
         a_ref = a_ref - rate_matrix(chain, v) @ v_ref
     return joint_rates(chain, a_ref)
@@ -121,11 +121,13 @@ def passivity_integral(
 ) -> Float[Array, " times"]:
     """Work int_0^t v^T tau dt done on a robot up to each row of q, starting with 0 [J].
 
-    Computed as sum_k tau_k . (q_{k+1} - q_k) with the torque constant during step k, as in `rollout`; exact for ordinary
-    joints, and accurate to second order in the step for quaternion joints. Without friction it equals E(t) - E(0), with
-    E = `total_energy`; with friction, which only dissipates energy, it is larger. It is therefore never below -beta with
-    beta = E(0) - min E: the robot is passive (Spong, Hutchinson & Vidyasagar 2020, sec. 6.5). For torques sampled at the
-    rows of q, pass the means of neighbouring samples.
+    The work is computed as sum_k tau_k . (q_{k+1} - q_k), with the torque tau_k constant during step k, as in `rollout`. This
+    is exact for ordinary joints, and of second order in the step for quaternion joints. If torques are sampled at the rows
+    of q, pass the means of neighbouring samples.
+
+    Without friction, the work equals E(t) - E(0) with E = `total_energy`; with friction, which dissipates energy, it is
+    larger. The work is therefore never less than -beta with beta = E(0) - min E, so the robot is passive (Spong, Hutchinson &
+    Vidyasagar 2020, sec. 6.5).
     """
     moved = jax.vmap(lambda here, there: difference(chain, here, there))(q[:-1], q[1:])
     work = jnp.cumsum((moved * tau).sum(1))

@@ -21,9 +21,9 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
     Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2, symmetric in j and k (Lynch & Park 2017, sec. 8.1.2), and
-    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k; the units are those of torque over squared rate [N m s^2/rad^2 for revolute
-    joints]. Twists of quaternion joints are not rates of coordinates: for these joints, the symbols are those of local
-    coordinates x about the current placement, minus M dA/dt (`coordinates`), and are not symmetric.
+    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. The unit is that of torque divided by squared rate [N m s^2/rad^2 for revolute
+    joints]. The velocities of quaternion joints are not rates of coordinates. Their symbols are those of local coordinates x
+    about the current placement, minus M dA/dt (see the module `coordinates`), and are not symmetric.
     """
     links, x = place(chain, q)
     dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
@@ -40,7 +40,7 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
 class VelocityProducts(NamedTuple):
     """Coefficients of products of rates in the velocity terms, c = coriolis (qd_j qd_k)_{j<k} + centrifugal (qd_j^2).
 
-    Units are those of torque over squared rate [N m s^2/rad^2 for revolute joints].
+    The unit is that of torque divided by squared rate [N m s^2/rad^2 for revolute joints].
 
     Attributes:
         coriolis: coefficients of qd_1 qd_2, qd_1 qd_3, ..., qd_2 qd_3, ..., in the order of `rate_pairs`.
@@ -60,9 +60,9 @@ def rate_pairs(nv: int) -> tuple[tuple[int, int], ...]:
 def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
     """The velocity terms c(q, qd), split into Coriolis terms qd_j qd_k and centrifugal terms qd_j^2.
 
-    c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2 with the `christoffel_symbols` (Spong,
-    Hutchinson & Vidyasagar 2020, sec. 6.3, for the names; Craig 2005, sec. 6.8, for the two matrices), O(n^3). The
-    split depends on the coordinates: `textbook.remotely_driven_elbow` has no Coriolis terms. Units: [N m s^2/rad^2].
+    c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2 with Gamma = `christoffel_symbols`, O(n^3). The
+    names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices Craig (2005, sec. 6.8). Whether a term
+    is a Coriolis term depends on the choice of coordinates: `textbook.remotely_driven_elbow` has none.
     """
     symbols = christoffel_symbols(chain, q)
     j, k = np.triu_indices(chain.nv, 1)
@@ -73,10 +73,10 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """Coriolis matrix C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, Gamma from `christoffel_symbols`, O(n depth) [N m s/rad].
 
-    Computed as C = (d c / d qd) / 2 with c = `coriolis_force`, which is exact because c is quadratic in qd and Gamma_ijk
-    is symmetric in j and k; the derivative is analytic, as in `inverse_dynamics_derivatives`. dM/dt - 2 C is
-    skew-symmetric, and C qd = c. For quaternion joints M dA/dt is subtracted, as in `christoffel_symbols`, which
-    preserves both properties.
+    dM/dt - 2 C is skew-symmetric, and C qd = c with c = `coriolis_force`. C is computed as (d c / d qd) / 2, which is exact
+    because c is quadratic in qd and Gamma_ijk is symmetric in j and k. The derivative is analytic, as in
+    `inverse_dynamics_derivatives`. For quaternion joints, M dA/dt is subtracted, as in `christoffel_symbols`, which preserves
+    both properties.
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)

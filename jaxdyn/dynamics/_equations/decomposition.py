@@ -41,11 +41,11 @@ class Decomposition(NamedTuple):
 def decomposition(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Decomposition:
     """Decomposition of M, C and g into D_w, D_v, C_w, C_v and G by the cross-product method, O(n^3).
 
-    (Shih et al. 2012, sec. 2.2 and 3.) In world axes, w_i = Jw_i qd is the angular velocity of link i, dp_i/dt = Jv_i
-    qd is the velocity of its centre of mass, and I_i is its inertia about the centre of mass. D_w + D_v is the mass
-    matrix without armature and rotors. C = C_w + C_v satisfies C qd = `coriolis_force`, and dM/dt - 2 C is
-    skew-symmetric, also for the rotational and the translational parts separately. If three joints rotate a link about
-    independent axes, C differs from the Christoffel-consistent `coriolis_matrix`. Computed with one forward-mode
+    In world axes, w_i = Jw_i qd is the angular velocity of link i, dp_i/dt = Jv_i qd is the velocity of its centre of mass, and
+    I_i is its inertia about the centre of mass (Shih et al. 2012, sec. 2.2 and 3). D_w + D_v is the mass matrix without
+    armature and rotors. C = C_w + C_v satisfies C qd = `coriolis_force`, and dM/dt - 2 C is skew-symmetric; so are the
+    rotational part dD_w/dt - 2 C_w and the translational part dD_v/dt - 2 C_v. If three joints rotate a link about independent
+    axes, C differs from the Christoffel-consistent `coriolis_matrix`. The derivatives dJ/dt come from one forward-mode
     derivative of the Jacobians.
     """
     mass, com, inertia = jax.vmap(inertial_parameters_to_com)(chain.inertia)

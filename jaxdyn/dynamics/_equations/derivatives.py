@@ -32,17 +32,17 @@ from .forward import forward_dynamics
 from .mass_matrix_inverse import inverse_of_mass_matrix, positive_inverse
 from .regressor import regressor
 
-TOGETHER = 12  # up to this number of velocities, derivatives of forward dynamics in one kernel are faster than in parts
+TOGETHER = 12  # up to this number of velocities, derivatives of forward dynamics are faster in one kernel than in parts
 
 
 class InverseDynamicsDerivatives(NamedTuple):
-    """Jacobians of the torques tau = ID(q, qd, qdd), in SI units; units in brackets are for revolute joints.
+    """Jacobians of the torques tau = inverse_dynamics(q, qd, qdd); the units are those for revolute joints.
 
     Attributes:
         q: d tau / d q, with respect to small motions dq of `integrate(chain, q, dq)` [N m/rad].
         qd: d tau / d qd [N m s/rad].
         qdd: d tau / d qdd, the mass matrix [kg m^2].
-        parameters: d tau / d pi, the `regressor`, if requested; otherwise None.
+        parameters: d tau / d pi, the `regressor`; None unless requested.
     """
 
     q: Float[Array, "nv nv"]
@@ -52,13 +52,13 @@ class InverseDynamicsDerivatives(NamedTuple):
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
-    """Jacobians of the accelerations qdd = FD(q, qd, tau), in SI units; units in brackets are for revolute joints.
+    """Jacobians of the accelerations qdd = forward_dynamics(q, qd, tau); the units are those for revolute joints.
 
     Attributes:
         q: d qdd / d q, with respect to small motions dq of `integrate(chain, q, dq)` [1/s^2].
         qd: d qdd / d qd [1/s].
         tau: d qdd / d tau, the inverse of the mass matrix [1/(kg m^2)].
-        parameters: d qdd / d pi = -M^-1 Y, with columns as in `regressor`, if requested; otherwise None.
+        parameters: d qdd / d pi = -M^-1 Y with the `regressor` Y; None unless requested.
     """
 
     q: Float[Array, "nv nv"]
@@ -79,17 +79,17 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """Jacobians of `inverse_dynamics` at (q, qd, qdd), with wrenches constant in their link frames; O(n^2).
 
-    Analytic, by two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022); agrees with automatic
-    differentiation to rounding. `jax.jacfwd`, `jax.grad` and higher derivatives of `inverse_dynamics` use the same
-    formulas.
+    The Jacobians are analytic, computed by two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), and agree
+    with automatic differentiation to rounding. `jax.jacfwd`, `jax.grad` and higher derivatives of `inverse_dynamics` use the
+    same formulas.
 
     Args:
-        q: as for `inverse_dynamics`.
-        qd: as for `inverse_dynamics`.
-        qdd: as for `inverse_dynamics`.
-        external_wrenches: as for `inverse_dynamics`.
-        wrench_by_tip: as for `inverse_dynamics`.
-        parameters: True to also compute the regressor, which takes longer than all other Jacobians together.
+        q: joint positions [rad or m].
+        qd: joint velocities [rad/s or m/s].
+        qdd: joint accelerations [rad/s^2 or m/s^2].
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+        parameters: True to compute the regressor as well, which takes longer than all other Jacobians together.
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     position, velocity, acceleration = _of_torques(chain, q, qd, qdd, wrenches)
@@ -109,19 +109,19 @@ def forward_dynamics_derivatives(
 ) -> ForwardDynamicsDerivatives:
     """Jacobians of `forward_dynamics` at (q, qd, tau): d qdd/d x = -M^-1 d ID/d x and d qdd/d tau = M^-1.
 
-    ID is differentiated at the resulting qdd; neither the recursion nor a linear solve is differentiated (Carpentier &
-    Mansard 2018). O(n^3) with small constants.
+    ID is `inverse_dynamics`, which is differentiated analytically at the resulting qdd. Neither the forward recursion nor a
+    linear solve is differentiated (Carpentier & Mansard 2018). The cost is O(n^3) with small constants.
 
     Args:
-        q: as for `forward_dynamics`.
-        qd: as for `forward_dynamics`.
-        tau: as for `forward_dynamics`.
-        external_wrenches: as for `forward_dynamics`.
-        wrench_by_tip: as for `forward_dynamics`.
-        parameters: True to also compute d qdd/d pi.
+        q: joint positions [rad or m].
+        qd: joint velocities [rad/s or m/s].
+        tau: joint torques [N m] (forces [N] for prismatic joints).
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+        parameters: True to compute d qdd/d pi as well.
 
     Returns:
-        The Jacobians; meaningless (huge, infinite or NaN) if M(q) is singular.
+        The Jacobians. If M(q) is singular, they are meaningless (huge, infinite or NaN).
     """
     wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
     if is_ordinary(chain) and chain.transmission is None and chain.nv <= TOGETHER:
@@ -145,9 +145,9 @@ def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array |
 def slopes_of_accelerations(
     chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
 ) -> ForwardDynamicsDerivatives:
-    """Jacobians of `forward_dynamics` where the accelerations qdd are already known; for ordinary joints without transmission.
+    """Jacobians of `forward_dynamics` for known accelerations qdd, for ordinary joints without a transmission.
 
-    Saves the recursion that would compute qdd, about a quarter of the time.
+    This saves about a quarter of the time, since qdd need not be computed by the recursion.
     """
     if chain.nv <= TOGETHER:
         position, velocity, inverse = _link_slopes(chain, q, qd, qdd, base_gravity(chain), None)
@@ -157,7 +157,7 @@ def slopes_of_accelerations(
 
 
 def _matrix_slopes(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
-    # without the barrier, the products would insert the entries into the matrices again for every row
+    # without the barrier, XLA would fuse the insertion of entries into the products and repeat it for every row
     by_position, by_velocity, mass = jax.lax.optimization_barrier(_of_torques(chain, q, qd, qdd, wrenches))
     inverse = inverse_of_mass_matrix(mass)
     return -inverse @ by_position, -inverse @ by_velocity, inverse
@@ -176,9 +176,7 @@ def _link_forward(
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
-    if (
-        not in_kernel()
-    ):  # on a GPU, a thread would have to keep the links' first motion in registers: 6 KB are spilled, not 1.5
+    if not in_kernel():  # on a GPU, the form below, which stores the links' first motion, spills 6 KB instead of 1.5 KB
         qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
         return qdd, *_link_slopes(chain, q, qd, qdd, gravity, wrenches)
     still = world_motion(chain, q, qd, jnp.zeros_like(qd), gravity, wrenches)

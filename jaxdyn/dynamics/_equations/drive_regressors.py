@@ -32,12 +32,12 @@ def drive_regressor(
     qdd: Float[Array, " nv"],
     terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
 ) -> Float[Array, "nv m"]:
-    """Regressor of the joints' drives with m = n len(terms) columns: column len(terms) j + k is term k of joint j.
+    """Regressor of the drives of all joints, with n len(terms) columns: column len(terms) j + k is term k of joint j.
 
-    The columns are qdd_j (armature), qd_j (viscous), tanh(qd_j / v_c) with the chain's `friction.coulomb_velocity`
-    (coulomb), and 1 (offset). Multiplied by the parameters (armature, fv, fc, offset) of every joint, they yield the
-    torques armature * qdd + friction_force(chain, qd) [N m or N]. For motors of a transmission see `motor_regressor`.
-    There are no columns for the Stribeck term, which is nonlinear in its width.
+    The entries for joint j are qdd_j (armature), qd_j (viscous friction), tanh(qd_j / v_c) with the velocity v_c =
+    `friction.coulomb_velocity` of the chain (Coulomb friction), and 1 (offset). Multiplied by the parameters (armature, fv,
+    fc, offset) of every joint, the regressor yields the torques armature * qdd + friction_force(chain, qd) [N m or N]. Stribeck
+    friction has no column, since it is nonlinear in its width. For the motors of a transmission, see `motor_regressor`.
 
     Raises:
         ModelError: a term is unknown.
@@ -70,7 +70,7 @@ def motor_regressor(
 
     Motors turn at w = R S qd, where R is the matrix of the transmission and S that of the coupling. The columns of
     motor k are (R S)_k^T x_k, where x is dw/dt for the rotor inertia J, w for viscous friction B, and tanh(w / v_c) for
-    Coulomb friction F_c. Multiplied by the parameters (J, B, F_c) of every motor, they yield the torques [N m or N]
+    Coulomb friction F_c. Multiplied by the parameters (J, B, F_c) of every motor, the regressor yields the torques [N m or N]
     that rotors add to inverse_dynamics and that motor friction adds to friction_force. For example,
 
         inverse_dynamics = regressor pi + drive_regressor(.., ("armature",)) armature + motor_regressor(.., ("inertia",)) J.
@@ -96,7 +96,7 @@ def motor_regressor(
 def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n"]:
     """Regressor of the joint stiffnesses: spring_regressor(chain, q) @ chain.springs.stiffness = spring_force(chain, q).
 
-    Without coupled joints it is the diagonal matrix of deflections q - q_rest [rad or m].
+    Without coupled joints, the regressor is the diagonal matrix of the deflections q - q_rest [rad or m].
     """
     _, x = place(chain, q)
     return generalised_force(chain, jnp.diag(x - chain.springs.rest_position))

@@ -1,4 +1,4 @@
-"""Forward dynamics: accelerations from torques, by factorising the mass matrix or by articulated bodies."""
+"""Forward dynamics: accelerations from torques, by the articulated-body algorithm or by factorising the mass matrix."""
 
 import jax
 from jaxtyping import Array, Float
@@ -25,10 +25,11 @@ def forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Accelerations qdd = M(q)^-1 (tau - C(q, qd) qd - g(q) + sum_i J_i^T F_i - J_tip^T F_tip): inverse of `inverse_dynamics`.
 
-    Computed by articulated bodies, O(n), like `aba`; with coupled joints or a transmission, by solving with the mass
-    matrix. Derivatives of any order and with respect to all arguments follow from d qdd = M^-1 (d tau - dID), with dID
-    the derivative of inverse dynamics at this qdd; the recursion itself is not differentiated (Carpentier & Mansard
-    2018). Friction and springs are not included: pass tau - resistive_force(chain, q, qd).
+    Computed by the articulated-body algorithm, O(n), like `aba`. Robots with coupled joints or a transmission require a linear
+    solve with the mass matrix instead. Derivatives of any order, with respect to all arguments, follow from d qdd =
+    M^-1 (d tau - dID), where dID is the differential of inverse dynamics at this qdd; the recursion itself is not
+    differentiated (Carpentier & Mansard 2018). Friction and springs are not included: pass tau - resistive_force(chain, q,
+    qd).
 
     Args:
         tau: joint torques [N m] (forces [N] for prismatic joints).
@@ -36,7 +37,7 @@ def forward_dynamics(
         wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
 
     Returns:
-        Joint accelerations [rad/s^2 or m/s^2]; meaningless (huge, infinite or NaN) if M(q) is singular.
+        Joint accelerations [rad/s^2 or m/s^2]. If M(q) is singular, they are meaningless (huge, infinite or NaN).
     """
     return _forward_dynamics(chain, q, qd, tau, link_wrenches(chain, external_wrenches, wrench_by_tip))
 
@@ -83,8 +84,8 @@ def aba(
 ) -> Float[Array, " nv"]:
     """Accelerations by the articulated-body algorithm, O(n) (Featherstone 2008, sec. 7.3) [rad/s^2 or m/s^2].
 
-    Arguments and result are those of `forward_dynamics`, whose derivatives are cheaper: JAX differentiates `aba`
-    through the recursion.
+    The arguments and the result are those of `forward_dynamics`. Derivatives of `aba` are more expensive, because JAX
+    differentiates it through the recursion.
 
     Raises:
         ModelError: the chain has a coupling or a transmission, which the recursion does not support.

@@ -16,8 +16,8 @@ from .._lowering import lane_shape
 def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Torque that the drives need to overcome friction, `Friction.torque` of every joint [N m or N].
 
-    Positive for positive velocities: a drive must supply inverse_dynamics(...) + friction_force(...). Motor friction of
-    a transmission is reflected to the joints, R^T f_m(R qd).
+    The torque is positive for positive velocities: a drive must supply inverse_dynamics(...) + friction_force(...). The
+    friction f_m of motors is reflected to the joints by the transmission's matrix R, as R^T f_m(R qd).
     """
     rates = joint_rates(chain, qd)
     return generalised_force(chain, chain.friction.torque(rates) + motor_friction(chain, rates))
@@ -35,7 +35,7 @@ def motor_friction(chain: Chain, rates: Float[Array, " n"]) -> Float[Array, " n"
 def spring_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """Torque that balances the joint springs: k (q - q_rest), the gradient of `spring_energy` [N m or N].
 
-    Positive beyond the rest position: a drive must supply it in addition to inverse_dynamics(...).
+    The torque is positive beyond the rest position: a drive must supply it in addition to inverse_dynamics(...).
     """
     _, x = place(chain, q)
     return generalised_force(chain, chain.springs.stiffness * (x - chain.springs.rest_position))
@@ -52,8 +52,8 @@ def spring_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
 def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Torques that drives must supply against friction and springs: friction_force + spring_force, O(n) [N m or N].
 
-    M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive` has the opposite sign: it is the force on the
-    robot.
+    The equation of motion is M qdd + C qd + g + resistive_force = tau. MuJoCo's `qfrc_passive` has the opposite sign: it is
+    the force on the robot.
     """
     return friction_force(chain, qd) + spring_force(chain, q)
 
@@ -61,7 +61,7 @@ def resistive_force(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
 def resistive_force_by_lane(
     chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
 ) -> Float[Array, "n *#lanes"]:
-    """`resistive_force` of a chain with ordinary joints, written for lanes (`batch`)."""
+    """`resistive_force` of a chain with ordinary joints, for use inside functions decorated with `by_batch`."""
     parts = chain.friction, chain.springs
     force = lambda parts, q, qd: resistive_force(dataclasses.replace(chain, friction=parts[0], springs=parts[1]), q, qd)
     if not lane_shape():

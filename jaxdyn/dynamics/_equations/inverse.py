@@ -30,15 +30,17 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques that realise qdd: tau = M(q) qdd + C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip.
 
-    Recursive Newton-Euler: velocities and accelerations outward, wrenches inward, O(n) (Luh, Walker & Paul 1980; Lynch &
-    Park 2017, sec. 8.3). Gravity enters as an acceleration -g of the base. Friction and springs are not included: see
-    `resistive_force`. Equals mass_matrix(chain, q) @ qdd + bias_force(chain, q, qd).
+    Computed by the recursive Newton-Euler algorithm, O(n): velocities and accelerations outward, wrenches inward (Luh, Walker
+    & Paul 1980; Lynch & Park 2017, sec. 8.3). Gravity enters as an acceleration of the base in the opposite direction. The
+    result equals mass_matrix(chain, q) @ qdd + bias_force(chain, q, qd). Friction and springs are not included: see
+    `resistive_force`.
 
     Args:
         chain: the robot.
         q: joint positions [rad or m].
         qd: joint velocities [rad/s or m/s].
-        qdd: joint accelerations; for quaternion joints, the rates of the twist's body components [rad/s^2 or m/s^2].
+        qdd: joint accelerations; for quaternion joints, the time derivatives of the body components of the twist
+            [rad/s^2 or m/s^2].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame, as in Lynch & Park [N m, N].
 
@@ -49,7 +51,7 @@ def inverse_dynamics(
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     torques = link_inverse_dynamics(links, x, rates, accelerations, base_gravity(links), wrenches)
-    # quaternion joints have no rotors, so the accelerations of rotors are those of the coordinates
+    # quaternion joints have no rotors, so qdd contains the accelerations of the rotors without corrections
     spins = joint_rates(chain, qdd)
     return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
 
@@ -86,6 +88,6 @@ def bias_force(
 ) -> Float[Array, " nv"]:
     """Torques at zero acceleration: C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip, O(n) [N m or N].
 
-    Also known as nonlinear effects. Arguments as for `inverse_dynamics`.
+    These torques are also known as nonlinear effects. The arguments are those of `inverse_dynamics`.
     """
     return inverse_dynamics(chain, q, qd, jnp.zeros_like(qd), external_wrenches, wrench_by_tip)

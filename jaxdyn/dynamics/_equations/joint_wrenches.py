@@ -28,17 +28,17 @@ def joint_wrenches(
 
         F_i = sum_j Ad_{T_ji}^T F_j + G_i dV_i - ad_{V_i}^T G_i V_i - (external wrench on i),
 
-    where j are the children of i, by the inward recursion (Lynch & Park 2017, sec. 8.3; f_i and n_i of Spong,
+    where j are the children of i. The wrenches are computed by the inward recursion (Lynch & Park 2017, sec. 8.3; Spong,
     Hutchinson & Vidyasagar 2020, sec. 6.6). A_i . F_i is the joint torque of `inverse_dynamics` without armature and
-    rotors; the bearings carry the other five components. A force sensor or strain gauges at the joint measure F_i. The
-    wrench of the first link of a fixed robot is the reaction of the foundation. A spherical or free joint consists of
-    several links, all massless except the last: its wrench is in the row of the last one.
+    rotors; the bearings carry the other five components. A force sensor or strain gauges at the joint measure F_i. For a
+    robot on a fixed base, the wrench on the first link is the reaction of the foundation. A spherical or free joint consists
+    of several links, all massless except the last; its wrench is in the row of the last link.
 
     Args:
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
         reference: coordinates of the wrenches. "body": in the axes of link i, about the origin of its frame; "mixed": in
-            world axes about that origin; "space": in world axes about the world's origin.
+            world axes, about the origin of the link frame; "space": in world axes, about the world's origin.
 
     Raises:
         ModelError: the reference is unknown.

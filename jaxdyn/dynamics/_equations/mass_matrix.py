@@ -1,4 +1,4 @@
-"""The mass matrix M(q), as the derivative of inverse dynamics (its definition) and by composite rigid bodies."""
+"""The mass matrix M(q), as the derivative of inverse dynamics and by the composite-rigid-body algorithm."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,8 +17,8 @@ from .._recursions.pairs import jacobian_by_column, over_pairs, pairs_of, spread
 def mass_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) = d inverse_dynamics / d qdd, by forward-mode differentiation of Newton-Euler, O(n^2) [kg m^2].
 
-    Symmetric and positive definite; the kinetic energy is qd^T M qd / 2. Armature is included on the diagonal. (Lynch &
-    Park 2017, sec. 8.5, compute the columns by inverse dynamics.) `crba` computes the same matrix by another algorithm.
+    M is symmetric and positive definite, and the kinetic energy is qd^T M qd / 2. The diagonal includes the armature. Lynch &
+    Park (2017, sec. 8.5) compute the columns by inverse dynamics. `crba` computes the same matrix by another algorithm.
     """
     links, x = place(chain, q)
     return generalised_inertia(chain, link_mass_matrix(links, x) + jnp.diag(chain.armature))
@@ -35,9 +35,9 @@ def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array,
 def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) by the composite-rigid-body algorithm, M_ij = A_i^T G^c_j A_j, O(n depth) [kg m^2].
 
-    G^c_j is the inertia of link j and all links that it carries as one body; everything is expressed in the world frame,
-    where inertias simply add (Walker & Orin 1982; Featherstone 2008, sec. 6.2). M_ij = 0 if neither of the two joints
-    carries the other. Equals `mass_matrix`.
+    G^c_j is the composite inertia of link j and all links that it carries. All quantities are expressed in the world frame,
+    where inertias add up (Walker & Orin 1982; Featherstone 2008, sec. 6.2). M_ij = 0 if neither of the joints i and j carries
+    the other. The result equals that of `mass_matrix`.
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)

@@ -1,4 +1,4 @@
-"""Bounds on the mass matrix over the robot's range of positions, by search."""
+"""Estimates of the extreme eigenvalues of the mass matrix over the robot's range of positions, by search."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from ...model._layout import layout
 from .mass_matrix import crba
 
 STARTS = 8  # number of samples that are refined for each bound
-STEPS = 2.0 ** -np.arange(12)  # relative lengths tried along the gradient
+STEPS = 2.0 ** -np.arange(12)  # step lengths that are tried along the gradient
 
 
 class MassMatrixBounds(NamedTuple):
@@ -35,12 +35,14 @@ class MassMatrixBounds(NamedTuple):
 def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
     """Estimate the extreme eigenvalues lambda_m and lambda_M of M(q) over the range of positions, by search.
 
-    The eigenvalues of M are computed at `count` random configurations; the best configurations are then refined along
-    the gradient u^T dM/dq u of the eigenvalue, with steps of decreasing length (Spong, Hutchinson & Vidyasagar 2020,
-    sec. 6.5, for the bounds). This is an inner estimate, not a proof: the true lambda_m does not exceed `lowest`, and
-    the true lambda_M is not below `highest`; more samples tighten the estimate. The range is that of
-    `random_configuration`: the joint limits, +-pi for joints without limits, +-1 for coupled coordinates. With unlimited
-    prismatic joints M may be unbounded. With both revolute and prismatic joints the eigenvalues mix units.
+    The eigenvalues of M are computed at `count` random configurations. The best of these are then refined along the gradient
+    u^T dM/dq u of the eigenvalue with the unit eigenvector u (for the bounds, see Spong, Hutchinson & Vidyasagar 2020, sec.
+    6.5). A search does not prove bounds: lambda_m may be smaller than the estimate `lowest`, and lambda_M larger than
+    `highest`. More samples improve the estimates.
+
+    Positions have the range of `random_configuration`: the joint limits, +-pi for joints without limits, and +-1 for coupled
+    coordinates. If a prismatic joint has no limits, M may be unbounded. If the robot has both revolute and prismatic joints,
+    the eigenvalues mix units.
 
     Args:
         key: key of `jax.random`.
@@ -48,8 +50,8 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
         refinements: number of gradient steps for each refined configuration.
 
     Returns:
-        The bounds [kg m^2 or kg] and their configurations. The derivatives of the bounds with respect to the robot are
-        those of the eigenvalues at these configurations; the configurations themselves have no derivatives.
+        The extreme eigenvalues [kg m^2 or kg] and their configurations. Derivatives of the eigenvalues with respect to the
+        robot are computed at these configurations; the configurations themselves have no derivatives.
     """
     robot = jax.lax.stop_gradient(chain)
     samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))

@@ -1,4 +1,4 @@
-"""The inverse of the mass matrix, and linear solves with it: symmetric sweeps for small robots, Cholesky for large ones."""
+"""The inverse of the mass matrix, and linear solves with the mass matrix."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from ...model._compiled import compiled
 from .._lowering import by_batch, sparse_jvp
 from .mass_matrix import crba
 
-WHOLE = 16  # up to this number of rows, eliminating a batch in one kernel is faster than by halves
+WHOLE = 16  # up to this number of rows, elimination of a batch in one kernel is faster than elimination by blocks
 SMALL = 24  # up to this number of velocities, elimination in a kernel is at least as fast as LAPACK (docs/design.md)
 
 
@@ -18,11 +18,11 @@ SMALL = 24  # up to this number of velocities, elimination in a kernel is at lea
 def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Inverse M(q)^-1 of the mass matrix, by `crba` and elimination, O(n^3) but fast for small n [1/(kg m^2)].
 
-    Symmetric; its columns are the accelerations caused by unit torques. Its derivative is computed as -M^-1 dM M^-1; the
+    The columns of the inverse are the accelerations caused by unit torques. Its derivative is computed as -M^-1 dM M^-1; the
     elimination is not differentiated.
 
     Returns:
-        The inverse; meaningless (huge, infinite or NaN) if M(q) is singular.
+        The inverse, a symmetric matrix. If M(q) is singular, it is meaningless (huge, infinite or NaN).
     """
     return _inverse(chain, q)
 
@@ -42,11 +42,11 @@ _inverse.defjvp(_inverse_jvp, symbolic_zeros=True)
 
 
 def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
-    """The inverse of a symmetric positive definite matrix, by elimination or, beyond 16 rows, by halves.
+    """The inverse of a symmetric positive definite matrix, by elimination or, beyond 16 rows, recursively by 2x2 blocks.
 
-    With blocks A, B, C on and above the diagonal, X = A^-1 B and S = (C - B^T X)^-1, the blocks of the inverse are
-    A^-1 + X S X^T, -X S and S. For batches of 18 to 50 rows, this takes half the time of elimination or of LAPACK's triangular
-    inverse.
+    With the blocks A, B and C on and above the diagonal, X = A^-1 B and S = (C - B^T X)^-1, the blocks of the inverse are
+    A^-1 + X S X^T, -X S and S. For batches of matrices with 18 to 50 rows, inversion by blocks takes half the time of
+    elimination or of LAPACK's triangular inverse.
     """
     n = matrix.shape[0]
     if n <= WHOLE:
@@ -63,7 +63,7 @@ def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv
 def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *#lanes"]:
     """The inverse of a symmetric positive definite matrix, by one symmetric sweep per row (Goodnight 1979), O(n^3).
 
-    Positive definite matrices need no pivoting. Intended for batches of small matrices.
+    Positive definite matrices need no pivoting. This function is intended for batches of small matrices.
     """
     n = matrix.shape[0]
 
@@ -71,7 +71,7 @@ def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *
         row = a[k]
         pivot = row[k][None]
         here = (jnp.arange(n) == k).reshape(n, *(1,) * (a.ndim - 2))
-        # with 1 in place of the pivot, the same product yields its row and column
+        # with 1 in place of the pivot, one product also yields the row and the column of the pivot
         scaled = jnp.where(here, -jnp.ones_like(row), row) / pivot
         kept = jnp.where(here[:, None] | here[None], jnp.zeros_like(a), a)
         return kept - jnp.where(here, -jnp.ones_like(row), row)[:, None] * scaled[None], None
@@ -83,8 +83,8 @@ def positive_inverse(matrix: Float[Array, "n n *#lanes"]) -> Float[Array, "n n *
 def mass_matrix_solve(chain: Chain, q: Float[Array, " nq"], b: Float[Array, " nv"]) -> Float[Array, " nv"]:
     """Solution x of M(q) x = b, O(n^3).
 
-    Uses `mass_matrix_inverse` for robots with up to 24 velocities, and a Cholesky factor of the mass matrix for larger
-    ones. With torques b [N m or N], x are accelerations [rad/s^2 or m/s^2].
+    Robots with up to 24 velocities use `mass_matrix_inverse`; larger robots use a Cholesky factor of the mass matrix. If b are
+    torques [N m or N], x are accelerations [rad/s^2 or m/s^2].
     """
     if chain.nv <= SMALL:
         return mass_matrix_inverse(chain, q) @ b

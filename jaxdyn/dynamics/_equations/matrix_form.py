@@ -1,4 +1,4 @@
-"""The recursive algorithm in matrix form: M = A^T L^T G L A, and c and g without derivatives of M."""
+"""The Newton-Euler recursion in matrix form: M = A^T L^T G L A, and the velocity and gravity torques in closed form."""
 
 from typing import NamedTuple
 
@@ -26,9 +26,11 @@ class MatrixForm(NamedTuple):
         screws: A, block-diagonal; columns A_i.
         inertias: G, block-diagonal.
         transport: Gamma, with Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
-        propagation: L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), with Ad_{T_ij} if j is i or an ancestor of i.
+        propagation: L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), with Ad_{T_ij} in the row of link i and the column of
+            link j if j is i or an ancestor of i.
         base_twist: V_base, with Ad_{T_i0} V_0 in the rows of links attached to the base [rad/s, m/s].
-        base_acceleration: dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in the same rows [rad/s^2, m/s^2].
+        base_acceleration: dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in the rows of links attached to the base [rad/s^2,
+            m/s^2].
         tip_wrench: F_tip, with Ad_{T_ti}^T F_t in the rows of the tip's link: the wrench of the tip on the world [N m, N].
         twists: V = L (A qd + V_base) [rad/s, m/s].
         accelerations: dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base), including -g [rad/s^2, m/s^2].
@@ -69,16 +71,19 @@ def matrix_form(
 ) -> MatrixForm:
     """All terms of the dynamics as matrix products; velocity terms are in closed form, without derivatives of M.
 
-    For teaching and as an independent check: dense, O(n^3) with large constants, whereas `inverse_dynamics` is O(n).
-    Supports serial chains and trees of ordinary joints. Armature, rotors and friction are not included. Three
-    corrections are made to the printed equations: the joint screw is in the link frame, A_i = Ad_{M_i^-1} S_i; the base
-    acceleration is (0, -g), with the gravity vector g pointing down; and ad_{A qd} has a minus sign, since [V_i, A_i
-    qd_i] = -ad_{A_i qd_i} V_i. If the base moves, c includes the terms in its velocity, and g those in its
+    The matrix form is intended for teaching and as an independent check. Its cost is O(n^3) with large constants, whereas
+    `inverse_dynamics` is O(n). Serial chains and trees of ordinary joints are supported. Armature, rotors and friction are
+    not included. If the base moves, c includes the terms that depend on its velocity, and g those that depend on its
     acceleration.
 
+    The equations differ from those printed in Lynch & Park 2017, sec. 8.4, in three ways: the joint screw is in the link
+    frame, A_i = Ad_{M_i^-1} S_i; the base acceleration is (0, -g), where the gravity vector g points down; and ad_{A qd} has
+    a minus sign, since [V_i, A_i qd_i] = -ad_{A_i qd_i} V_i.
+
     Args:
-        base_twist: V_0, the twist (w, v) of the base in its own frame; None: at rest [rad/s, m/s].
-        base_acceleration: dV_0/dt, the spatial acceleration of the base in its frame, without gravity [rad/s^2, m/s^2].
+        base_twist: V_0, the twist (w, v) of the base in its own frame; zero by default [rad/s, m/s].
+        base_acceleration: dV_0/dt, the spatial acceleration of the base in its own frame, without gravity; zero by default
+            [rad/s^2, m/s^2].
         wrench_by_tip: F_t, the wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
 
     Raises:

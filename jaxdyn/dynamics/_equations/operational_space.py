@@ -22,7 +22,7 @@ class OperationalSpace(NamedTuple):
         inertia: operational-space inertia Lambda, zero in directions in which the frame cannot move [kg m^2, kg m, kg].
         bias: bias wrench eta [N m, N].
         inverse: dynamically consistent inverse of the Jacobian, J_bar = M^-1 J^T Lambda.
-        rank: number of independent directions in which the frame can move, to within the tolerance.
+        rank: number of independent directions in which the frame can move, given the tolerance.
     """
 
     inertia: Float[Array, "6 6"]
@@ -41,21 +41,21 @@ def operational_space_inertia(
 ) -> Float[Array, "6 6"]:
     """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1; J^-T M J^-1 if J is square (Lynch & Park 2017, sec. 8.6).
 
-    For robots with at least six joints, away from singularities; for fewer joints see `operational_space`. With damping
-    d it is (J M^-1 J^T + diag(d))^-1, so the inertia does not exceed 1 / d in any direction. Without damping, values
-    and derivatives remain finite at singularities, but in the directions in which the frame cannot move they are merely
-    large, of order 1 / eps and 1 / eps^2.
+    Lambda is defined for robots with at least six joints, away from singularities. For robots with fewer joints, see
+    `operational_space`. With damping d, Lambda = (J M^-1 J^T + diag(d))^-1, so the inertia does not exceed 1 / d in any
+    direction. Without damping, Lambda and its derivatives remain finite at singularities, but are of order 1 / eps and
+    1 / eps^2 in the directions in which the frame cannot move, where eps is the machine epsilon.
 
     Args:
-        frame: link or frame; the chain's tip if None.
+        frame: link or frame; by default, the chain's tip.
         reference: coordinates of the twist, as for `jacobian`.
-        damping: d, one number or one for each of the six directions [1/(kg m^2), 1/kg].
+        damping: d, one number or one per direction of the twist [1/(kg m^2), 1/kg].
 
     Returns:
-        Symmetric matrix, with rotations first [kg m^2, kg m, kg].
+        Lambda, a symmetric matrix with the rotational directions first [kg m^2, kg m, kg].
 
     Raises:
-        ModelError: the frame or reference is unknown; fewer than six velocities and no damping.
+        ModelError: the frame or reference is unknown, or the robot has fewer than six velocities and there is no damping.
     """
     mobility, _ = _mobility(chain, q, frame, reference, damping)
     return _inverse(mobility)
@@ -72,8 +72,8 @@ def operational_space_bias(
 ) -> Float[Array, "6"]:
     """Bias wrench eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v in F = Lambda dV/dt + eta [N m, N].
 
-    The wrench F on the robot at the frame, or equivalently the joint torques J^T F, produces the acceleration dV/dt. If
-    J is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. Arguments, cost and errors as for
+    The acceleration dV/dt of the frame requires the wrench F on the robot at the frame, or equivalently the joint torques
+    J^T F. If J is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. The arguments and errors are those of
     `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
@@ -90,9 +90,9 @@ def dynamically_consistent_inverse(
 ) -> Float[Array, "nv 6"]:
     """Dynamically consistent inverse J_bar = M^-1 J^T Lambda of the Jacobian (Khatib 1987).
 
-    v = J_bar V [rad/s or m/s] has the least kinetic energy of all v with J v = V [rad/s, m/s]. Without damping J J_bar
-    = 1 to rounding, and torques (1 - J^T J_bar^T) tau do not accelerate the frame. Arguments and errors as for
-    `operational_space_inertia`.
+    Among all joint velocities v with J v = V, v = J_bar V has the least kinetic energy. Without damping, J J_bar = 1 to
+    rounding, and torques of the form (1 - J^T J_bar^T) tau do not accelerate the frame. The arguments and errors are those
+    of `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, solved.T).T
@@ -110,17 +110,19 @@ def operational_space(
     """Inertia Lambda, bias eta, inverse J_bar and rank of J, by the pseudo-inverse of J M^-1 J^T, for any number of joints.
 
     If the frame can move in all six directions, the results are those of `operational_space_inertia`,
-    `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise (fewer than six joints, or at a
-    singularity) F = Lambda dV/dt + eta is the minimum-norm wrench for feasible accelerations dV/dt; with fewer than six
-    independent joints, J^T F are the joint torques. The norm is in SI units, with moments and forces weighted equally,
-    and depends on `reference`. Derivatives assume constant rank (Golub & Pereyra 1973); Lambda is discontinuous at a
-    singularity, where damping is the smooth alternative.
+    `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise, that is, for fewer than six joints or at a
+    singularity, F = Lambda dV/dt + eta is the minimum-norm wrench that produces a feasible acceleration dV/dt. For fewer than
+    six independent joints, J^T F are the joint torques. The norm weights moments [N m] and forces [N] equally, and depends on
+    `reference`.
+
+    Derivatives assume constant rank (Golub & Pereyra 1973). Lambda is discontinuous at a singularity; the damped
+    `operational_space_inertia` is a smooth alternative.
 
     Args:
-        frame: link or frame; the chain's tip if None.
+        frame: link or frame; by default, the chain's tip.
         reference: coordinates of the twist, as for `jacobian`.
-        tolerance: eigenvalues of J M^-1 J^T below this fraction of the largest are treated as zero; if None, eps^0.75 of
-            the floating-point type.
+        tolerance: eigenvalues of J M^-1 J^T below this fraction of the largest are treated as zero; by default, eps^0.75
+            with the machine epsilon eps.
 
     Raises:
         ModelError: the frame or reference is unknown.
@@ -129,7 +131,7 @@ def operational_space(
     least = jnp.finfo(mobility.dtype).eps ** 0.75 if tolerance is None else tolerance
     inertia = _pseudo_inverse(mobility, jnp.asarray(least, mobility.dtype))
     bias = inertia @ _drift(chain, q, v, frame, reference, solved)
-    # the projector onto the remaining directions
+    # the trace of the projector onto the directions in which the frame can move
     rank = jnp.round(jnp.trace(jax.lax.stop_gradient(inertia @ mobility))).astype(jnp.int32)
     return OperationalSpace(inertia, bias, solved @ inertia, rank)
 
@@ -154,8 +156,8 @@ def _mobility(
             "some directions; pass damping= or use operational_space"
         )
     mobility, solved = _mobility_factors(chain, q, frame, reference)
-    # Rounding makes a singular matrix indefinite by a few eps of its diagonal (Higham 2002, theorem 10.7): that much is
-    # added to each diagonal entry, in the units of the entry, and almost nothing in directions without motion
+    # Rounding can make a singular matrix indefinite by a few eps of its diagonal (Higham 2002, theorem 10.7). Therefore each
+    # diagonal entry is increased by a few eps of its value, with a tiny lower limit for directions without motion.
     own, eps = jnp.diagonal(mobility), jnp.finfo(mobility.dtype).eps
     added = jnp.asarray(damping, mobility.dtype) + 16 * eps * jnp.maximum(own, eps * own.max())
     return mobility + jnp.diag(jnp.broadcast_to(added, (6,))), solved
@@ -164,7 +166,7 @@ def _mobility(
 def _drift(
     chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
 ) -> Float[Array, "6"]:
-    """The negative of the frame's acceleration at zero torques, J M^-1 (C v + g) - dJ/dt v."""
+    """The negative acceleration of the frame at zero torques, J M^-1 (C v + g) - dJ/dt v."""
     return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
 
 
@@ -179,8 +181,10 @@ def _inverse(mobility: Array) -> Array:
 
 @jax.custom_jvp
 def _pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]) -> Float[Array, "k k"]:
-    """The pseudo-inverse of a symmetric positive semidefinite matrix, ignoring eigenvalues below tolerance times the
-    largest."""
+    """The pseudo-inverse of a symmetric positive semidefinite matrix; small eigenvalues are treated as zero.
+
+    These are the eigenvalues below `tolerance` times the largest.
+    """
     values, vectors = jnp.linalg.eigh(a)
     kept = values > tolerance * values[-1]
     inverses = jnp.where(kept, 1 / jnp.where(kept, values, jnp.ones_like(values)), jnp.zeros_like(values))

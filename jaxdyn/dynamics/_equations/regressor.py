@@ -1,4 +1,4 @@
-"""The regressor Y of inverse dynamics, tau = Y(q, qd, qdd) pi, with torques linear in the inertial parameters pi."""
+"""The regressor Y of inverse dynamics, tau = Y(q, qd, qdd) pi, since torques are linear in the inertial parameters pi."""
 
 from collections.abc import Sequence
 
@@ -27,11 +27,13 @@ def regressor(
     """Regressor Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the joint torques due to the links [N m or N], O(n^2).
 
     pi = inertial_parameters(chain).reshape(-1): column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz,
-    Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the origin of the link frame, in its axes). Y does not depend on the chain's
-    inertial parameters. If joint j carries link i, that is, if j is between i and the base, then Y_j,i = A_j^T Ad^T
-    W_i, where W_i is the 6x10 regressor of the single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0. With
-    coupled coordinates, the joints' rows are multiplied by S^T. The torques of `inverse_dynamics` also include armature
+    Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the origin of the link frame, in its axes). Y does not depend on the inertial
+    parameters of the chain. M_l is the mass matrix of the links; the torques of `inverse_dynamics` also include armature
     (`drive_regressor`) and rotors (`motor_regressor`).
+
+    If joint j carries link i, that is, if j is between i and the base, then Y_j,i = A_j^T Ad^T W_i, where W_i is the 6x10
+    regressor of a single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0. For coupled joints, Y is multiplied from
+    the left by the transpose of the coupling matrix.
     """
 
     links, x = place(chain, q)
@@ -61,7 +63,7 @@ def _places(parents: tuple[int, ...]) -> np.ndarray:
     return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
 
 
-# numbers of joints for which rows are computed one by one: fewer are as fast in one group, more take too long to compile
+# numbers of joints for which rows are computed one by one; fewer rows are as fast in a group, more take too long to compile
 ROW_BY_ROW = range(4, 9)
 
 
@@ -83,8 +85,9 @@ def carried_regressor(
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
     """Rows of the regressor in groups (`row_groups`); entries for links that the joint does not carry are arbitrary.
 
-    These entries are not set to zero, which saves time. Each joint's row is multiplied by its weight at no extra cost,
-    since the row is linear in the joint's screw. The columns `beside` are appended unchanged, without copying the rows.
+    To save time, these entries are not set to zero. The row of each joint is multiplied by the weight of the joint, at no
+    extra cost, since the row is linear in the joint's screw. The columns `beside` are appended unchanged, without a copy of
+    the rows.
     """
     of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
     of_joints = jax.tree.map(lambda s: s * weights, screws), at
@@ -130,7 +133,7 @@ def _coefficients(of_links, of_joint):
 
 
 def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:
-    """The regressor from the coefficients [j, i] of link i's ten parameters in joint j's torque; 0 if j does not carry i."""
+    """The regressor from the coefficients [j, i] of link i's parameters in joint j's torque, with 0 if j does not carry i."""
     mask = ancestor_mask(chain.topology.parents)
     columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in coefficients]
     return generalised_force(chain, jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n))

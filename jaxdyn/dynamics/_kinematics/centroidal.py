@@ -1,6 +1,6 @@
-"""Mass, centre of mass and momentum of the robot, and the centroidal momentum matrix, by one outward and one inward sweep.
+"""Mass, centre of mass and momentum of a robot, and the centroidal momentum matrix.
 
-All quantities are in world axes. The mass is that of the moving links; a fixed base is not included.
+All quantities are in world axes. They include all moving links, but not the mass of a fixed base.
 """
 
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def total_mass(chain: Chain) -> Float[Array, ""]:
 
 @compiled
 def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
-    """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world frame, O(n) [m]; NaN if m = 0."""
+    """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world, O(n) [m]; NaN if the mass m is 0."""
 
     def out(parent, link: Link, _):
         r, p = walk(parent, link)
@@ -39,45 +39,46 @@ def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
 def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3 nv"]:
     """Jacobian of the centre of mass, dc/dt = J_c(q) v in world axes, O(n) [m/rad or 1].
 
-    Column j is the linear momentum caused by unit rate of joint j, divided by the total mass.
+    Column j is the linear momentum at unit rate of joint j, divided by the total mass.
     """
     return _momentum_matrix(chain, q)[3:] / total_mass(chain)
 
 
 @compiled
 def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
-    """Momentum (l, p): angular about the world's origin, and linear, in world axes, O(n) [kg m^2/s, kg m/s].
+    """Angular momentum about the world's origin, and linear momentum, in world axes, O(n) [kg m^2/s, kg m/s].
 
-    Its rate is the total wrench of gravity and all external forces, including the reaction at a fixed base.
+    The rate of the momentum is the total wrench of gravity and all external forces, including the reaction at a fixed base.
     """
     return _momentum_matrix(chain, q) @ v
 
 
 @compiled
 def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
-    """Matrix A_G(q) with (l_G, p) = A_G v, angular momentum about the centre of mass and linear momentum, O(n) [SI units].
+    """Matrix A_G(q) for which A_G v is the angular momentum about the centre of mass and the linear momentum (l_G, p), O(n).
 
-    Components are in world axes. Column j is the momentum G^c_j A_j of all links that joint j carries at unit rate,
-    moved to the centre of mass (Orin, Goswami & Lee 2013). The linear rows are m J_c. Pinocchio puts the linear part
-    first.
+    Components are in world axes. Column j is the momentum G^c_j A_j, about the centre of mass, of all links that joint j
+    carries, at unit rate of joint j (Orin, Goswami & Lee 2013). The linear rows are m J_c with the mass m and J_c =
+    `centre_of_mass_jacobian`. Pinocchio puts the linear part first.
     """
     return _about(centre_of_mass(chain, q), _momentum_matrix(chain, q))
 
 
 @compiled
 def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
-    """Momentum (l_G, p) = A_G(q) v, with l_G about the centre of mass, in world axes, O(n) [kg m^2/s, kg m/s].
+    """Angular momentum l_G about the centre of mass, and linear momentum p, in world axes, O(n) [kg m^2/s, kg m/s].
 
-    Without contact its rate is (0, m gravity), so l_G is constant for any joint motion.
+    (l_G, p) = A_G(q) v with A_G = `centroidal_momentum_matrix`. Without contact, its rate is (0, m gravity), so l_G is constant
+    for any joint motion.
     """
     return centroidal_momentum_matrix(chain, q) @ v
 
 
 @compiled
 def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
-    """Bias dA_G/dt v of the momentum's rate d(l_G, p)/dt = A_G a + dA_G/dt v, in world axes, O(n) [N m, N].
+    """Bias dA_G/dt v in the rate of the centroidal momentum, d(l_G, p)/dt = A_G a + dA_G/dt v, in world axes, O(n) [N m, N].
 
-    Computed as the sum of the links' Newton-Euler wrenches at a = 0.
+    The bias is computed as the sum of the links' Newton-Euler wrenches at a = 0.
     """
 
     def out(parent, link: Link, x):

@@ -1,9 +1,10 @@
 """Conversion between a robot's generalised coordinates and the ordinary joints of its links, used by all recursions.
 
-Joint rates are S v with the coupling matrix S. A quaternion joint consists of links with local coordinates x about the
-current placement (`configuration.place`), where x = 0 and dx/dt = v. For x != 0, dx/dt = A(x)^-1 v. Accelerations
-therefore differ: dv/dt = d2x/dt2 + g(v), with g(v) = sum_{j<k} [S_j, S_k] v_j v_k, which depends on the order of the
-joint's screws: the angular part of g is (wy wz, -wx wz, wx wy), and the linear part is w x v.
+Joint rates are S v with the coupling matrix S. A quaternion joint consists of several links with local coordinates x about
+the current placement (`configuration.place`), where x = 0 and dx/dt = v. For x != 0, dx/dt = A(x)^-1 v. Therefore dv/dt
+and the acceleration d2x/dt2 of the local coordinates differ: dv/dt = d2x/dt2 + g(v). The term g(v) =
+sum_{j<k} [S_j, S_k] v_j v_k depends on the order of the screws S_j of the joint: its angular part is (wy wz, -wx wz, wx wy),
+and its linear part is w x v.
 """
 
 import jax.numpy as jnp
@@ -23,13 +24,13 @@ def joint_rates(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " n"]:
 
 
 def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Float[Array, " n"]:
-    """Accelerations of the links' joints: S a - g(v)."""
+    """Accelerations S (a - g(v)) of the links' joints."""
     return joint_rates(chain, a - rate_terms(chain, v))
 
 
 @any_axis_types
 def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """The difference g(v) between the accelerations of quaternion joints and those of their links' joints."""
+    """The difference g(v) between the accelerations of quaternion joints and those of their local coordinates."""
     out = jnp.zeros_like(v)
     for joint in layout(chain).quaternions:
         out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))
@@ -38,7 +39,7 @@ def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
 
 @any_axis_types
 def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """The matrix dA/dt at x = 0, linear in v, with dA/dt v = g(v)."""
+    """The matrix dA/dt at x = 0, which is linear in v, and for which dA/dt v = g(v)."""
     out = jnp.zeros((chain.nv, chain.nv), v.dtype)
     zero = jnp.zeros_like(v[0])
     for joint in layout(chain).quaternions:
@@ -67,7 +68,7 @@ def by_coordinates(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "n
 
 
 def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:
-    """Inertia R^T J R of the rotors, where R is the transmission's matrix; 0 if the chain has no transmission."""
+    """Inertia R^T J R of the rotors at the joints, with the transmission's matrix R; 0 if the chain has no transmission."""
     if chain.transmission is None:
         return jnp.zeros((), chain.dtype)
     ratios = chain.transmission.matrix
@@ -75,7 +76,7 @@ def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:
 
 
 def rotor_torques(chain: Chain, accelerations: Float[Array, " n"]) -> Float[Array, " n"] | Float[Array, ""]:
-    """R^T J R qdd; 0 if the chain has no rotors."""
+    """Torques R^T J R qdd of the rotors, where R is the transmission's matrix; 0 if the chain has no transmission."""
     if chain.transmission is None:
         return jnp.zeros((), chain.dtype)
     ratios = chain.transmission.matrix

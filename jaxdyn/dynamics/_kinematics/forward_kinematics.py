@@ -16,8 +16,8 @@ from .coordinates import place
 def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 4 4"]:
     """Poses T_0i of all link frames in the world, T_0i = T_0p M_i exp([A_i] q_i) with p the parent of i, O(n) [m].
 
-    (Lynch & Park 2017, sec. 4.1.) The world frame coincides with the base frame unless the chain has a `base_pose` or a
-    free joint. For a named frame, or for the tip, see `frame_pose`.
+    The formula is the product of exponentials (Lynch & Park 2017, sec. 4.1). The world frame coincides with the base frame
+    unless the chain has a `base_pose` or a free joint. For a named frame, or for the tip, see `frame_pose`.
     """
 
     return link_poses(*place(chain, q))

@@ -1,4 +1,4 @@
-"""Accelerations of links and frames, by one sweep."""
+"""Acceleration of a frame, by one outward sweep."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -21,11 +21,11 @@ def frame_acceleration(
 ) -> Float[Array, "6"]:
     """Acceleration dV/dt = J a + dJ/dt v of a frame in mixed coordinates, O(n), without Jacobians [rad/s^2, m/s^2].
 
-    Components are in world axes, angular part first. The linear part is the acceleration of the frame's origin, without
-    gravity.
+    Components are in world axes, with the angular part first. The linear part is the acceleration of the frame's origin,
+    without gravity.
 
     Args:
-        frame: link or frame; the chain's tip if None.
+        frame: link or frame; by default, the chain's tip.
 
     Raises:
         ModelError: the frame is unknown.

@@ -22,15 +22,15 @@ Reference = Literal["body", "space", "mixed"]
 def jacobian(
     chain: Chain, q: Float[Array, " nq"], frame: str | None = None, reference: Reference = "body"
 ) -> Float[Array, "6 nv"]:
-    """Jacobian J(q) of a link or named frame, whose twist is V = (w, v) = J(q) qd [rad/s, m/s], O(n).
+    """Jacobian J(q) of a link or named frame (Lynch & Park 2017, sec. 5.1), O(n).
 
-    (Lynch & Park 2017, sec. 5.1.)
+    The twist of the frame is V = (w, v) = J(q) qd [rad/s, m/s].
 
     Args:
-        frame: link or frame; the chain's tip if None.
-        reference: the coordinates of the twist. "body": in the axes of the frame, with v the velocity of its origin.
-            "space": in world axes, with v the velocity of the body-fixed point at the world's origin. "mixed": in world
-            axes, with v the velocity of the frame's origin.
+        frame: link or frame; by default, the chain's tip.
+        reference: the coordinates of the twist. "body": in the axes of the frame, where v is the velocity of its origin.
+            "space": in world axes, where v is the velocity of the body-fixed point at the world's origin. "mixed": in world
+            axes, where v is the velocity of the frame's origin.
 
     Raises:
         ModelError: the frame or reference is unknown.
@@ -60,7 +60,7 @@ def jacobian_derivative(
 ) -> Float[Array, "6 nv"]:
     """Time derivative dJ/dt of the Jacobian along qd, with dV/dt = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2].
 
-    Computed by one forward-mode derivative of `jacobian`. Arguments and errors as for `jacobian`.
+    Computed by one forward-mode derivative of `jacobian`, which has the same arguments and errors.
     """
     moved = lambda time: jacobian(chain, integrate(chain, q, time * qd), frame, reference)
     return jax.jvp(moved, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]

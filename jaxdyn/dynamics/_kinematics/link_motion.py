@@ -28,10 +28,10 @@ def link_twists(
 ) -> Float[Array, "n 6"]:
     """Twists V_i = (w_i, v_i) = J_i(q) qd of all links, with the `jacobian` J_i, by one sweep, O(n) [rad/s, m/s].
 
-    V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), with the parent in place of i-1 in trees.
+    V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), where i-1 denotes the parent of i in a tree.
 
     Args:
-        reference: the coordinates of the twists, "body", "space" or "mixed", as in `jacobian`.
+        reference: coordinates of the twists, "body", "space" or "mixed", as in `jacobian`.
 
     Raises:
         ModelError: the reference is unknown.
@@ -51,12 +51,14 @@ def link_accelerations(
 ) -> Float[Array, "n 6"]:
     """Accelerations of all links, without gravity, by one sweep, O(n) [rad/s^2, m/s^2].
 
-    The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd is the rate of the components in `link_twists`; in body
-    coordinates it is dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, where
-    dV_i includes -g, since the base acceleration is (0, -g)). The conventional acceleration is (dw_i/dt, d2p/dt2), the
-    angular acceleration and the acceleration of a point p of the body. In body coordinates, p is the frame's origin,
-    and d2p/dt2 = dv/dt + w x v in the axes of the frame. In mixed coordinates, it is the same vector in world axes, and
-    the two kinds of acceleration are equal. In space coordinates, p is the body-fixed point at the world's origin.
+    The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd contains the time derivatives of the components of `link_twists`. In
+    body coordinates, it is dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, where
+    dV_i also includes -g, since the base acceleration is (0, -g)).
+
+    The conventional acceleration (dw_i/dt, d2p/dt2) consists of the angular acceleration and the acceleration of a point p of
+    the body. In body coordinates, p is the frame's origin, and d2p/dt2 = dv/dt + w x v in the axes of the frame. In mixed
+    coordinates, d2p/dt2 is the same vector in world axes, and the two kinds of acceleration are equal. In space coordinates,
+    p is the body-fixed point at the world's origin.
 
     Args:
         reference: coordinates of the accelerations, as in `jacobian`.
@@ -98,7 +100,9 @@ def to_reference(
 
 
 def reference_poses(chain: Chain, q: Float[Array, " nq"], reference: Reference) -> Float[Array, "n 4 4"]:
-    """Poses of the links in the frames of a reference: the world frame, or frames with world axes at the links.
+    """Poses of the link frames relative to the frames of a reference.
+
+    For "space", the reference is the world frame; otherwise it is a frame with world axes at the origin of each link.
 
     Raises:
         ModelError: the reference is unknown.

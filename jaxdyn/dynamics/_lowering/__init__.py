@@ -1,4 +1,4 @@
-"""Compilation of functions of one robot and one state, for single states and batches; the interface for other packages."""
+"""Compilation of functions of one robot and one state, for single states and batches."""
 
 from .batch import (
     by_batch as by_batch,

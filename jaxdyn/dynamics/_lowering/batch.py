@@ -1,16 +1,16 @@
 """Lowering of a function of one robot and one state, for single states and for batches.
 
-A function decorated with `by_batch` is written entry by entry on arrays (links, ...): the axes after the links' axis are
-lanes, that is, states computed in parallel. To its callers it is a function of one state:
+The body of a function decorated with `by_batch` operates on arrays (links, ...), whose axes after the first are lanes: states
+that are computed in parallel. Callers use it as a function of one state:
 
-- called with one state, it becomes one kernel on the CPU. XLA would otherwise run a scan as dozens of small kernels per
-  iteration, whose call overhead is many times their computation;
-- under `vmap`, however nested, all batch axes are merged into one last axis, so every component is contiguous. On the
-  CPU the batch is processed in chunks that fit the first-level cache, each one kernel; elsewhere it is one program on
-  all lanes;
-- when differentiated, it uses the derivative rule passed to `by_batch`; without a rule, JAX differentiates it.
+- If it is called with one state, it becomes one kernel on the CPU. Otherwise XLA would run a scan as dozens of small kernels
+  per iteration, which would take many times longer to launch than to execute.
+- Under `vmap`, nested or not, all batch axes are merged into one last axis, so every component is contiguous. On the CPU, the
+  batch is processed in chunks that fit the first-level cache, with one kernel per chunk. On other platforms, it is one
+  program for all lanes.
+- When it is differentiated, it uses the derivative rule passed to `by_batch`; without a rule, JAX differentiates it.
 
-docs/design.md reports measurements. The CPU form is selected when a program is lowered for that platform.
+docs/design.md reports measurements. The form for the CPU is selected when a program is lowered for that platform.
 """
 
 import contextvars
@@ -31,13 +31,13 @@ from .platform import by_platform
 from .tangents import batch_first, sparse_jvp
 
 Size = Callable[[Any], int]
-Count = Any  # of states: an int, or a size that `jax.export` leaves open
+Count = Any  # number of states: an int, or a symbolic size under `jax.export`
 
-LANES = 64  # per chunk: 32 to 256 perform equally, fewer waste vector instructions, more exceed the first-level cache
-LARGEST = 50_000  # maximum count of numbers that a kernel's operation reads and writes (400 KB): see `kernel`, point 3
+LANES = 64  # lanes per chunk: 32 to 256 are equally fast; fewer do not fill vector registers, more exceed the L1 cache
+LARGEST = 50_000  # maximum number of values that one operation of a kernel reads and writes (400 KB): `kernel`, point 3
 STRAIGHT = 3000  # maximum product of iterations and function size of a loop unrolled for a GPU: see `scan_links`
 
-# the lanes, (count,) or (), while the body of a function decorated with `by_batch` is traced; otherwise None
+# shape of the lanes, (count,) or (), while the body of a function decorated with `by_batch` is traced; otherwise None
 _LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
 # number of loop iterations to unroll while the form for platforms other than the CPU is traced
 _STRAIGHT: contextvars.ContextVar[int] = contextvars.ContextVar("straight", default=0)
@@ -54,17 +54,18 @@ def spread_over_lanes(x: Array) -> Array:
 
 
 def with_lanes(x: Array, dimensions: int) -> Array:
-    """An array with lanes as last axis, after `dimensions` other axes; broadcast if it is the same for all lanes."""
+    """An array with lanes as the last axis, after `dimensions` other axes; arrays without lanes are broadcast over them."""
     lanes = lane_shape()
     return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
 
 
 def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
-    """`lax.scan` over links or joints: a loop on the CPU; unrolled elsewhere, so that few kernels contain all iterations.
+    """`lax.scan` over links or joints: a loop on the CPU, and an unrolled loop on other platforms if it is short.
 
-    A GPU launches every kernel of a loop's body in every iteration, which takes longer than executing them. Compiling an
-    unrolled loop takes five times as long, so only small functions are unrolled: inverse and forward dynamics up to 21
-    links, composite bodies and forward kinematics up to 7 links. Derivatives are never unrolled.
+    On a GPU, every iteration of a loop launches all kernels of its body, which takes longer than their execution; an unrolled
+    loop needs few kernels. Since an unrolled loop takes five times as long to compile, only the loops of small functions are
+    unrolled: inverse and forward dynamics up to 21 links, composite bodies and forward kinematics up to 7 links. Derivatives
+    are never unrolled.
     """
     turns = len(jax.tree.leaves(xs)[0])
     return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= _STRAIGHT.get())
@@ -73,12 +74,12 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
 def by_batch(
     function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n, jvp: Callable | None = None
 ) -> Any:
-    """Compile a function of arrays (and chains), written for lanes, for one state or a batch; see the module's docstring.
+    """Compile a function of arrays and chains, written for lanes, for one state or a batch; see the module's docstring.
 
     Args:
-        size: function that maps the first argument to the number of values per state that the largest operation reads and
+        size: function of the first argument that returns the number of values per state that the largest operation reads and
             writes.
-        jvp: derivative rule (primals, tangents) -> (values, tangents); tangents may contain `SymbolicZero`.
+        jvp: derivative rule (primals, tangents) -> (values, tangents); its tangents may contain `SymbolicZero`.
     """
     if function is None:
         return functools.partial(by_batch, size=size, jvp=jvp)
@@ -88,23 +89,23 @@ def by_batch(
     def chosen(*arguments, **named):
         arguments = signature.bind(*arguments, **named).args
         leaves, structure = jax.tree.flatten(arguments)
-        if _LANES.get() is not None:  # called inside another such function
+        if _LANES.get() is not None:  # called inside another function decorated with `by_batch`
             return function(*arguments)
         traced = [isinstance(leaf, Tracer) for leaf in leaves]
-        # `custom_jvp` does not accept NumPy arrays under `vmap`; this copy compiles to nothing
+        # `custom_jvp` does not accept NumPy arrays under `vmap`; the compiler removes this copy
         given = [jnp.copy(leaf) for leaf, t in zip(leaves, traced, strict=True) if t]
         known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
         width = size(arguments[0])
 
         def call(*variables):
-            # known values are not passed as variables, so that constants of a captured robot are computed while tracing
+            # known values are not passed as variables, so that expressions of a captured robot are evaluated while tracing
             return function(*_refill(structure, known, traced, variables))
 
         single = custom_vmap(lambda *variables: _single(call, width, variables))
 
         @single.def_vmap
         def batched(axis_size, in_batched, *variables):
-            if not any(in_batched):  # a batch of derivatives at one value
+            if not any(in_batched):  # for example, a batch of tangents at one state
                 out = _single(call, width, variables)
                 return out, jax.tree.map(lambda _: False, out)
             out = _many(call, tuple(in_batched), axis_size, width, within=True)(*variables)
@@ -168,7 +169,7 @@ def _single(call: Callable, width: int, variables: tuple) -> Any:
 
 
 def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
-    """The function for one batch axis, which is first in the mapped variables; a further `vmap` merges the batch axes."""
+    """The function for one batch axis, the first axis of the mapped variables; a further `vmap` merges the two batch axes."""
     many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables))
 
     @many.def_vmap
@@ -195,19 +196,19 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, wi
 def _over_lanes(
     call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
 ) -> Any:
-    """Evaluate all states as lanes, on the CPU in chunks; arrays are transposed inside the kernel or before it."""
+    """Evaluate all states as lanes, on the CPU in chunks; if `within`, arrays are transposed inside the kernel."""
     spec = _sharding_of_rows(variables, mapped)
     if spec is not None:
         untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)
         return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
 
     def everything(*variables, wrapped=lambda function: function):
-        """Evaluate all states at once as lanes; states are on the first axis of the arguments and results."""
+        """Evaluate all states at once as lanes; the first axis of arguments and results is that of the states."""
         states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
         moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
 
-    # every chunk contains a part from each device, so a batch split by automatic partitioning remains split
+    # every chunk contains rows from each device, so that a batch sharded by automatic partitioning remains sharded
     parts = min(jax.local_device_count("cpu"), 8)
     most = LARGEST // width // parts
     lanes = min(max(LANES // parts, 8), most)
@@ -234,11 +235,11 @@ def _over_lanes(
 
 
 def _in_single_precision(variables: tuple) -> bool:
-    """True if eight lanes fill one vector register, as eight float32 values fill a register of 32 bytes.
+    """True for types of which eight lanes fit one vector register, such as float32 with a register of 32 bytes.
 
-    LLVM then keeps a kernel's arrays in registers, and compiling the derivatives of a Panda's forward dynamics takes more
-    than 23 GB of memory, compared with 0.5 GB and 6 s for 7 or 16 lanes (jaxlib 0.10.2; float64 compiles well with 4 and
-    8 lanes).
+    With eight such lanes, LLVM keeps the arrays of a kernel in registers. Compiling the derivatives of a Panda's forward
+    dynamics then takes more than 23 GB of memory, compared with 0.5 GB and 6 s for 7 or 16 lanes (jaxlib 0.10.2). In float64,
+    kernels with 4 and 8 lanes compile well.
     """
     return any(jnp.result_type(x) in (jnp.float32, jnp.float16, jnp.bfloat16) for x in variables)
 
@@ -246,7 +247,7 @@ def _in_single_precision(variables: tuple) -> bool:
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
     """The mesh axes that shard the rows, if they are explicit (`AxisType.Explicit`); otherwise None.
 
-    The partitioner then splits the chunks as on a mesh with automatic axes.
+    With these axes made automatic, the partitioner shards the chunks.
     """
     specs = [jax.typeof(x).sharding.spec for x, m in zip(variables, mapped, strict=True) if m]
     return next((spec[0] for spec in specs if spec and spec[0] is not None), None)
@@ -255,11 +256,11 @@ def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
 def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int | None, reverse: bool = False) -> Any:
     """`lax.scan` over rows of xs with (carry, y) = step(carry, constants, x), where the step is written for lanes.
 
-    All arrays passed to the step, except those of a chain, have lanes as last axis. On the CPU the loop is one kernel,
-    or for a batch, one kernel per chunk of lanes. It has no derivative rule.
+    All arrays passed to the step, except those of a chain, have lanes as the last axis. On the CPU, the loop is one kernel, or,
+    for a batch, one kernel per chunk of lanes. It has no derivative rule.
 
     Args:
-        size: number of values per state that the largest operation of a step reads and writes; None: compile the loop
+        size: number of values per state that the largest operation of a step reads and writes; None to compile the loop
             without a kernel.
     """
     width = LARGEST + 1 if size is None else size
@@ -285,7 +286,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
         if not any(in_batched):
             out = in_turn(*variables)
             return out, jax.tree.map(lambda _: False, out)
-        # after one iteration, carries differ between lanes
+        # after one iteration, the carry differs between lanes
         own = [k < carried and not b for k, b in enumerate(in_batched)]
         variables = [
             jnp.broadcast_to(x, (axis_size, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)
@@ -301,7 +302,8 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
 def in_groups(function: Callable, size: int) -> Callable:
     """A function of one problem that, under `vmap` on the CPU, processes groups of `size` problems in sequence.
 
-    For iterative solvers: a group runs only until its slowest problem is done, and its data stay in cache.
+    This suits iterative solvers: each group runs only until its slowest problem is solved, and the data of a group stay in
+    the cache.
     """
 
     def call(*arguments):
@@ -324,8 +326,7 @@ def in_groups(function: Callable, size: int) -> Callable:
 
 
 def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Count, size: int) -> Callable:
-    """The function over a batch axis, in groups of about equal size; if the batch is sharded, every group contains rows
-    from each device."""
+    """The function over a batch axis, in groups of about equal size, each with rows from every device of a sharded batch."""
     parts = min(jax.local_device_count("cpu"), 8)
     if not isinstance(count, int) or count <= parts * size:
         return together
@@ -339,7 +340,7 @@ def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Cou
 def _in_turn(
     some: Callable, variables: tuple, mapped: Sequence[bool], count: Count, sizes: tuple[int, Count, int]
 ) -> Any:
-    """Apply a function of parts * lanes rows of the mapped variables to all `count` rows, block by block."""
+    """Apply a function of blocks of the mapped variables, of parts * lanes rows each, to all `count` rows."""
 
     def body(_, block):
         rest = iter(block)
@@ -351,7 +352,7 @@ def _in_turn(
 
 
 def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
-    """The rows of x in blocks of parts * lanes rows, each with rows of all parts; x is padded with its last row."""
+    """The rows of x in blocks of parts * lanes rows, with rows from all parts in each block; x is padded with its last row."""
     rows = filled(x, parts * blocks * lanes).reshape(parts, blocks, lanes, *x.shape[1:])
     return jnp.moveaxis(rows, 1, 0).reshape(blocks, parts * lanes, *x.shape[1:])
 
@@ -362,17 +363,17 @@ def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
 
 
 def lanes_of_kernel(width: int) -> int:
-    """Number of states per CPU kernel, for a function whose largest operation touches `width` numbers per state."""
+    """Number of states per CPU kernel, for a function whose largest operation reads and writes `width` values per state."""
     lanes = min(LANES, LARGEST // width)
     return lanes - lanes % 8
 
 
 def over_lanes(function: Callable, kernel: bool) -> Callable:
-    """A function written for lanes, applied without transposition to arrays that already have lanes as last axis.
+    """A function written for lanes, applied without transposition to arrays that already have lanes as the last axis.
 
     Args:
         function: function whose last argument has lanes.
-        kernel: compile it to one kernel; only on the CPU, with `lanes_of_kernel` lanes.
+        kernel: True to compile the function to one kernel, which requires the CPU and `lanes_of_kernel` lanes.
     """
 
     def call(*arguments):

@@ -1,40 +1,42 @@
-"""A function as one CPU kernel: a call that XLA neither inlines nor splits.
+"""Compilation of a function to one CPU kernel: a call that XLA neither inlines nor splits.
 
-XLA does this for small loops (`SmallWhileLoopHoistingPass`, xla/service/cpu/small_while_loop_hoisting_pass.cc): the called
-computation becomes one LLVM function. The following list contains the requirements on such a computation, from XLA's
-sources for jaxlib 0.10.2 and the messages in its library, and how each is met here. tests/test_xla_limits.py reproduces
-each case; tests/users_programs (arguments, flow, compilers) tries to violate the requirements through the public API.
+XLA uses such calls for small loops (`SmallWhileLoopHoistingPass`, xla/service/cpu/small_while_loop_hoisting_pass.cc) and
+compiles the called computation to one LLVM function. The list below states the requirements on such a computation and how
+each is met here. The requirements were found in XLA's sources for jaxlib 0.10.2 and in the messages of its library.
+tests/test_xla_limits.py reproduces each case; tests/users_programs (arguments, flow, compilers) tries to violate the
+requirements through the public API.
 
-1. Every buffer that is addressed must be in a table (`EmitGlobalBufferPointer`, ir_emitter.cc: "All or none of the slices
-   should have an explicit index", an abort). `GetAllSlices` (computation_kernel_emitter.cc) fills the table with the
-   operands of instructions and with the results of instructions other than parameters; `HandleParameter` addresses all
-   parameters. Thus some instruction of the final computation must read each parameter, but earlier passes can remove it:
+1. Every buffer that is addressed must be in a table; otherwise XLA aborts (`EmitGlobalBufferPointer`, ir_emitter.cc: "All
+   or none of the slices should have an explicit index"). `GetAllSlices` (computation_kernel_emitter.cc) fills the table with
+   the operands of instructions and with the results of instructions other than parameters; `HandleParameter` addresses all
+   parameters. Therefore each parameter must be read by some instruction of the final computation, which earlier passes can
+   remove:
    - `HloConstantFolding` moves constant operands into the computation: an `optimization_barrier` on the operands prevents it;
    - `AlgebraicSimplifier` folds instructions that read an operand (x * 0): an entry of every operand is returned;
    - `HloDCE` removes unused results: these entries and the first result are returned through one barrier.
 2. `IrEmitter` must support every instruction without calls at run time, since the function is called without run
    options. The following are not supported: scatters ("Scatter is not implemented on CPUs"), sorts, FFTs, `top_k`,
    matrix products fused for a library ("Fusion kind not implemented on CPU", from 8 x 8), LAPACK, callbacks, prints,
-   collectives and `PartitionId` ("Failed to materialize symbols"). Only functions of this library become kernels, never
-   user functions, and they consist of arithmetic, indexing and loops. If lanes are sharded over devices, an entry of
-   every lane is returned, without communication.
+   collectives and `PartitionId` ("Failed to materialize symbols"). User functions never become kernels; only functions of
+   this library do, and these consist of arithmetic, indexing and loops. If lanes are sharded over devices, an entry of
+   every lane is returned, which requires no communication.
 3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
    (parallel_task_assignment.cc) distributes an instruction if bytes >= flops and the result has 512 KiB, or if bytes <
-   flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `batch` prevents the first by
-   `LARGEST` and the functions' `size` arguments. Nothing excludes the second by construction: a fusion that computes
-   much would reach the limit with 18 KB. At 64 lanes, functions of this library stay below it, by a factor of 4 for an
-   arm with three joints.
-4. Called computations must be emitted before their callers, and the computation of a reduction must not contain a call
-   (`EmitThreadLocalCall`, `EmitGlobalCall`; computation_partitioner.cc: "operand_maps.size() == 1", an abort). The
-   attributes apply to every call traced or lowered under them; therefore calls inside the kernel are marked as ordinary
-   ones, and XLA inlines them.
+   flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `batch` prevents the first case by
+   `LARGEST` and the `size` of functions. The second case is not excluded by construction: a fusion with many operations
+   would reach the limit with 18 KB. At 64 lanes, functions of this library stay below the limit, by a factor of 4 for an arm
+   with three joints.
+4. Called computations must be emitted before their callers, and the computation of a reduction must not contain a call;
+   otherwise XLA aborts (`EmitThreadLocalCall`, `EmitGlobalCall`; computation_partitioner.cc: "operand_maps.size() == 1").
+   The attributes that mark a kernel apply to every call traced or lowered under them. Calls inside the kernel are therefore
+   marked as ordinary calls, which XLA inlines.
 5. The state, condition and body of a loop must share their buffers (`HandleWhile`: "does not share slice with"), and modules
    must be scheduled: `CopyInsertion` and the scheduler ensure this for every program. There are no requirements on constants
    (up to 10 000 bytes they are part of the kernel, beyond that arguments) or empty arrays; results may be operands or
    constants, and the same array may be passed as several operands.
 
-Later versions: XLA's pass also outlines straight-line instructions and excludes tokens (`kAfterAll`); the per-operation
-emitters under `IrEmitter` will be retired (openxla/xla#48001).
+In later versions, XLA's pass also outlines straight-line instructions and excludes tokens (`kAfterAll`), and the
+per-operation emitters under `IrEmitter` will be retired (openxla/xla#48001).
 """
 
 import contextvars
@@ -56,10 +58,10 @@ def in_kernel() -> bool:
 
 
 def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
-    """The function compiled to one kernel; numbers in comments refer to the list in the module's docstring.
+    """The function compiled to one kernel. Numbers in comments refer to the list in the module's docstring.
 
     Args:
-        lanes: the lane axis of each argument; None if it has none.
+        lanes: axis of the lanes of each argument; None for an argument without lanes.
     """
     if os.environ.get("JAXDYN_KERNELS", "1") == "0":
         return function
@@ -72,7 +74,7 @@ def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> 
             _IN_KERNEL.reset(token)
         # arguments that the function does not use are omitted, so that they need not be computed
         jaxpr, used = dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
-        if not any(used):  # a constant
+        if not any(used):  # the result is constant
             return function(*variables)
 
         axes = [axis for axis, u in zip(lanes or [None] * len(used), used, strict=True) if u]

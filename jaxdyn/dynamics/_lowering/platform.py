@@ -1,4 +1,4 @@
-"""Functions with one form for the CPU and another for other platforms; a program contains the form for its platform.
+"""Functions that have one form for the CPU and another for other platforms; a program contains the form for its platform.
 
 In contrast to `jax.lax.platform_dependent`, the form for other platforms is traced only when a program is lowered for
 one of them. CPU programs are therefore traced once, and programs exported for a GPU from a machine without a GPU contain
@@ -33,8 +33,8 @@ def by_platform(
     Neither function may capture traced arrays. Derivatives are computed in forward mode.
 
     Args:
-        each: for a batch of states, the function of one of them and the mask of the arguments with a batch axis; not used
-            here (see `parallel.kernel_vmap`).
+        each: for a batch of states, the function of one state and the mask of the arguments with a batch axis; used by
+            `parallel.kernel_vmap`.
     """
     variables, structure = jax.tree.flatten(arguments)
     mesh = jax.sharding.get_abstract_mesh()
@@ -78,7 +78,7 @@ def _jvp(primals, tangents, *, cpu, default, each):
     def pushed(function):
         return lambda primals, tangents: jax.jvp(function, primals, tangents)[1]
 
-    # values are computed separately from derivatives, so that a batch of tangents alone does not batch the values
+    # values and derivatives are separate, so that values are not batched if only the tangents are
     out = _by_platform_p.bind(*primals, cpu=cpu, default=default, each=each)
     tangents = tuple(instantiate_zeros(t) for t in tangents)
     return out, by_platform(pushed(_evaluated(cpu)), pushed(default), tuple(primals), tangents)

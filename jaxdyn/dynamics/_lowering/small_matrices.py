@@ -1,4 +1,4 @@
-"""Products of small matrices inside kernels. Sums are unrolled, and all arrays may have lanes as last axis."""
+"""Products of small matrices inside kernels. Sums are unrolled, and all arrays may have lanes as the last axis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 SMALL = 24  # maximum number of rows and columns of matrices in a kernel
-WRITTEN_OUT = 64  # maximum number of terms of an unrolled sum; a kernel cannot contain `einsum`
+WRITTEN_OUT = 64  # maximum number of terms of an unrolled sum; longer sums use `einsum`, which a kernel cannot contain
 
 
 def size_of_products(n: int, m: int) -> int | None:
     """The `size` for `loop_by_batch` if steps multiply matrices of up to n + m rows and columns (n states, m controls).
 
-    It is large enough that a kernel has few lanes, whose data fit the cache, and None if the matrices are too large for
-    a kernel.
+    The size is so large that a kernel has few lanes, whose data fit the cache. It is None if the matrices are too large for a
+    kernel.
     """
     return None if max(n, m) > SMALL or m == 1 else 2 * (n + m) * (n + m + 1) + 2000
 
@@ -28,7 +28,7 @@ def product(a: Array, b: Array) -> Array:
 
 
 def by_row(function: Callable, *xs: Array) -> Any:
-    """Apply `function` to the rows in sequence, so that the compiler does not recompute shared products for each row."""
+    """Apply `function` to the rows one after the other, so that shared products are not recomputed for each row."""
     return jax.lax.scan(lambda _, rows: (None, function(*rows)), None, xs)[1]
 
 

@@ -1,4 +1,4 @@
-"""Derivative rules of functions with custom batching: treatment of zero tangents and of the batch axis."""
+"""Helpers for derivative rules of functions with custom batching: zero tangents, and the batch axis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +13,8 @@ from ..._jax_compat import SymbolicZero, custom_vmap
 def batch_first(x: Array) -> Array:
     """Return x; under `vmap`, its batch axis becomes the first axis.
 
-    JAX assumes that a derivative rule leaves the batch on the same axis as the function; otherwise derivatives of a
-    compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).
+    JAX assumes that the batch axis is the same in the results of a function and of its derivative rule. Otherwise derivatives
+    of a compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).
     """
     return _first_axis(x)
 
@@ -49,5 +49,5 @@ def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) ->
 
 
 def is_zero(tangent: Any) -> bool:
-    """True for a tangent known to be zero."""
+    """True for a tangent that is known to be zero."""
     return isinstance(tangent, SymbolicZero)

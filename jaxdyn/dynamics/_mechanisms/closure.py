@@ -25,7 +25,7 @@ class Projection(NamedTuple):
         configuration: q [rad or m].
         iterations: number of iterations.
         residual: largest absolute entry of phi(q) [m, rad].
-        converged: True if the residual and the last step are within the tolerance; if not, derivatives are meaningless.
+        converged: True if the residual and the last step are within the tolerance. If False, derivatives are meaningless.
     """
 
     configuration: Float[Array, " nq"]
@@ -45,16 +45,18 @@ def project_configuration(
 ) -> Projection:
     """The configuration with phi = 0 nearest to q: integrate(chain, q, u) with the least |u|.
 
-    Gauss-Newton iteration on the manifold, u <- J^+ (J u - phi) with J = d phi / du; its fixed points satisfy phi = 0,
-    with u in the range of J^T. From a nearby q it converges in a few steps; if q is far away or there is no solution,
-    it may fail; `converged` is then False. Derivatives are those of the fixed point, du = (1 - dT/du)^-1 dT for the
-    iteration u = T(u); iterations are neither differentiated nor stored.
+    The configuration is found by the Gauss-Newton iteration u <- J^+ (J u - phi) with J = d phi / du, whose fixed points
+    satisfy phi = 0 with u in the range of J^T. If q is close to a solution, the iteration converges in a few steps. If q is
+    far away, or there is no solution, it may fail; `converged` is then False.
+
+    Derivatives are those of the fixed point: du = (1 - dT/du)^-1 dT for the iteration u <- T(u). The iterations are neither
+    differentiated nor stored.
 
     Args:
-        held: fixed coordinates (names of joints, or columns of v); if all independent coordinates are fixed, closing
-            the loop determines the dependent ones.
+        held: coordinates that are held fixed (names of joints, or columns of v). For example, with all independent coordinates
+            fixed, the result contains the dependent coordinates that close the loop.
         max_iterations: maximum number of iterations.
-        tolerance: tolerance for the residual and for the step [m, rad]; by default, 1000 times the machine epsilon.
+        tolerance: tolerance for the residual and for the last step [m, rad]; by default, 1000 times the machine epsilon.
 
     Raises:
         ModelError: a coordinate is unknown, there is no constraint, or a constraint has an unknown frame.
@@ -123,11 +125,12 @@ def project_velocity(
 ) -> Float[Array, " nv"]:
     """The velocity with J(q) qd' = 0 nearest to qd in the metric of the mass matrix, O(n^3) [rad/s or m/s].
 
-    qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints: M (qd' - qd) is the
-    constraint impulse, and among all changes that make the velocity admissible, qd' - qd has the least kinetic energy.
+    qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints, and M (qd' - qd) is the
+    impulse of the constraints. Among all changes of velocity after which the constraints are satisfied, qd' - qd has the
+    least kinetic energy.
 
     Args:
-        tolerance: as in `constrained_forward_dynamics`.
+        tolerance: tolerance for the rank of J, as in `constrained_forward_dynamics`.
 
     Raises:
         ModelError: there is no constraint, or a constraint has an unknown frame.

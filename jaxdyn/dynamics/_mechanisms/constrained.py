@@ -1,4 +1,4 @@
-"""Dynamics under constraints: accelerations and constraint forces, and the torques that realise a motion."""
+"""Dynamics under constraints: accelerations and constraint forces, and the torques for a given motion."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,13 +25,13 @@ class ConstrainedDynamics(NamedTuple):
 
     Attributes:
         acceleration: qdd [rad/s^2 or m/s^2].
-        multipliers: constraint forces on the robot, one per row of J; for frames, the moment and force (n, f) that `other`
-            exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m, N]. Multipliers
-            of redundant constraints have minimum norm.
+        multipliers: constraint forces on the robot, one per row of J. For frames, they are the moment and force (n, f) that
+            `other` exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m, N]. If
+            constraints are redundant, the multipliers have minimum norm.
         rank: number of independent rows of J.
-        redundant: True if rows of J are dependent: accelerations are unique, multipliers are not.
-        residual: largest |J qdd - target|; exceeds rounding errors if constraints contradict each other [m/s^2,
-            rad/s^2].
+        redundant: True if rows of J are dependent; accelerations are then unique, but multipliers are not.
+        residual: largest absolute entry of J qdd - r, where r is the required value of J qdd; it exceeds rounding errors if
+            constraints contradict each other [m/s^2, rad/s^2].
         consistent: True if the residual is within rounding errors.
     """
 
@@ -59,17 +59,19 @@ def constrained_forward_dynamics(
         M(q) qdd + C(q, qd) qd + g(q) = tau + J(q)^T lambda,
         J(q) qdd + dJ/dt qd = -2 alpha d phi/dt - beta^2 phi.
 
-    With M = L L^T, W = J L^-T and the required value r of J qdd, the solution is L^T qdd = z + W^+ (r - W z), lambda =
+    Friction and springs are not included: pass tau - resistive_force(chain, q, qd). The cost is O(n^3).
+
+    With M = L L^T, W = J L^-T and the required value r of J qdd, the solution is L^T qdd = z + W^+ (r - W z) and lambda =
     W^+T W^+ (r - W z), where z = L^-1 (tau - C qd - g) is the unconstrained solution. The Schur complement J M^-1 J^T =
     W W^T is inverted by singular values, so multipliers of redundant constraints have minimum norm. Derivatives are
-    obtained by implicit differentiation of the two equations, at constant rank. O(n^3). Friction and springs are not
-    included: pass tau - resistive_force(chain, q, qd).
+    obtained by implicit differentiation of the two equations, at constant rank.
 
     Args:
         constraints: one constraint or several (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
         tau: joint torques [N m] (forces [N] for prismatic joints).
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
-        stabilisation: Baumgarte's alpha, beta [1/s], which counteract drift; critically damped if equal.
+        stabilisation: Baumgarte's gains (alpha, beta) [1/s], which counteract drift; if they are equal, phi is critically
+            damped.
         tolerance: singular values of W below this fraction of the largest are treated as zero; by default, the square
             root of the machine epsilon.
 
@@ -87,7 +89,7 @@ def constrained_forward_dynamics(
 
 
 class Factors(NamedTuple):
-    """M = L L^T, W = J L^-T and its pseudo-inverse."""
+    """The Cholesky factor L of M = L L^T; W = J L^-T, its pseudo-inverse and its rank; and J."""
 
     lower: Float[Array, "nv nv"]
     whitened: Float[Array, "m nv"]
@@ -124,7 +126,7 @@ def _solution(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance
 
 
 def _violation(matrix: Array, x: Array, wanted: Array) -> tuple[Array, Array]:
-    """Largest |A x - wanted|, and the bound on it due to rounding."""
+    """Largest |A x - wanted|, and a bound on the part of it that is due to rounding."""
     matrix, x, wanted = (jax.lax.stop_gradient(y) for y in (matrix, x, wanted))
     size = (jnp.abs(matrix) @ jnp.abs(x) + jnp.abs(wanted)).max()
     return jnp.abs(matrix @ x - wanted).max(), size * float(jnp.finfo(x.dtype).eps) ** 0.5
@@ -138,8 +140,8 @@ def _dynamics(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance
 def _dynamics_jvp(primals, tangents):
     out, factors = _solution(*primals)
     a, multipliers = out[:2]
-    # the part of lambda not determined by W^+ follows the range of J: (1 - W W^+) dJ y is added to d lambda, with
-    # y = M^-1 J^T A^+ lambda
+    # W^+ determines only the part of d lambda in the range of J; the remainder, with which lambda stays in that range as it
+    # changes, is (1 - W W^+) dJ y with y = M^-1 J^T A^+ lambda and A = W W^T
     y, _ = solve(factors, jnp.zeros_like(a), multipliers)
 
     def equations(chain, constraints, q, qd, tau, wrenches, stabilisation):
@@ -158,13 +160,13 @@ _dynamics.defjvp(_dynamics_jvp, symbolic_zeros=True)
 
 
 class ConstrainedTorques(NamedTuple):
-    """Torques that realise a motion under constraints.
+    """Torques that produce a given motion under constraints.
 
     Attributes:
-        torques: torques on the actuated coordinates, in the given order [N m or N].
+        torques: torques on the actuated coordinates, in the order of the argument `actuated` [N m or N].
         multipliers: constraint forces on the robot, as in `ConstrainedDynamics` [N m, N].
         rank: number of independent motions that the actuated coordinates drive.
-        residual: largest entry of M qdd + C qd + g - B u - J^T lambda, the force that cannot be realised [N m or N].
+        residual: largest absolute entry of M qdd + C qd + g - B u - J^T lambda, the force that cannot be produced [N m or N].
         feasible: True if the residual is within rounding errors.
     """
 
@@ -186,16 +188,16 @@ def constrained_inverse_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     tolerance: float | Float[Array, ""] | None = None,
 ) -> ConstrainedTorques:
-    """Torques u on the actuated coordinates that realise qdd: M qdd + C qd + g = B u + J^T lambda, O(n^3).
+    """Torques u on the actuated coordinates that produce qdd: M qdd + C qd + g = B u + J^T lambda, O(n^3).
 
     B contains the columns of the identity that belong to the actuated coordinates. With N = 1 - J^+ J, u = (N B)^+ N (M qdd +
-    C qd + g): the minimum-norm torques if the robot is over-actuated, the least-squares torques if it is under-actuated;
-    then lambda = J^+T (M qdd + C qd + g - B u). qdd must satisfy the constraints, J qdd = -dJ/dt qd.
+    C qd + g) and lambda = J^+T (M qdd + C qd + g - B u). These torques have minimum norm if the robot is over-actuated, and are
+    the least-squares solution if it is under-actuated. qdd must satisfy the constraints, J qdd = -dJ/dt qd.
 
     Args:
-        actuated: names of joints (of coordinates if there is a coupling) or columns of v.
+        actuated: names of joints (of coordinates, if joints are coupled) or columns of v.
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
-        tolerance: as in `constrained_forward_dynamics`, for J and for N B.
+        tolerance: tolerance for the rank of J and of N B, as in `constrained_forward_dynamics`.
 
     Raises:
         ModelError: a coordinate is unknown, there is no constraint, or a constraint has an unknown frame.

@@ -40,8 +40,8 @@ class Terms(NamedTuple):
 def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, " m"]:
     """Residual phi(q), which is zero if the constraints are satisfied [rad, m for frames].
 
-    The rows of several constraints are stacked. For frames, the residual is the rotation vector and the position of one
-    frame with respect to the other (`FrameConstraint`).
+    The rows of several constraints are stacked. For frames, the residual contains the rotation vector and the position of one
+    frame relative to the other (`FrameConstraint`).
 
     Raises:
         ModelError: there is no constraint, or a constraint has an unknown frame.
@@ -55,8 +55,8 @@ def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, 
 def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
     """Jacobian J(q) with d phi/dt = J(q) qd: the derivative of phi(integrate(chain, q, dq)) with respect to dq at 0.
 
-    For frames a and b it is computed from the joints' screws in the world: dE/dt E^-1 = Ad_{T_b^-1} (V_a - V_b), the
-    twist of a with respect to b, with E = T_b^-1 T_a. Errors as for `constraint_residual`.
+    For frames a and b with the relative pose E = T_b^-1 T_a, J is computed from the joint screws in the world by dE/dt E^-1 =
+    Ad_{T_b^-1} (V_a - V_b), the twist of a relative to b. The errors are those of `constraint_residual`.
     """
     constraints = listed(constraints)
     poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None
@@ -69,8 +69,8 @@ def constraint_bias(
 ) -> Float[Array, " m"]:
     """Bias dJ/dt qd of d2 phi/dt2 = J(q) qdd + dJ/dt qd: the second derivative of phi(integrate(chain, q, t qd)) at t = 0.
 
-    For frames [rad/s^2, m/s^2], one outward sweep computes it from the links' twists V and their rates dV/dt at qdd =
-    0. Errors as for `constraint_residual`.
+    For frames, the bias [rad/s^2, m/s^2] is computed from the link twists V and their rates dV/dt at qdd = 0, by one outward
+    sweep. The errors are those of `constraint_residual`.
     """
     return constraint_terms(chain, constraints, q, qd).bias
 
@@ -119,7 +119,7 @@ def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"])
     links, x = place(chain, q)
     still = zeros(3, (q, qd), (chain.screw,))
     inputs = (joint_rates(chain, qd), joint_accelerations(chain, qd, jnp.zeros_like(qd)))
-    # all values that a sweep carries must have the same type
+    # all values carried by a sweep must have the same type
     columns = outward(links, x, out, (start_pose(links, x), (still, still), (still, still)), inputs)
     table = jnp.stack(columns, axis=1)
     rotation, translation = table[:, :9].reshape(-1, 3, 3), table[:, 9:12, None]
@@ -144,7 +144,7 @@ def _relative(chain: Chain, constraint: FrameConstraint, poses: Float[Array, "n 
 def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
     if isinstance(constraint, FunctionConstraint):
         return jnp.atleast_1d(constraint.function(chain, q, constraint.parameters))
-    if isinstance(constraint, PfaffianConstraint):  # it does not constrain positions
+    if isinstance(constraint, PfaffianConstraint):  # a Pfaffian constraint does not constrain positions
         return jnp.zeros(constraint.function(chain, q, constraint.parameters).shape[0], q.dtype)
     _, e = _relative(chain, constraint, poses)
     position, rows = e[:3, 3], constraint.rows
@@ -153,7 +153,7 @@ def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
 
 
 def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array, Array]:
-    """The residual phi, and its second derivative along the motion from q at constant qd."""
+    """The residual phi at q, and its second time derivative along the motion from q with constant qd."""
     if isinstance(constraint, PfaffianConstraint):
         rows = lambda t: constraint.function(chain, integrate(chain, q, t * qd), constraint.parameters) @ qd
         bias = jax.jvp(rows, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]
@@ -167,7 +167,7 @@ def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array,
         second = {i: first[i] @ _hat(twists[i]) + poses[i] @ _hat(rates[i]) for i in used}
 
         def along(t):
-            # T exp(t V + t^2 dV/dt / 2), to the order in t that is differentiated
+            # T exp(t V + t^2 dV/dt / 2), to second order in t
             moved = [poses[i] + t * first[i] + t * t / 2 * second[i] for i in used]
             return _residual(chain, constraint, poses.at[jnp.asarray(used)].set(jnp.stack(moved)), q)
 

@@ -1,13 +1,13 @@
-"""Dynamics of robots with elastic joints: links and rotors, coupled by springs (`ElasticJoints`).
+"""Dynamics of robots with elastic joints (`ElasticJoints`), whose rotors drive the links through springs and dampers.
 
-With joint coordinates q, rotor coordinates theta (scaled to the joint, like q), u = gear_ratio tau_m and p =
-resistive_force(q, qd):
+The joint coordinates q and the rotor coordinates theta (rotor angles divided by the gear ratio) satisfy, with u =
+gear_ratio tau_m and p = resistive_force(q, qd),
 
     M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
     J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.
 
-Friction and springs of the chain (p) act on the link side and are included here, since the elastic joints transmit them.
-Spherical and free joints, which have no drive, are rigid.
+Friction and springs of the chain (p) act on the link side. They are included in these functions, since the elastic joints
+transmit their torques. Spherical and free joints, which have no drive, are rigid.
 """
 
 import equinox as eqx
@@ -37,7 +37,7 @@ def elastic_torque(
 ) -> Float[Array, " m"]:
     """Torques that the springs and dampers exert on the links, K (theta + rest - q) + D (thetad - qd) [N m].
 
-    These are the torques that a sensor on the link side of the gear measures.
+    A torque sensor on the link side of the gear measures these torques.
     """
     where = layout(chain)
     twist = theta + elastic.rest - q[where.entries]
@@ -57,9 +57,9 @@ def elastic_forward_dynamics(
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division: O(n).
 
-    Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2): M(q) qdd + C qd + g + p = f and
-    J thetadd + B thetad + f = gear_ratio tau_m, coupled only by the `elastic_torque` f, with p = resistive_force. Equals
-    forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces subtracted.
+    This is Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2): M(q) qdd + C qd + g + p = f and
+    J thetadd + B thetad + f = gear_ratio tau_m, which are coupled only by the `elastic_torque` f, with p = resistive_force. The
+    result equals that of forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces subtracted from the torques.
 
     Args:
         theta: rotor angles divided by the gear ratio [rad].
@@ -89,14 +89,14 @@ def elastic_inverse_dynamics(
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, " n"], Float[Array, " n"]]:
     """Rotor motion and motor torques (theta, thetad, thetadd, tau_m) for a given link motion, without spring damping.
 
-    The springs must transmit f(t) = inverse_dynamics + resistive_force along q(t), so theta = q - rest + f / K, and
+    The springs must transmit f(t) = inverse_dynamics + resistive_force along q(t). Hence theta = q - rest + f / K, and
 
         gear_ratio tau_m = J (qdd + fdd / K) + B thetad + f.
 
-    The link positions are a flat output: all other quantities follow from q and its derivatives up to the fourth. The two
-    time derivatives of f are exact, by differentiating twice along the motion; the cost is about four times that of
-    inverse dynamics. As K grows, the motor torques converge to those of rigid joints with armature J, to first order in
-    1 / K.
+    The link positions are a flat output: all other quantities follow from q and its first four time derivatives. The two
+    time derivatives of f are computed exactly, by differentiating f twice along the motion; the cost is about four times that
+    of inverse dynamics. With increasing K, the motor torques converge to those of rigid joints with armature J, at a rate
+    proportional to 1 / K.
 
     Args:
         jerk: third time derivative of q [rad/s^3].
@@ -104,12 +104,12 @@ def elastic_inverse_dynamics(
 
     Returns:
         Rotor angles divided by the gear ratio [rad], their rates [rad/s] and accelerations [rad/s^2], and motor torques
-            on the rotor shafts [N m].
+        on the rotor shafts [N m].
 
     Raises:
         ModelError: the chain has spherical or free joints, which have no drive.
-        RuntimeError: a spring has damping (`equinox.error_if`, also under `jax.jit`); theta is then the solution of a
-            differential equation instead of a function of the link motion at one time.
+        RuntimeError: a spring has damping, so theta is the solution of a differential equation instead of a function of the
+            link motion at one time. The error is also raised under `jax.jit`, by `equinox.error_if`.
     """
     if chain.topology.quaternion_joints:
         raise ModelError("elastic_inverse_dynamics does not support spherical or free joints, which have no motors")
@@ -143,9 +143,9 @@ def elastic_energy(
 ) -> Float[Array, ""]:
     """Total energy of links, rotors and springs, O(n) [J].
 
-    E = total_energy(chain, q, qd) + thetad^T J thetad / 2 + d^T K d / 2 with the deflection d = theta + rest - q. It is
-    constant without motor torques, damping and friction; otherwise its rate is tau_m . (gear_ratio thetad) minus the
-    dissipated power.
+    E = total_energy(chain, q, qd) + thetad^T J thetad / 2 + d^T K d / 2 with the deflection d = theta + rest - q. E is
+    constant without motor torques, damping and friction; otherwise dE/dt is tau_m . (gear_ratio thetad) minus the dissipated
+    power.
     """
     twist = theta + elastic.rest - q[layout(chain).entries]
     rotors = (elastic.reflected_inertia * thetad**2).sum() + (elastic.stiffness * twist**2).sum()

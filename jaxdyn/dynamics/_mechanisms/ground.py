@@ -1,4 +1,4 @@
-"""Ground support: the wrench of the ground on the robot, and the zero moment point."""
+"""The wrench of the ground on the robot, and the zero moment point."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -24,20 +24,21 @@ def ground_reaction(
 ) -> Float[Array, "6"]:
     """Wrench (n, f) of the ground on the robot, in world axes and about the world's origin, O(n) [N m, N].
 
-    F = d/dt (l, p) - wrench of gravity - external wrenches, for the motion q, v, a. One outward sweep sums the links'
-    Newton-Euler wrenches, moved to the origin. The force is f = sum_i m_i (acceleration of c_i - gravity).
+    F = d/dt (l, p) - wrench of gravity - external wrenches, where (l, p) is the momentum of the robot. F is computed by one
+    outward sweep as the sum of the links' Newton-Euler wrenches about the world's origin. The force is f =
+    sum_i m_i (acceleration of c_i - gravity), where c_i are the centres of mass.
 
-    For a fixed base, F is the wrench of the base on the first links; the weight of the base, whose mass is not part of
-    the model, must be added. For a free joint, F is the external wrench that the motion requires: Ad_{T^-1}^T F_0, with
-    F_0 the first six entries of inverse_dynamics and T the pose of the free body. Rotors and armature act internally and
-    do not change F.
+    For a fixed base, F is the wrench of the base on the first links. The mass of the base is not part of the model, so its
+    weight must be added. For a robot with a free joint, F is the external wrench that the motion requires: Ad_{T^-1}^T F_0,
+    where F_0 contains the first six entries of inverse_dynamics, and T is the pose of the free body. Rotors and armature act
+    internally and do not change F.
 
     Args:
         chain: the robot.
         q: joint positions [rad or m].
         v: joint velocities [rad/s or m/s].
         a: joint accelerations [rad/s^2 or m/s^2].
-        external_wrenches: wrenches on each link, except those of the ground, in the link's frame [N m, N].
+        external_wrenches: wrenches on each link other than those of the ground, in the link's frame [N m, N].
     """
 
     def out(parent, link: Link, x):
@@ -64,14 +65,14 @@ def ground_reaction(
 
 
 def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""] = 0.0) -> Float[Array, "2"]:
-    """Zero moment point (x, y) at z = height: the wrench has no horizontal moment about it (Vukobratovic) [m].
+    """Zero moment point (x, y) at z = height, about which the wrench has no horizontal moment (Vukobratovic) [m].
 
     For a wrench (n, f) [N m, N] about the world's origin, in world axes with z up, and a height [m]:
 
         x = (height f_x - n_y) / f_z,  y = (height f_y + n_x) / f_z.
 
-    With `ground_reaction` on flat ground at this height, it is the centre of pressure, which is inside the sole unless the
-    foot tips; at rest it is the projection of the centre of mass. NaN or infinite if f_z = 0. The sign of the wrench
-    does not matter.
+    For the wrench from `ground_reaction` and flat ground at this height, the point is the centre of pressure, which is inside
+    the sole unless the foot tips. At rest, it is the projection of the centre of mass. The result is NaN or infinite if f_z =
+    0. It does not depend on the sign of the wrench.
     """
     return jnp.stack([height * wrench[3] - wrench[1], height * wrench[4] + wrench[0]]) / wrench[5]

@@ -11,9 +11,10 @@ from .._kinematics.coordinates import generalised_force, joint_rates, joints_of
 
 @compiled
 def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
-    """Speeds of the motors, R S qd, with the transmission's matrix R and the coupling's S (1 without coupling) [rad/s].
+    """Speeds R S qd of the motors, with the transmission's matrix R and the coupling's matrix S [rad/s].
 
-    For ordinary joints, passing q instead of qd returns the motor angles [rad], which are zero at zero joint positions.
+    S is the identity without a coupling. For ordinary joints, pass q instead of qd to obtain the motor angles [rad], which are
+    zero at zero joint positions.
 
     Raises:
         ModelError: the chain has no transmission.
@@ -23,10 +24,10 @@ def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
 
 @compiled
 def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Float[Array, " nv"]:
-    """Generalised forces tau = S^T R^T tau_m from motor torques, of equal power tau . qd = tau_m . qd_m [N m or N].
+    """Generalised forces tau = S^T R^T tau_m from motor torques, for which tau . qd equals the motors' power [N m or N].
 
-    R is the transmission's matrix and S the coupling's (1 without coupling). `forward_dynamics` includes the rotor
-    inertias but neither friction nor springs: pass tau - resistive_force(chain, q, qd).
+    R is the transmission's matrix and S the coupling's matrix (the identity without a coupling). `forward_dynamics` includes
+    the rotor inertias, but neither friction nor springs: pass tau - resistive_force(chain, q, qd).
 
     Args:
         motor_torques: torques tau_m on the rotors [N m].
@@ -41,10 +42,10 @@ def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -
 def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Motor torques that produce the generalised forces tau, the inverse of `joint_torques_from_motors`, O(n^3) [N m].
 
-    With as many motors as coordinates, tau_m = (R S)^-T tau. With more motors, the result is the minimum-norm solution;
-    with fewer (floating base), the least-squares solution, which is exact if tau is zero for coordinates without a motor.
-    R S must have full rank. For a given motion, pass tau = inverse_dynamics(...) + resistive_force(...), which includes
-    the rotor inertias.
+    If there are as many motors as coordinates, tau_m = (R S)^-T tau. If there are more motors, tau_m is the minimum-norm
+    solution. If there are fewer, as for a floating base, it is the least-squares solution, which is exact if tau is zero for
+    coordinates without a motor. R S must have full rank. To obtain the motor torques for a given motion, pass tau =
+    inverse_dynamics(...) + resistive_force(...), which includes the rotor inertias.
 
     Raises:
         ModelError: the chain has no transmission.

@@ -32,9 +32,9 @@ class BaseMotion(NamedTuple):
     """Motion of a robot's base, which replaces the chain's `base_pose`; `base_motion` computes it from a path.
 
     Attributes:
-        pose: pose of the base in the world [m]; gravity is expressed in world axes.
+        pose: pose of the base in the world [m].
         twist: V_0 = (w, v) in the base frame [rad/s, m/s].
-        acceleration: dV_0/dt, the rates of these six components, without gravity [rad/s^2, m/s^2].
+        acceleration: dV_0/dt, the time derivatives of the components of `twist`, without gravity [rad/s^2, m/s^2].
     """
 
     pose: Float[Array, "4 4"]
@@ -43,7 +43,7 @@ class BaseMotion(NamedTuple):
 
 
 def base_motion(path: Callable[[Array], Array], time: float | Float[Array, ""]) -> BaseMotion:
-    """Pose, twist and acceleration of a base that follows a path T(t) of poses, by differentiation: [V_0] = T^-1 dT/dt.
+    """Pose, twist and acceleration of a base that follows a path T(t) of poses, where [V_0] = T^-1 dT/dt.
 
     Args:
         path: function of time [s] that returns the pose (4x4) of the base in the world; twice differentiable.
@@ -70,11 +70,11 @@ def moving_base_inverse_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques that realise qdd while the base follows a prescribed motion, for example that of a ship, O(n).
+    """Joint torques that produce qdd while the base follows a prescribed motion, for example that of a ship, O(n).
 
-    The recursion starts from V_0 and dV_0 + (0, -R_0^T gravity) instead of rest (Lynch & Park 2017, sec. 8.3). For a base
-    at rest, the result is that of `inverse_dynamics`. To obtain the wrench that supports the base, use the first row of
-    `dynamics.joint_wrenches` for the same robot with a free joint.
+    The recursion starts from the motion of the base, V_0 and dV_0 + (0, -R_0^T gravity), instead of from rest (Lynch & Park
+    2017, sec. 8.3). For a base at rest, the result is that of `inverse_dynamics`. To obtain the wrench that supports the base,
+    use the first row of `dynamics.joint_wrenches` for the same robot with a free joint.
 
     Args:
         base: pose and motion of the base; the chain's `base_pose` is ignored.
@@ -111,10 +111,10 @@ def moving_base_forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint accelerations of a robot whose base has a prescribed motion, O(n^2).
 
-    qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), with the mass matrix of the robot on a fixed base: the
-    motion of the base only adds to the bias. Friction and springs are not included: pass tau - resistive_force(chain, q,
-    qd). Use `jax.jacfwd` for linearisation, also with respect to the base motion. Arguments and errors as for
-    `moving_base_inverse_dynamics`.
+    qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of the robot on a fixed base: the
+    motion of the base changes only the bias. Friction and springs are not included: pass tau - resistive_force(chain, q, qd).
+    To linearise the dynamics with respect to the state or the motion of the base, use `jax.jacfwd`. The other arguments and
+    the errors are those of `moving_base_inverse_dynamics`.
 
     Returns:
         Joint accelerations [rad/s^2 or m/s^2].
@@ -134,7 +134,7 @@ class HybridDynamics(NamedTuple):
 
     Attributes:
         acceleration: accelerations of all coordinates, including the prescribed ones [rad/s^2 or m/s^2].
-        torques: torques on all coordinates: the given torques on free coordinates, and those that the motion requires
+        torques: torques on all coordinates: the given torques on free coordinates, and the torques that the motion requires
             on prescribed coordinates [N m or N].
     """
 
@@ -156,13 +156,12 @@ def hybrid_dynamics(
 
         M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
-    (Featherstone 2008, sec. 9.2), O(n^3). Without prescribed coordinates this is forward dynamics; with all coordinates
-    prescribed, it is inverse dynamics. To prescribe the motion of a base, use the six columns of its free joint.
-    Friction and springs are not included: pass tau - resistive_force(chain, q, qd), and add resistive_force to the
-    resulting torques on the prescribed coordinates.
+    (Featherstone 2008, sec. 9.2), O(n^3). If no coordinate is prescribed, this is forward dynamics; if all are, it is inverse
+    dynamics. To prescribe the motion of a base, use the six columns of its free joint. Friction and springs are not included:
+    pass tau - resistive_force(chain, q, qd), and add resistive_force to the resulting torques on the prescribed coordinates.
 
     Args:
-        prescribed: names of joints (of coordinates if there is a coupling) or columns of v.
+        prescribed: names of joints (of coordinates, if joints are coupled) or columns of v.
         prescribed_qdd: accelerations of the prescribed coordinates, in the same order [rad/s^2 or m/s^2].
         tau: forces on all coordinates; entries for prescribed coordinates are ignored [N m or N].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].

@@ -10,9 +10,9 @@ def pseudo_inverse(
 ) -> tuple[Float[Array, "n m"], Float[Array, ""]]:
     """Moore-Penrose inverse A^+ and rank of A, with singular values below `tolerance` times the largest treated as zero.
 
-    Its derivative, of any order, is that of Golub & Pereyra (1973) at constant rank,
+    Derivatives of any order follow from the formula of Golub & Pereyra (1973) for constant rank,
     dA^+ = -A^+ dA A^+ + A^+ A^+T dA^T (1 - A A^+) + (1 - A^+ A) dA^T A^+T A^+,
-    which contains no differences of singular values. O(m n min(m, n)).
+    which does not divide by differences of singular values. The cost is O(m n min(m, n)).
 
     Args:
         tolerance: relative tolerance; by default, the square root of the machine epsilon.

@@ -23,7 +23,9 @@ from .pseudo_inverse import pseudo_inverse
 
 
 class ReducedDynamics(NamedTuple):
-    """Terms of M_r a + b = G^T tau in independent velocities w, with qd = G w and qdd = G a + acceleration.
+    """Terms of the equation of motion M_r a + b = G^T tau in independent velocities w.
+
+    The velocities and accelerations of all coordinates are qd = G w and qdd = G a + dG/dt w, with a = dw/dt.
 
     Attributes:
         map: G, which maps independent velocities to those of all coordinates.
@@ -44,13 +46,13 @@ def independent_coordinates(
 ) -> Float[Array, "nv k"]:
     """Matrix G(q) with qd = G w and J G = 0, where w are the independent velocities [rad/s or m/s], O(n^3).
 
-    G is the identity in the rows of the independent coordinates and -J_d^+ J_i in the rows of the dependent
-    coordinates, where J_i and J_d are the corresponding columns of J. If J_d does not have full column rank, the
-    independent coordinates do not determine the motion: J G is not 0, or G does not contain all admissible motions.
+    G is the identity in the rows of the independent coordinates and -J_d^+ J_i in the rows of the dependent coordinates, where
+    J_i and J_d are the columns of J for the independent and the dependent coordinates. If J_d does not have full column rank,
+    the independent coordinates do not determine the motion: J G is not 0, or G does not contain all admissible motions.
 
     Args:
-        independent: names of joints (of coordinates if there is a coupling) or columns of v, as many as the mechanism has
-            degrees of freedom.
+        independent: independent coordinates, as names of joints (of coordinates, if joints are coupled) or columns of v; as
+            many as the mechanism has degrees of freedom.
 
     Raises:
         ModelError: a coordinate is unknown, no coordinate is dependent, or more coordinates are dependent than there
@@ -70,12 +72,12 @@ def reduced_dynamics(
 ) -> ReducedDynamics:
     """Equation of motion in the independent velocities w, without constraint forces: M_r a + b = G^T tau, O(n^3).
 
-    Obtained from M qdd + C qd + g = tau + J^T lambda with qd = G w and qdd = G a + dG/dt w by multiplication with G^T:
-    M_r = G^T M G and b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i).
+    It follows from M qdd + C qd + g = tau + J^T lambda by substitution of qd = G w and qdd = G a + dG/dt w, and multiplication
+    by G^T: M_r = G^T M G and b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i).
 
     Args:
         w: velocities of the independent coordinates [rad/s or m/s].
-        independent: as for `independent_coordinates`, which raises the same errors.
+        independent: independent coordinates, as for `independent_coordinates`, which raises the same errors.
         external_wrenches: wrenches (n, f) F_i that act *on* each link, in the link's frame [N m, N].
     """
     g, qd, acceleration = reduced_motion(chain, constraints, q, w, jnp.zeros_like(w), independent)
@@ -95,7 +97,8 @@ def reduced_forward_dynamics(
 ) -> Float[Array, " k"]:
     """Accelerations M_r^-1 (G^T tau - b) of the independent coordinates, O(n^3) [rad/s^2 or m/s^2].
 
-    They agree with `constrained_forward_dynamics`. Other arguments and errors as for `reduced_dynamics`.
+    The accelerations agree with those of `constrained_forward_dynamics`. The other arguments and the errors are those of
+    `reduced_dynamics`.
 
     Args:
         tau: torques on all coordinates [N m or N].
@@ -115,10 +118,10 @@ def reduced_regressor(
 ) -> Float[Array, "k p"]:
     """Regressor Y_r = G^T Y(q, G w, G a + dG/dt w) of a mechanism: Y_r pi = M_r a + b [N m or N], O(n^3).
 
-    M_r and b are those of `reduced_dynamics`, without constraint forces, armature and rotors; columns as in `regressor`,
-    pi = inertial_parameters(chain).reshape(-1). With G^T tau from the motor torques, a mechanism can be identified
-    without measuring its passive joints, since q follows from the independent coordinates (`project_configuration`).
-    Other arguments and errors as for `independent_coordinates`.
+    M_r and b are those of `reduced_dynamics`, without armature and rotors. Columns are ordered as in `regressor`, for pi =
+    inertial_parameters(chain).reshape(-1). A mechanism can be identified from the motor torques, as G^T tau, without sensors
+    at its passive joints, since the independent coordinates determine q (`project_configuration`). The other arguments and the
+    errors are those of `independent_coordinates`.
 
     Args:
         w: velocities of the independent coordinates [rad/s or m/s].
@@ -146,10 +149,11 @@ def reduced_coriolis_matrix(
     w: Float[Array, " k"],
     independent: Sequence[str | int],
 ) -> Float[Array, "k k"]:
-    """Coriolis matrix C_r = G^T (C(q, G w) G + M dG/dt) of a mechanism with b = C_r w + G^T g, O(n^3) [N m s/rad].
+    """Coriolis matrix C_r = G^T (C(q, G w) G + M dG/dt) of a mechanism, O(n^3) [N m s/rad].
 
-    dM_r/dt - 2 C_r is skew-symmetric, since C is the Christoffel-consistent matrix and dM_r/dt - 2 C_r = G^T (dM/dt - 2 C) G +
-    dG/dt^T M G - G^T M dG/dt. G^T g is `reduced_gravity_force`. Arguments and errors as for `independent_coordinates`.
+    The bias in `reduced_dynamics` is b = C_r w + G^T g, where G^T g is `reduced_gravity_force`. dM_r/dt - 2 C_r is
+    skew-symmetric, since C is the Christoffel-consistent matrix and dM_r/dt - 2 C_r = G^T (dM/dt - 2 C) G + dG/dt^T M G -
+    G^T M dG/dt. The other arguments and the errors are those of `independent_coordinates`.
 
     Args:
         w: velocities of the independent coordinates [rad/s or m/s].
@@ -167,7 +171,8 @@ def reduced_gravity_force(
 ) -> Float[Array, " k"]:
     """Generalised forces g_r = G^T g(q) that hold the mechanism still against gravity [N m or N].
 
-    M_r a + C_r w + g_r = G^T tau with `reduced_coriolis_matrix`. Arguments and errors as for `independent_coordinates`.
+    The equation of motion is M_r a + C_r w + g_r = G^T tau with C_r = `reduced_coriolis_matrix`. The arguments and errors are
+    those of `independent_coordinates`.
     """
     return _split(chain, constraints, q, independent)[0].T @ gravity_force(chain, q)
 

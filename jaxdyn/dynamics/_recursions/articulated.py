@@ -1,6 +1,7 @@
 """The articulated-body recursion used by `aba` and `forward_dynamics`.
 
-Articulated inertias are symmetric 6x6 matrices in three blocks, [[angular, coupling], [coupling^T, linear]] acting on (w, v).
+Articulated inertias are symmetric 6x6 matrices, stored as the three blocks of [[angular, coupling], [coupling^T, linear]],
+which act on (w, v).
 """
 
 from typing import NamedTuple
@@ -38,7 +39,7 @@ from .wrench import wrench_columns
 
 
 class ArticulatedInertia(NamedTuple):
-    """A symmetric 6x6 inertia in blocks."""
+    """A symmetric 6x6 inertia in three blocks."""
 
     angular: Sym
     coupling: Mat
@@ -56,10 +57,10 @@ def articulated_body(
 ) -> Float[Array, "n *#lanes"]:
     """Accelerations qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
 
-    Three sweeps: velocities outward; articulated inertias and bias wrenches inward; accelerations outward. As in
+    There are three sweeps: velocities outward; articulated inertias and bias wrenches inward; accelerations outward. As in
     inverse dynamics, accelerations are the conventional accelerations of the frame origins. Their velocity terms are
-    merged with those of the joint, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, with X the motion
-    transform.
+    merged with those of the joint, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, with the motion
+    transform X.
     """
     zero = zeros(3, (q, qd, tau, gravity), (chain.inertia,))
 
@@ -119,7 +120,7 @@ def rigid(inertia) -> ArticulatedInertia:
 
 
 def apply(inertia: ArticulatedInertia, twist) -> tuple[Array, ...]:
-    """The inertia times a twist or an acceleration: a wrench."""
+    """The wrench that is the product of an inertia and a twist or an acceleration."""
     w, v = twist[:3], twist[3:]
     return (
         *add(sym_apply(inertia.angular, w), rotate(inertia.coupling, v)),
@@ -128,7 +129,7 @@ def apply(inertia: ArticulatedInertia, twist) -> tuple[Array, ...]:
 
 
 def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
-    """Inertia felt through the joint at zero torque, IA - column column^T / pivot, with gain = column / pivot."""
+    """Inertia felt through a joint without torque, IA - column column^T / pivot, with gain = column / pivot."""
     pairs = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
     return ArticulatedInertia(
         tuple(x - gain[i] * column[j] for x, (i, j) in zip(inertia.angular, pairs, strict=True)),
@@ -138,10 +139,10 @@ def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
 
 
 def to_parent(link: Link, inertia: ArticulatedInertia) -> tuple[ArticulatedInertia, Mat]:
-    """The inertia in the parent's frame, and its coupling block rotated by R only.
+    """The inertia in the parent's frame, and the coupling block after the rotation alone.
 
-    The congruence X^T IA X with the motion transform X, in blocks. After rotation of all blocks by R, linear is
-    unchanged, [p] linear is added to coupling, and [p] coupling^T - coupling [p] - [p] linear [p] is added to angular.
+    This is the congruence X^T IA X with the motion transform X, in blocks. All blocks are rotated by R. Then [p] linear is
+    added to coupling, [p] coupling^T - coupling [p] - [p] linear [p] is added to angular, and linear does not change.
     """
     r, p = link.rotation, link.translation
     linear = sym_congruence(r, inertia.linear)

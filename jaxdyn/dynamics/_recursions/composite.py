@@ -1,4 +1,4 @@
-"""Inertias in the world frame, where the inertias of several bodies add up."""
+"""Composite inertias, as sums of the inertias of several bodies in the world frame."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -11,9 +11,9 @@ from .sweep import inward, outward
 
 
 def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"]):
-    """Screw of every joint, and the momentum (l, p) at unit joint rate of all links that it carries; in the world frame.
+    """Screw of every joint, and momentum (l, p) of all links that the joint carries at unit rate, in the world frame.
 
-    Returns tuples of components over links; the momentum is G^c_j A_j, about the world's origin.
+    The momentum is G^c_j A_j, about the world's origin. Screws and momenta are tuples of components, each an array over links.
     """
     axes, inertias = world_screws_and_inertias(chain, q)
 
@@ -33,9 +33,9 @@ def momentum(inertia, w, v):
 
 
 def move_inertia(rotation, p, inertia):
-    """Ten parameters of a body in frame a, from those in frame b, whose pose in a is (R_ab, p_ab).
+    """Ten parameters of a body in frame a, from those in frame b, whose pose in a is (R, p).
 
-    h_a = R h + m p,  I_a = R I R^T + (p . c) 1 - sym(p c^T) with c = 2 R h + m p, from the parallel-axis theorem.
+    By the parallel-axis theorem, h_a = R h + m p and I_a = R I R^T + (p . c) 1 - sym(p c^T) with c = 2 R h + m p.
     """
     mass = inertia[0]
     h = rotate(rotation, inertia[1:4])
@@ -55,7 +55,7 @@ def move_inertia(rotation, p, inertia):
 
 
 def world_screws_and_inertias(chain: Chain, q: Float[Array, "n *lanes"]):
-    """Every joint's screw and every link's ten parameters in the world frame, as tuples of arrays over links."""
+    """The screws of all joints and the ten parameters of all links in the world frame, as tuples of arrays over links."""
 
     def out(parent, link: Link, _):
         r, p = walk(parent, link)

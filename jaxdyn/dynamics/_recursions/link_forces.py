@@ -1,4 +1,4 @@
-"""Intermediate results of the recursive Newton-Euler algorithm: motions of all links, wrenches at all joints."""
+"""Intermediate results of the recursive Newton-Euler algorithm: motions of all links, and wrenches at all joints."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,10 +18,10 @@ def link_motions(
     qdd: Float[Array, "n *#lanes"],
     base: Float[Array, "9 *#lanes"] | None = None,
 ) -> Float[Array, "n 9 *#lanes"]:
-    """Motion of every link in its own axes: w, dw and the origin's conventional acceleration a (`accelerate`).
+    """Motion of every link in its own axes: w, dw and the conventional acceleration a of its origin (`accelerate`).
 
     Args:
-        base: w, dw and a of the base in its axes, with a = -gravity to account for gravity; None: zero.
+        base: w, dw and a of the base in its axes, where a = -gravity accounts for gravity; zero by default.
     """
 
     def out(parent, link: Link, inputs):
@@ -42,7 +42,8 @@ def transmitted_wrenches(
 ) -> tuple[Float[Array, "n 6 *#lanes"], Float[Array, "n *#lanes"]]:
     """Wrench (n, f) that each joint exerts on its link, in the link's frame, and its component along the joint's screw.
 
-    F_i = sum over children of Ad^T F_j + the link's Newton-Euler wrench - the external wrench on it.
+    F_i is the sum of Ad^T F_j over the children j of link i, plus the Newton-Euler wrench of the link, minus the external
+    wrench on it.
     """
 
     def pass_on(children, link: Link, x):

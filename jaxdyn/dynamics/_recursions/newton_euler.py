@@ -19,8 +19,8 @@ def newton_euler(
 ) -> Float[Array, "n *#lanes"]:
     """The contribution of the rigid links to `inverse_dynamics`, without armature, for a given gravity.
 
-    The recursion carries the conventional acceleration of the frame's origin instead of the spatial acceleration, so
-    that a link needs only w, dw and a of its parent and no linear velocity.
+    The recursion carries the conventional acceleration a of the frame's origin instead of the spatial acceleration. The
+    motion of a link then depends only on w, dw and a of its parent, and linear velocities are not needed.
     """
 
     def accelerations(parent, link: Link, x):
@@ -62,9 +62,10 @@ def accelerate(parent, link: Link, qd, qdd):
 
 
 def body_wrench(inertia, w, dw, a):
-    """Wrench about the frame's origin that a body's motion requires: Newton-Euler equations in the ten parameters.
+    """Wrench about the frame's origin that the motion of a body requires, in terms of its ten inertial parameters.
 
-    f = m a + dw x h + w x (w x h),  n = I dw + w x I w + h x a, with h = m c and a the origin's conventional acceleration.
+    By the Newton-Euler equations, f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, with h = m c and the
+    conventional acceleration a of the origin.
     """
     mass, h, rotational = inertia[0], inertia[1:4], inertia[4:10]
     force = add(scale(mass, a), cross(dw, h), cross(w, cross(w, h)))

@@ -1,8 +1,8 @@
 """Matrices whose entry for a pair of links is zero unless one of the two links carries the other.
 
-In a tree such pairs are few (341 of 1225 for a humanoid). An algorithm computes the entry of each such pair from the
-vectors of its two links, and `spread` inserts the entries into the matrix. For a batch, this happens after the kernel
-that computes them, so that the matrix is written only once and the kernel need not contain such a large array.
+In a tree, few pairs have nonzero entries (341 of 1225 for a humanoid). An algorithm computes the entry of each such pair from
+the vectors of its two links, and `spread` inserts the entries into the matrix. For a batch, the entries are inserted after
+the kernel that computes them, so the matrix is written only once, and the kernel does not contain such a large array.
 """
 
 import functools
@@ -22,10 +22,11 @@ class Pairs(NamedTuple):
     """Pairs of a link and a link that it carries; each link also forms a pair with itself.
 
     Attributes:
-        carrier: index of the link that carries the other, for every pair.
-        carried: index of the link that is carried, for every pair.
-        above: [i, j] is the index of the pair in which j carries i or is i, or the number of pairs if there is none.
-        together: like `above`, with links that move together treated as carrying each other.
+        carrier: for every pair, the index of the link that carries the other link.
+        carried: for every pair, the index of the link that is carried.
+        above: matrix whose entry [i, j] is the index of the pair in which j carries i or is i, or the number of pairs if
+            there is no such pair.
+        together: like `above`, but links that move together are treated as if they carried each other.
     """
 
     carrier: np.ndarray
@@ -42,9 +43,9 @@ class Pairs(NamedTuple):
 
         Args:
             entries: number of entries per pair.
-            beyond: position, among the entries of a pair, of the matrix entry [i, j] if i carries j; if j carries i or
-                is i, the position is 0.
-            together: links that move together count as carrying each other.
+            beyond: position of the matrix entry [i, j] among the entries of its pair if i carries j; if j carries i or is i,
+                the position is 0.
+            together: True to treat links that move together as if they carried each other.
         """
         rows = self.together if together else self.above
         found = np.where(rows < self.count, entries * rows, entries * self.above.T + beyond)
@@ -78,14 +79,14 @@ def over_pairs(
     """Evaluate function(values of the carrier, values of the carried link, whether they are the same link) for every pair.
 
     Args:
-        function: returns one or several entries of each result.
-        of_carrier: arrays stacked over links; the function receives the carrier's slice.
-        of_carried: arrays stacked over links; the function receives the carried link's slice.
+        function: function that returns one or several entries of each result.
+        of_carrier: arrays stacked over links, from which the function receives the slice of the carrier.
+        of_carried: arrays stacked over links, from which the function receives the slice of the carried link.
 
     Returns:
-        For each result, its entries in the order of the pairs, followed by zeros, which represent links that do not
-        form a pair. The first result ends with one zero and each further result with one more than the previous,
-        because XLA would copy the initial zeros of results of equal shape.
+        For each result, its entries in the order of the pairs, followed by zeros for links that do not form a pair. The
+        first result ends with one zero, and each further result with one zero more than the previous one: if results had
+        equal shapes, XLA would copy their initial zeros.
     """
     if not in_kernel():
         first, second = (
@@ -131,7 +132,7 @@ def spread(
 def jacobian_by_column(
     function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: Float[Array, "n *#lanes"]
 ) -> Float[Array, "m n *#lanes"]:
-    """The Jacobian of a function of one state, for every lane, by forward-mode derivatives along unit vectors."""
+    """The Jacobian of a function of one state in every lane, by forward-mode derivatives along unit vectors."""
     x = spread_over_lanes(x)
     basis = jnp.eye(x.shape[0], dtype=x.dtype).reshape(x.shape[0], x.shape[0], *(1,) * (x.ndim - 1))
     along = lambda unit: jax.jvp(function, (x,), (jnp.broadcast_to(unit, x.shape),))[1]

@@ -23,7 +23,7 @@ def carry_twist(parent, link: Link, rate):
 
 
 def start_pose(chain: Chain, *inputs: Float[Array, "n *#lanes"]):
-    """Pose (R, p) of the base in the world, as components with the type and lanes of the inputs of a sweep."""
+    """Pose (R, p) of the base in the world; components have the type and the lanes of the inputs of a sweep."""
     (zero,) = zeros(1, inputs, (), (chain.rotation,))
     if chain.base_pose is not None:
         t = chain.base_pose

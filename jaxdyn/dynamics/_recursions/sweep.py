@@ -1,13 +1,13 @@
-"""The two basic recursions: `outward` from the base to the tips, `inward` from the tips to the base.
+"""The two basic recursions: `outward` from the base to the tips, and `inward` from the tips to the base.
 
-An algorithm is a small step function passed to one of them; a step processes one link, as scalars. Only this module
-depends on the topology. The step is the body of one scan (unrolled for short sweeps on a GPU: `scan_links`). Every
-component is a separate array; the scan carries only what the next link needs, and stacks everything else. `_lowering`
-compiles the scan.
+An algorithm passes a small step function to one of these recursions. A step processes one link, as scalars, and is the body
+of a scan, which is unrolled for short sweeps on a GPU (`scan_links`). Every component is a separate array. The scan carries
+only the values that the next link needs, and stacks all others. `_lowering` compiles the scan. No other module depends on
+the topology of the robot.
 
-A tree is also traversed in one scan, in an order in which every link follows its parent or starts a new branch. The
-scan carries the state of the previous link, and another state for every open branching (`tree.Walk`); a serial chain
-has no branchings.
+A tree is traversed in one scan as well, in an order in which every link either follows its parent or starts a new branch.
+The scan carries the state of the previous link, and one further state for every branching whose branches are not complete
+(`tree.Walk`). A serial chain has no branchings.
 """
 
 import functools
@@ -32,11 +32,11 @@ def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, x
     """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
 
     Args:
-        step: function of the parent's state, the link at q_i and the link's slice of `xs`.
+        step: function of the parent's state, the link at position q_i, and the link's slice of `xs`.
         base: the state of the base, a tree of scalars.
         xs: arrays stacked over links.
-        shared: number of values that several results use; the step returns them as its third item. A kernel carries them, so
-            that they are computed once: XLA's fusion would otherwise recompute them for every result.
+        shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
+            carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.
 
     Returns:
         The outputs, stacked over links.
@@ -48,11 +48,12 @@ def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs
     """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
 
     Args:
-        step: function of the sum of the children's values (`zero` at a tip), the link at q_i and the link's slice of `xs`.
+        step: function of the sum of the children's values (`zero` at a tip), the link at position q_i, and the link's slice
+            of `xs`.
         zero: the value at a link without children, a tree of scalars.
         xs: arrays stacked over links.
-        shared: number of values that several results use; the step returns them as its third item. A kernel carries them, so
-            that they are computed once: XLA's fusion would otherwise recompute them for every result.
+        shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
+            carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.
 
     Returns:
         The outputs, stacked over links.
@@ -85,14 +86,16 @@ def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shared: int,
 
 
 def _reading(last: tuple[Array, ...], q: Array, out: Any) -> Any:
-    """The outputs, made dependent on the last carry, since XLA would otherwise remove the carry. The values are
-    unchanged unless q contains NaN."""
+    """The outputs, made dependent on the last carry, which XLA would otherwise remove.
+
+    The values do not change unless q contains NaN.
+    """
     (first, *others), structure = jax.tree.flatten(out)
     return jax.tree.unflatten(structure, [jnp.where(q[0] != q[0], sum(last), first), *others])
 
 
 def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) -> Any:
-    """A scan whose state comes from the parent: the previous link, an open branching, or the base."""
+    """A scan in which the state of the parent is that of the previous link, of an open branching, or of the base."""
 
     def along(carry, x):
         state, out, shared = body(carry[0], x)
@@ -117,7 +120,7 @@ def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) ->
 
 
 def _scan_inward(walk: Walk, body: Callable, zero: Any, spare: Any, xs: Any) -> Any:
-    """A reversed scan whose state is the sum of the children's values."""
+    """A reverse scan whose state is the sum of the children's values."""
 
     def along(carry, x):
         state, out, shared = body(carry[0], x)

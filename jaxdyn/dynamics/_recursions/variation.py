@@ -1,21 +1,22 @@
 """Analytic derivatives of recursive Newton-Euler torques with respect to positions, velocities and accelerations, O(n^2).
 
-All quantities are in the world frame. S_j is the screw of joint j, v_p and a_p are the twist and the acceleration of its
-parent p (including gravity), X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. Then
+All quantities are in the world frame. S_j is the screw of joint j, v_p and a_p are the twist and the acceleration (including
+gravity) of its parent p, X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. Then
 
     Psi'_j = v_p x S_j,    Psi''_j = a_p x S_j + v_p x Psi'_j
 
-are the derivatives with respect to q_j of the motion that joint j carries, in addition to its rotation with S_j. Let I^c,
-B^c and F^c be the inertia, the Coriolis factor and the wrench of a link and all links that it carries. The derivatives of
-the wrench transmitted to link i are
+are the derivatives with respect to q_j of the velocity and the acceleration of the links that joint j carries, apart from the
+rotation of these vectors with S_j. Let I^c, B^c and F^c be the inertia, the Coriolis factor and the wrench of a link and all
+links that it carries. The derivatives of the wrench transmitted to link i are
 
     dF_i/dq_j = I^c Psi''_j + 2 B^c Psi'_j + S_j x* F^c,    dF_i/dqd_j = 2 I^c Psi'_j + 2 B^c S_j,    dF_i/dqdd_j = I^c S_j
 
-with the composites of link j if i carries j, and of link i if j carries i (or is i); in the latter case the rotation of
-S_i cancels S_j x* F^c. tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022, for the bracketed form).
+with the composites of link j if i carries j, and those of link i if j carries i (or is i). In the latter case, S_j x* F^c
+is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing
+2022, for the form with brackets).
 
-For particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so that twelve numbers represent B^c: with
-N = sum m r' r^T = u h^T + [w] E, E = tr(I)/2 - I and the momentum P = sum m r',  B (w, u) = (tr(N) w - N w, w x P).
+For particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so B^c is represented by twelve numbers:
+B (w, u) = (tr(N) w - N w, w x P), where P = sum m r' is the momentum and N = sum m r' r^T = u h^T + [w] E with E = tr(I)/2 - I.
 """
 
 from typing import Any, NamedTuple
@@ -50,11 +51,11 @@ from .poses import start_pose, walk
 from .sweep import inward, outward
 from .wrench import wrench_columns
 
-DENSE = 64  # from this number of links, differentiating the recursion is cheaper for a derivative along one direction
+DENSE = 64  # for more links, differentiation of the recursion is the cheaper way to a derivative along one direction
 
 
 class LinkDerivatives(NamedTuple):
-    """Jacobians (n, n) of the joint torques: entry [i, j] is d tau_i / d q_j, d tau_i / d qd_j or d tau_i / d qdd_j."""
+    """Jacobians (n, n) of the joint torques, with the entries d tau_i / d q_j, d tau_i / d qd_j and d tau_i / d qdd_j."""
 
     position: Array
     velocity: Array
@@ -62,14 +63,14 @@ class LinkDerivatives(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """For every link, in the world frame: joint screw, parent's twist and acceleration, inertia, momentum and wrench."""
+    """Joint screw, parent's twist and acceleration, inertia, momentum and wrench of every link, in the world frame."""
 
     screw: tuple[Array, ...]
     parent_twist: tuple[Array, ...]
     parent_acceleration: tuple[Array, ...]
     inertia: tuple[Array, ...]
-    spread: tuple[Array, ...]  # N
-    momentum: tuple[Array, ...]  # P
+    spread: tuple[Array, ...]  # N, see the module's docstring
+    momentum: tuple[Array, ...]  # P, see the module's docstring
     wrench: tuple[Array, ...]
 
 
@@ -108,10 +109,10 @@ def derivative_entries(
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
     """Entries of `link_derivatives` for each pair in `pairs_of`: two for q, two for qd, one for qdd.
 
-    The armature is added to the diagonal for qdd. `joints` contains (first link, number of links) for each quaternion
-    joint: its position does not move these links one after the other, but rotates the frame that carries all of them,
-    like the joint's placement. Its links have accelerations qdd - g(qd) (`coordinates`), which adds a term to the
-    derivatives with respect to qd: with T = sum_k S_k dg_k/dqd_j, 2 Psi'_j becomes 2 Psi'_j - T.
+    The armature is added to the diagonal of the derivatives with respect to qdd. `joints` contains (first link, number of
+    links) for each quaternion joint. The position of such a joint does not move its links one after the other; it moves the
+    frame that carries all of them. The accelerations of its links are qdd - g(qd) (see the module `coordinates`). In the
+    derivatives with respect to qd, 2 Psi'_j therefore becomes 2 Psi'_j - T with T = sum_k S_k dg_k/dqd_j.
     """
     return entries_of_motion(chain, q, qd, world_motion(chain, q, qd, qdd, gravity, wrenches), armature, joints)
 
@@ -119,7 +120,7 @@ def derivative_entries(
 def entries_of_motion(
     chain: Chain, q: Array, qd: Array, motion: Motion, armature: Array, joints: tuple[tuple[int, int], ...] = ()
 ) -> Any:
-    """`derivative_entries`, given the motion; only inside functions decorated with `by_batch`."""
+    """`derivative_entries` for a given motion; for use inside functions decorated with `by_batch`."""
     s, v, a = motion.screw, motion.parent_twist, motion.parent_acceleration
     first = twist_bracket(v, s)
     turning, base = first, np.arange(chain.n)
@@ -194,7 +195,7 @@ def coriolis_entries(
 
 
 def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
-    """g(v) of one spherical (3) or free (6) joint."""
+    """The terms g(v) of one joint (see the module `coordinates`): 3 for a spherical joint, 6 for a free joint."""
     x, y, z = v[:3]
     turning = jnp.stack([y * z, -x * z, x * y])
     return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])
@@ -247,7 +248,7 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
 
 
 def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) -> tuple[Array, Array]:
-    """Joint torques (n, *lanes) of a motion and the mass matrix; only inside functions decorated with `by_batch`."""
+    """Joint torques (n, *lanes) of a motion, and the mass matrix; for use inside functions decorated with `by_batch`."""
 
     def gather(children, link: Link, x):
         del link
@@ -269,7 +270,7 @@ def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) ->
 
 
 def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
-    """The motion after an increase of the joint accelerations by qdd; only inside functions decorated with `by_batch`."""
+    """The motion with qdd added to the joint accelerations; for use inside functions decorated with `by_batch`."""
 
     def out(parent, link: Link, x):
         del link
@@ -295,7 +296,7 @@ def wrench_bracket(x, f):
 
 
 def carried_wrench(inertia, x):
-    """I x as a tuple of six components."""
+    """The wrench I x of an inertia I and a twist x, as a tuple of six components."""
     angular, linear = momentum(inertia, x[:3], x[3:])
     return (*angular, *linear)
 
@@ -307,14 +308,14 @@ def coriolis_turn(apply, spread, x):
 
 
 def coriolis_wrench(spread, p, x):
-    """2 B x."""
+    """The wrench 2 B x of the Coriolis factor B and a twist x."""
     return scale(2, (*coriolis_turn(rotate, spread, x), *cross(x[:3], p)))
 
 
 def tangent_of_torques(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    """Derivative rule of `newton_euler`: analytic Jacobians for q, qd and qdd, JAX's differentiation for other arguments.
+    """Derivative rule of `newton_euler`: analytic Jacobians for q, qd and qdd, and JAX's derivatives for other arguments.
 
-    The recursion is not differentiated if only q, qd and qdd vary.
+    If only q, qd and qdd have tangents, the recursion is not differentiated.
     """
     along = [not is_zero(t) for t in tangents[1:4]]
     others = (tangents[0], *tangents[4:])

@@ -15,15 +15,15 @@ def link_wrenches(
 ) -> Float[Array, "n 6"] | None:
     """Wrenches (n, f) that act on each link, in the link's frame; None if there are none.
 
-    The tip's wrench on the world acts on the tip's link with the opposite sign, and transforms from the tip frame t to
-    the frame i of its link as F_i = Ad_{T_ti}^T F_t.
+    The wrench F_t of the tip on the world acts on the tip's link with the opposite sign. It is transformed from the tip
+    frame t to the frame i of the link by F_i = Ad_{T_ti}^T F_t.
 
     Args:
         external_wrenches: wrenches on each link, in the link's frame [N m, N].
         wrench_by_tip: wrench that the tip exerts on the world, in the tip's frame [N m, N].
 
     Raises:
-        ModelError: the wrenches are not one row of six per link, or the tip is fixed to the base.
+        ModelError: the wrenches do not have one row of six entries per link, or the tip is fixed to the base.
     """
     if external_wrenches is not None and jnp.shape(external_wrenches) != (chain.n, 6):
         raise ModelError(
@@ -43,5 +43,5 @@ def link_wrenches(
 
 
 def wrench_columns(wrenches: Float[Array, "n 6 *#lanes"] | None) -> tuple[Float[Array, "n *#lanes"], ...] | None:
-    """The six components of the given wrenches as arrays over links, for a sweep."""
+    """The six components of wrenches, each as an array over links, for a sweep; None if there are no wrenches."""
     return None if wrenches is None else tuple(wrenches[:, i] for i in range(6))
