@@ -42,11 +42,13 @@ def identify_together(
 ) -> dict[str, Identification]:
     """Identify several robots of one type, with shared links and individual drive terms.
 
+    All logs are fitted in one regression,
+
         tau_r = W pi + W_own(r) d_r,        r = left, right, ..
 
-    is one regression over all logs. The data of all robots determine the link parameters, so the motion of one robot
-    can excite parameters that the motion of another does not. Each joint has one noise level, shared by all robots.
-    Everything else is as in `identify` with plain drive terms.
+    with link parameters pi that all robots share, and drive parameters d_r of robot r. The data of all robots determine
+    the link parameters, so the motion of one robot can excite parameters that the motion of another does not. Each joint
+    has one noise level, which is the same for all robots. Everything else is as in `identify` with plain drive terms.
 
     Args:
         chain: the robots' model; its inertias are the prior.
@@ -54,18 +56,20 @@ def identify_together(
         validate: the validation runs, by robot name, or the share of each run to hold out at its end.
         own: drive terms with separate values for each robot; the other terms (by default the rotor inertias) are
             shared, like the links.
-        terms: the drive terms, without terms to select and without further terms; by default all drive terms.
-        filters: cutoffs, stride and delay; by default chosen from the first run and used for all.
+        terms: the drive terms to fit, without selection (`choose=()`) and without further terms; by default all drive
+            terms.
+        filters: cutoffs, stride and delay; by default they are chosen from the first run and used for all runs.
         consistent: as in `identify`.
         progress: called with (stage, done, total).
 
     Returns:
-        The identification of each robot, by name. Links, their covariances and the split-half agreement are common to
-        all.
+        The identification of each robot, by name. The links, their covariances and the split-half agreement are the
+        same for all robots.
 
     Raises:
-        IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; there are terms
-            to select; or logs of only one robot were given.
+        IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; `terms` requests
+            a selection or further terms; logs of only one robot were given; or a robot has validation runs but no runs
+            to fit.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
     """
     terms = terms or Terms(choose=())
