@@ -87,7 +87,8 @@ class Fitting:
         prior: (p,) prior values of the full parameters, used for those that the motion does not determine.
         without_inertia: names of links that have no inertia in the model and therefore a default prior.
         thickened: names of links whose prior inertia was flat, thin or inconsistent and was therefore thickened.
-        report: called with (stage, done, total).
+        report: function that is called with the name of the current stage, the number of steps done, and their total
+            number.
         known: further prior knowledge of the parameters; None if there is none.
     """
 
@@ -105,7 +106,7 @@ class Fitting:
 
     @property
     def chain(self) -> Chain:
-        """The given robot."""
+        """The robot as given to `identify`."""
         return self.setup.chain
 
     @property
@@ -125,7 +126,7 @@ class Fitting:
         return None if densities is None else link_bounds(self.setup.chain, densities)
 
     def identified(self, holdout: float | None, titles: Sequence[str]) -> tuple[list[Evaluation], Solution]:
-        """Evaluations of the held-out stretches, and the solution from all fitted data.
+        """Evaluate held-out stretches, if any, and compute the solution from all fitted data.
 
         Args:
             holdout: share of each fitted run to hold out at its end. A first fit without this share predicts it; the

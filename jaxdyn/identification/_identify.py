@@ -72,11 +72,12 @@ def identify(
         knowledge: which links and drives to identify, how well the chain's values for the others are known, and which
             limbs mirror each other. By default everything is identified. If only a part of the robot is identified,
             only the plain drive terms are fitted.
-        progress: called with (stage, done, total).
+        progress: function that is called with the name of the current stage, the number of steps done, and their total
+            number.
 
     Raises:
         IdentificationError: the logs do not match the chain or do not excite its parameters; the chain has spherical
-            joints, a floating base or an invalid prior; or the constraints cannot be met.
+            joints, a floating base or an invalid prior; or no parameters satisfy the constraints.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
     """
     check_identifiable(chain)
@@ -113,7 +114,7 @@ def identify(
 def _runs(
     chain: Chain, logs: Log | Sequence[Log], validate: Log | Sequence[Log] | float, knowledge: Knowledge | None
 ) -> tuple[list[Log], list[Log], float | None]:
-    """The runs to fit and the validation runs, with unique names, and the held-out share, if any.
+    """The runs to fit, the validation runs, and the held-out share, if any; all runs get unique names.
 
     Raises:
         IdentificationError: no log was given, a log has the wrong number of joints, or a joint does not move in any

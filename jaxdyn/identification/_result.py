@@ -32,15 +32,15 @@ class Evaluation:
     """Measured and predicted torques of one stretch of samples, and their errors.
 
     Attributes:
-        title: description of the samples ("fitted: run.csv", "held out: last 30 % of run.csv").
-        samples: the samples; unmeasured torques are NaN.
+        title: description of the samples, for example "fitted: run.csv" or "held out: last 30 % of run.csv".
+        samples: the samples; torques that were not measured are NaN.
         prediction: (N, n) predicted torques [N m or N].
         fit: errors of the prediction.
         unconstrained: errors of the prediction by the unconstrained base parameters.
         logged: (N, n) torques as logged, and their prediction with unfiltered friction [N m or N]; None if `identify`
             did not preprocess the log itself.
         run: the run at the log's rate, if a friction model was fitted; otherwise None.
-        rows: indices of these samples in the run.
+        rows: indices of the samples in `run`.
         with_forces: function that adds the effect of the best-fitting unmeasured forces to predicted torques; None if
             all forces were measured.
     """
@@ -61,7 +61,7 @@ class Evaluation:
         return None if self.logged is None else fit_quality(*self.logged, self.samples.qd)
 
     def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
-        """Torques predicted by a model for these samples [N m or N], for `fit_quality`.
+        """Torques that a model predicts for the samples [N m or N], for comparison by `fit_quality`.
 
         Raises:
             IdentificationError: the model needs samples at the log's rate, but the samples were decimated.
@@ -100,8 +100,10 @@ class Identification(Summary):
         validation: one evaluation per validation run or held-out stretch.
         validation_refit: True if held-out stretches were predicted by a fit without them, while `chain` was fitted to
             all data.
-        friction: the friction model fitted in place of viscous, Coulomb and constant friction, or None.
-        delay: (n,) delay of the torques relative to the positions, which was removed [s]; None if not estimated.
+        friction: the friction model that was fitted instead of viscous, Coulomb and constant friction; None if there is
+            none.
+        delay: (n,) delay of the torques relative to the positions [s], which was removed before the fit; None if not
+            estimated.
         choice: the selected terms and all trials; None if no selection was requested, the runs were too short for it,
             or joints mimic others.
         factors: QR factors of the fitted runs; the last column is the torque minus known torques.
@@ -187,8 +189,8 @@ class Identification(Summary):
     def to_pandas(self) -> Any:
         """The base parameters, then the full parameters, as a `pandas.DataFrame` with one row per parameter, in SI units.
 
-        The index is the name; the columns are those of parameters.csv: kind (base or full), belongs_to, value, unit,
-        standard_deviation (by jackknife), relative_sd_percent, lower and upper (the 95 % interval,
+        The index contains the names, and the columns are those of parameters.csv: kind (base or full), belongs_to,
+        value, unit, standard_deviation (by jackknife), relative_sd_percent, lower and upper (the 95 % interval,
         `Estimate.confidence_intervals`), ols_value, ols_standard_deviation, prior, identifiable, and model_value (value
         in the identified chain). A full parameter has a standard deviation only if it is a base parameter on its own.
 
@@ -208,7 +210,9 @@ Identifiable = Literal["yes", "only in sums", "no", "known"]
 
 @dataclasses.dataclass(frozen=True)
 class ParameterRow:
-    """Estimates of one parameter or combination of parameters; None if not estimated.
+    """One row of the parameter table, for a parameter or a combination of parameters.
+
+    Values that were not estimated are None.
 
     Attributes:
         kind: "base" for a combination that the torques determine, "full" for a single parameter.
@@ -220,7 +224,7 @@ class ParameterRow:
         standard_deviation: standard deviation of the value.
         relative_sd_percent: standard deviation in percent of the value.
         lower: lower end of the 95 % confidence interval of the value.
-        upper: upper end of this interval.
+        upper: upper end of the 95 % confidence interval of the value.
         ols_value: estimate by ordinary least squares.
         ols_standard_deviation: standard deviation of `ols_value`.
         prior: value in the given model.

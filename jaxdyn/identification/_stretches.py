@@ -22,14 +22,14 @@ from ._regression.completion import given_torque
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stretch:
-    """Samples of one run.
+    """Consecutive samples of one run, with their known torques and weights.
 
     Attributes:
         samples: the samples.
         given: known torques of the chain's drive terms that are not identified [N m or N].
         weights: one number per sample and joint: zero if the row is excluded, otherwise one.
         signals: columns of the friction model, if any.
-        logged: raw torques, before any filter; None if unknown.
+        logged: raw torques, which have not been filtered; None if unknown.
         run: the run at the log's rate, for a friction model.
         rows: indices of these samples in `run`.
     """
@@ -99,7 +99,7 @@ def prepared(
     """All runs, preprocessed with the same filters and decimated; with `full_rate`, also at the log's rate.
 
     Args:
-        report: called with the number of runs done.
+        report: function that is called with the number of runs done.
     """
     found, runs = [], list(runs)
     for one in preprocess_alike(runs, filters.but(stride=1) if full_rate else filters):

@@ -42,8 +42,8 @@ class ConsistentProblem:
     """Matrices and vectors that define a physically consistent estimation problem.
 
     Attributes:
-        matrix: (b, p) A, weighted so that the noise of every row has unit variance.
-        values: (b,) y.
+        matrix: (b, p) the matrix A, weighted so that the noise of every row has unit variance.
+        values: (b,) the right-hand side y, with the same weights.
         floor: irreducible part of the cost, which is half the sum of squared weighted residuals of the unconstrained
             estimate.
         prior: (p,) prior values of the full parameters, with strictly consistent inertias, in SI units.
@@ -107,7 +107,7 @@ class ConsistentEstimate:
         cost: misfit plus the cost of deviations from the prior.
         misfit: half the sum of squared weighted residuals.
         least_misfit: misfit of the unconstrained estimate; `misfit` minus this value is the cost of consistency.
-        steps: number of Newton steps tried.
+        steps: number of Gauss-Newton steps tried.
         converged: True if the optimum was reached; otherwise the parameters are consistent, but a better fit may exist.
     """
 
@@ -179,7 +179,7 @@ def consistent_problem(
         base: the base parameters.
         estimate: the unconstrained estimate by `weighted_least_squares` from the same factors.
         columns: the identified columns.
-        prior: full parameters of the prior, strictly consistent, in SI units.
+        prior: prior values of the full parameters, with strictly consistent inertias, in SI units.
         independence: fraction of the samples that count as independent.
         weight: weight of the prior.
         divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function
@@ -261,7 +261,7 @@ def feasible_parameters(
         base: the base parameters.
         values: values of the base parameters, in SI units.
         columns: columns of the full parameters.
-        prior: full parameters of the prior, strictly consistent, in SI units.
+        prior: prior values of the full parameters, with strictly consistent inertias, in SI units.
         deviations: unit in which the deviation of each base parameter is measured; by default 1e-6 of its value, but at
             least 1e-9 of the largest value.
         divergence: measure of the distance from the prior.

@@ -19,9 +19,9 @@ class Constraints:
     The sum (`+`) of two objects contains the constraints of both.
 
     Attributes:
-        equal: (e, p) rows of the equations.
+        equal: (e, p) coefficients of the parameters in each equation.
         equal_to: (e,) right-hand sides of the equations.
-        least: (i, p) rows of the inequalities.
+        least: (i, p) coefficients of the parameters in each inequality.
         least_of: (i,) right-hand sides of the inequalities.
 
     Raises:
@@ -118,8 +118,8 @@ def linear_equalities(rows: Float[np.ndarray, "e p"], values: Float[np.ndarray, 
     """Constraints rows @ x = values on the parameters x.
 
     Args:
-        rows: (e, p) rows of the equations, or a single row, in column order.
-        values: (e,) right-hand sides, in SI units.
+        rows: (e, p) coefficients of the parameters in each equation, in column order; or (p,) for a single equation.
+        values: (e,) right-hand sides of the equations, in SI units.
 
     Raises:
         IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
@@ -132,8 +132,9 @@ def linear_inequalities(rows: Float[np.ndarray, "i p"], values: Float[np.ndarray
     """Constraints rows @ x >= values on the parameters x.
 
     Args:
-        rows: (i, p) rows of the inequalities, or a single row, in column order.
-        values: (i,) right-hand sides, in SI units.
+        rows: (i, p) coefficients of the parameters in each inequality, in column order; or (p,) for a single
+            inequality.
+        values: (i,) right-hand sides of the inequalities, in SI units.
 
     Raises:
         IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
@@ -232,7 +233,7 @@ def bounding_ellipsoid(
             of the frame.
 
     Raises:
-        IdentificationError: there is no such link, a shape is wrong, or a semi-axis is not positive.
+        IdentificationError: the link does not exist, a shape is wrong, or a semi-axis is not positive.
     """
     n = len(_mass_rows(names))
     centre, semi_axes = np.asarray(centre, float), np.asarray(semi_axes, float)

@@ -30,7 +30,7 @@ class LinkBounds:
         semi_axes: (n, 3) semi-axes of the ellipsoids [m]; infinite for links without bounds on their size.
         rotations: (n, 3, 3) rotations whose columns are the ellipsoids' axes in the links' frames.
         least: (n,) lower bounds on the density of the solid ellipsoid with the link's mass and inertia [kg/m^3].
-        most: (n,) upper bounds on this density [kg/m^3].
+        most: (n,) upper bounds on the density of the same ellipsoid [kg/m^3].
     """
 
     centres: Float[np.ndarray, "n 3"]
@@ -63,10 +63,10 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
 
     Args:
         chain: the robot; only links with inertia can widen the bounds.
-        densities: lower and upper bounds on density [kg/m^3].
+        densities: lower and upper bounds on the density of each link [kg/m^3].
 
     Raises:
-        IdentificationError: densities are negative or not increasing.
+        IdentificationError: a bound is negative, or the lower bound is not below the upper bound.
     """
     least, most = densities
     if not 0 <= least < most:
@@ -227,12 +227,12 @@ def unusual_links(
 
     Args:
         chain: the robot; links without mass are ignored.
-        densities: lower and upper bounds on density [kg/m^3].
+        densities: lower and upper bounds on the density of each link [kg/m^3].
         model: robot whose inertias widen the bounds (`link_bounds`); by default the bounds follow from the kinematics
             of `chain` alone.
 
     Raises:
-        IdentificationError: densities are negative or not increasing.
+        IdentificationError: a bound is negative, or the lower bound is not below the upper bound.
     """
     bare = dataclasses.replace(chain, inertia=0 * chain.inertia)
     bounds = link_bounds(bare if model is None else model, densities)

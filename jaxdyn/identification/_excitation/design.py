@@ -131,7 +131,8 @@ def optimal_excitation(
             base parameters. With w = 0, the motion is D-optimal and does not depend on the units of the parameters.
             With w > 0 it does, because the condition number depends on them.
         search: number of initial motions and rounds, time limit, and seed.
-        progress: called with (stage, done, total).
+        progress: function that is called with the name of the current stage, the number of steps done, and their total
+            number.
 
     Raises:
         IdentificationError: a value is out of range; the robot is not supported; or no motion within the limits was

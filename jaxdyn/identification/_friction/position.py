@@ -16,14 +16,14 @@ from .terms import FrictionTerm, like
 class Counterbalance(FrictionTerm):
     """Gas spring or hydropneumatic cylinder between a fixed pivot and a crank on the link.
 
-    The torque is
+    The torque is:
 
         cb h(q) ((s + r) / (s + r - x))^e
 
-    with the lever arm h = dL/dq = D k sin(q + angle) / L and the stroke x = L - (D - k) of a cylinder of length L =
-    sqrt(D^2 + k^2 - 2 D k cos(q + angle)). The stroke is at most s = 2 k; at full stroke, a gas column of length r
-    remains. The linear parameter cb is the force at x = 0 [N], of either sign. For large r, the force is nearly
-    constant. The torque is the derivative of the energy of the gas with respect to q.
+    The length of the cylinder is L = sqrt(D^2 + k^2 - 2 D k cos(q + angle)), its lever arm is h = dL/dq = D k sin(q +
+    angle) / L, and its stroke is x = L - (D - k). The stroke is at most s = 2 k; at full stroke, a gas column of length
+    r remains. The linear parameter cb is the force at x = 0 [N], and may have either sign. For large r, the force is
+    nearly constant. The torque is the derivative of the energy of the gas with respect to q.
 
     Source: Siciliano et al. 2009 (virtual work), with the gas law p V^e = const.
 

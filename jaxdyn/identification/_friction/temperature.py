@@ -25,14 +25,14 @@ def _degrees(value: Any) -> float:
 class TemperatureDependent(FrictionTerm):
     """Change of viscous and Coulomb friction with a joint's temperature T: (T - reference) (fvt qd + fct tanh(qd / width)).
 
-    Together with `Viscous` and `Coulomb`, the friction is
+    Together with `Viscous` and `Coulomb`, the friction is:
 
-        (fv + fvt (T - reference)) qd + (fc + fct (T - reference)) sign(qd),
+        (fv + fvt (T - reference)) qd + (fc + fct (T - reference)) sign(qd)
 
-    so fvt / fv and fct / fc are relative changes per kelvin. The unit of fvt is N m s/(rad K) or N s/(m K), that of fct
-    is N m/K or N/K. If both kinds of friction change by the same fraction k per kelvin, then fvt = k fv and fct = k fc.
-    Grease becomes thinner as a joint warms up, so fvt is usually negative. The linear relation holds only for
-    temperatures that occur in the log; do not extrapolate.
+    The relative changes per kelvin are therefore fvt / fv and fct / fc. The unit of fvt is N m s/(rad K) or N s/(m K),
+    and that of fct is N m/K or N/K. If both kinds of friction change by the same fraction k per kelvin, then fvt = k fv
+    and fct = k fc. Grease becomes thinner as a joint warms up, so fvt is usually negative. The linear relation holds
+    only for temperatures that occur in the log; do not extrapolate.
 
     The log must contain temperatures (`Log.temperature`) that change while the joint moves. At a constant temperature,
     the columns are multiples of those of viscous and Coulomb friction, and their parameters cannot be determined.
