@@ -65,8 +65,7 @@ def identify_together(
             number.
 
     Returns:
-        The identification of each robot, by name. The links, their covariances and the split-half agreement are the
-        same for all robots.
+        The identification of each robot, by name; links, their covariances and the split-half agreement are shared.
 
     Raises:
         IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; `terms` requests

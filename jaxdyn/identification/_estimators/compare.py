@@ -88,7 +88,7 @@ class EstimatorComparison:
     Attributes:
         names: names of the base parameters.
         estimates: one estimate per successful method.
-        merits: figures of merit of these estimates.
+        merits: figures of merit of each of the `estimates`.
         failures: name and error message of each method that raised an error.
     """
 
@@ -132,8 +132,8 @@ def compare_estimators(
 
     Args:
         problem: the problem.
-        estimators: functions of a problem; by default all linear estimators and, with closed loops, the simulating
-            estimators.
+        estimators: functions from an estimation problem to an estimate. By default all linear estimators and, if the
+            problem has closed loops, those that simulate the robot.
         truth: true base parameters, if known.
         check: problem whose runs are used to compare torques and positions; by default the fitted runs are used.
     """

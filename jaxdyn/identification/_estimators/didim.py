@@ -20,14 +20,13 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
     regressor. Joints and runs are weighted by their noise.
 
     Args:
-        problem: the problem, with closed loops.
+        problem: the estimation problem, which must contain closed loops.
         tolerance: relative step of the values, or relative change of the residual, below which the iteration has
             converged.
         iterations: maximum number of steps.
 
     Returns:
-        The estimate. Its `history` contains the relative residual |tau - W base| / |tau| of each step, with the
-        regressor W of the simulated motion.
+        The estimate, whose `history` contains the relative residual |tau - W base| / |tau| of each step.
 
     Raises:
         IdentificationError: the problem has no closed loops; or a loop is unstable or does not cover the run's times.

@@ -37,7 +37,7 @@ class EssentialParameters:
     Attributes:
         base: the essential base parameters. All other base parameters are zero, so the columns W[:, base.kept] alone
             predict the torques.
-        estimate: estimate of these parameters by weighted least squares.
+        estimate: estimate of the essential parameters by weighted least squares.
         eliminated: the removed parameters, in order of removal.
         stopped: the reason why the elimination stopped.
     """

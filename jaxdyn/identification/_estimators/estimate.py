@@ -22,7 +22,8 @@ class Estimate:
         scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.
         joint_residuals: (n,) RMS residual of each joint on the fitted data [N m or N].
         method: name of the estimator.
-        run_noise: (runs, n) standard deviations of the residuals, if each run has separate weights [N m or N].
+        run_noise: (runs, n) standard deviations of the residual torques of each run [N m or N]; None if all runs have
+            the same weights.
         iterations: number of updates of the values.
         simulations: number of simulations of the robot; a simulation and its sensitivities together count as one.
         history: one number per iteration: the largest relative step, unless the estimator's documentation defines

@@ -20,7 +20,7 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
     the previous step. Joints and runs are weighted by their noise.
 
     Args:
-        problem: the problem, with closed loops.
+        problem: the estimation problem, which must contain closed loops.
         tolerance: relative step of the values below which the iteration has converged.
         iterations: maximum number of steps.
 

@@ -32,7 +32,8 @@ def estimate_ols(problem: EstimationProblem) -> Estimate:
         problem: the problem.
 
     Raises:
-        IdentificationError: there are too few rows, or the motion does not excite or separate the base parameters.
+        IdentificationError: there are too few rows, or the motion does not excite all base parameters or does not
+            determine them separately.
     """
     return ordinary_least_squares(problem.blocks, problem.base, problem.independence)
 
@@ -131,7 +132,8 @@ def ordinary_least_squares(
             (`Known.stated`). Their weight relative to the data follows from the RMS of all residuals.
 
     Raises:
-        IdentificationError: there are too few samples, or the data do not excite or separate the base parameters.
+        IdentificationError: there are too few samples, or the data do not excite all base parameters or do not
+            determine them separately.
     """
     whole = factors.total if isinstance(factors, BlockFactors) else factors
     weights, stated = np.ones(len(whole.counts)), None

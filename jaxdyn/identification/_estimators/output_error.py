@@ -26,13 +26,12 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
     hardly depends on the parameters, so the tracking errors contain no information about them.
 
     Args:
-        problem: the problem, with closed loops.
+        problem: the estimation problem, which must contain closed loops.
         tolerance: relative step, or relative change of the cost, below which the iteration has converged.
         iterations: maximum number of steps.
 
     Returns:
-        The estimate. Its `noise` and `joint_residuals` refer to positions [rad or m], and its `history` contains the
-        RMS of the weighted residuals.
+        The estimate. `noise` and `joint_residuals` are those of positions [rad or m]; `history` is the weighted RMS residual.
 
     Raises:
         IdentificationError: the problem has no closed loops; a loop is unstable with the initial parameters or does not

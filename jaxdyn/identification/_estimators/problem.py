@@ -73,7 +73,7 @@ class EstimationProblem:
 
     @functools.cached_property
     def torques(self) -> tuple[np.ndarray, ...]:
-        """Torques that belong to the motion at the same sample, minus those of drive terms that are not identified.
+        """Torques that belong to the motion at each sample, minus the torques of drive terms that are not identified.
 
         One array (N, n) per run [N m or N]. Logged torques are delayed by the `lead` of the loop, unless `preprocess`
         has already removed their delay, which includes this lead (`Filters.delay`).
@@ -139,7 +139,7 @@ class EstimationProblem:
 
     @functools.cached_property
     def initial(self) -> np.ndarray:
-        """Initial base parameters (b,) of the simulating estimators.
+        """Initial base parameters (b,) of the estimators that simulate the robot.
 
         Raises:
             IdentificationError: `start` is None, and the chain cannot be simulated because it has massless links.
@@ -215,7 +215,7 @@ def estimation_problem(
         base: the base parameters of the columns; by default they are computed.
         weights: (N, n) factors by which the rows of each run are multiplied, by default one; zero excludes a sample for
             a joint.
-        loops: the closed loop of each run, which `estimate_iv`, `estimate_didim` and `estimate_cloe` need.
+        loops: the closed loop of each run, required by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
         start: initial base parameters of the estimators that simulate the robot; by default those of the chain.
         parallel_cutoff: cutoff of a low-pass filter that is applied both to the torques and to every column of the
             regressor, before decimation [Hz]. The steps of dry friction and the products of fast motions are then

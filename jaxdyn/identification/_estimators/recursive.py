@@ -15,7 +15,7 @@ from .problem import EstimationProblem
 
 
 class RecursiveState(NamedTuple):
-    """State of recursive least squares after some samples.
+    """State of recursive least squares after the samples seen so far.
 
     Attributes:
         r: triangular factor for which r^T r is the sum of forgetting^age [W, tau]^T [W, tau] / s^2 over all rows so
@@ -108,9 +108,9 @@ def recursive_path(
         The times of the estimates [s], the estimates, their standard deviations, and the final state.
 
     Raises:
-        IdentificationError: forgetting is not between 0 and 1.
+        IdentificationError: `forgetting` is not between 0 and 1.
 
-    Memory: the base regressors of all runs, 8 N n b bytes.
+    Memory: 8 N n b bytes for the base regressors of all runs.
     """
     if not 0 < forgetting <= 1:
         raise IdentificationError(f"forgetting is {forgetting:g}; it must be above 0 and at most 1")

@@ -82,7 +82,7 @@ def motion(problem: EstimationProblem, run: int, values: np.ndarray) -> Motion |
 def sensitivities(problem: EstimationProblem, run: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Simulated positions at a run's samples (N, n), and their derivatives with respect to the base parameters (N, n, b).
 
-    Both are filtered like the positions of the run.
+    The positions and their derivatives are filtered like the measured positions of the run.
     """
     with jax.enable_x64(True):
         full, directions = jnp.asarray(problem.full(values)), jnp.asarray(problem.completion)

@@ -124,7 +124,7 @@ def row_errors(
         torque: standard deviation of the noise of the filtered torques [N m or N].
         seed: seed of the noise.
 
-    Memory: two regressors of all samples, 16 N n b bytes.
+    Memory: 16 N n b bytes for two regressors of all samples.
     """
     rng = np.random.default_rng(seed)
     n, b = problem.chain.nv, problem.base.size

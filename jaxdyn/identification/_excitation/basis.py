@@ -55,7 +55,7 @@ class FourierSeries:
         return np.eye(1, 2 * self.harmonics + 1)[0]
 
     def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> FourierTrajectory:
-        """The motion with these coefficients."""
+        """The motion with the given coefficients."""
         a, b = np.split(coefficients[:, 1:], 2, axis=1)
         return FourierTrajectory(coefficients[:, 0].copy(), a, b, self.duration)
 
@@ -100,7 +100,7 @@ class BSplines:
         return np.ones(self.intervals + self.degree)
 
     def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> SplineTrajectory:
-        """The motion with these coefficients, which are the control points."""
+        """The motion with the given coefficients, which are the control points of the spline."""
         return SplineTrajectory(coefficients, self.duration, self.degree)
 
 

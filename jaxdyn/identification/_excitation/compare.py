@@ -29,7 +29,7 @@ def compare_with_log(
     evenly spaced samples is used, even if their durations differ.
 
     Args:
-        chain: the robot; only its kinematics matter.
+        chain: the robot; only its kinematics affect the result.
         design: the design.
         log: the recorded motion.
         columns: the columns for which the motion was designed; by default as in `optimal_excitation`.

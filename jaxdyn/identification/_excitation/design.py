@@ -56,7 +56,8 @@ class ExcitationDesign:
         limits: the limits.
         usage: largest share of each limit that each joint uses (n,), by name of the limit, on a grid ten times finer
             than that of the optimisation.
-        clearance: smallest value of the user's clearance function on that grid; infinite if there is none.
+        clearance: smallest value of the user's clearance function on the same fine grid as `usage`; infinite if there
+            is no such function.
         base: the base parameters that the motion excites.
         rounds: number of rounds of the solver.
         notes: remarks, for example that the search was interrupted.
@@ -119,7 +120,7 @@ def optimal_excitation(
         family: family of motions, and their duration; by default a Fourier series of ten harmonics with a period of 10
             s.
         limits: limits from `motion_limits`; by default those of the chain. A joint without position limits gets a range
-            of one revolution or 1 m.
+            of one revolution or, if it is prismatic, 1 m.
         usage: largest permissible share of each limit. For positions, it is the share of the range, about its middle.
         clearance: function q (n,) -> distances, () or (m,), that must not be negative, for example distances between
             links. It must be traceable by JAX. Scale it so that its values span about ten units. It must be positive in

@@ -110,8 +110,8 @@ def motion_limits(
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
     """The limits, with a finite position range for every joint.
 
-    A joint without position limits gets a range of one revolution or 1 m about zero. A joint with one position limit
-    gets a range of this size that starts or ends at the limit.
+    A joint without position limits gets a range of one revolution or, if it is prismatic, 1 m about zero. A joint with
+    one position limit gets a range of this size that starts or ends at the limit.
     """
     size = np.where(turning_joints(chain)[leading_joints(chain)], 2 * np.pi, 1.0)
     free = np.isinf(limits.lower) & np.isinf(limits.upper)
@@ -172,8 +172,9 @@ def limit_usage(
 ) -> tuple[dict[str, Float[np.ndarray, " n"]], float]:
     """Compute the largest share of each limit that a trajectory uses at given times, by joint, and its smallest clearance.
 
-    Torques are those of inverse dynamics plus friction. Jerks and torque rates are exact time derivatives. Torque rates
-    are computed only if at least one of them is limited; otherwise their shares are zero.
+    The share of a position limit is the distance from the middle of the range, divided by half the range. Torques are
+    those of inverse dynamics plus friction. Jerks and torque rates are exact time derivatives. Torque rates are
+    computed only if at least one of them is limited; otherwise their shares are zero.
 
     Args:
         chain: the robot, whose inertias and friction determine torques.
@@ -183,9 +184,7 @@ def limit_usage(
         clearance: function q (n,) -> distances, () or (m,), that must not be negative.
 
     Returns:
-        A dictionary from the name of each limit to its largest shares (n,), and the smallest clearance. For positions,
-        the share is the distance from the middle of the range, divided by half the range. Without a clearance function,
-        the clearance is infinite.
+        The largest shares (n,), by name of the limit, and the smallest clearance (infinite if there is no function).
     """
     with jax.enable_x64(True):
         t = jnp.asarray(times, jnp.float64)

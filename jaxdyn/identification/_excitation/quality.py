@@ -54,7 +54,7 @@ def excitation_quality(
     To compare motions, use the same columns, base parameters, noise, filter and number of samples.
 
     Args:
-        chain: the robot; only its kinematics matter.
+        chain: the robot; only its kinematics are used.
         q: positions of the samples [rad or m].
         qd: velocities of the samples [rad/s or m/s].
         qdd: accelerations of the samples [rad/s^2 or m/s^2].

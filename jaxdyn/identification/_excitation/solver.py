@@ -1,6 +1,6 @@
 """Parallel solver for a batch of excitation problems: D-optimality under limits by an augmented Lagrangian and Adam.
 
-The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is to
+The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is:
 
     minimise  f(z) = -log det(H(z)) / b + w log cond(Sigma^-1/2 W(z)),    H = W^T Sigma^-1 W / N,
     subject to  |x(z)| / limit <= 1  for x = q - middle, qd, qdd, qddd, tau, dtau/dt at all samples, and  clearance(q) >= 0.
@@ -57,7 +57,7 @@ class ExcitationProblem(NamedTuple):
         slopes: (N, N) map from values at the coarse samples to their time derivatives, by a quintic spline.
         limits: the limits, with finite position limits.
         weights: (n,) inverse standard deviations of the joint torques.
-        scale: (b,) magnitudes of the regressor's columns, by which they are divided.
+        scale: (b,) magnitudes by which the columns of the regressor are divided.
         condition_weight: weight w of the condition number.
         margin: minimum clearance on the coarse grid.
     """

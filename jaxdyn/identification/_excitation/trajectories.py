@@ -38,8 +38,8 @@ class FourierTrajectory:
 
     Attributes:
         centre: (n,) centre positions [rad or m].
-        a: (n, harmonics) velocity amplitudes of the cosines [rad/s or m/s].
-        b: (n, harmonics) velocity amplitudes of the sines [rad/s or m/s].
+        a: (n, harmonics) amplitudes a_k of the cosines in the velocity [rad/s or m/s].
+        b: (n, harmonics) amplitudes b_k of the sines in the velocity [rad/s or m/s].
         period: period 2 pi / w [s].
     """
 
@@ -83,8 +83,8 @@ def random_excitation(
     """Create a random Fourier trajectory of all joints within their position and velocity limits.
 
     Phases and amplitudes are random. Each joint starts at rest. Its motion is scaled to use at most the share `usage`
-    of its position range and of its velocity limit. Joints without position limits get a range of one revolution or 1
-    m.
+    of its position range and of its velocity limit. A joint without position limits gets a range of one revolution or,
+    if it is prismatic, 1 m.
 
     Args:
         chain: the robot.
@@ -129,7 +129,7 @@ def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarr
 class SplineTrajectory:
     """B-spline trajectory q(t) = sum_i c_i B_i(t), with uniform knots from 0 to `duration`.
 
-    Outside this interval, the end polynomials are extrapolated.
+    Before 0 and after `duration`, the polynomials of the first and last interval are extrapolated.
 
     Attributes:
         control: (n, m) control points c_i [rad or m]; the first and the last are the positions at the start and the

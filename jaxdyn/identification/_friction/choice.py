@@ -33,7 +33,8 @@ class FrictionComparison:
         names: names of the models.
         errors: (models, n) relative torque error of each joint on held-out runs [%], over all samples; RMS over the
             folds.
-        moving: (models, n) the same error [%], over the samples at which the joint moves.
+        moving: (models, n) relative torque error of each joint on held-out runs [%], over the samples at which the
+            joint moves; RMS over the folds.
         best: name of the model selected for each joint.
         model: the friction model with each joint's selected terms.
     """
@@ -111,7 +112,7 @@ def choose_friction(
     lowest are compared, and the one with the fewest parameters is selected.
 
     Args:
-        chain: the robot's kinematics and gravity.
+        chain: the robot; only its kinematics and gravity are used.
         runs: samples at the log's rate (`preprocess` with stride 1). They should include phases at rest if the model is
             to predict friction at rest.
         models: friction models by name; by default `friction_candidates` with the cutoff of the torques.

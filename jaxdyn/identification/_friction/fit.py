@@ -41,7 +41,7 @@ class FrictionFit:
     Attributes:
         chain: the robot.
         columns: columns of the rigid body and its rotors.
-        base: base parameters of these columns.
+        base: base parameters of `columns`.
         model: the friction model with the fitted nonlinear parameters of each joint.
         values: (b + f,) base parameters, followed by the linear parameters of friction, in SI units.
         covariance: (b + f, b + f) covariance of the values for fixed nonlinear parameters, from a block jackknife as in
@@ -142,7 +142,7 @@ def fit_friction(
     friction memory is not yet known (`FrictionModel.known`) are excluded.
 
     Args:
-        chain: the robot's kinematics and gravity.
+        chain: the robot; only its kinematics and gravity are used.
         runs: samples at the log's rate (`preprocess` with stride 1).
         model: the friction model, with initial nonlinear parameters.
         iterations: maximum number of Gauss-Newton steps; 0 keeps the initial nonlinear parameters.
@@ -315,7 +315,7 @@ def _solve(factors, counts, share, size, chosen, rounds=4):
 
 
 def _step(factors, noise, share, size, chosen, shift, damping):
-    """Gauss-Newton step of the nonlinear parameters' logarithms, and their undamped, unregularised standard deviations."""
+    """Gauss-Newton step in the logarithms of the nonlinear parameters, and their standard deviations without the prior."""
     moving = np.array(
         [[np.linalg.norm(r[:, size + chosen.shape[1] + p]) > 0 for p in range(shift.shape[1])] for r in factors]
     )

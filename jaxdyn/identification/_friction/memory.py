@@ -31,8 +31,8 @@ class MaxwellSlip(FrictionTerm):
     Source: Al-Bender, Lampaert & Swevers (2005).
 
     Attributes:
-        width: travel from rest to slip [rad or m].
-        joints: joints with the term, counted from 1; by default all.
+        width: travel from the relaxed state to slip [rad or m].
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -62,9 +62,9 @@ class LoadedSlip(FrictionTerm):
     The unit of fzl_k is (N m)^(1 - k) or N^(1 - k).
 
     Attributes:
-        width: travel from rest to slip [rad or m].
+        width: travel from the relaxed state to slip [rad or m].
         powers: the powers k.
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -97,8 +97,8 @@ class Dahl(FrictionTerm):
     m or N], which is approached but never fully reached.
 
     Attributes:
-        width: travel over which z covers 63 % of its range [rad or m].
-        joints: joints with the term, counted from 1; by default all.
+        width: travel over which z covers 63 % of the distance to its final value [rad or m].
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -134,10 +134,10 @@ class LuGre(FrictionTerm):
     Source: Canudas de Wit, Olsson, Astrom & Lischinsky (1995).
 
     Attributes:
-        width: travel over which z covers 63 % of its range at high speed [rad or m].
+        width: travel over which z covers 63 % of the distance to its final value at high speed [rad or m].
         excess: ratio of static to Coulomb friction, minus 1.
         velocity: Stribeck velocity [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)

@@ -35,7 +35,7 @@ class Counterbalance(FrictionTerm):
         reserve: r, the length of the gas column that remains at full stroke [m].
         exponent: polytropic exponent e of the gas: 1 if isothermal, 1.4 if adiabatic.
         fitted: names of the nonlinear parameters that `fit_friction` fits; the others are fixed.
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
 
     Raises:
         IdentificationError: `fitted` contains an unknown name.
@@ -81,7 +81,7 @@ class Cable(FrictionTerm):
 
     Attributes:
         powers: the powers k; (1,) is a linear spring.
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     powers: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3))

@@ -30,7 +30,7 @@ class Run:
     Attributes:
         chain: the robot, in float64.
         columns: columns of the rigid body.
-        base: base parameters of these columns.
+        base: base parameters of `columns`.
         samples: samples at the log's rate.
         kept: indices of the samples that are rows of the regressor.
         held: chunks of the regressor, if it is cached; otherwise empty.

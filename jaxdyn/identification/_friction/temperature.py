@@ -42,7 +42,7 @@ class TemperatureDependent(FrictionTerm):
     Attributes:
         reference: temperature at which the term vanishes [°C].
         width: width of the smooth sign [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
 
     Raises:
         IdentificationError: the reference is not a finite number.

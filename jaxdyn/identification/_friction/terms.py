@@ -27,7 +27,7 @@ class FrictionTerm(eqx.Module):
     joint.
 
     Attributes:
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     joints: eqx.AbstractVar[tuple[int, ...] | None]
@@ -150,7 +150,7 @@ class Coulomb(FrictionTerm):
 
     Attributes:
         width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -203,7 +203,7 @@ class PowerViscous(FrictionTerm):
     Attributes:
         exponent: exponent of the speed. Below 1, friction grows more slowly than the speed, as with gear grease; above
             1, it grows faster. With exponent 1, the term equals `Viscous`.
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     exponent: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1.5)
@@ -231,7 +231,7 @@ class Asymmetry(FrictionTerm):
 
     Attributes:
         width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -256,7 +256,7 @@ class Stribeck(FrictionTerm):
     Attributes:
         velocity: Stribeck velocity, which determines how fast the term decays with the speed [rad/s or m/s].
         width: width of the smooth sign [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     velocity: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.2)
@@ -283,7 +283,7 @@ class LoadDependent(FrictionTerm):
     Attributes:
         width: width of the smooth sign [rad/s or m/s].
         powers: the powers k.
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -314,7 +314,7 @@ class GearRipple(FrictionTerm):
         harmonics: numbers h_k of periods per revolution of the joint; by default 202, for a strain-wave gear with a
             ratio of 101.
         delay: delay of the logged torque relative to the position [s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     harmonics: tuple[float, ...] = eqx.field(static=True, default=(202.0,))

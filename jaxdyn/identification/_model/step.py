@@ -16,7 +16,8 @@ class Deviation(NamedTuple):
 
     Attributes:
         position: e [rad or m].
-        travelled: sum of dt e' over all steps, which is the deviation e that the friction memory depends on [rad or m].
+        travelled: sum of dt e' over all steps [rad or m]; the friction memory uses this deviation instead of
+            `position`.
         rate: e' [rad/s or m/s].
         memory: friction memory.
     """
