@@ -66,9 +66,9 @@ def identify(
         filters: cutoffs, stride and delay; by default they are chosen from the first run and used for all runs.
         consistent: constraints on the estimate. Links are physically consistent, and armature and friction are
             non-negative. By default, the sizes and densities of links are also limited to those of ordinary machines
-            (`Consistency.densities`), and further prior knowledge may be given. If None, there are no constraints: the
-            identified chain then has the full parameters nearest the prior that reproduce the base parameters of
-            weighted least squares, and may be physically inconsistent.
+            (`Consistency.densities`). Further prior knowledge may be added. If None, nothing is constrained: the
+            identified chain has the full parameters nearest the prior that reproduce the base parameters of weighted
+            least squares, and it may be physically inconsistent.
         knowledge: which links and drives to identify, how well the chain's values for the others are known, and which
             limbs mirror each other. By default everything is identified. If only a part of the robot is identified,
             only the plain drive terms are fitted.

@@ -111,7 +111,7 @@ class Identification(Summary):
             determine the base parameters.
         inconsistent_links: one sentence per identified link that is physically inconsistent.
         notes: remarks from reading, preprocessing and fitting.
-        unusual_links: one sentence per identified link that is denser, lighter or larger than those of ordinary machines
+        unusual_links: one sentence per identified link whose density or size is unusual for ordinary machines
             (`Consistency.densities`).
     """
 
@@ -189,10 +189,11 @@ class Identification(Summary):
     def to_pandas(self) -> Any:
         """The base parameters, then the full parameters, as a `pandas.DataFrame` with one row per parameter, in SI units.
 
-        The index contains the names, and the columns are those of parameters.csv: kind (base or full), belongs_to,
-        value, unit, standard_deviation (by jackknife), relative_sd_percent, lower and upper (the 95 % interval,
-        `Estimate.confidence_intervals`), ols_value, ols_standard_deviation, prior, identifiable, and model_value (value
-        in the identified chain). A full parameter has a standard deviation only if it is a base parameter on its own.
+        The index contains the names. The columns are those of parameters.csv: kind (base or full), belongs_to, value,
+        unit, standard_deviation (by jackknife), relative_sd_percent, lower and upper (ends of the 95 % interval,
+        `Estimate.confidence_intervals`), ols_value, ols_standard_deviation, prior, identifiable, and model_value (the
+        value in the identified chain). A full parameter has a standard deviation only if it is a base parameter on its
+        own.
 
         Raises:
             ImportError: pandas is not installed.

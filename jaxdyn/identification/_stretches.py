@@ -44,7 +44,7 @@ class Stretch:
 
     @property
     def tau(self) -> Float[np.ndarray, "N n"]:
-        """Torques to be fitted by the columns."""
+        """Measured minus known torques, to which the columns are fitted."""
         return self.samples.tau - self.given
 
     def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:

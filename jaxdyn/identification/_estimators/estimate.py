@@ -29,8 +29,8 @@ class Estimate:
         history: one number per iteration: the largest relative step, unless the estimator's documentation defines
             another number.
         converged: True if the last step was below the tolerance.
-        degrees: degrees of freedom of the covariance. With blocks, they are those of the jackknife and of the target
-            towards which its covariance is shrunk; without blocks, those of the independent rows. Infinite if unknown.
+        degrees: degrees of freedom of the covariance, for confidence intervals. With blocks, they follow from the
+            number of blocks; without blocks, from the number of independent rows. Infinite if unknown.
         notes: remarks from the estimator.
         independent: (b, b) covariance for residuals that only the filter correlates, s^2 (W^T W)^-1 with the standard
             deviation s of the (weighted) rows; None if `covariance` already is this covariance.

@@ -31,7 +31,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
         iterations: maximum number of steps.
 
     Returns:
-        The estimate. `noise` and `joint_residuals` are those of positions [rad or m]; `history` is the weighted RMS residual.
+        The estimate, with `noise` and `joint_residuals` of the positions [rad or m], and the weighted RMS in `history`.
 
     Raises:
         IdentificationError: the problem has no closed loops; a loop is unstable with the initial parameters or does not

@@ -67,7 +67,7 @@ class EstimationProblem:
 
     @functools.cached_property
     def prior(self) -> np.ndarray:
-        """The chain's parameters in column order (p,), followed by k zeros for those of the friction model."""
+        """The chain's parameters in column order (p,), followed by zeros for the parameters of the friction model."""
         extra = 0 if self.friction is None else len(model_of(self.friction).names(self.chain.n))
         return np.concatenate([prior_parameters(self.chain, self.columns), np.zeros(extra)])
 

@@ -48,9 +48,9 @@ def recursive_step(
 ) -> RecursiveState:
     """Update the state with one sample: r becomes the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
 
-    This is the square-root information form (Bierman 1977, ch. IV). With forgetting = 1, the result equals weighted
-    least squares on all samples up to rounding. With forgetting < 1, a sample that is k samples old has the weight
-    forgetting^k, so the memory spans about 1 / (1 - forgetting) samples. Forgetting also discards knowledge of
+    The update is the square-root information form (Bierman 1977, ch. IV). With forgetting = 1, the result equals
+    weighted least squares on all samples up to rounding. With forgetting < 1, a sample that is k samples old has the
+    weight forgetting^k, so the memory spans about 1 / (1 - forgetting) samples. Forgetting also discards knowledge of
     parameters that the current motion does not excite; in that case, start with finite standard deviations, or use
     forgetting = 1. The function is pure and works under `jax.jit` and `jax.vmap`, in float32 and float64.
 
@@ -102,7 +102,7 @@ def recursive_path(
         every: number of samples between two estimates.
         forgetting: factor by which each sample multiplies the weight of all previous samples, as in `recursive_step`.
         noise: standard deviation of each joint's torque [N m or N]; by default that of `estimate_wls`.
-        start: initial state; by default that of `recursive_start` without prior knowledge.
+        start: initial state; by default `recursive_start` without prior knowledge.
 
     Returns:
         The times of the estimates [s], the estimates, their standard deviations, and the final state.
@@ -136,8 +136,9 @@ def recursive_path(
 def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> Estimate:
     """Recursive least squares after the last sample; equal to weighted least squares if forgetting = 1.
 
-    Joints are weighted by the noise from `estimate_wls`. With forgetting < 1, the covariance is that of the effective
-    number of samples. Correlated residuals increase the standard deviations by the same factors as in `estimate_wls`.
+    Joints are weighted by the noise from `estimate_wls`. With forgetting < 1, the covariance corresponds to the
+    effective number of samples. Correlated residuals increase the standard deviations by the same factors as in
+    `estimate_wls`.
 
     Args:
         problem: the problem.

@@ -61,8 +61,8 @@ def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> Spli
 def split_half(blocks: BlockFactors, base: BaseParameters, independence: float = 1.0) -> SplitHalf | None:
     """Compare weighted least-squares fits to the first and the second half of the data.
 
-    If there are several runs, the first half contains the earlier ones. Returns None if one of the halves alone does
-    not determine the base parameters.
+    If there are several runs, the first half contains the first runs. Returns None if one half alone does not determine
+    the base parameters.
 
     Args:
         blocks: factors of the data, in blocks.

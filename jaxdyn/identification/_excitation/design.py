@@ -55,7 +55,7 @@ class ExcitationDesign:
         random: quality of the random initial motions that could be scaled to satisfy the limits.
         limits: the limits.
         usage: largest share of each limit that each joint uses (n,), by name of the limit, on a grid ten times finer
-            than that of the optimisation.
+            than the grid of the optimisation.
         clearance: smallest value of the user's clearance function on the same fine grid as `usage`; infinite if there
             is no such function.
         base: the base parameters that the motion excites.
@@ -119,8 +119,8 @@ def optimal_excitation(
         chain: the robot.
         family: family of motions, and their duration; by default a Fourier series of ten harmonics with a period of 10
             s.
-        limits: limits from `motion_limits`; by default those of the chain. A joint without position limits gets a range
-            of one revolution or, if it is prismatic, 1 m.
+        limits: limits from `motion_limits`; by default the limits of the chain. A joint without position limits gets a
+            range of one revolution or, if it is prismatic, 1 m.
         usage: largest permissible share of each limit. For positions, it is the share of the range, about its middle.
         clearance: function q (n,) -> distances, () or (m,), that must not be negative, for example distances between
             links. It must be traceable by JAX. Scale it so that its values span about ten units. It must be positive in

@@ -19,8 +19,8 @@ from .._regression.robot import as_float64
 class ExcitationQuality:
     """Measures of how well the samples of a motion determine the base parameters.
 
-    They are computed from the base regressor W of N samples and from the information matrix H = W^T Sigma^-1 W / N,
-    where the diagonal matrix Sigma contains the variances of the torques.
+    The measures are computed from the base regressor W of N samples and from the information matrix H = W^T Sigma^-1 W
+    / N, where the diagonal matrix Sigma contains the variances of the torques.
 
     Attributes:
         log_det: log det H; of two motions with the same number of samples, the one with the larger value is better. If

@@ -55,7 +55,7 @@ class ExcitationProblem(NamedTuple):
             clearance.
         fine: (4, n, M, k) the same maps on a finer grid, for the quantities that are linear in z.
         slopes: (N, N) map from values at the coarse samples to their time derivatives, by a quintic spline.
-        limits: the limits, with finite position limits.
+        limits: limits of the motion; the position limits are finite.
         weights: (n,) inverse standard deviations of the joint torques.
         scale: (b,) magnitudes by which the columns of the regressor are divided.
         condition_weight: weight w of the condition number.
@@ -108,7 +108,7 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
 
 
 def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
-    """Constraint values c, where c <= 0 means satisfied: first of the limits that are linear in z, then of the others."""
+    """Constraint values c, satisfied if c <= 0: first for the limits that are linear in z, then for all other limits."""
     limits = problem.limits
     half = (limits.upper - limits.lower) / 2
     bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])

@@ -195,7 +195,7 @@ class FrictionModel(eqx.Module):
     ) -> Float[Array, "n k"]:
         """The columns of all terms for one sample, given the memory at this sample (`step`).
 
-        They include the columns of terms that a joint does not have.
+        The columns include those of terms that a joint does not have.
         """
         states = iter(memory[:, 1:].T)
         none = jnp.zeros_like(q)
@@ -215,7 +215,8 @@ class FrictionModel(eqx.Module):
     def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
         """Mask of samples at which the friction memory of a joint no longer depends on its unknown initial value.
 
-        This is the case when the positions since the start of the piece span more than the largest `reach` of a term.
+        The memory is known as soon as the positions since the start of the piece span more than the largest `reach` of
+        a term.
         """
         reach = max(term.reach for term in self.terms)
         out = np.ones((len(samples), samples.n), bool)

@@ -30,10 +30,10 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
     Args:
         fit: the fitted friction model.
         runs: samples at the log's rate.
-        width: width of the smooth sign [rad/s or m/s]. By default, each joint gets the width with the best fit; the
-            candidates are five widths from 0.005 to 0.1 and the width of the Coulomb term or, if there is no such term,
-            that of the chain. If the fit has extra columns, which may depend on the chain's width, the default is the
-            width of the chain.
+        width: width of the smooth sign [rad/s or m/s]. By default, the width with the best fit is selected for each
+            joint. The candidates are five widths from 0.005 to 0.1, and the width of the Coulomb term (of the chain if
+            there is no Coulomb term). If the fit has extra columns, which may depend on the chain's width, the default
+            is the chain's width.
     """
     # the friction that acts on the joints is not filtered
     fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))

@@ -1,4 +1,4 @@
-"""Friction that depends on the temperature of a joint, which must be a column of the log.
+"""Friction that depends on the temperature of a joint, for logs that contain joint temperatures.
 
 The memory of this term is the difference between the joint's temperature and the reference; it does not depend on the
 motion. Along a run, the memory follows the logged temperature. In step-by-step evaluation and in simulation, it keeps

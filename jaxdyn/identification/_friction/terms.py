@@ -305,7 +305,7 @@ class LoadDependent(FrictionTerm):
 class GearRipple(FrictionTerm):
     """Torque ripple that is periodic in the rotation of a motor or gear: sum_k rc_k cos(h_k x) + rs_k sin(h_k x).
 
-    Here x = q - delay qd, and the amplitudes are rc_k and rs_k [N m or N]. A strain-wave gear with gear ratio N causes
+    The amplitudes are rc_k and rs_k [N m or N], and x = q - delay qd. A strain-wave gear with gear ratio N causes
     ripple with h = 2 N, which is two periods per revolution of its wave generator. At such harmonics, a delay of a few
     milliseconds between the logged position and torque shifts the phase by several radians, so the delay must be part
     of the model.

@@ -30,9 +30,9 @@ class TorqueModel(eqx.Module, Summary):
 
         tau = inverse_dynamics(q, qd, qdd) + spring_force(q) + E(q, qd, qdd) e + f
 
-    Without a friction model, the friction f is that of the chain (`friction_force`). With a friction model, the friction
-    of joint j is sum_k c_jk F_jk, with the columns F_jk of the friction model, which may depend on memory and load, and
-    their coefficients c_jk; the friction of the motors of the chain's transmission is added.
+    Without a friction model, f is the friction of the chain (`friction_force`). With a friction model, the friction of
+    joint j is sum_k c_jk F_jk; the columns F_jk may depend on memory and load, and c_jk are their coefficients. The
+    friction of the motors of a transmission is added to it.
 
     Obtain a model from `identify` (`Identification.model`), from a file (`load_torque_model`), or from any chain
     (`TorqueModel(chain)`). A model is a pytree; its methods `torques`, `torque` and `acceleration` work under
@@ -141,7 +141,7 @@ class TorqueModel(eqx.Module, Summary):
     def at_temperature(self, memory: Float[Array, "n m"], temperature: Float[Array, " n"]) -> Float[Array, "n m"]:
         """The memory for joints at the given temperatures [°C], which remain in effect until they are set again.
 
-        This method is needed only for models with `TemperatureDependent` friction; for these, `start` assumes the
+        This method is needed only for models with `TemperatureDependent` friction, for which `start` assumes the
         reference temperature. Other models return the memory unchanged.
         """
         return memory if self.friction is None else self.friction.at_temperature(memory, temperature)
