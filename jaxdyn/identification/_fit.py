@@ -309,7 +309,7 @@ class Fitting:
         if zone:
             notes = [
                 *notes,
-                f"dead zone: samples slower than {zone:g} rad/s (m/s) are excluded from their joint's equations",
+                f"dead zone: samples at which a joint is slower than {zone:g} rad/s (m/s) are excluded from its equations",
             ]
         densities = (self.consistent and self.consistent.densities) or DENSITIES
         return Identification(

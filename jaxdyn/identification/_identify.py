@@ -160,8 +160,8 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
         )
     if not fitting.setup.terms.choose and "coulomb" in fitting.setup.columns.drive_terms:
         yield (
-            "plain model: friction is not low-pass filtered like the torques, which can bias Coulomb friction by a tenth; the "
-            "default terms avoid this"
+            "plain model: the torques are low-pass filtered, but friction is not, which can bias Coulomb friction by 10 %; "
+            "the default terms avoid this bias"
         )
     if choice is not None:
         yield f"terms: {choice.sentence}"

@@ -105,7 +105,9 @@ def _outliers(problem: EstimationProblem, scale: np.ndarray, residuals: list[np.
     total = np.sum(counts, axis=0)
     worst = int(np.argmax(total))
     return (
-        [f"{total[worst]} samples of {problem.chain.joint_names[worst]} are off by more than 4 standard deviations"]
+        [
+            f"{total[worst]} samples of {problem.chain.joint_names[worst]} have residuals of more than 4 standard deviations"
+        ]
         if total[worst]
         else []
     )

@@ -15,8 +15,7 @@ from .torque_model import TorqueModel, in_float64
 def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[str, Path]:
     """Write a model as C (path.c, path.h) and Python (path.py) code, for control loops without JAX and this library.
 
-    The files define three functions. In C, their names are prefixed with the file name. `write_source` describes the
-    properties of the code.
+    The files define these functions, whose names in C are prefixed with the file name:
 
     - `start(q, memory)` computes the friction memory of a robot at rest at q, with relaxed friction.
     - `torque(memory, q, qd, qdd, tau, next)` computes the torques of one cycle from all terms of the model, and the
@@ -24,13 +23,13 @@ def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[st
     - `gravity(q, tau)` computes the torques that hold the robot still: inverse dynamics, springs and further columns,
       without friction.
 
-    If the model has `TemperatureDependent` friction, the function `at_temperature(memory, temperature, next)` sets the
-    temperatures of the joints [°C].
+    If the model has `TemperatureDependent` friction, a further function `at_temperature(memory, temperature, next)`
+    sets the temperatures of the joints [°C].
 
     In C, `next` may be the same array as `memory`. In Python, the functions return their results: tau, memory =
     torque(memory, q, qd, qdd). Positions, velocities, accelerations and torques are in SI units. The top of each file
     lists the joints in the order used. The torques equal those of `TorqueModel.torque` up to rounding; they are neither
-    filtered nor delayed.
+    filtered nor delayed. `write_source` describes the properties of the code.
 
     Args:
         model: the fitted model.
