@@ -40,10 +40,7 @@ VERIFIED = 10  # refinement of the grid for the final check of all limits
 STEPS = 20  # Adam steps per round
 EVERY = 4  # rounds between two checks of all limits, after which the best motion is stored
 SLOWEST_SIGN = 0.05  # smallest width of the smooth sign during design, relative to the velocity limit
-RATE, LAST_RATE = (
-    0.03,
-    0.02,
-)  # size of Adam's first step relative to the limits, and of its last step relative to the first
+RATE, LAST_RATE = 0.03, 0.02  # Adam's first step relative to the limits, and its last step relative to the first
 MOST_TIGHTER = 1.1  # largest factor by which torque limits are tightened on the coarse grid
 PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
 

@@ -17,9 +17,8 @@ from ...model._layout import coordinate_limits, leading_joints, turning_joints
 from .._regression.robot import as_float64
 from .trajectories import JointTrajectory
 
-Clearance = Callable[
-    [Array], Array
-]  # function q (n,) -> distances, () or (m,), that must not be negative; traceable by JAX
+# function q (n,) -> distances, () or (m,), that must not be negative; traceable by JAX
+Clearance = Callable[[Array], Array]
 Numbers = Float[np.ndarray, " n"] | Float[Array, " n"]
 Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
 
