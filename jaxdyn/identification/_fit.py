@@ -281,7 +281,7 @@ class Fitting:
         return [self.evaluated(title, part, solution) for title, part in zip(titles, parts, strict=True)]
 
     def identified_chain(self, solution: Solution) -> Chain:
-        """The robot with a solution's parameters, in its original precision; a friction model is approximated."""
+        """The robot with the parameters of a solution, in its original precision, and with an approximate friction model."""
         model = self.model
         if solution.friction is not None:
             whole = [run.samples for run in self.runs[: self.fitted]]

@@ -164,5 +164,5 @@ def fit_friction_beside(
 
 
 def with_friction_terms(columns: Columns) -> Columns:
-    """The columns plus the viscous, Coulomb and constant terms, which a friction model replaces."""
+    """The columns plus those of viscous, Coulomb and constant friction, which a friction model replaces."""
     return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION))

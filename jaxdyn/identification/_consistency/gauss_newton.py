@@ -106,7 +106,7 @@ class Cost:
         return np.linalg.inv(self.u0)
 
     def force(self, x: np.ndarray) -> np.ndarray:
-        """The updated multipliers of the constraints at x (c,)."""
+        """Updated Lagrange multipliers (c,) of the constraints at the parameters x."""
         force = self.multipliers + self.stiffness * (self.rows @ x - self.sides)
         return np.where(self.least, np.minimum(force, 0.0), force)
 

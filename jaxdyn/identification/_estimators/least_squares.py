@@ -95,7 +95,7 @@ def with_blocks(
     weights: Float[np.ndarray, "runs n"],
     known: Stated | None = None,
 ) -> Estimate:
-    """The estimate with the jackknife covariance, for rows weighted by run and joint.
+    """The estimate with a jackknife covariance, for rows that are weighted by run and joint.
 
     The jackknife leaves out blocks of data, but never the rows P of prior knowledge. The contribution C P^T P C of this
     knowledge to the covariance C is therefore added separately.

@@ -37,8 +37,8 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
         IdentificationError: the problem has no closed loops; a loop is unstable with the initial parameters or does not
             cover the run's times; or the positions do not determine the parameters separately.
 
-    Cost: for each step, one simulation with b sensitivities, and one simulation for each trial step length. Memory: 8 T
-    n b bytes for T time steps.
+    Cost: one simulation with b sensitivities per step, and one simulation per trial step. Memory: 8 T n b bytes for T
+    time steps.
     """
     check_loops(problem, "CLOE")
     runs, b = len(problem.samples), problem.base.size

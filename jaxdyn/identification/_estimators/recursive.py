@@ -61,7 +61,7 @@ def recursive_step(
         rows: base regressor of the sample, `columns.matrix(chain, q, qd, qdd)[:, base.kept]`.
         tau: measured torques [N m or N].
         noise: standard deviation of each joint's torque [N m or N]; infinity excludes a joint.
-        forgetting: factor by which the weight of all previous samples is multiplied, above 0 and at most 1.
+        forgetting: factor that multiplies the weight of all previous samples, above 0 and at most 1.
     """
     new = jnp.concatenate([rows, tau[:, None]], axis=1) / noise[:, None]
     root = jnp.sqrt(jnp.asarray(forgetting, state.r.dtype))
@@ -100,7 +100,7 @@ def recursive_path(
     Args:
         problem: the problem.
         every: number of samples between two estimates.
-        forgetting: factor by which each sample multiplies the weight of all previous samples, as in `recursive_step`.
+        forgetting: factor that multiplies the weight of all previous samples at each sample, as in `recursive_step`.
         noise: standard deviation of each joint's torque [N m or N]; by default that of `estimate_wls`.
         start: initial state; by default `recursive_start` without prior knowledge.
 
@@ -142,7 +142,7 @@ def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> E
 
     Args:
         problem: the problem.
-        forgetting: factor by which each sample multiplies the weight of all previous samples.
+        forgetting: factor that multiplies the weight of all previous samples at each sample.
 
     Raises:
         IdentificationError: `forgetting` is not between 0 and 1; or as for `estimate_wls`.

@@ -14,7 +14,7 @@ from .problem import EstimationProblem
 def estimate_irls(
     problem: EstimationProblem, threshold: float = 1.345, tolerance: float = 1e-4, iterations: int = 30
 ) -> Estimate:
-    """Huber's M-estimate by iteratively reweighted least squares, robust against outliers.
+    """Robust M-estimate with Huber's loss function, computed by iteratively reweighted least squares.
 
     Minimises the sum of rho(u) over all rows, with the scaled residuals u = (tau - W base) / s. The noise s of joint j
     in run r is computed from the median of |tau - W base|, and rho is quadratic for |u| up to the threshold and linear

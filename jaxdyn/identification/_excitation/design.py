@@ -140,8 +140,8 @@ def optimal_excitation(
             found, for example because gravity alone exceeds the torque limits.
 
     Cost: starts * samples * steps evaluations of the regressor and its gradient. For 7 joints, each evaluation takes
-    about 0.1 ms on one core. Compilation takes 20 s, or less with a compilation cache. Two runs with default settings
-    took 13 and 24 s of processor time for 7 joints.
+    about 0.1 ms on one core. Compilation takes 20 s, or less with a compilation cache. With default settings, two
+    designs for 7 joints took 13 and 24 s of processor time.
     """
     check_identifiable(chain)
     family = family or FourierSeries()

@@ -80,7 +80,7 @@ class Cable(FrictionTerm):
     ca_k has the unit N m/rad^k or N/m^k.
 
     Attributes:
-        powers: the powers k; (1,) is a linear spring.
+        powers: the powers k; (1,) describes a linear spring.
         joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 

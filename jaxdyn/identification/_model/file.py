@@ -1,7 +1,7 @@
 """Files of complete torque models, with terms that a chain cannot contain: `save_torque_model`, `load_torque_model`.
 
 The file format is that of `save_model`. In addition, the first line lists the further terms with their class and static
-fields; the numbers of these terms follow those of the chain. Terms are found by their class name, so new classes of
+fields; the arrays of these terms follow those of the chain. Terms are found by their class name, so new classes of
 terms are supported automatically.
 """
 
