@@ -74,7 +74,7 @@ class Cost:
         weight: weight of the divergence from the prior.
         divergence: divergence D between a link's parameters and those of the prior.
         positive: (m,) mask of the non-inertial parameters that must be positive.
-        centre: (m,) values at which the entropy of these positive parameters is smallest.
+        centre: (m,) values of the positive parameters at which their entropy is smallest.
         spread: (m,) scales of the non-inertial parameters that may have either sign.
         barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k (r_k - log r_k - 1) with r = x / centre.
         rows: (c, p) rows of the constraints rows @ x = sides or, for inequalities, rows @ x >= sides.

@@ -121,7 +121,7 @@ def optimal_excitation(
             s.
         limits: limits from `motion_limits`; by default the limits of the chain. A joint without position limits gets a
             range of one revolution or, if it is prismatic, 1 m.
-        usage: largest permissible share of each limit. For positions, it is the share of the range, about its middle.
+        usage: largest permissible share of each limit. With 0.95, positions may use the central 95 % of their range.
         clearance: function q (n,) -> distances, () or (m,), that must not be negative, for example distances between
             links. It must be traceable by JAX. Scale it so that its values span about ten units. It must be positive in
             the middle of the position ranges, so that random initial motions can be scaled down until they satisfy it.

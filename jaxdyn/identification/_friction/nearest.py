@@ -89,7 +89,7 @@ def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " 
 
 
 def dissipative_chain(chain: Chain, runs: Sequence[Samples]) -> tuple[Chain, tuple[str, ...]]:
-    """The chain without negative viscous friction, Coulomb friction or armature, and the names of the modified joints.
+    """Replace negative friction and armature of a chain; return the new chain and the names of the modified joints.
 
     If viscous or Coulomb friction of a joint is negative, its friction is replaced by fv qd + fc tanh(qd / width) + off
     with fv >= 0 and fc >= 0, fitted to the original friction at the velocities of the runs by least squares. A negative
