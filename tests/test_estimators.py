@@ -129,7 +129,7 @@ def test_outliers_pull_least_squares_but_not_hubers_estimate(exact):
     assert error(huber) < 1.8 < 3 < error(wls)
     z = (huber.values - exact[4]) / huber.standard_deviations
     assert 0.6 < np.sqrt((z**2).mean()) < 1.5
-    assert "are off by more than 4 standard deviations" in huber.notes[0]
+    assert "have residuals of more than 4 standard deviations" in huber.notes[0]
     # stationary: sum psi(u) w / s = 0 for the scales found, whatever route led there
     total = np.zeros(problem.base.size)
     for w, tau, s in zip(exact[3], bad, huber.run_noise, strict=True):
@@ -365,7 +365,9 @@ def test_outliers_are_counted_at_the_joint_that_has_most(exact):
     residuals[0][:7, 0], residuals[1][:3, 0] = -4.5, 9.0
     residuals[0][10:20, 1] = 7.9
     residuals[1][:12, 2], problem.weights[1][:6, 2] = 2.1, 0.0
-    assert _outliers(problem, scale, residuals) == ["10 samples of joint1 are off by more than 4 standard deviations"]
+    assert _outliers(problem, scale, residuals) == [
+        "10 samples of joint1 have residuals of more than 4 standard deviations"
+    ]
     assert _outliers(problem, 10 * scale, residuals) == []
     problem.weights[1][:6, 2] = 1.0
 

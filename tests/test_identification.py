@@ -181,7 +181,7 @@ def test_validation_runs_are_not_fitted(prior, log, result):
 
 def test_samples_in_the_dead_zone_are_left_out_joint_by_joint(prior, log):
     result = identify(prior, log, [log], filters=SHARP["filters"], terms=Terms(choose=(), dead_zone=0.3))
-    assert any("samples slower than 0.3 rad/s (m/s) are excluded" in note for note in result.notes)
+    assert any("slower than 0.3 rad/s (m/s) are excluded" in note for note in result.notes)
     s = result.fitted[0].samples
     moving = np.abs(s.qd) >= 0.3
     assert 0.2 < moving.mean() < 0.98

@@ -1,4 +1,4 @@
-"""Robot identification from logs: preprocessing, estimators, friction, payloads, excitation trajectories, validation."""
+"""Robot identification from logs: preprocessing, estimators, friction, payloads, excitation trajectories and validation."""
 
 from ._consistency.consistent import (
     ConsistentEstimate as ConsistentEstimate,

@@ -21,9 +21,9 @@ from ._regression.factors import triangle_of
 from ._regression.robot import as_float64
 from ._regression.rows import by_chunks, chunk_rows
 
-BLOCKS = 20  # jackknife blocks of the run
-SHIFTS = 10  # to either side of zero
-LOAD_PASSES = 3  # friction uses the load estimated in the previous pass
+BLOCKS = 20  # jackknife blocks of each run
+SHIFTS = 10  # number of shifts tried on either side of zero
+LOAD_PASSES = 3  # in each pass, friction depends on the load estimated in the previous pass
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,9 +31,9 @@ class Delay:
     """Delay of each joint's recorded torque relative to the position.
 
     Attributes:
-        seconds: delays [s]: the torque logged at time t belongs to the positions logged at t - seconds.
-        standard_deviations: standard deviations of the delays [s], from a jackknife over twenty blocks of the run.
-        inside: True if the best fit lies within the range of shifts tried; otherwise the delay is unreliable.
+        seconds: delay of each joint [s]; the torque logged at time t belongs to the positions logged at t - seconds.
+        standard_deviations: standard deviations of the delays [s], from a jackknife over twenty blocks of each run.
+        inside: True for joints whose best shift lies inside the range that was tried; the other delays are unreliable.
         gain: percentage by which removing the delay reduces the RMS residual torque [%].
         shifts: the shifts tried [s].
         residuals: RMS residual torque of each joint at each shift [N m or N].
@@ -56,26 +56,30 @@ def estimate_delay(
 ) -> Delay:
     """Estimate, for each joint, the time shift at which the motion best explains the logged torque.
 
-    For joint j, the delay d minimises r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|. Each joint has separate
-    parameters p, so wrong gains and delays of other joints have no effect. W contains the base parameters' columns and
-    Coulomb friction proportional to the transmitted torque. Torques are shifted by cubic splines through the filtered
-    samples; a parabola through the three smallest r_j^2 resolves the delay far below the sample time.
+    The delay d of joint j minimises r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|. Each joint is fitted with its own
+    parameters p, so wrong torque gains or delays of other joints do not affect the result. W contains the columns of
+    the base parameters, viscous, Coulomb and constant friction, and Coulomb friction proportional to the transmitted
+    torque.
 
-    Velocity reversals are the most informative, because friction changes its sign there. Presliding friction, which
-    builds up over a distance, looks like a torque delay of a few milliseconds at slow reversals, or of tens of
-    milliseconds if the contact is soft. `choose_terms` estimates delays together with such friction, by
-    cross-validation.
+    Torques are shifted by cubic splines through the filtered samples. A parabola through the smallest r_j^2 and its two
+    neighbours then gives the delay with a resolution much finer than the sample time.
+
+    Velocity reversals are the most informative part of a motion, because friction changes its sign there. Presliding
+    friction builds up over a distance. At slow reversals, it therefore looks like a torque delay of a few milliseconds,
+    or of tens of milliseconds if the contact is soft. `choose_terms` estimates delays together with presliding
+    friction, by cross-validation.
 
     Args:
         chain: the robot's kinematics and gravity; its inertias are not used.
-        log: a run in which all joints move, ideally with many reversals, or several runs with the same delays.
+        log: a run in which all joints move, ideally with many velocity reversals; or several such runs with the same
+            delays.
         filters: as in `preprocess`.
         longest: largest shift tried in either direction [s].
 
     Raises:
         LogError: the run is too short, its number of joints differs from the chain's, or `longest` is not positive.
 
-    Cost: 5000 samples of 6 joints in about 2 s after compilation.
+    Cost: about 2 s for 5000 samples of 6 joints, after compilation.
     """
     if not longest > 0:
         raise LogError(f"longest is {longest:g} s; it must be positive")
@@ -118,7 +122,7 @@ def estimate_delay(
 
 
 def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
-    """Samples whose shifted times are all within their piece, torques at all shifts (N, n, k), and sample indices."""
+    """Samples whose shifted times all lie within their piece, their torques at all shifts (N, n, k), and their indices."""
     shape = np.broadcast_to(shifts, (samples.n, len(shifts)))
     kept, torques = shifted_torques(samples.t, samples.tau, samples.segments, shape)
     if len(kept) < LEAST_SAMPLES:
@@ -131,7 +135,7 @@ def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray
 def _factors(
     chain: Chain, base: BaseParameters, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray
 ) -> Float[np.ndarray, "blocks n w c"]:
-    """Triangular factors of [base, friction, torques at all shifts]; each joint's load follows from its parameters `own`."""
+    """Triangular factors of [base, friction, torques at all shifts]; `own` are the parameters for each joint's load."""
     parts = []
     for s, shifted in runs:
         load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
@@ -155,7 +159,7 @@ def _squares(r: np.ndarray, k: int) -> np.ndarray:
 
 
 def least_by_parabola(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shift that minimises each column of `squares`, by a parabola; the minimum; and whether it is inside the range."""
+    """Minimise each column of `squares` by a parabola; return the shift, the minimum, and whether it is inside the range."""
     k = np.argmin(squares, axis=0)
     inside = (k > 0) & (k < len(shifts) - 1)
     middle = np.clip(k, 1, len(shifts) - 2)

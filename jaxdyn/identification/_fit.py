@@ -48,7 +48,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """Estimates from one set of factors; base and full parameters exclude those of a friction model.
+    """Estimates from one set of factors; the parameters of a friction model are stored separately.
 
     Attributes:
         blocks: the factors, with the friction model's torque subtracted.
@@ -84,10 +84,11 @@ class Fitting:
         fitted: number of runs to fit; they precede the validation runs.
         model: the robot in float64.
         base: the base parameters.
-        prior: (p,) prior of the full parameters, for those that the motion does not determine.
-        without_inertia: names of links without inertia in the model, which have a default prior.
-        thickened: names of links whose prior inertia was flat and was therefore thickened.
-        report: called with (stage, done, total).
+        prior: (p,) prior values of the full parameters, used for those that the motion does not determine.
+        without_inertia: names of links that have no inertia in the model and therefore a default prior.
+        thickened: names of links whose prior inertia was flat, thin or inconsistent and was therefore thickened.
+        report: function that is called with the name of the current stage, the number of steps done, and their total
+            number.
         known: further prior knowledge of the parameters; None if there is none.
     """
 
@@ -105,7 +106,7 @@ class Fitting:
 
     @property
     def chain(self) -> Chain:
-        """The given robot."""
+        """The robot as given to `identify`."""
         return self.setup.chain
 
     @property
@@ -115,7 +116,7 @@ class Fitting:
 
     @property
     def independence(self) -> float:
-        """Fraction of independent samples; the smallest among the fitted runs."""
+        """Fraction of the samples that count as independent: the smallest fraction among the fitted runs."""
         return min(run.decimated.independence for run in self.runs[: self.fitted])
 
     @property
@@ -125,12 +126,12 @@ class Fitting:
         return None if densities is None else link_bounds(self.setup.chain, densities)
 
     def identified(self, holdout: float | None, titles: Sequence[str]) -> tuple[list[Evaluation], Solution]:
-        """Evaluations of the held-out stretches, and the solution from all fitted data.
+        """Evaluate held-out stretches, if any, and compute the solution from all fitted data.
 
         Args:
-            holdout: share of each fitted run, at its end, that is first predicted by a fit without it; None: nothing is
-                held out.
-            titles: titles of the runs.
+            holdout: share of each fitted run to hold out at its end. A first fit without this share predicts it; the
+                final fit includes it. If None, nothing is held out.
+            titles: titles of the held-out stretches, one per fitted run.
         """
         if holdout is None:
             parts, start = self.stretches(1.0, None)
@@ -172,7 +173,7 @@ class Fitting:
         """Factors of the given stretches, in blocks, with the friction model's columns last.
 
         Args:
-            share: fraction of the runs that the stretches cover, to which the number of blocks is proportional.
+            share: fraction of the runs that the stretches cover; the number of blocks is proportional to it.
         """
         total = sum(len(part.samples) for part in parts)
         advance = lambda done: self.report("accumulating the regressor", done, total)
@@ -180,7 +181,7 @@ class Fitting:
         return accumulate_blocks(self.setup.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
-        """The estimates from factors whose last columns are those of the friction model."""
+        """Estimate the parameters from factors whose last columns are those of the friction model."""
         b, p, n = self.base.size, len(self.prior), self.model.n
         names = () if friction is None else friction.model.names(n)
         base = with_signals(self.base, names) if names else self.base
@@ -280,7 +281,7 @@ class Fitting:
         return [self.evaluated(title, part, solution) for title, part in zip(titles, parts, strict=True)]
 
     def identified_chain(self, solution: Solution) -> Chain:
-        """The robot with a solution's parameters, in its original precision; a friction model is approximated."""
+        """The robot with the parameters of a solution, in its original precision, and with an approximate friction model."""
         model = self.model
         if solution.friction is not None:
             whole = [run.samples for run in self.runs[: self.fitted]]
@@ -308,7 +309,7 @@ class Fitting:
         if zone:
             notes = [
                 *notes,
-                f"dead zone: samples slower than {zone:g} rad/s (m/s) are excluded from their joint's equations",
+                f"dead zone: samples at which a joint is slower than {zone:g} rad/s (m/s) are excluded from its equations",
             ]
         densities = (self.consistent and self.consistent.densities) or DENSITIES
         return Identification(
@@ -347,8 +348,8 @@ def begin(
     """Create the regression, with its base parameters and prior.
 
     Args:
-        choose_base: function from the prior knowledge to the base parameters; by default, they are those of the full
-            regressor at random states.
+        choose_base: function that returns the base parameters for given prior knowledge; by default, they are computed
+            from the full regressor at random states.
     """
     model = as_float64(setup.chain)
     if setup.friction is not None:  # its columns are filtered like the torques
@@ -387,7 +388,7 @@ def _first(estimate: Estimate, b: int) -> Estimate:
 
 
 def _taken_off(blocks: BlockFactors, values: Float[np.ndarray, " k"]) -> BlockFactors:
-    """The factors without the last k columns, whose torque for the given parameter values is subtracted."""
+    """The factors without the last k columns; the torque of these columns, for the given values, is subtracted."""
     if not len(values):
         return blocks
     p = blocks.r.shape[3] - 1 - len(values)

@@ -32,16 +32,16 @@ class Evaluation:
     """Measured and predicted torques of one stretch of samples, and their errors.
 
     Attributes:
-        title: description of the samples ("fitted: run.csv", "held out: last 30 % of run.csv").
-        samples: the samples; unmeasured torques are NaN.
+        title: description of the samples, for example "fitted: run.csv" or "held out: last 30 % of run.csv".
+        samples: the samples; torques that were not measured are NaN.
         prediction: (N, n) predicted torques [N m or N].
         fit: errors of the prediction.
         unconstrained: errors of the prediction by the unconstrained base parameters.
         logged: (N, n) torques as logged, and their prediction with unfiltered friction [N m or N]; None if `identify`
             did not preprocess the log itself.
         run: the run at the log's rate, if a friction model was fitted; otherwise None.
-        rows: indices of these samples in the run.
-        with_forces: function that adds to predicted torques the effect of the best-fitting unmeasured forces; None if
+        rows: indices of the samples in `run`.
+        with_forces: function that adds the effect of the best-fitting unmeasured forces to predicted torques; None if
             all forces were measured.
     """
 
@@ -57,11 +57,11 @@ class Evaluation:
 
     @property
     def raw(self) -> Fit | None:
-        """Errors relative to the logged, unfiltered torque, including its noise; None if that torque is unknown."""
+        """Errors of the prediction with respect to the raw logged torque, which contains noise; None if it is unknown."""
         return None if self.logged is None else fit_quality(*self.logged, self.samples.qd)
 
     def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
-        """Torques predicted by a model for these samples [N m or N], for `fit_quality`.
+        """Torques that a model predicts for the samples [N m or N], for comparison by `fit_quality`.
 
         Raises:
             IdentificationError: the model needs samples at the log's rate, but the samples were decimated.
@@ -88,7 +88,7 @@ class Identification(Summary):
         chain: the robot with the identified inertias, friction and armature. A friction model is approximated by
             dissipative viscous, Coulomb and constant friction; `model` is the complete identified model.
         prior: the given model.
-        columns: the identified columns.
+        columns: the regressor's columns whose parameters were identified.
         base: the base parameters.
         ols: base parameters estimated by ordinary least squares.
         wls: base parameters estimated by weighted least squares.
@@ -100,16 +100,18 @@ class Identification(Summary):
         validation: one evaluation per validation run or held-out stretch.
         validation_refit: True if held-out stretches were predicted by a fit without them, while `chain` was fitted to
             all data.
-        friction: the friction model fitted in place of viscous, Coulomb and constant friction, or None.
-        delay: (n,) delay of the torques relative to the positions, which was removed [s]; None if not estimated.
-        choice: the selected terms and all trials; None if no selection was requested, or the runs were too short for
-            it.
-        factors: QR factors of the fitted runs: the columns, and the torque minus known torques.
+        friction: the friction model that was fitted instead of viscous, Coulomb and constant friction; None if there is
+            none.
+        delay: (n,) delay of the torques relative to the positions [s], which was removed before the fit; None if not
+            estimated.
+        choice: the selected terms and all trials; None if no selection was requested, the runs were too short for it,
+            or joints mimic others.
+        factors: QR factors of the fitted runs; the last column is the torque minus known torques.
         split_half: agreement between fits to the first and the second half of the data; None if a half does not
             determine the base parameters.
         inconsistent_links: one sentence per identified link that is physically inconsistent.
         notes: remarks from reading, preprocessing and fitting.
-        unusual_links: one sentence per identified link that is denser, lighter or larger than those of ordinary machines
+        unusual_links: one sentence per identified link whose density or size is unusual for ordinary machines
             (`Consistency.densities`).
     """
 
@@ -187,10 +189,11 @@ class Identification(Summary):
     def to_pandas(self) -> Any:
         """The base parameters, then the full parameters, as a `pandas.DataFrame` with one row per parameter, in SI units.
 
-        The index is the name; the columns are those of parameters.csv: kind (base or full), belongs_to, value, unit,
-        standard_deviation (by jackknife), relative_sd_percent, lower and upper (the 95 % interval,
-        `Estimate.confidence_intervals`), ols_value, ols_standard_deviation, prior, identifiable, and model_value (value
-        in the identified chain). A full parameter has a standard deviation only if it is a base parameter on its own.
+        The index contains the names. The columns are those of parameters.csv: kind (base or full), belongs_to, value,
+        unit, standard_deviation (by jackknife), relative_sd_percent, lower and upper (ends of the 95 % interval,
+        `Estimate.confidence_intervals`), ols_value, ols_standard_deviation, prior, identifiable, and model_value (the
+        value in the identified chain). A full parameter has a standard deviation only if it is a base parameter on its
+        own.
 
         Raises:
             ImportError: pandas is not installed.
@@ -208,24 +211,26 @@ Identifiable = Literal["yes", "only in sums", "no", "known"]
 
 @dataclasses.dataclass(frozen=True)
 class ParameterRow:
-    """Estimates of one parameter or combination of parameters; None if not estimated.
+    """One row of the parameter table, for a parameter or a combination of parameters.
+
+    Values that were not estimated are None.
 
     Attributes:
         kind: "base" for a combination that the torques determine, "full" for a single parameter.
         name: the combination or the parameter.
-        belongs_to: the link or joint; for a combination, that of its leading parameter.
+        belongs_to: the link or joint to which the parameter belongs; for a combination, that of its leading parameter.
         value: for a combination, the unconstrained estimate by weighted least squares; for a single parameter, its
-            value in the model.
+            value in the identified model.
         unit: unit of the value.
         standard_deviation: standard deviation of the value.
         relative_sd_percent: standard deviation in percent of the value.
         lower: lower end of the 95 % confidence interval of the value.
-        upper: upper end of this interval.
+        upper: upper end of the 95 % confidence interval of the value.
         ols_value: estimate by ordinary least squares.
         ols_standard_deviation: standard deviation of `ols_value`.
         prior: value in the given model.
-        identifiable: "yes" if determined on its own, "only in sums" if in combination, "no" if not at all, "known" if
-            taken from the model.
+        identifiable: whether the data determine the parameter: "yes" if they determine it on its own, "only in sums" if
+            only in combination with others, "no" if not at all, and "known" if its value is taken from the model.
         model_value: value in the identified model.
     """
 
@@ -248,8 +253,8 @@ class ParameterRow:
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
     """The base parameters and the full parameters, each in column order.
 
-    A full parameter has a standard deviation only if it is a base parameter on its own; otherwise its value is one of
-    many that yield the same torques, chosen by the completion.
+    A full parameter has a standard deviation only if it is a base parameter on its own. Otherwise many values yield the
+    same torques; the prior and the constraints determine which of them is listed.
     """
     units, owners = result.columns.units(result.prior), _owners(result)
     prior = prior_parameters(result.prior, result.columns)

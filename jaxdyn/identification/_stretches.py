@@ -22,14 +22,14 @@ from ._regression.completion import given_torque
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stretch:
-    """Samples of one run.
+    """Consecutive samples of one run, with their known torques and weights.
 
     Attributes:
         samples: the samples.
         given: known torques of the chain's drive terms that are not identified [N m or N].
         weights: one number per sample and joint: zero if the row is excluded, otherwise one.
         signals: columns of the friction model, if any.
-        logged: raw torques, before any filter; None if unknown.
+        logged: raw torques, which have not been filtered; None if unknown.
         run: the run at the log's rate, for a friction model.
         rows: indices of these samples in `run`.
     """
@@ -44,11 +44,11 @@ class Stretch:
 
     @property
     def tau(self) -> Float[np.ndarray, "N n"]:
-        """Torques to be fitted by the columns."""
+        """Measured minus known torques, to which the columns are fitted."""
         return self.samples.tau - self.given
 
     def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:
-        """The two parts of the stretch, of which the second is held out.
+        """Split the stretch into two parts; the second one is held out.
 
         Raises:
             LogError: one of the parts would be too short.
@@ -99,7 +99,7 @@ def prepared(
     """All runs, preprocessed with the same filters and decimated; with `full_rate`, also at the log's rate.
 
     Args:
-        report: called with the number of runs done.
+        report: function that is called with the number of runs done.
     """
     found, runs = [], list(runs)
     for one in preprocess_alike(runs, filters.but(stride=1) if full_rate else filters):
@@ -120,7 +120,7 @@ def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.nda
     """Raw torques of a log, interpolated linearly at the sample times plus `delay`.
 
     Args:
-        delay: delay of the torques relative to the positions, one value or one per joint [s]; None: no delay.
+        delay: delay of the torques relative to the positions, one value or one per joint [s]; None means no delay.
     """
     late = np.broadcast_to(0.0 if delay is None else np.asarray(delay, float), log.n)
     return np.stack([np.interp(samples.t + d, log.t, tau) for d, tau in zip(late, log.tau.T, strict=True)], axis=1)
@@ -129,7 +129,7 @@ def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.nda
 def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit | None, dead_zone: float) -> Stretch:
     """A run as a stretch, with the columns of a fitted friction model, if any.
 
-    Rows of joints slower than the dead zone are excluded, and those at which the friction memory is not yet known.
+    A joint's row is excluded if the joint is slower than the dead zone, or if its friction memory is not yet known.
     """
     s = run.decimated
     weights = (np.abs(s.qd) >= dead_zone).astype(float)
@@ -164,5 +164,5 @@ def fit_friction_beside(
 
 
 def with_friction_terms(columns: Columns) -> Columns:
-    """The columns, with the friction terms that a friction model replaces."""
+    """The columns plus those of viscous, Coulomb and constant friction, which a friction model replaces."""
     return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION))

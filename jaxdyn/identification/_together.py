@@ -42,30 +42,35 @@ def identify_together(
 ) -> dict[str, Identification]:
     """Identify several robots of one type, with shared links and individual drive terms.
 
+    All logs are fitted in one regression:
+
         tau_r = W pi + W_own(r) d_r,        r = left, right, ..
 
-    is one regression over all logs. The data of all robots determine the link parameters, so the motion of one robot
-    can excite parameters that the motion of another does not. Each joint has one noise level, shared by all robots.
-    Everything else is as in `identify` with plain drive terms.
+    All robots share the link parameters pi, and d_r are the drive parameters of robot r. The data of all robots determine
+    pi, so the motion of one robot can excite parameters that the motion of another does not. Each joint has one noise
+    level, which is the same for all robots. Everything else is as in `identify` with plain drive terms.
 
     Args:
         chain: the robots' model; its inertias are the prior.
-        logs: the runs to fit, by robot name.
-        validate: the validation runs, by robot name, or the share of each run to hold out at its end.
+        logs: dictionary from the name of each robot to its runs for the fit.
+        validate: dictionary from the name of each robot to its validation runs, or the share of each fitted run to hold
+            out at its end.
         own: drive terms with separate values for each robot; the other terms (by default the rotor inertias) are
             shared, like the links.
-        terms: the drive terms, without terms to select and without further terms; by default all drive terms.
-        filters: cutoffs, stride and delay; by default chosen from the first run and used for all.
+        terms: the drive terms to fit, without selection (`choose=()`) and without further terms; by default all drive
+            terms.
+        filters: cutoffs, stride and delay; by default they are chosen from the first run and used for all runs.
         consistent: as in `identify`.
-        progress: called with (stage, done, total).
+        progress: function that is called with the name of the current stage, the number of steps done, and their total
+            number.
 
     Returns:
-        The identification of each robot, by name. Links, their covariances and the split-half agreement are common to
-        all.
+        The identification of each robot, by name; links, their covariances and the split-half agreement are shared.
 
     Raises:
-        IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; there are terms
-            to select; or logs of only one robot were given.
+        IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; `terms` requests
+            a selection or further terms; logs of only one robot were given; or a robot has validation runs but no runs
+            to fit.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
     """
     terms = terms or Terms(choose=())

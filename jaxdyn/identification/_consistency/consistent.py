@@ -4,9 +4,9 @@ minimise over x = (pi_1 .. pi_n, drive terms):  |A x - y|^2 / 2 + weight * sum_i
 subject to J(pi_i) positive definite, non-negative armature and friction, and prior knowledge (`Constraints`).
 
 A and y are computed from triangular factors of the complete weighted log, so the cost of a step does not depend on the
-length of the log. The problem is convex in x. Log-Cholesky parameters are mapped one-to-one onto the interior of the
-feasible cone, so a stationary point of the unconstrained problem in these parameters is the unique optimum; tests
-confirm this with a semidefinite program.
+length of the log. The problem is convex in x. Log-Cholesky parameters map one-to-one onto the interior of the feasible
+cone, so a stationary point of the unconstrained problem in these parameters is the unique optimum. The tests confirm
+this by comparison with a semidefinite program.
 """
 
 import dataclasses
@@ -29,11 +29,11 @@ from .priors import Divergence, entropic_divergence
 
 POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
 PRECISION = 1e-4  # lower bound on the noise, as a share of the RMS torque
-GAP = 1e-8  # tolerance of the cost above its infimum, as a share of the cost
+GAP = 1e-8  # largest excess of the cost over its infimum, as a share of the cost
 RIDGE = 1e-4  # regularisation of undetermined drive terms, relative to a column's information
-STEPS = 100  # maximum number per barrier
+STEPS = 100  # maximum number of steps per round
 FALL = 0.1  # reduction of the barrier from one round to the next
-ROUNDS = 25  # maximum number of barriers and multipliers
+ROUNDS = 25  # maximum number of rounds, each with other barrier weights and multipliers
 TIGHT = 1e-9  # tolerance of constraints, relative to the size of their terms
 
 
@@ -42,12 +42,13 @@ class ConsistentProblem:
     """Matrices and vectors that define a physically consistent estimation problem.
 
     Attributes:
-        matrix: (b, p) A, weighted so that the noise of every row has unit variance.
-        values: (b,) y.
-        floor: irreducible part of the cost, half the sum of squared weighted residuals of the unconstrained estimate.
-        prior: (p,) full parameters of the prior, with strictly consistent inertias, in SI units.
-        start: (p,) full parameters nearest the prior that have the unconstrained base parameters; initial values of the
-            drive terms.
+        matrix: (b, p) the matrix A, weighted so that the noise of every row has unit variance.
+        values: (b,) the right-hand side y, with the same weights.
+        floor: irreducible part of the cost, which is half the sum of squared weighted residuals of the unconstrained
+            estimate.
+        prior: (p,) prior values of the full parameters, with strictly consistent inertias, in SI units.
+        start: (p,) full parameters nearest the prior that reproduce the unconstrained base parameters; they are the
+            initial values of the drive terms.
         links: number of links; the first 10 * links columns are inertial.
         positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
         constraints: prior knowledge.
@@ -68,7 +69,7 @@ class ConsistentProblem:
 
     @property
     def ridge(self) -> Float[np.ndarray, " p"]:
-        """Weights (p,) of the penalty |x - prior|^2 / 2 on drive terms, so small that only undetermined terms are affected."""
+        """Weights (p,) of the penalty |x - prior|^2 / 2 on drive terms, small enough to affect only undetermined terms."""
         information = (self.matrix**2).sum(0)
         ridge = RIDGE**2 * np.where(information > 0, information, 1.0)
         ridge[: 10 * self.links] = 0
@@ -100,13 +101,13 @@ class ConsistentEstimate:
     Attributes:
         parameters: (p,) full parameters in column order, in SI units.
         values: (b,) base parameters.
-        covariance: (b, b) covariance of the base parameters for independent residuals: the inverse Hessian of the cost,
-            including prior and constraints. It does not exceed the covariance of the unconstrained estimate. For
-            correlated residuals, use `with_covariance_of`.
+        covariance: (b, b) covariance of the base parameters for independent residuals. It is the inverse Hessian of the
+            cost, including the prior and the constraints, and does not exceed the covariance of the unconstrained
+            estimate. For correlated residuals, use `with_covariance_of`.
         cost: misfit plus the cost of deviations from the prior.
         misfit: half the sum of squared weighted residuals.
         least_misfit: misfit of the unconstrained estimate; `misfit` minus this value is the cost of consistency.
-        steps: number of Newton steps tried.
+        steps: number of Gauss-Newton steps tried.
         converged: True if the optimum was reached; otherwise the parameters are consistent, but a better fit may exist.
     """
 
@@ -120,11 +121,11 @@ class ConsistentEstimate:
     converged: bool
 
     def with_covariance_of(self, estimate: Estimate) -> "ConsistentEstimate":
-        """The estimate with a covariance for correlated residuals, derived from that of the unconstrained estimate.
+        """The estimate with a covariance for correlated residuals, derived from that of the unconstrained `estimate`.
 
-        To first order, a change x of the unconstrained values changes the consistent values by T x, T = C C_0^-1, where
-        C is the inverse Hessian of the cost and C_0 the unconstrained covariance for independent residuals. The
-        covariance is therefore C + T (C_u - C_0) T^T, where C_u is the covariance of the unconstrained estimate.
+        To first order, a change x of the unconstrained values changes the consistent values by T x with T = C C_0^-1.
+        Here C is the inverse Hessian of the cost, and C_0 the unconstrained covariance for independent residuals. The
+        result is therefore C + T (C_u - C_0) T^T, where C_u is the covariance of the unconstrained estimate.
         """
         independent = estimate.independent_covariance
         scale = np.sqrt(np.diag(independent))
@@ -168,20 +169,21 @@ def consistent_problem(
     """Create the physically consistent counterpart of an unconstrained estimation problem, with the same joint weights.
 
     The cost is expressed in units of the noise: a residual of one standard deviation in one independent sample costs
-    1/2. A prior of weight 1 then has the influence of four samples that each determine a link's mass to within 100 %,
-    since D = 2 (dm/m)^2. This influence is negligible for parameters that the log determines, and is enough to
+    1/2. Scaling all inertial parameters of a link by 1 + e costs 2 e^2 per unit of prior weight, to second order. A
+    prior of weight 1 therefore has the same influence as four samples that each determine the link's mass with a
+    standard deviation of 100 %. This influence is negligible for parameters that the log determines, and suffices to
     determine the others.
 
     Args:
         factors: factors of the log.
         base: the base parameters.
-        estimate: unconstrained estimate, by `weighted_least_squares` on the same factors.
+        estimate: the unconstrained estimate by `weighted_least_squares` from the same factors.
         columns: the identified columns.
-        prior: full parameters of the prior, strictly consistent, in SI units.
+        prior: prior values of the full parameters, with strictly consistent inertias, in SI units.
         independence: fraction of the samples that count as independent.
         weight: weight of the prior.
         divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function
-            that is convex in pi.
+            that is convex in a link's ten parameters.
         constraints: prior knowledge.
         known: rows [P, y] of further prior knowledge, scaled to unit standard deviation: P parameters = y +- 1
             (`Known.stated`).
@@ -218,13 +220,15 @@ def consistent_problem(
 def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:
     """Solve a physically consistent estimation problem by damped Gauss-Newton steps in log-Cholesky parameters.
 
-    Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale;
-    non-negative drive terms are represented by their logarithms. The Jacobians of the residuals and the Hessians of the
-    divergences are exact. If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity,
-    and steps near the boundary become tiny. A barrier, the entropic divergence, is therefore added, and its weight is
-    reduced tenfold per round until it increases the cost by at most 1e-8 of the larger of `floor` and b / 2 (a barrier
-    of weight e increases the minimum of a convex cost by at most e times the number of logarithms). An augmented
-    Lagrangian enforces the constraints, with a tolerance of 1e-9 relative to the size of their terms.
+    Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale.
+    Non-negative drive terms are represented by their logarithms. The Jacobians of the residuals and the Hessians of the
+    divergences are exact.
+
+    If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity, and steps near the
+    boundary become tiny. The entropic divergence is therefore added to the cost as a barrier, whose weight is reduced
+    tenfold per round. A barrier of weight e increases the minimum of a convex cost by at most e times the number of its
+    logarithms; in the last round, this bound is 1e-8 of the larger of `floor` and b / 2, for b base parameters. An
+    augmented Lagrangian enforces the constraints, with a tolerance of 1e-9 relative to the size of their terms.
 
     Args:
         problem: result of `consistent_problem`.
@@ -249,17 +253,17 @@ def feasible_parameters(
 ) -> ConsistentEstimate:
     """Find physically consistent full parameters whose base parameters equal given values or are nearest to them.
 
-    Of several solutions, the one nearest the prior is returned. Deviations of base parameters are measured in units of
-    `deviations`, and `misfit` is half the sum of their squares; if it is below 1e-6, consistent parameters with the
-    given base parameters exist.
+    If several solutions exist, the one nearest the prior is returned. Deviations of base parameters are measured in
+    units of `deviations`, and the `misfit` of the result is half the sum of their squares. If it is below 1e-6,
+    physically consistent parameters with the given base parameters exist.
 
     Args:
         base: the base parameters.
         values: values of the base parameters, in SI units.
         columns: columns of the full parameters.
-        prior: full parameters of the prior, strictly consistent, in SI units.
-        deviations: unit of deviation for each base parameter; by default 1e-6 of the value, but at least 1e-9 of the
-            largest value.
+        prior: prior values of the full parameters, with strictly consistent inertias, in SI units.
+        deviations: unit in which the deviation of each base parameter is measured; by default 1e-6 of its value, but at
+            least 1e-9 of the largest value.
         divergence: measure of the distance from the prior.
         constraints: prior knowledge.
 
@@ -331,7 +335,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     cost, point = _first(problem)
     links, positive = problem.links, int(cost.positive.sum())
     final = GAP * cost.barrier / (4 * links + positive + 1)
-    # tolerance due to rounding of the torques' sum of squares, if only the prior matters
+    # limit set by rounding errors in the torques' sum of squares if only the prior determines the parameters
     rounding = (1e-14 * float(problem.values @ problem.values)) ** 2 / problem.weight
     steps, violation, rounds = 0, np.inf, 0
     while True:
@@ -367,7 +371,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
 
 
 def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
-    """Cost of the first round, with the largest barrier, and the initial point, whose links are those of the prior."""
+    """Cost of the first round, with the largest barrier weight, and the initial point, which has the links of the prior."""
     inner = 10 * problem.links
     information = np.sqrt((problem.matrix**2).sum(0))
     spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)

@@ -19,9 +19,9 @@ class Constraints:
     The sum (`+`) of two objects contains the constraints of both.
 
     Attributes:
-        equal: (e, p) rows of the equations.
+        equal: (e, p) coefficients of the parameters in each equation.
         equal_to: (e,) right-hand sides of the equations.
-        least: (i, p) rows of the inequalities.
+        least: (i, p) coefficients of the parameters in each inequality.
         least_of: (i,) right-hand sides of the inequalities.
 
     Raises:
@@ -59,7 +59,9 @@ class Constraints:
         return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
 
     def given(self, fixed: Bool[np.ndarray, " p"], values: Float[np.ndarray, " p"]) -> "Constraints":
-        """Constraints on the free parameters for given values of the others; those on fixed parameters alone are dropped.
+        """Constraints on the free parameters, for given values of the fixed ones.
+
+        Constraints that involve only fixed parameters are dropped.
 
         Raises:
             IdentificationError: the values of fixed parameters contradict a constraint that refers only to them.
@@ -91,11 +93,11 @@ class Consistency:
         mass: total mass of all moving links [kg], if known.
         constraints: constraints on the parameters, for example from `known_parameters`, `mass_bounds` or
             `bounding_ellipsoid`.
-        densities: lower and upper bounds on the density of a link, computed for the solid ellipsoid with its mass and
-            inertia [kg/m^3]. Each link is also bounded by an ellipsoid derived from the distances between joints
-            (`link_bounds`). None: no bounds on size and density.
+        densities: lower and upper bounds on the density of a link [kg/m^3]. The density is that of the solid ellipsoid
+            with the link's mass and inertia. Each link is also bounded in size by an ellipsoid derived from the
+            distances between joints (`link_bounds`). None means no bounds on size and density.
         prior_weight: weight of the chain's inertias relative to the log (`consistent_problem`).
-        divergence: divergence that penalises deviations of a link's parameters from those of the chain.
+        divergence: measure of the deviation of a link's parameters from those of the chain, which the cost penalises.
     """
 
     mass: float | None = None
@@ -105,7 +107,7 @@ class Consistency:
     divergence: Divergence = entropic_divergence
 
     def of(self, names: Sequence[str]) -> "Consistency":
-        """The same knowledge with the total mass as one of the constraints; `names` are the names of all parameters."""
+        """The same knowledge with the total mass expressed as a constraint; `names` are the names of all parameters."""
         known = self.constraints or no_constraints(len(names))
         if self.mass is not None:
             known = known + total_mass_constraint(names, self.mass)
@@ -116,8 +118,8 @@ def linear_equalities(rows: Float[np.ndarray, "e p"], values: Float[np.ndarray, 
     """Constraints rows @ x = values on the parameters x.
 
     Args:
-        rows: (e, p) rows of the equations, or a single row, in column order.
-        values: (e,) right-hand sides, in SI units.
+        rows: (e, p) coefficients of the parameters in each equation, in column order; or (p,) for a single equation.
+        values: (e,) right-hand sides of the equations, in SI units.
 
     Raises:
         IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
@@ -130,8 +132,9 @@ def linear_inequalities(rows: Float[np.ndarray, "i p"], values: Float[np.ndarray
     """Constraints rows @ x >= values on the parameters x.
 
     Args:
-        rows: (i, p) rows of the inequalities, or a single row, in column order.
-        values: (i,) right-hand sides, in SI units.
+        rows: (i, p) coefficients of the parameters in each inequality, in column order; or (p,) for a single
+            inequality.
+        values: (i,) right-hand sides of the inequalities, in SI units.
 
     Raises:
         IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
@@ -180,11 +183,11 @@ def mass_bounds(
 
     Args:
         names: names of all parameters (`Columns.names`).
-        least: lower bounds [kg], minus infinity for links without one; None: no lower bounds.
-        most: upper bounds [kg], infinity for links without one; None: no upper bounds.
+        least: lower bounds [kg], minus infinity for links without a lower bound; None means no lower bounds.
+        most: upper bounds [kg], infinity for links without an upper bound; None means no upper bounds.
 
     Raises:
-        IdentificationError: the number of bounds differs from that of the links, a bound is NaN, or a lower bound
+        IdentificationError: the number of bounds differs from the number of links, a bound is NaN, or a lower bound
             exceeds the upper bound.
     """
     rows = _mass_rows(names)
@@ -216,19 +219,21 @@ def bounding_ellipsoid(
 ) -> Constraints:
     """Constraint that a link's body lies within an ellipsoid, tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
 
-    tr(J Q) is the integral of 1 - (x - c)^T E (x - c) over the mass of the body, with E = R diag(1 / semi_axes^2) R^T.
-    It is linear in the ten parameters, and non-negative for any mass distribution inside the ellipsoid. Together with a
-    positive definite J, this condition is sufficient for such a distribution to exist.
+    J is the pseudo-inertia of the link, and Q the matrix for which tr(J Q) is the integral of 1 - (x - c)^T E (x - c)
+    over the body's mass, with E = R diag(1 / semi_axes^2) R^T. This integral is linear in the link's ten parameters,
+    and non-negative for any mass distribution inside the ellipsoid. Conversely, if it is non-negative and J is positive
+    definite, such a distribution exists.
 
     Args:
         names: names of all parameters (`Columns.names`).
         link: number of the link, counted from 1 as in the parameter names.
         centre: c, the centre in the link's frame [m].
         semi_axes: semi-axes of the ellipsoid [m].
-        rotation: R, whose columns are the ellipsoid's axes in the link's frame; by default the axes of the frame.
+        rotation: R, whose columns are the ellipsoid's axes in the link's frame; by default they coincide with the axes
+            of the frame.
 
     Raises:
-        IdentificationError: there is no such link, a shape is wrong, or a semi-axis is not positive.
+        IdentificationError: the link does not exist, a shape is wrong, or a semi-axis is not positive.
     """
     n = len(_mass_rows(names))
     centre, semi_axes = np.asarray(centre, float), np.asarray(semi_axes, float)

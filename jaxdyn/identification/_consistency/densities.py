@@ -1,4 +1,4 @@
-"""Bounds on the size of links, from the kinematics, and on their density, with defaults for ordinary machines."""
+"""Bounds on the size of links, derived from the kinematics, and on their density, with defaults for ordinary machines."""
 
 import dataclasses
 
@@ -15,10 +15,10 @@ from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_ineq
 
 AROUND = 0.5  # lateral extent of a link, as a fraction of the longer of its two distances between joints
 LEAST_REACH = 0.1  # minimum lateral extent, as a fraction of the sum of these distances over the robot
-ROOM = 1.5  # margin of the given model's links inside their bounds
-ROUNDS = 8
-NEARLY = 1.02  # tolerance within which a density meets its bound
-SLACK = 1.1  # tolerance within which a violation is not reported
+ROOM = 1.5  # factor by which bounds are wider than the links of the given model require
+ROUNDS = 8  # maximum number of rounds to enforce bounds on density
+NEARLY = 1.02  # factor by which a density may exceed its bound during estimation
+SLACK = 1.1  # factor by which a bound may be exceeded without a report
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class LinkBounds:
         semi_axes: (n, 3) semi-axes of the ellipsoids [m]; infinite for links without bounds on their size.
         rotations: (n, 3, 3) rotations whose columns are the ellipsoids' axes in the links' frames.
         least: (n,) lower bounds on the density of the solid ellipsoid with the link's mass and inertia [kg/m^3].
-        most: (n,) upper bounds on this density [kg/m^3].
+        most: (n,) upper bounds on the density of the same ellipsoid [kg/m^3].
     """
 
     centres: Float[np.ndarray, "n 3"]
@@ -51,20 +51,22 @@ class LinkBounds:
 def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> LinkBounds:
     """Bounds on the size and density of each link, widened if necessary to include the chain's links.
 
-    The ellipsoid that bounds the size follows from the distances between joints. A link extends from its joint to the
-    joints of its child links and to its named frames; L is the distance to the farthest of these points. P is the
-    distance between the link's joint and that of its parent, and S is the sum of P over all joints. The centre of the
-    ellipsoid is halfway to the farthest point. The semi-axes are L / 2 + w along that line and w across it, with w =
-    max(max(L, P) / 2, S / 10), because parts of a link, for example motors, may lie off the line between the joints.
-    For a prismatic joint, its travel is added to P. If the chain has inertias, the bounds are widened where necessary
-    to leave a margin of a factor of 1.5 around its links.
+    The size of each link is bounded by an ellipsoid that follows from the distances between joints. A link extends from
+    its joint to the joints of its child links and to its named frames; L is the distance from the joint to the farthest
+    of these points. P is the distance between the link's joint and that of its parent, plus the travel if the link's
+    joint is prismatic. S is the sum of P over all joints. The centre of the ellipsoid is halfway between the joint and
+    the farthest point. The semi-axes are L / 2 + w along that line and w across it, with w = max(max(L, P) / 2, S /
+    10), because parts of a link, for example motors, may lie off the line between the joints.
+
+    If the chain has inertias, the bounds are widened where necessary, so that its links satisfy them with a margin of a
+    factor of 1.5.
 
     Args:
-        chain: the robot; links without inertia do not widen the bounds.
-        densities: lower and upper bounds on density [kg/m^3].
+        chain: the robot; only links with inertia can widen the bounds.
+        densities: lower and upper bounds on the density of each link [kg/m^3].
 
     Raises:
-        IdentificationError: densities are negative or not increasing.
+        IdentificationError: a bound is negative, or the lower bound is not below the upper bound.
     """
     least, most = densities
     if not 0 <= least < most:
@@ -124,7 +126,7 @@ def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBoun
 
 
 def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> float:
-    """RMS distance of a link's mass from the ellipsoid's centre, relative to the semi-axes; at most 1 for a body inside."""
+    """RMS distance of a link's mass from its ellipsoid's centre, in units of the semi-axes; at most 1 for a body inside it."""
     second, h, m = second_moment(pi), pi[1:4], pi[0]
     c, r, s = bounds.centres[link], bounds.rotations[link], bounds.semi_axes[link]
     about = second - np.outer(c, h) - np.outer(h, c) + m * np.outer(c, c)
@@ -149,12 +151,15 @@ def _volume(pi: Float[np.ndarray, "10"]) -> float:
 def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: LinkBounds) -> ConsistentEstimate:
     """Solve a physically consistent estimation problem with bounds on the size and density of links.
 
-    Bounds on size are linear in the parameters (`LinkBounds.constraints`). Bounds on density are not, and are enforced
-    in several rounds of convex estimation. A link that was too dense in one round must, in the next round, be at least
-    as thick as a ball with its mass and the maximum density: J(pi) - m diag(e^2, e^2, e^2, 0) must be positive
-    definite, which is the same problem after a linear change of parameters. For a link that was too light, the bound on
-    log det J - 6 log m, which decreases with density, is linearised about the parameters of the previous round. Density
-    bounds that conflict with the other constraints are dropped (`unusual_links` names the links).
+    Bounds on size are linear in the parameters (`LinkBounds.constraints`). Bounds on density are not linear, and are
+    enforced in several rounds of convex estimation. A link that was too dense in one round must be at least as thick,
+    in the next round, as a ball with its mass and the maximum density: J(pi) - m diag(e^2, e^2, e^2, 0) must be
+    positive definite, where e is the RMS extent of the ball along an axis. This is the same problem after a linear
+    change of parameters. For a link whose density was too low, the upper bound on log det J - 6 log m, which decreases
+    with density, is linearised about the parameters of the previous round.
+
+    If the density bounds conflict with the other constraints, the rounds end with the last feasible estimate, in which
+    some links may violate their bounds; `unusual_links` names these links.
 
     Args:
         problem: result of `consistent_problem`.
@@ -205,7 +210,7 @@ def _thickened(
 
 
 def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:
-    """Lower bound on density, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised about `pi`."""
+    """Lower bound on a link's density, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised about `pi`."""
     m, pseudo = pi[0], pseudo_inertia_of(pi)
     inverse = np.linalg.inv(pseudo)
     above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))
@@ -218,16 +223,16 @@ def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Co
 def unusual_links(
     chain: Chain, densities: tuple[float, float] = DENSITIES, model: Chain | None = None
 ) -> tuple[str, ...]:
-    """Describe each link that is too dense, too light or too large for the kinematics in one sentence.
+    """Describe each link that is too dense, not dense enough or too large for the kinematics, in one sentence per link.
 
     Args:
         chain: the robot; links without mass are ignored.
-        densities: lower and upper bounds on density [kg/m^3].
-        model: robot whose inertias widen the bounds (`link_bounds`); by default only the kinematics of `chain` define
-            them.
+        densities: lower and upper bounds on the density of each link [kg/m^3].
+        model: robot whose inertias widen the bounds (`link_bounds`); by default the bounds follow from the kinematics
+            of `chain` alone.
 
     Raises:
-        IdentificationError: densities are negative or not increasing.
+        IdentificationError: a bound is negative, or the lower bound is not below the upper bound.
     """
     bare = dataclasses.replace(chain, inertia=0 * chain.inertia)
     bounds = link_bounds(bare if model is None else model, densities)

@@ -1,4 +1,4 @@
-"""Damped Gauss-Newton method in log-Cholesky parameters of physically consistent links, for costs convex in pi."""
+"""Damped Gauss-Newton method in log-Cholesky parameters of links, for costs that are convex in their inertial parameters."""
 
 import dataclasses
 import functools
@@ -12,8 +12,8 @@ from ...spatial.inertia import pseudo_inertia
 from ...spatial.pseudo_inertia import log_cholesky_factor, pseudo_inertia_factor
 from .priors import Divergence, entropic_divergence
 
-REACH = 0.95  # share of the distance to the boundary
-TAKEN = 1e-3  # smallest ratio of actual to predicted decrease with which a step is accepted
+REACH = 0.95  # longest step, as a share of the distance to the boundary of consistency
+TAKEN = 1e-3  # smallest ratio of actual to predicted decrease at which a step is accepted
 # map from the entries (0, 0), (0, 1), ... of the pseudo-inertia to the ten parameters
 LINEAR = np.zeros((10, 4, 4))
 LINEAR[0, 3, 3] = LINEAR[1, 0, 3] = LINEAR[2, 1, 3] = LINEAR[3, 2, 3] = 1
@@ -23,7 +23,7 @@ LINEAR[[5, 7, 8], [0, 0, 1], [1, 2, 2]] = -1
 _GENERATORS = np.zeros((10, 4, 4))
 _GENERATORS[0] = np.eye(4)
 _GENERATORS[[1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 0, 1, 0, 0, 1, 2], [0, 1, 2, 1, 2, 2, 3, 3, 3]] = 1
-_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # the same for the pseudo-inertia
+_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # the same derivatives of the pseudo-inertia
 _METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # Hessian of -log det at zero
 
 
@@ -46,7 +46,10 @@ class Point:
         return np.concatenate([pi.ravel(), self.rest])
 
     def jacobian(self, scale: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p p"]:
-        """Derivative of the parameters with respect to local coordinates: log-Cholesky, and the others divided by `scale`."""
+        """Derivative of the parameters with respect to local coordinates.
+
+        The coordinates are log-Cholesky parameters of the links, and the non-inertial parameters divided by `scale`.
+        """
         n, m = len(self.u), len(self.rest)
         jacobian = np.zeros((10 * n + m, 10 * n + m))
         along = np.einsum("nia,kab,njb->nkij", self.u, _ALONG, self.u, optimize=True)
@@ -71,7 +74,7 @@ class Cost:
         weight: weight of the divergence from the prior.
         divergence: divergence D between a link's parameters and those of the prior.
         positive: (m,) mask of the non-inertial parameters that must be positive.
-        centre: (m,) values at which the entropy of these positive parameters is smallest.
+        centre: (m,) values of the positive parameters at which their entropy is smallest.
         spread: (m,) scales of the non-inertial parameters that may have either sign.
         barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k (r_k - log r_k - 1) with r = x / centre.
         rows: (c, p) rows of the constraints rows @ x = sides or, for inequalities, rows @ x >= sides.
@@ -103,7 +106,7 @@ class Cost:
         return np.linalg.inv(self.u0)
 
     def force(self, x: np.ndarray) -> np.ndarray:
-        """The updated multipliers of the constraints at x (c,)."""
+        """Updated Lagrange multipliers (c,) of the constraints at the parameters x."""
         force = self.multipliers + self.stiffness * (self.rows @ x - self.sides)
         return np.where(self.least, np.minimum(force, 0.0), force)
 
@@ -136,8 +139,8 @@ class Cost:
     def model(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
         """Gradient and Gauss-Newton matrix J^T H J, where J is the Jacobian of x, and H the Hessian of the cost in x.
 
-        The neglected term, the curvature of the parametrisation times the gradient with respect to x, vanishes at the
-        optimum.
+        The neglected term is the curvature of the parametrisation times the gradient with respect to x; it vanishes at
+        the optimum.
         """
         x, n = point.parameters, len(self.u0)
         jacobian = point.jacobian(self.scale(point))
@@ -167,7 +170,7 @@ class Cost:
         return g, hessian
 
     def metric(self, weight: float) -> np.ndarray:
-        """Hessian of the entropy in local coordinates, the same at every point; `weight` multiplies the links' part."""
+        """Hessian of the entropy in local coordinates, equal at every point; `weight` multiplies the part of the links."""
         inner = 10 * len(self.u0)
         metric = np.zeros((inner + len(self.positive),) * 2)
         metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)
@@ -189,7 +192,7 @@ def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
 
 
 def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
-    """Point after the parameter change Jacobian @ step, which is shortened to keep all links strictly consistent."""
+    """Point after the parameter change Jacobian @ step; the step is shortened to keep all links strictly consistent."""
     inner, n = 10 * len(point.u), len(point.u)
     change = np.einsum("nk,kij->nij", step[:inner].reshape(n, 10), _ALONG)
     least = min(
@@ -204,10 +207,12 @@ def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
 def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Point, int, bool]:
     """Take Levenberg-Marquardt steps until the predicted decrease of the cost is below the tolerance.
 
-    Each step is taken either directly in the parameters, for which the quadratic model of the misfit is exact, or in
-    log-Cholesky parameters, which never reach the boundary of consistency, whichever gives the lower cost. The damping
-    uses the metric of the entropy, in which the boundary is at least one unit away. It decreases after every successful
-    step and increases after every rejected step (Nielsen 1999). Cost: O(p^3) per step.
+    Each step is tried in two ways: directly in the parameters, where the quadratic model of the misfit is exact, and in
+    log-Cholesky parameters, which never reach the boundary of consistency. The way with the lower cost is used. The
+    damping uses the metric of the entropy, in which the boundary is at least one unit away. It decreases after every
+    successful step and increases after every rejected step (Nielsen 1999).
+
+    Cost: O(p^3) per step.
 
     Returns:
         The point, the number of steps tried, and whether the tolerance was met.
@@ -240,7 +245,7 @@ def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Po
 
 
 def _solve(h: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """Solve h x = g with diagonal scaling, since the positive definite h may be badly scaled."""
+    """Solve h x = g for a positive definite h, with diagonal scaling because h may be badly scaled."""
     size = np.sqrt(np.diag(h))
     scaled = h / size[:, None] / size
     return np.linalg.solve(scaled + 1e-15 * np.eye(len(g)), g / size) / size

@@ -1,8 +1,9 @@
 """Divergences of a link from its prior, as convex regularisers of its ten parameters.
 
-With the pseudo-inertias J of the body and J0 of the prior, all three divergences are convex in the ten parameters, and
-zero only at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergences compare masses by their
-ratio and do not depend on units or frames; both equal tr((J0^-1 (J - J0))^2) / 2 to second order.
+J denotes the pseudo-inertia of the link, and J0 that of its prior. All three divergences are convex in the ten
+parameters, and zero only at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergences depend on
+relative changes of the parameters, so they do not depend on units or frames. To second order, both equal tr((J0^-1 (J -
+J0))^2) / 2.
 """
 
 from collections.abc import Callable
@@ -18,15 +19,15 @@ Divergence = Callable[[Float[Array, "10"], Float[Array, "10"]], Float[Array, ""]
 
 
 def euclidean_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
-    """Euclidean divergence D = |pi - pi0|^2 / 2; kg, kg m and kg m^2 have equal weights, so D depends on units and frame."""
+    """Euclidean divergence D = |pi - pi0|^2 / 2, which depends on the units and on the link's frame."""
     return 0.5 * jnp.sum((pi - prior) ** 2)
 
 
 def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
     """Entropic (log-det Bregman) divergence D = tr(J0^-1 J) - log det(J0^-1 J) - 4.
 
-    It grows without bound towards flat, thin or massless bodies, which keeps estimates physically consistent. It is NaN
-    if J or J0 is not positive definite.
+    D grows without bound as a link becomes flat, thin or massless, which keeps estimates physically consistent. It is
+    NaN if the pseudo-inertia J of the link, or J0 of the prior, is not positive definite.
     """
     u0, u = pseudo_inertia_factor(pseudo_inertia(prior)), pseudo_inertia_factor(pseudo_inertia(pi))
     m = _left_solve(u0, u)
@@ -36,7 +37,7 @@ def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Fl
 def pullback_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
     """Pullback divergence D = tr((J0^-1 (J - J0))^2) / 2, the squared distance in the affine-invariant metric at the prior.
 
-    It is NaN if J0 is not positive definite.
+    D is NaN if the pseudo-inertia J0 of the prior is not positive definite.
     """
     u0 = pseudo_inertia_factor(pseudo_inertia(prior))
     white = _left_solve(u0, _left_solve(u0, pseudo_inertia(pi)).T) - jnp.eye(4, dtype=pi.dtype)

@@ -30,14 +30,14 @@ class Merit(NamedTuple):
     """Figures of merit of one estimate (Leboutet et al. 2021).
 
     Attributes:
-        torque: torque error d_tau = 100 |tau - W base| / |tau|, mean over the runs [%].
-        position: position error d_q = 100 |q - q_s| / |q| of the re-simulated closed loop, mean over the runs [%]; NaN
-            without loops, infinite if a loop is unstable.
-        parameters: parameter error d_beta = 200 / b sum |base - true| / (|base| + |true|) [%]; NaN if the true
-            parameters are unknown.
-        seconds: computation time d_t [s], including compilation in the first call with new array shapes.
+        torque: torque error d_tau = 100 |tau - W base| / |tau|, averaged over the runs [%].
+        position: position error d_q = 100 |q - q_s| / |q| of the motion q_s of the simulated closed loop, averaged over
+            the runs [%]. NaN if the problem has no loops; infinite if a loop is unstable.
+        parameters: error of the b parameters, d_beta = 200 / b sum |base - true| / (|base| + |true|) [%]; NaN if the
+            true parameters are unknown.
+        seconds: computation time d_t [s], which includes compilation on the first call with new array shapes.
         iterations: number of iterations N_it.
-        simulations: number of simulations N_sim; a simulation with all its sensitivities counts as one.
+        simulations: number of simulations N_sim; a simulation and its sensitivities together count as one.
     """
 
     torque: float
@@ -88,8 +88,8 @@ class EstimatorComparison:
     Attributes:
         names: names of the base parameters.
         estimates: one estimate per successful method.
-        merits: figures of merit of these estimates.
-        failures: (method, error message) of each method that raised an error.
+        merits: figures of merit of each of the `estimates`.
+        failures: name and error message of each method that raised an error.
     """
 
     names: tuple[str, ...]
@@ -128,14 +128,14 @@ def compare_estimators(
 ) -> EstimatorComparison:
     """Solve one problem with several estimators and compute their figures of merit; `print` the result for a table.
 
-    Estimators that raise an error are listed in `failures`, with the message.
+    If an estimator raises an error, `failures` lists its name and the message, and the comparison continues.
 
     Args:
         problem: the problem.
-        estimators: functions of a problem; by default all linear estimators and, with closed loops, the simulating
-            estimators.
+        estimators: functions from an estimation problem to an estimate. By default all linear estimators and, if the
+            problem has closed loops, those that simulate the robot.
         truth: true base parameters, if known.
-        check: problem whose runs are used to compare torques and positions; by default the fitted runs.
+        check: problem whose runs are used to compare torques and positions; by default the fitted runs are used.
     """
     chosen = estimators or (*LINEAR, *(SIMULATING if problem.loops else ()))
     estimates, merits, failures = [], [], []

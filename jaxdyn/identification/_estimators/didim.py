@@ -1,4 +1,4 @@
-"""DIDIM: identification from torques alone, by direct and inverse dynamic models."""
+"""DIDIM: identification from torques alone, with direct and inverse dynamic models."""
 
 import dataclasses
 
@@ -13,22 +13,23 @@ from .simulation import check_loops, shortened, with_right_sides
 def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
     """Fit the torques of the simulated closed loop to the measured torques (DIDIM), without measured positions.
 
-    Minimises |tau - tau_s(base)|^2 by Gauss-Newton steps, with the simulated torque tau_s = W(q_s, qd_s, qdd_s) base.
-    Because the controller keeps q_s near its reference for any parameters, d tau_s / d base is approximately W(q_s,
-    ...), and each step is a linear least-squares fit on the simulated motion (Gautier, Janot & Vandanjon 2013).
-    Measured positions are not used, so their noise and filters do not affect the regressor. Joints and runs are
-    weighted by their noise.
+    Minimises |tau - tau_s(base)|^2 by Gauss-Newton steps, where tau_s = W(q_s, qd_s, qdd_s) base is the torque of the
+    simulated motion q_s. The controller keeps q_s near its reference for any parameters, so the derivative d tau_s / d
+    base is approximately W(q_s, qd_s, qdd_s). Each step is therefore a linear least-squares fit on the simulated motion
+    (Gautier, Janot & Vandanjon 2013). Measured positions are not used, so their noise and filters do not affect the
+    regressor. Joints and runs are weighted by their noise.
 
     Args:
-        problem: the problem, with closed loops.
-        tolerance: largest relative step of the values, or relative change of the residual, at convergence.
+        problem: the estimation problem, which must contain closed loops.
+        tolerance: relative step of the values, or relative change of the residual, below which the iteration has
+            converged.
         iterations: maximum number of steps.
 
     Returns:
-        The estimate; its history contains the relative residual |tau - W_s base| / |tau| of each step.
+        The estimate, whose `history` contains the relative residual |tau - W base| / |tau| of each step.
 
     Raises:
-        IdentificationError: the problem has no closed loops, or a loop is unstable or does not cover the run's times.
+        IdentificationError: the problem has no closed loops; or a loop is unstable or does not cover the run's times.
 
     Cost: one simulation per step and run. Memory: 8 T n b bytes for the regressor of T time steps.
     """

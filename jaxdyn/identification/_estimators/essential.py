@@ -1,4 +1,4 @@
-"""Essential parameters: base parameters whose removal degrades the predicted torques noticeably."""
+"""Essential parameters: base parameters without which the predicted torques are noticeably worse."""
 
 import dataclasses
 from typing import NamedTuple
@@ -13,15 +13,15 @@ from .problem import EstimationProblem
 
 
 class Elimination(NamedTuple):
-    """Removal of one base parameter.
+    """Removal of one base parameter, and its effect on the fit.
 
     Attributes:
         name: name of the parameter.
         relative_deviation: relative standard deviation of the parameter in the last fit that included it, for
             independent residuals [%].
-        residual: increase of the weighted RMS residual relative to the fit of all parameters [%].
-        probability: p-value of the F-test of all parameters removed so far, that is, the probability of such an
-            increase if their true values were zero.
+        residual: increase of the weighted RMS residual with respect to the fit of all parameters [%].
+        probability: p-value of the F-test of all parameters removed so far: the probability of an increase of at least
+            this size if the true values of these parameters were zero.
     """
 
     name: str
@@ -35,11 +35,11 @@ class EssentialParameters:
     """The essential base parameters.
 
     Attributes:
-        base: the essential base parameters; torques are predicted from the columns W[:, base.kept] alone, and all other
-            base parameters are zero.
-        estimate: estimate of these parameters by weighted least squares.
+        base: the essential base parameters. All other base parameters are zero, so the columns W[:, base.kept] alone
+            predict the torques.
+        estimate: estimate of the essential parameters by weighted least squares.
         eliminated: the removed parameters, in order of removal.
-        stopped: why the elimination stopped.
+        stopped: the reason why the elimination stopped.
     """
 
     base: BaseParameters
@@ -51,24 +51,24 @@ class EssentialParameters:
 def essential_parameters(
     problem: EstimationProblem, ratio: float = 10.0, significance: float = 0.05, rise: float = 1.0
 ) -> EssentialParameters:
-    """Repeatedly remove the least certain base parameter and refit, as long as the predicted torques do not degrade.
+    """Repeatedly remove the least certain base parameter and refit, until the predicted torques would become worse.
 
-    The parameter with the largest relative standard deviation (for independent residuals) is removed first (Khalil &
-    Dombre 2002, sec. 12.6.4; Gautier 1997). The elimination stops when the largest relative standard deviation is below
-    `ratio` times the smallest, when the F-test finds the removed parameters significant, or when the residual has
-    increased by more than `rise` percent. The weights are always those of `estimate_wls` with all parameters, so
-    residuals are comparable.
+    Each step removes the parameter with the largest relative standard deviation, computed for independent residuals
+    (Khalil & Dombre 2002, sec. 12.6.4; Gautier 1997). The elimination stops when the largest relative standard
+    deviation is below `ratio` times the smallest, when the F-test finds that the removed parameters are significant, or
+    when the residual would increase by more than `rise` percent. All fits use the weights of `estimate_wls` with all
+    parameters, so that their residuals are comparable.
 
     Args:
         problem: the problem.
-        ratio: ratio between the largest and the smallest relative standard deviation at which to stop.
+        ratio: ratio of the largest to the smallest relative standard deviation below which to stop.
         significance: significance level of the F-test; 0 disables it.
         rise: maximum increase of the weighted RMS residual [%].
 
     Raises:
         IdentificationError: as for `estimate_wls`.
 
-    Cost: O(b^3) per removed parameter; the samples are read once.
+    Cost: O(b^3) per removed parameter for b base parameters; the samples are read only once.
     """
     from scipy import stats  # slow to import
 

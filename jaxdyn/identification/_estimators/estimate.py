@@ -14,25 +14,26 @@ class Estimate:
 
     Attributes:
         values: (b,) estimated base parameters, in SI units.
-        covariance: (b, b) covariance of the values, from a jackknife over eight blocks, which accounts for correlated
-            residuals (filters, unmodelled friction). If the data were accumulated without blocks, residuals are assumed
-            to be independent.
+        covariance: (b, b) covariance of the values, from a jackknife over eight blocks of the data. It accounts for
+            residuals that are correlated, for example by filters or unmodelled friction. If the data were accumulated
+            without blocks, residuals are assumed to be independent.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
         condition: condition number of the (weighted) base regressor.
-        scaled_condition: condition number with columns scaled to unit norm, which is independent of units.
+        scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.
         joint_residuals: (n,) RMS residual of each joint on the fitted data [N m or N].
         method: name of the estimator.
-        run_noise: (runs, n) standard deviations of the residuals, if each run has separate weights [N m or N].
+        run_noise: (runs, n) standard deviations of the residual torques of each run [N m or N]; None if all runs have
+            the same weights.
         iterations: number of updates of the values.
-        simulations: number of simulations of the robot; a simulation with all its sensitivities counts as one.
-        history: one number per iteration, described in the docstring of the estimator; by default the largest relative
-            step.
+        simulations: number of simulations of the robot; a simulation and its sensitivities together count as one.
+        history: one number per iteration: the largest relative step, unless the estimator's documentation defines
+            another number.
         converged: True if the last step was below the tolerance.
-        degrees: degrees of freedom of the covariance: those of the jackknife blocks and the shrinkage target or,
-            without blocks, those of the independent rows; infinite if unknown.
+        degrees: degrees of freedom of the covariance, for confidence intervals. With blocks, they follow from the
+            number of blocks; without blocks, from the number of independent rows. Infinite if unknown.
         notes: remarks from the estimator.
-        independent: (b, b) covariance for residuals that are correlated only by the filter, s^2 (W^T W)^-1 with the
-            noise s of the (weighted) rows; None if `covariance` already is this covariance.
+        independent: (b, b) covariance for residuals that only the filter correlates, s^2 (W^T W)^-1 with the standard
+            deviation s of the (weighted) rows; None if `covariance` already is this covariance.
     """
 
     values: np.ndarray
@@ -52,7 +53,7 @@ class Estimate:
     independent: np.ndarray | None = None
 
     def with_covariance(self, covariance: Float[np.ndarray, "b b"], blocks: int) -> "Estimate":
-        """The estimate with a jackknife covariance; the covariance for independent residuals moves to `independent`."""
+        """The estimate with a jackknife covariance; its covariance for independent residuals is stored in `independent`."""
         degrees = min(self.degrees, block_degrees(blocks))
         return dataclasses.replace(
             self, covariance=covariance, independent=self.independent_covariance, degrees=degrees
@@ -60,7 +61,7 @@ class Estimate:
 
     @property
     def independent_covariance(self) -> Float[np.ndarray, "b b"]:
-        """Covariance (b, b) for residuals that are correlated only by the filter."""
+        """Covariance (b, b) of the values for residuals that only the filter correlates."""
         return self.covariance if self.independent is None else self.independent
 
     @property
@@ -75,12 +76,12 @@ class Estimate:
             return 100 * self.standard_deviations / np.abs(self.values)
 
     def interval_factor(self, level: float = 0.95) -> float:
-        """Half-width of confidence intervals with probability `level`, in standard deviations, by Student's t."""
+        """Half-width of a confidence interval with probability `level`, in standard deviations, by Student's t distribution."""
         from scipy import stats  # slow to import
 
         return float(stats.t.ppf(0.5 + level / 2, self.degrees))
 
     def confidence_intervals(self, level: float = 0.95) -> Float[np.ndarray, "b 2"]:
-        """Confidence intervals (lower, upper) of the individual values with probability `level`, by Student's t."""
+        """Confidence interval (lower, upper) of each value with probability `level`, from Student's t distribution."""
         half = self.interval_factor(level) * self.standard_deviations
         return np.stack([self.values - half, self.values + half], axis=1)

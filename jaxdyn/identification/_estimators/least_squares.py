@@ -12,12 +12,12 @@ from .._regression.factors import QRFactors
 from .estimate import Estimate
 from .problem import EstimationProblem
 
-ROUNDS_OF_NOISE = 3  # iterations for the weight of prior knowledge relative to equally weighted rows
+ROUNDS_OF_NOISE = 3  # iterations that determine the weight of prior knowledge relative to equally weighted rows
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stated:
-    """Rows [P, y] of prior knowledge with unit standard deviation, and their factor relative to the weighted data."""
+    """Rows [P, y] of prior knowledge with unit standard deviation, and the factor that scales them to the weighted data."""
 
     rows: Float[np.ndarray, "k w"]
     scale: float
@@ -26,13 +26,14 @@ class Stated:
 def estimate_ols(problem: EstimationProblem) -> Estimate:
     """Ordinary least squares: minimises sum |tau - W base|^2, with equal weights for all joints and runs.
 
-    The estimate is biased if W has errors, for example from noisy velocities and accelerations.
+    The estimate is biased if the regressor W has errors, for example due to noisy velocities and accelerations.
 
     Args:
         problem: the problem.
 
     Raises:
-        IdentificationError: there are too few rows, or the motion does not excite or separate the base parameters.
+        IdentificationError: there are too few rows, or the motion does not excite all base parameters or does not
+            determine them separately.
     """
     return ordinary_least_squares(problem.blocks, problem.base, problem.independence)
 
@@ -40,12 +41,12 @@ def estimate_ols(problem: EstimationProblem) -> Estimate:
 def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
     """Weighted least squares: minimises sum_rj |tau_rj - W_rj base|^2 / s_rj^2, with the noise s_rj of joint j in run r.
 
-    Starting from ordinary least squares, each iteration computes s from the residuals of the previous one, until the
-    values converge.
+    The iteration starts from ordinary least squares. Each step computes s from the residuals of the previous step,
+    until the values converge.
 
     Args:
         problem: the problem.
-        tolerance: largest relative step of the values at convergence.
+        tolerance: relative step of the values below which the iteration has converged.
         iterations: maximum number of iterations.
 
     Raises:
@@ -83,7 +84,7 @@ def relative_step(new: np.ndarray, old: np.ndarray) -> float:
 
 
 def inverse_noise(noise: np.ndarray) -> np.ndarray:
-    """Weights 1 / s, limited for joints (almost) without noise; equal weights if no joint has noise."""
+    """Weights 1 / s for noise s, with an upper limit for joints (almost) without noise; equal weights if no joint has noise."""
     return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
 
 
@@ -94,13 +95,13 @@ def with_blocks(
     weights: Float[np.ndarray, "runs n"],
     known: Stated | None = None,
 ) -> Estimate:
-    """The estimate with the jackknife covariance, for rows weighted by run and joint.
+    """The estimate with a jackknife covariance, for rows that are weighted by run and joint.
 
-    The jackknife leaves out blocks of data but never the prior knowledge, so the contribution C P^T P C of the
-    knowledge to the covariance C is added.
+    The jackknife leaves out blocks of data, but never the rows P of prior knowledge. The contribution C P^T P C of this
+    knowledge to the covariance C is therefore added separately.
 
     Args:
-        known: prior knowledge, with its factor relative to the weighted rows of the data.
+        known: prior knowledge, with the factor that scales it to the weighted rows of the data.
     """
     at = np.append(base.kept, -1)
     parts, beyond, rows = weighted_blocks(blocks, at, weights), 0.0, None
@@ -121,17 +122,18 @@ def ordinary_least_squares(
     """Ordinary least squares on factors: minimises sum |tau - W base|^2, with equal weights for all joints.
 
     Args:
-        factors: factors of the log; standard deviations account for correlated residuals only if it was accumulated in
-            blocks.
+        factors: factors of the log. Standard deviations account for correlated residuals only if the factors are
+            accumulated in blocks.
         base: the base parameters.
-        independence: share of the samples that count as independent. Filtered data sampled faster than twice the cutoff
-            are correlated, and standard deviations that ignore this are too small by a factor of 1 /
+        independence: share of the samples that count as independent. Filtered data are correlated if they are sampled
+            faster than twice the cutoff; standard deviations that ignored this would be too small by a factor of 1 /
             sqrt(independence).
         known: rows [P, y] of prior knowledge, scaled to unit standard deviation: P parameters = y +- 1
-            (`Known.stated`). Their weight relative to the data depends on the RMS of all residuals.
+            (`Known.stated`). Their weight relative to the data follows from the RMS of all residuals.
 
     Raises:
-        IdentificationError: there are too few samples, or the data do not excite or separate the base parameters.
+        IdentificationError: there are too few samples, or the data do not excite all base parameters or do not
+            determine them separately.
     """
     whole = factors.total if isinstance(factors, BlockFactors) else factors
     weights, stated = np.ones(len(whole.counts)), None
@@ -156,7 +158,7 @@ def weighted_least_squares(
 ) -> Estimate:
     """Weighted least squares on factors: minimises sum_j |tau_j - W_j base|^2 / s_j^2, with the noise s_j of each joint.
 
-    Starting from ordinary least squares, each iteration computes s from the residuals of the previous one.
+    The iteration starts from ordinary least squares. Each step computes s from the residuals of the previous step.
 
     Args:
         factors: as for `ordinary_least_squares`.
@@ -183,7 +185,7 @@ def weighted_least_squares(
 def solve_factors(
     factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float, known: Stated | None = None
 ) -> Estimate:
-    """Least squares on factors with one weight per factor; raises the same errors as `ordinary_least_squares`.
+    """Least squares on factors with one weight per factor; it raises the same errors as `ordinary_least_squares`.
 
     The covariance is s^2 (W^T W)^-1, where the variance s^2 accounts for the fraction of independent samples.
     """
@@ -214,7 +216,7 @@ def solve_factors(
     values = vt.T @ (u.T @ y / s) / norms
     residuals = factors.r[:, :, -1] - factors.r[:, :, base.kept] @ values
     squares = (residuals**2).sum(1)
-    spent = free / independence / counts.sum()  # degrees of freedom of the parameters, as a share of the rows
+    spent = free / independence / counts.sum()  # degrees of freedom used by the parameters, as a share of the rows
     if spent >= 1:
         raise IdentificationError(
             f"only {counts.sum() * independence:.0f} of {int(counts.sum())} rows of filtered samples count as independent, too "

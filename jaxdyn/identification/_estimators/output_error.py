@@ -1,4 +1,4 @@
-"""Closed-loop output error: fits simulated to measured joint positions, with exact sensitivities."""
+"""Closed-loop output error: fit of simulated to measured joint positions, with exact sensitivities."""
 
 import dataclasses
 
@@ -10,34 +10,35 @@ from .least_squares import inverse_noise, relative_step, solve_factors, with_blo
 from .problem import EstimationProblem
 from .simulation import at_samples, check_loops, motion, sensitivities, with_right_sides
 
-HALVINGS = 6
+HALVINGS = 6  # maximum number of trial steps, each half as long as the previous one
 
 
 def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 15) -> Estimate:
-    """Fit base parameters to joint positions alone by simulating the closed loop (closed-loop output error).
+    """Fit base parameters to joint positions alone, by simulation of the closed loop (closed-loop output error).
 
     Minimises sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by the Gauss-Newton method, where q_s is the motion of the
-    simulated closed loop and s_rj the noise of joint j's position in run r. The derivatives d q_s / d base are computed
-    in forward mode, in one vmap over all parameters; they are exact for the discretised loop, and finite differences
-    would need one simulation per parameter. A step is halved while it worsens the fit or destabilises the loop. All
-    information comes from the tracking errors: with gains in N m/rad they determine the scale of the parameters, but
-    with `ComputedTorqueLaw` they contain no information.
+    simulated closed loop, and s_rj is the noise of joint j's position in run r. The derivatives d q_s / d base are
+    computed in forward mode for all parameters at once, and are exact for the discretised loop. A step is halved as
+    long as it worsens the fit or makes the loop unstable.
+
+    All information comes from the tracking errors of the controller. If its gains are torques per position error [N
+    m/rad], these errors determine the parameters including their scale. With `ComputedTorqueLaw`, the simulated motion
+    hardly depends on the parameters, so the tracking errors contain no information about them.
 
     Args:
-        problem: the problem, with closed loops.
-        tolerance: largest relative step, or relative change of the cost, at convergence.
+        problem: the estimation problem, which must contain closed loops.
+        tolerance: relative step, or relative change of the cost, below which the iteration has converged.
         iterations: maximum number of steps.
 
     Returns:
-        The estimate; its noise and joint_residuals refer to the positions [rad or m], and its history contains the RMS
-        of the weighted residuals.
+        The estimate, with `noise` and `joint_residuals` of the positions [rad or m], and the weighted RMS in `history`.
 
     Raises:
-        IdentificationError: the problem has no closed loops, a loop is unstable with the initial parameters or does not
-            cover the run's times, or the positions do not separate the parameters.
+        IdentificationError: the problem has no closed loops; a loop is unstable with the initial parameters or does not
+            cover the run's times; or the positions do not determine the parameters separately.
 
-    Cost: one simulation with b sensitivities per step, and one simulation per trial step; memory: 8 T n b bytes
-    for T time steps.
+    Cost: one simulation with b sensitivities per step, and one simulation per trial step. Memory: 8 T n b bytes for T
+    time steps.
     """
     check_loops(problem, "CLOE")
     runs, b = len(problem.samples), problem.base.size
@@ -71,7 +72,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
             if after < before:
                 break
             share, found = share / 2, None
-        if found is None:  # no better point along the step: this is the minimum, up to rounding
+        if found is None:  # no point along the step is better, so this is the minimum, up to rounding
             rest = True
             break
         new = values + share * step.values

@@ -33,20 +33,21 @@ class EstimationProblem:
     """Input of all estimators, created by `estimation_problem`.
 
     Attributes:
-        chain: the model, in float64; its parameters are the initial values of simulating estimators.
+        chain: the model, in float64; its parameters are the initial values of the estimators that simulate the robot.
         columns: the identified columns.
         base: the base parameters.
         samples: the runs.
         weights: (N, n) factors by which the rows of each run are multiplied; zero excludes a sample for a joint.
         independence: share of the samples that count as independent.
-        loops: the closed loop of each run, for simulating estimators; empty if unknown. The other estimators delay the
-            logged torques by the loop's lead.
-        start: (b,) initial base parameters for simulating estimators; by default those of the chain.
-        parallel_cutoff: cutoff of the low-pass applied to torques and every column of the regressor [Hz]; None if only
-            the torques were filtered, by `preprocess`.
-        filtered: (N, n, b + 1) [W, tau] of each run after the common low-pass; empty if there is none.
-        friction: friction model whose k columns, computed from whole runs, are the last columns of W; None: no friction
-            model.
+        loops: the closed loop of each run, for the estimators that simulate the robot; empty if unknown. All other
+            estimators delay the logged torques by the `lead` of the loop, if there is one.
+        start: (b,) initial base parameters of the estimators that simulate the robot; None means those of the chain.
+        parallel_cutoff: cutoff of the low-pass filter that is applied to the torques and to every column of the
+            regressor [Hz]; None if there is no such filter, so that only `preprocess` has filtered the torques.
+        filtered: (N, n, b + 1) rows [W, tau] of each run, filtered with `parallel_cutoff`; empty if there is no such
+            filter.
+        friction: friction model, whose k columns are computed from whole runs and are the last columns of W; None means
+            no friction model.
         signals: (N, n, k) columns of the friction model along the measured motion of each run; empty without a friction
             model.
     """
@@ -66,22 +67,22 @@ class EstimationProblem:
 
     @functools.cached_property
     def prior(self) -> np.ndarray:
-        """The chain's parameters in column order (p,), followed by k zeros for those of the friction model."""
+        """The chain's parameters in column order (p,), followed by zeros for the parameters of the friction model."""
         extra = 0 if self.friction is None else len(model_of(self.friction).names(self.chain.n))
         return np.concatenate([prior_parameters(self.chain, self.columns), np.zeros(extra)])
 
     @functools.cached_property
     def torques(self) -> tuple[np.ndarray, ...]:
-        """Torques that belong to the motion at the same sample, minus those of drive terms that are not identified.
+        """Torques that belong to the motion at each sample, minus the torques of drive terms that are not identified.
 
-        For each run (N, n) [N m or N]. Logged torques are delayed by the lead of the loop, unless `preprocess` removed
-        their delay, which includes the lead (`Filters.delay`).
+        One array (N, n) per run [N m or N]. Logged torques are delayed by the `lead` of the loop, unless `preprocess`
+        has already removed their delay, which includes this lead (`Filters.delay`).
         """
         return self._torques(ahead=False)
 
     @functools.cached_property
     def commanded_torques(self) -> tuple[np.ndarray, ...]:
-        """`torques` at the instants of the loop at which they are commanded, which is earlier by the lead of the loop."""
+        """`torques` at the instants at which the controller commands them, which are earlier by the `lead` of the loop."""
         return self._torques(ahead=True)
 
     def _torques(self, ahead: bool) -> tuple[np.ndarray, ...]:
@@ -119,16 +120,16 @@ class EstimationProblem:
 
     @functools.cached_property
     def factors(self) -> QRFactors:
-        """Factors (runs n, p + 1, p + 1), one per joint and run, so that joints and runs can be weighted separately."""
+        """One factor per run and joint, (runs n, p + 1, p + 1), so that runs and joints can be weighted separately."""
         return self.blocks.by_run
 
     @functools.cached_property
     def pooled(self) -> QRFactors:
-        """Factors of each joint, for all runs together."""
+        """One factor per joint, over all runs."""
         return self.blocks.total
 
     def full(self, values: np.ndarray) -> np.ndarray:
-        """Of all full parameters (p,) with the given base parameters, those nearest the chain's."""
+        """Full parameters (p,) with the given base parameters that are nearest those of the chain."""
         return self.prior + self.completion @ (values - self.base.matrix @ self.prior)
 
     @functools.cached_property
@@ -138,10 +139,10 @@ class EstimationProblem:
 
     @functools.cached_property
     def initial(self) -> np.ndarray:
-        """Initial base parameters (b,) of the simulating estimators.
+        """Initial base parameters (b,) of the estimators that simulate the robot.
 
         Raises:
-            IdentificationError: the chain has massless links, so it cannot be simulated, and `start` is None.
+            IdentificationError: `start` is None, and the chain cannot be simulated because it has massless links.
         """
         if self.start is not None:
             return np.asarray(self.start, float)
@@ -179,7 +180,7 @@ class EstimationProblem:
     def rows(
         self, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, signals: np.ndarray | None = None
     ) -> Float[np.ndarray, "N n b"]:
-        """Base regressor of all samples, 8 N n b bytes; without `signals`, the columns of the friction model are zero."""
+        """Base regressor of all samples (8 N n b bytes); without `signals`, the columns of the friction model are zero."""
         k = len(self.prior) - len(self.columns.names(self.chain.n))
         with jax.enable_x64(True):
             kept = self.base.kept[: self.base.size - k]
@@ -203,31 +204,34 @@ def estimation_problem(
 ) -> EstimationProblem:
     """Create an estimation problem, the input of all estimators.
 
-    The share min(1, 2 * 0.9 * torque cutoff / rate) of the samples counts as independent (`Samples.independence`); to
-    change it, use `dataclasses.replace(problem, independence=...)`.
+    The fraction min(1, 2 * 0.9 * torque cutoff / rate) of the samples counts as independent (`Samples.independence`).
+    To use another fraction, call `dataclasses.replace(problem, independence=...)`.
 
     Args:
-        chain: the robot; its parameters are the initial values of simulating estimators.
+        chain: the robot; its parameters are the initial values of the estimators that simulate the robot.
         samples: the runs.
-        columns: the identified columns; by default all drive terms or, with a friction model, only the rotor inertias.
+        columns: the columns to identify; by default all drive terms or, if `friction` is given, only the rotor
+            inertias.
         base: the base parameters of the columns; by default they are computed.
-        weights: (N, n) factors by which the rows of each run are multiplied; zero excludes a sample for a joint; by
-            default all are one.
-        loops: the closed loop of each run, which `estimate_iv`, `estimate_didim` and `estimate_cloe` need.
-        start: initial base parameters for simulations; by default those of the chain.
-        parallel_cutoff: cutoff of a common low-pass for the torques and every column of the regressor, applied before
-            both are decimated [Hz]. The filter then affects edges of dry friction and products of fast motions equally
-            on both sides of tau = W base. Use it for runs preprocessed with stride 1 and a much higher cutoff; it takes
-            8 N n b bytes of memory.
-        friction: a friction model, with or without memory, whose linear parameters are estimated together with the
-            others and replace viscous, coulomb and offset; a `FrictionFit` if terms depend on loads. The runs must have
-            the log's rate (stride 1). Samples at which the friction memory is not yet known are excluded. The k columns
-            take 8 N n k bytes. Simulating estimators apply the friction computed along the loop's reference, and
-            compare the measured torques with friction columns along the simulated motion.
+        weights: (N, n) factors by which the rows of each run are multiplied, by default one; zero excludes a sample for
+            a joint.
+        loops: the closed loop of each run, required by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
+        start: initial base parameters of the estimators that simulate the robot; by default those of the chain.
+        parallel_cutoff: cutoff of a low-pass filter that is applied both to the torques and to every column of the
+            regressor, before decimation [Hz]. The steps of dry friction and the products of fast motions are then
+            filtered equally on both sides of tau = W base. Use this filter for runs that were preprocessed with stride
+            1 and a much higher cutoff. It needs 8 N n b bytes of memory.
+        friction: a friction model, with or without memory, or a `FrictionFit` if terms depend on the load. Its linear
+            parameters replace the drive terms viscous, coulomb and offset, and are estimated together with the other
+            parameters. The runs must have the log's rate (stride 1). Samples at which the friction memory is not yet
+            known are excluded. The k columns of the model take 8 N n k bytes. Estimators that simulate the robot apply
+            the friction that the model predicts along the loop's reference; for the comparison with measured torques,
+            they compute the friction columns along the simulated motion.
 
     Raises:
-        IdentificationError: there are no runs, the number of joints, loops or weights is wrong, the cutoff is not below
-            half the sample rate, or a friction model depends on loads but is not a `FrictionFit`.
+        IdentificationError: there are no runs; the number of joints, loops or weights is wrong; `parallel_cutoff` is
+            not between 0 and half the sample rate, or a run is too short for this filter; or a friction model depends
+            on loads but is not a `FrictionFit`.
     """
     runs = (samples,) if isinstance(samples, Samples) else tuple(samples)
     closed = (loops,) if isinstance(loops, ClosedLoop) else tuple(loops)
@@ -267,7 +271,7 @@ def estimation_problem(
 
 
 def _delayed(samples: Samples, tau: Float[np.ndarray, "N n"], lead: float) -> Float[np.ndarray, "N n"]:
-    """Torques at t - lead, from a cubic spline through the torques of each piece."""
+    """Torques at the times t - lead, interpolated by a cubic spline within each piece."""
     t, out = samples.t, np.empty_like(tau)
     for a, b in samples.segments:
         out[a:b] = interpolate.make_interp_spline(t[a:b], tau[a:b], k=min(3, b - a - 1))(t[a:b] - lead)
@@ -275,7 +279,7 @@ def _delayed(samples: Samples, tau: Float[np.ndarray, "N n"], lead: float) -> Fl
 
 
 def _parallel(problem: EstimationProblem, run: int, cutoff: float) -> tuple[np.ndarray, Samples, np.ndarray]:
-    """Rows [W, tau] of a run after a common low-pass and decimation, with the decimated samples and weights."""
+    """Rows [W, tau] of a run, low-pass filtered and decimated, with the decimated samples and weights."""
     s = problem.samples[run]
     if not 0 < cutoff < s.rate / 2:
         raise IdentificationError(

@@ -1,4 +1,4 @@
-"""Recursive least squares: online estimation that updates a triangular factor with each sample."""
+"""Recursive least squares: online estimation, which updates a triangular factor with each sample."""
 
 from typing import NamedTuple
 
@@ -15,10 +15,11 @@ from .problem import EstimationProblem
 
 
 class RecursiveState(NamedTuple):
-    """State of recursive least squares after the samples so far.
+    """State of recursive least squares after the samples seen so far.
 
     Attributes:
-        r: triangular factor, r^T r = sum over the rows so far of forgetting^age [W, tau]^T [W, tau] / s^2.
+        r: triangular factor for which r^T r is the sum of forgetting^age [W, tau]^T [W, tau] / s^2 over all rows so
+            far, with the noise s of each row.
     """
 
     r: Float[Array, "c c"]
@@ -28,9 +29,9 @@ def recursive_start(values: Float[Array, " b"], deviations: Float[Array, " b"] |
     """Create the state before the first sample.
 
     Args:
-        values: prior base parameters; the state has the same floating-point type.
-        deviations: standard deviations of the prior; infinite means no prior knowledge, in which case
-            `recursive_values` needs at least as many rows as parameters.
+        values: prior base parameters; the state gets their floating-point type.
+        deviations: standard deviations of the prior. Infinity means no prior knowledge; `recursive_values` then needs
+            at least as many rows as parameters.
     """
     values = jnp.asarray(values)
     weight = 1 / jnp.broadcast_to(jnp.asarray(deviations, values.dtype), values.shape)
@@ -47,18 +48,20 @@ def recursive_step(
 ) -> RecursiveState:
     """Update the state with one sample: r becomes the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
 
-    This is the square-root information form (Bierman 1977, ch. IV). With forgetting = 1 it equals, up to rounding,
-    batch weighted least squares of all samples. With forgetting < 1, a sample of age k has the weight forgetting^k,
-    which corresponds to a memory of 1 / (1 - forgetting) samples. Knowledge of unexcited parameters also decays, so
-    start with finite standard deviations, or use forgetting = 1. The function is pure and works under `jax.jit` and
-    `jax.vmap`, in float32 and float64. Cost: O(b^2 (b + n)) per sample.
+    The update is the square-root information form (Bierman 1977, ch. IV). With forgetting = 1, the result equals
+    weighted least squares on all samples up to rounding. With forgetting < 1, a sample that is k samples old has the
+    weight forgetting^k, so the memory spans about 1 / (1 - forgetting) samples. Forgetting also discards knowledge of
+    parameters that the current motion does not excite; in that case, start with finite standard deviations, or use
+    forgetting = 1. The function is pure and works under `jax.jit` and `jax.vmap`, in float32 and float64.
+
+    Cost: O(b^2 (b + n)) per sample.
 
     Args:
-        state: the state so far.
-        rows: base regressor, `columns.matrix(chain, q, qd, qdd)[:, base.kept]`.
+        state: the state before the sample.
+        rows: base regressor of the sample, `columns.matrix(chain, q, qd, qdd)[:, base.kept]`.
         tau: measured torques [N m or N].
         noise: standard deviation of each joint's torque [N m or N]; infinity excludes a joint.
-        forgetting: factor by which the weight of all previous samples is multiplied, above 0 and at most 1.
+        forgetting: factor that multiplies the weight of all previous samples, above 0 and at most 1.
     """
     new = jnp.concatenate([rows, tau[:, None]], axis=1) / noise[:, None]
     root = jnp.sqrt(jnp.asarray(forgetting, state.r.dtype))
@@ -66,10 +69,10 @@ def recursive_step(
 
 
 def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
-    """Base parameters and their standard deviations, in SI units; not finite before there are enough samples.
+    """Base parameters and their standard deviations, in SI units; not finite until there are enough samples.
 
     Args:
-        state: the state after the samples so far.
+        state: the state after the last sample.
     """
     r = state.r[:-1, :-1]
     inverse = jax.scipy.linalg.solve_triangular(r, jnp.eye(len(r), dtype=r.dtype))
@@ -92,22 +95,22 @@ def recursive_path(
     noise: Float[np.ndarray, " n"] | None = None,
     start: RecursiveState | None = None,
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k b"], Float[np.ndarray, "k b"], RecursiveState]:
-    """Compute recursive estimates along all runs, at regular intervals.
+    """Compute recursive estimates at regular intervals along all runs.
 
     Args:
         problem: the problem.
-        every: number of samples between two rows of the result.
-        forgetting: factor by which each sample multiplies the weight of all previous ones, as in `recursive_step`.
+        every: number of samples between two estimates.
+        forgetting: factor that multiplies the weight of all previous samples at each sample, as in `recursive_step`.
         noise: standard deviation of each joint's torque [N m or N]; by default that of `estimate_wls`.
-        start: state to continue from; by default there is no prior knowledge.
+        start: initial state; by default `recursive_start` without prior knowledge.
 
     Returns:
-        times [s], values and standard deviations after every `every` samples, and the last state.
+        The times of the estimates [s], the estimates, their standard deviations, and the final state.
 
     Raises:
-        IdentificationError: forgetting is not between 0 and 1.
+        IdentificationError: `forgetting` is not between 0 and 1.
 
-    Memory: the base regressors of all runs, 8 N n b bytes.
+    Memory: 8 N n b bytes for the base regressors of all runs.
     """
     if not 0 < forgetting <= 1:
         raise IdentificationError(f"forgetting is {forgetting:g}; it must be above 0 and at most 1")
@@ -133,16 +136,16 @@ def recursive_path(
 def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> Estimate:
     """Recursive least squares after the last sample; equal to weighted least squares if forgetting = 1.
 
-    Joints are weighted by the noise of `estimate_wls`. With forgetting < 1, covariances correspond to the effective
-    number of samples. Standard deviations exceed those for independent residuals by the same factors as in
+    Joints are weighted by the noise from `estimate_wls`. With forgetting < 1, the covariance corresponds to the
+    effective number of samples. Correlated residuals increase the standard deviations by the same factors as in
     `estimate_wls`.
 
     Args:
         problem: the problem.
-        forgetting: factor by which each sample multiplies the weight of all previous ones.
+        forgetting: factor that multiplies the weight of all previous samples at each sample.
 
     Raises:
-        IdentificationError: forgetting is not between 0 and 1; or as for `estimate_wls`.
+        IdentificationError: `forgetting` is not between 0 and 1; or as for `estimate_wls`.
     """
     batch = estimate_wls(problem)
     *_, state = recursive_path(problem, 1000, forgetting, batch.noise)

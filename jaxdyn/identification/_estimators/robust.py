@@ -14,18 +14,18 @@ from .problem import EstimationProblem
 def estimate_irls(
     problem: EstimationProblem, threshold: float = 1.345, tolerance: float = 1e-4, iterations: int = 30
 ) -> Estimate:
-    """Huber's M-estimate by iteratively reweighted least squares, robust against outliers.
+    """Robust M-estimate with Huber's loss function, computed by iteratively reweighted least squares.
 
-    Minimises sum rho((tau - W base) / s_rj), where rho is quadratic up to the threshold and linear beyond. Each
-    iteration multiplies the rows by sqrt(min(1, threshold / |u|)), u = (tau - W base) / s, with the noise s of joint j
-    in run r from the median of |tau - W base|, and accumulates the regressor again (Huber 1964; Holland & Welsch 1977).
-    This bounds the influence of outliers, collisions and friction at rest.
+    Minimises the sum of rho(u) over all rows, with the scaled residuals u = (tau - W base) / s. The noise s of joint j
+    in run r is computed from the median of |tau - W base|, and rho is quadratic for |u| up to the threshold and linear
+    beyond. Each iteration multiplies the rows by sqrt(min(1, threshold / |u|)) and accumulates the regressor again
+    (Huber 1964; Holland & Welsch 1977). This bounds the influence of outliers, collisions and friction at rest.
 
     Args:
         problem: the problem.
-        threshold: largest residual with full weight, in standard deviations; 1.345 costs 5 % of efficiency for normal
-            noise.
-        tolerance: largest relative step of the values at convergence.
+        threshold: largest residual with full weight, in standard deviations. With 1.345, the estimate is 95 % as
+            efficient as least squares if the noise is normally distributed.
+        tolerance: relative step of the values below which the iteration has converged.
         iterations: maximum number of iterations.
 
     Raises:
@@ -85,8 +85,8 @@ def _independent(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Covariance of an M-estimate for independent rows, E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1 (Huber 1981, sec. 7.6).
 
-    Also returns E[psi^2] / E[psi'] (V^T V)^-1 with the rows V within the threshold, which is equal if outliers are
-    evenly distributed.
+    psi is the derivative of rho, and S the noise of the rows. Also returns E[psi^2] / E[psi'] (V^T V)^-1, where V are
+    the rows within the threshold; both are equal if outliers are evenly distributed.
     """
     u = np.concatenate(
         [(e / np.maximum(s, 1e-300))[m > 0] for e, s, m in zip(residuals, scale, problem.weights, strict=True)]
@@ -105,7 +105,9 @@ def _outliers(problem: EstimationProblem, scale: np.ndarray, residuals: list[np.
     total = np.sum(counts, axis=0)
     worst = int(np.argmax(total))
     return (
-        [f"{total[worst]} samples of {problem.chain.joint_names[worst]} are off by more than 4 standard deviations"]
+        [
+            f"{total[worst]} samples of {problem.chain.joint_names[worst]} have residuals of more than 4 standard deviations"
+        ]
         if total[worst]
         else []
     )

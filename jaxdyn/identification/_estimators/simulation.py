@@ -1,4 +1,4 @@
-"""Functions shared by simulating estimators: motions of the closed loop, filtered like the logs."""
+"""Functions shared by the estimators that simulate the robot: motions of the closed loop, filtered like the logs."""
 
 import functools
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from .._simulation.closed_loop import ClosedLoop, ClosedLoopMotion, simulate_clo
 from .problem import EstimationProblem
 from .whole_runs import friction_signals, samples_of
 
-HALVINGS = 8
+HALVINGS = 8  # maximum number of trial steps, each half as long as the previous one
 
 
 class Motion(NamedTuple):
@@ -71,7 +71,7 @@ def check_loops(problem: EstimationProblem, method: str) -> None:
 
 
 def motion(problem: EstimationProblem, run: int, values: np.ndarray) -> Motion | None:
-    """The simulated motion of a run, as NumPy arrays; None if the loop is unstable with these values."""
+    """Simulated motion of a run, as NumPy arrays; None if the loop is unstable with the given base parameters."""
     with jax.enable_x64(True):
         loop, acting = problem.loops[run], problem.acting_friction[run]
         found = _motion(problem.columns, problem.chain, loop, acting, jnp.asarray(problem.full(values)))
@@ -80,8 +80,10 @@ def motion(problem: EstimationProblem, run: int, values: np.ndarray) -> Motion |
 
 
 def sensitivities(problem: EstimationProblem, run: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions at the run's samples (N, n) and their derivatives with respect to the base parameters (N, n, b), both
-    filtered like the run."""
+    """Simulated positions at a run's samples (N, n), and their derivatives with respect to the base parameters (N, n, b).
+
+    The positions and their derivatives are filtered like the measured positions of the run.
+    """
     with jax.enable_x64(True):
         full, directions = jnp.asarray(problem.full(values)), jnp.asarray(problem.completion)
         loop, acting = problem.loops[run], problem.acting_friction[run]
@@ -103,7 +105,8 @@ def at_samples(
 
 def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.ndarray] | None:
     """Base regressor along the simulated motion of each run (N, n, b), with each column filtered like the torques.
-    None if a loop is unstable with these values.
+
+    Returns None if a loop is unstable with the given base parameters.
     """
     out = []
     for run, samples in enumerate(problem.samples):
@@ -124,12 +127,13 @@ def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.nd
 def shortened(
     problem: EstimationProblem, old: np.ndarray, new: np.ndarray, method: str
 ) -> tuple[np.ndarray, list[np.ndarray], int]:
-    """Values between `old` and `new` at which all loops are stable, their regressors, and the number of simulations.
+    """Find base parameters between `old` and `new` with which all loops are stable.
 
-    The step from `old` to `new` is halved until all loops are stable.
+    The step from `old` to `new` is halved until all loops are stable. Returns the base parameters, the regressors of
+    the simulated motions, and the number of simulations.
 
     Raises:
-        IdentificationError: a loop is unstable even after eight halvings.
+        IdentificationError: a loop is unstable in all eight trial steps.
     """
     share = 1.0
     for tried in range(1, HALVINGS + 1):
@@ -147,5 +151,5 @@ def shortened(
 def with_right_sides(
     rows: Sequence[np.ndarray], right: Sequence[np.ndarray], weights: Sequence[np.ndarray]
 ) -> BlockFactors:
-    """Triangular factors, by block, of rows in memory with the right-hand side as the last column."""
+    """Triangular factors of each block of the given rows, with the right-hand side as the last column."""
     return dense_blocks([np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(rows, right, strict=True)], weights)

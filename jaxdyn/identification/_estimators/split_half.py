@@ -11,7 +11,7 @@ from .._regression.blocks import BlockFactors
 from .estimate import Estimate
 from .least_squares import weighted_least_squares
 
-AGREEING = 2.0  # standard deviations of the difference
+AGREEING = 2.0  # largest difference of agreeing estimates, in its standard deviations
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class SplitHalf:
 
 
 def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> SplitHalf:
-    """Agreement between two estimates from disjoint data, d_k = (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
+    """Agreement between two estimates x and y from disjoint data, with the differences (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
     deviations = np.hypot(first.standard_deviations, second.standard_deviations)
     off = first.values - second.values
     return SplitHalf(names, np.divide(off, deviations, out=np.zeros_like(off), where=deviations > 0))
@@ -61,8 +61,8 @@ def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> Spli
 def split_half(blocks: BlockFactors, base: BaseParameters, independence: float = 1.0) -> SplitHalf | None:
     """Compare weighted least-squares fits to the first and the second half of the data.
 
-    With several runs, the first half contains the earlier runs. Returns None if one half alone does not determine the
-    base parameters.
+    If there are several runs, the first half contains the first runs. Returns None if one half alone does not determine
+    the base parameters.
 
     Args:
         blocks: factors of the data, in blocks.

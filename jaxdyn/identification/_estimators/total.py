@@ -13,26 +13,28 @@ from .estimate import Estimate
 from .least_squares import estimate_wls, inverse_noise
 from .problem import EstimationProblem
 
-MOST_NOISE = 0.5  # largest share of noise in any combination of columns
+MOST_NOISE = 0.5  # largest permissible share of noise in any combination of columns
 
 
 def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] | None = None) -> Estimate:
     """Generalised total least squares, for errors in the regressor and the torques.
 
-    Minimises |[W tau] x|^2 / x^T C x with x = (base, -1) and the covariance C of the errors of [W tau]. In contrast to
-    least squares, it does not shrink parameters whose columns are noisy (Van Huffel & Vandewalle 1991, ch. 10). Rows
-    are weighted as in `estimate_wls`. Errors must be known up to a factor; `row_errors` derives them from the noise of
-    positions and torques. By default all columns except constant ones are assumed to have equal relative errors, as in
-    textbooks, which is rarely true for robots; an error is raised if more than half of some combination of columns
-    would then be noise.
+    Minimises |[W tau] x|^2 / x^T C x, with x = (base, -1) and the covariance C of the errors of [W tau]. In contrast to
+    ordinary least squares, the estimate does not shrink parameters whose columns are noisy (Van Huffel & Vandewalle
+    1991, ch. 10). Rows are weighted as in `estimate_wls`.
+
+    C must be known up to a common factor; `row_errors` derives it from the noise of positions and torques. By default,
+    all columns have equal relative errors except constant columns, which have none. This textbook assumption rarely
+    holds for robots. An error is raised if more than half of some combination of columns would be noise under this
+    assumption.
 
     Args:
         problem: the problem.
         errors: for each joint, the (c, c) covariance of the errors of a row [W_j, tau_j], with c = b + 1.
 
     Raises:
-        IdentificationError: the covariances have the wrong shape, the errors exceed the regressor, or `errors` is None
-            and the assumption of equal errors is not tenable.
+        IdentificationError: the covariances have the wrong shape; the errors exceed the regressor; or `errors` is None,
+            and with equal relative errors more than half of some combination of columns would be noise.
     """
     start = estimate_wls(problem)
     kept, b = problem.base.kept, problem.base.size
@@ -62,7 +64,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
     if abs(x[-1]) < 1e-12 * np.abs(x * norms).max() / norms[-1] or sizes[-1] <= 0:
         raise IdentificationError("the given errors exceed the regressor; specify smaller errors")
     values = -x[:-1] / x[-1]
-    inexact = 1 / sizes[-1]  # of C, in the rows
+    inexact = 1 / sizes[-1]  # factor of C in the rows
     if errors is None:
         _check_share(problem, r, inexact * c)
     gram = r[:, :-1].T @ r[:, :-1]
@@ -90,7 +92,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
 
 
 def _check_share(problem: EstimationProblem, r: Float[np.ndarray, "c c"], noise: Float[np.ndarray, "c c"]) -> None:
-    """Raise an error if noise is more than half of the sum of squares of some combination of the columns."""
+    """Raise an error if noise accounts for more than half of the sum of squares of some combination of columns."""
     inverse = np.linalg.inv(r[:-1, :-1])
     shares, directions = np.linalg.eigh(inverse.T @ noise[:-1, :-1] @ inverse)
     if shares[-1] > MOST_NOISE:
@@ -110,10 +112,11 @@ def row_errors(
     torque: float | Float[np.ndarray, " n"],
     seed: int = 0,
 ) -> Float[np.ndarray, "n c c"]:
-    """Estimate the covariance of the errors of a row [W_j, tau_j] by perturbing the positions of the runs with noise.
+    """Estimate the covariance of the errors of a row [W_j, tau_j] by adding noise to the positions of the runs.
 
-    White noise at the sample rate is low-pass filtered like the samples, scaled, differentiated twice, and added to the
-    motion. The covariance of the columns is computed from the resulting change of W, for each joint.
+    White noise at the sample rate is low-pass filtered like the samples, scaled to the given standard deviation,
+    differentiated twice, and added to the motion. The resulting change of W gives the covariance of the columns of each
+    joint.
 
     Args:
         problem: the problem.
@@ -121,7 +124,7 @@ def row_errors(
         torque: standard deviation of the noise of the filtered torques [N m or N].
         seed: seed of the noise.
 
-    Memory: two regressors of all samples, 16 N n b bytes.
+    Memory: 16 N n b bytes for two regressors of all samples.
     """
     rng = np.random.default_rng(seed)
     n, b = problem.chain.nv, problem.base.size

@@ -20,7 +20,8 @@ def model_of(friction: RunFriction) -> FrictionModel:
     """The model of a `FrictionFit`; a friction model is returned unchanged.
 
     Raises:
-        IdentificationError: `friction` is a model with load-dependent terms; only a `FrictionFit` provides the loads.
+        IdentificationError: `friction` is a model with load-dependent terms, for which only a `FrictionFit` provides
+            the loads.
     """
     if isinstance(friction, FrictionFit):
         return friction.model
@@ -35,8 +36,8 @@ def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = T
     """Columns of the friction model for samples at the log's rate.
 
     Args:
-        filtered: True to apply the model's low-pass, as for measured torques; False for the unfiltered friction that
-            acts on the joints.
+        filtered: True to apply the model's low-pass filter, as for measured torques; False for the unfiltered friction
+            that acts on the joints.
     """
     model = model_of(friction)
     if not filtered:
@@ -46,7 +47,7 @@ def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = T
 
 
 def without_friction(chain: Chain) -> Chain:
-    """The chain with its friction and offsets set to zero, since a friction model replaces them."""
+    """The chain with zero friction and offsets, because a friction model replaces them."""
     none = jnp.zeros(chain.n, chain.dtype)
     friction = dataclasses.replace(chain.friction, viscous=none, coulomb=none, stribeck=none, offset=none)
     return dataclasses.replace(chain, friction=friction)

@@ -1,4 +1,4 @@
-"""Families of motions that are linear in their coefficients and that start and end at rest."""
+"""Families of motions that are linear in their coefficients, and can start and end at rest."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ class FourierSeries:
 
     Attributes:
         duration: the period [s].
-        harmonics: number of harmonics; the highest frequency is harmonics / duration [Hz].
+        harmonics: number of harmonics K; the highest frequency is K / duration [Hz].
 
     Raises:
         IdentificationError: the duration is not positive, or there are fewer than three harmonics.
@@ -36,7 +36,7 @@ class FourierSeries:
         return float(self.harmonics)
 
     def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
-        """Basis functions at times t [s]: 1, sin(k w t) / (k w) for k = 1..K, -cos(k w t) / (k w), and their derivatives."""
+        """Basis functions 1, sin(k w t) / (k w) and -cos(k w t) / (k w), k = 1..K, at times t [s], and their derivatives."""
         k = np.arange(1, self.harmonics + 1) * 2 * np.pi / self.duration
         phase = t[:, None] * k
         sin, cos = np.sin(phase), np.cos(phase)
@@ -55,7 +55,7 @@ class FourierSeries:
         return np.eye(1, 2 * self.harmonics + 1)[0]
 
     def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> FourierTrajectory:
-        """The motion with these coefficients."""
+        """The motion with the given coefficients."""
         a, b = np.split(coefficients[:, 1:], 2, axis=1)
         return FourierTrajectory(coefficients[:, 0].copy(), a, b, self.duration)
 
@@ -85,11 +85,11 @@ class BSplines:
 
     @property
     def waves(self) -> float:
-        """Number of periods of the fastest component during the motion; a period spans two intervals."""
+        """Number of periods of the fastest component during the motion; one period spans two intervals."""
         return self.intervals / 2
 
     def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
-        """All B-splines and their derivatives at times t [s]."""
+        """Values of all B-splines and of their derivatives at times t [s]."""
         knots = spline_knots(self.duration, self.intervals, self.degree)
         spline = interpolate.BSpline(knots, np.eye(len(knots) - self.degree - 1), self.degree)
         return np.stack([spline.derivative(d)(t) if d else spline(t) for d in range(4)])
@@ -100,7 +100,7 @@ class BSplines:
         return np.ones(self.intervals + self.degree)
 
     def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> SplineTrajectory:
-        """The motion with these coefficients, which are its control points."""
+        """The motion with the given coefficients, which are the control points of the spline."""
         return SplineTrajectory(coefficients, self.duration, self.degree)
 
 
@@ -121,10 +121,10 @@ def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
 def balanced(
     matrices: Matrices, rest: Float[np.ndarray, "k m"], sizes: Float[np.ndarray, "3 n"]
 ) -> Float[np.ndarray, "n k m"]:
-    """One matrix P per joint: with coefficients = P z, |z| measures how much of its limits a motion uses.
+    """One matrix P per joint such that, for coefficients = P z, |z| measures how much of its limits a motion uses.
 
-    |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2, which makes
-    steps of equal size equivalent in all directions.
+    |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2. Steps of
+    equal size in z are therefore equivalent in all directions.
     """
     at_rest = matrices[:3] @ rest
     out = []

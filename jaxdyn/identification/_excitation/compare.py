@@ -24,20 +24,20 @@ def compare_with_log(
 ) -> tuple[ExcitationQuality, ExcitationQuality]:
     """Compare the quality of a design with that of a recorded motion.
 
-    Both are rated with the same filter, base parameters and number of samples. The design is sampled at the log's rate,
-    and both are preprocessed with the settings chosen for the log. If their lengths differ, the same number of evenly
-    spaced samples is used from each.
+    Both motions are rated with the same filter, base parameters and number of samples. The design is sampled at the
+    log's rate, and both motions are preprocessed with the cutoff chosen for the log. From each, the same number of
+    evenly spaced samples is used, even if their durations differ.
 
     Args:
-        chain: the robot; only its kinematics matter.
+        chain: the robot; only its kinematics affect the result.
         design: the design.
         log: the recorded motion.
-        columns: the columns for which the design was made.
-        torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are equal.
+        columns: the columns for which the motion was designed; by default as in `optimal_excitation`.
+        torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are 1.
         cutoff: cutoff of the filter [Hz]; by default that of `preprocess` for the log.
 
     Returns:
-        The quality of the design, and that of the recorded motion.
+        The quality of the design, and the quality of the recorded motion.
 
     Raises:
         LogError: the log is too short to be filtered, or the cutoff is not between 0 and half the log's rate.
@@ -60,7 +60,7 @@ def summary(
     joint_names: tuple[str, ...],
     compared: tuple[ExcitationQuality, ExcitationQuality] | None = None,
 ) -> str:
-    """Text that compares a design with random and recorded motions, and lists the share of each limit it uses."""
+    """Text that compares a design with random and recorded motions, and lists how much of each limit the design uses."""
     lines = [
         f"{'':30}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, relative to the design"
     ]

@@ -34,14 +34,14 @@ from .trajectories import JointTrajectory
 Progress = Callable[[str, int, int], None]
 STAGE = "designing the excitation"
 
-SAMPLES_A_WAVE = 8  # for the information, whose spectrum extends to the fourth harmonic of the fastest component
+SAMPLES_A_WAVE = 8  # of the information, whose spectrum extends to four times the frequency of the fastest component
 FINER = 4  # refinement of the grid for limits that are linear in the coefficients
 VERIFIED = 10  # refinement of the grid for the final check of all limits
-STEPS = 20  # per round
-EVERY = 4  # rounds between motions that are checked and stored
+STEPS = 20  # Adam steps per round
+EVERY = 4  # rounds between two checks of all limits, after which the best motion is stored
 SLOWEST_SIGN = 0.05  # smallest width of the smooth sign during design, relative to the velocity limit
-RATE, LAST_RATE = 0.03, 0.02  # Adam's first step relative to the limits; the last step relative to the first
-MOST_TIGHTER = 1.1
+RATE, LAST_RATE = 0.03, 0.02  # Adam's first step relative to the limits, and its last step relative to the first
+MOST_TIGHTER = 1.1  # largest factor by which torque limits are tightened on the coarse grid
 PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
 
 
@@ -51,15 +51,16 @@ class ExcitationDesign:
 
     Attributes:
         trajectory: the motion t -> q, qd, qdd, which starts and ends at rest, with qdd = 0.
-        quality: log det and condition number of the motion.
-        random: quality of the random initial motions, each scaled to satisfy the limits.
+        quality: quality of the motion, including its log det and condition number.
+        random: quality of the random initial motions that could be scaled to satisfy the limits.
         limits: the limits.
-        usage: for each limit, the largest share of it that each joint uses (n,), on a grid ten times finer than that of
-            the optimisation.
-        clearance: smallest value of the user's clearance function on that grid; infinite if there is none.
-        base: the base parameters to excite.
+        usage: largest share of each limit that each joint uses (n,), by name of the limit, on a grid ten times finer
+            than the grid of the optimisation.
+        clearance: smallest value of the user's clearance function on the same fine grid as `usage`; infinite if there
+            is no such function.
+        base: the base parameters that the motion excites.
         rounds: number of rounds of the solver.
-        notes: further remarks.
+        notes: remarks, for example that the search was interrupted.
     """
 
     trajectory: JointTrajectory
@@ -80,7 +81,7 @@ class ExcitationSearch:
     Attributes:
         starts: number of random initial motions.
         rounds: number of rounds, each of twenty steps.
-        time_limit: time after which the search stops and returns the best motion so far [s]; None: no limit.
+        time_limit: time after which the search stops and returns the best motion so far [s]; None means no limit.
         seed: seed of the random initial motions.
     """
 
@@ -105,36 +106,42 @@ def optimal_excitation(
 ) -> ExcitationDesign:
     """Find the motion of a family that maximises log det(W^T Sigma^-1 W) of the base regressor within all limits.
 
-    The criterion is D-optimality (Swevers et al. 1997) combined with the condition number; gradients are exact. All
-    initial motions are optimised in parallel by an augmented Lagrangian. Every few rounds, each motion is scaled down
-    until it satisfies all limits on a grid ten times finer than that of the optimisation. The best of these motions is
-    returned, even if the search is interrupted (Ctrl-C) or reaches its time limit. Everything runs in float64
-    regardless of JAX's configuration. Torques are computed from the chain's inertias and friction; without these,
-    torque limits have little meaning.
+    The criterion combines D-optimality (Swevers et al. 1997) and the condition number; its gradients are exact. Several
+    random initial motions are optimised in parallel with an augmented Lagrangian method. Every few rounds, each motion
+    is scaled down until it satisfies all limits on a grid ten times finer than that of the optimisation. The best of
+    these motions is returned, even if the search is interrupted (Ctrl-C) or reaches its time limit. Everything runs in
+    float64 regardless of JAX's configuration.
+
+    Torques are computed from the inertias and friction of the chain. If the chain has no inertias, torque limits are
+    meaningless.
 
     Args:
         chain: the robot.
-        family: family of motions, with its duration; by default ten harmonics in 10 s.
-        limits: limits from `motion_limits`; by default those of the chain. A joint without position limits gets a range
-            of one revolution or 1 m.
-        usage: largest allowed share of each limit, and of the position range about its middle.
-        clearance: function q (n,) -> distances, () or (m,), that must not be negative, for example those between links;
-            traceable by JAX. It should vary by about ten units over its range, and must be positive in the middle of
-            the position ranges, so that random initial motions can be scaled to satisfy it.
+        family: family of motions, and their duration; by default a Fourier series of ten harmonics with a period of 10
+            s.
+        limits: limits from `motion_limits`; by default the limits of the chain. A joint without position limits gets a
+            range of one revolution or, if it is prismatic, 1 m.
+        usage: largest permissible share of each limit. With 0.95, positions may use the central 95 % of their range.
+        clearance: function q (n,) -> distances, () or (m,), that must not be negative, for example distances between
+            links. It must be traceable by JAX. Scale it so that its values span about ten units. It must be positive in
+            the middle of the position ranges, so that random initial motions can be scaled down until they satisfy it.
         columns: columns to identify; by default all drive terms, motors and springs of the chain.
-        torque_noise: (n,) standard deviations of the joint torques [N m or N], of which only ratios matter; by default
-            all are equal.
-        condition_weight: w in log det / b - w log cond, for b base parameters; 0 for pure D-optimality. The condition
-            number depends on the units of the parameters, but the maximum of log det does not.
-        search: number of initial motions, and limits of the search.
-        progress: called with (stage, done, total).
+        torque_noise: (n,) standard deviations of the joint torques [N m or N]; only their ratios affect the motion. By
+            default all are equal.
+        condition_weight: weight w of the condition number in the maximised criterion, log det / b - w log cond, for b
+            base parameters. With w = 0, the motion is D-optimal and does not depend on the units of the parameters.
+            With w > 0 it does, because the condition number depends on them.
+        search: number of initial motions and rounds, time limit, and seed.
+        progress: function that is called with the name of the current stage, the number of steps done, and their total
+            number.
 
     Raises:
-        IdentificationError: a value is out of range, the robot is not supported, or no motion within the limits was
+        IdentificationError: a value is out of range; the robot is not supported; or no motion within the limits was
             found, for example because gravity alone exceeds the torque limits.
 
-    Cost: starts * samples * steps regressors with gradients, about 0.1 ms each for 7 joints on one core, and 20 s to
-    compile. With default settings, two runs took 13 and 24 s of processor time for 7 joints.
+    Cost: starts * samples * steps evaluations of the regressor and its gradient. For 7 joints, each evaluation takes
+    about 0.1 ms on one core. Compilation takes 20 s, or less with a compilation cache. With default settings, two
+    designs for 7 joints took 13 and 24 s of processor time.
     """
     check_identifiable(chain)
     family = family or FourierSeries()
@@ -174,7 +181,7 @@ def optimal_excitation(
 
 
 class _Search:
-    """State of a search: matrices, limits, initial motions, and the best motion so far that satisfies all limits."""
+    """State of a search: matrices, limits, random initial motions, and the best motion so far that satisfies all limits."""
 
     def __init__(self, chain, family, limits, usage, clearance, columns, base, noise, condition_weight):
         n = chain.nv
@@ -185,7 +192,7 @@ class _Search:
         self.limits = scaled
         self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.waves)), 2 * base.size // n + 1, 32)
         fastest = 2 * np.pi * family.waves / family.duration
-        # if unlimited, that of the full range at the highest frequency
+        # if the velocity is unlimited: that of a motion over the full range at the highest frequency
         velocity = np.minimum(scaled.velocity, half * fastest)
         sizes = np.stack([half, velocity, np.minimum(scaled.acceleration, velocity * fastest)])
         grids = [family.matrices(self.times(finer)) for finer in (1, FINER, VERIFIED)]
@@ -221,7 +228,7 @@ class _Search:
         return self.family.duration * np.arange(count + 1) / count
 
     def run(self, asked: ExcitationSearch, report: Progress) -> tuple[int, list[str]]:
-        """Run the search; return the number of rounds and, if it stopped early, the reason."""
+        """Run the search; return the number of rounds, and notes that contain the reason if it stopped early."""
         began, done, notes, rounds = time.monotonic(), 0, [], asked.rounds
         self.begin(asked.starts, asked.seed)
         try:
@@ -238,13 +245,13 @@ class _Search:
             if self.best is None:
                 raise
             notes.append(f"interrupted after {done} of {rounds} rounds; this is the best motion so far")
-        if notes:  # stopped between two checks
+        if notes:  # the search stopped between two checks
             self.take()
         report(STAGE, rounds, rounds)
         return done, notes
 
     def begin(self, count: int, seed: int) -> None:
-        """Draw random initial motions and scale each to satisfy the limits."""
+        """Draw random initial motions, and scale each of them to satisfy the limits."""
         shape = (count, self.chain.nv, self.to_coefficients.shape[2])
         z, feasible = self._repaired(np.random.default_rng(seed).normal(size=shape))
         self.random = list(z[feasible])
@@ -268,7 +275,7 @@ class _Search:
                 self._tighten(np.asarray(self.state.z)[best])
 
     def take(self) -> int:
-        """Scale the motions to satisfy the limits, and store the best of them if it is the best so far; return its index."""
+        """Scale the motions to satisfy the limits; store the best of them if it is the best so far, and return its index."""
         return self._keep(*self._repaired(np.asarray(self.state.z)))
 
     def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
@@ -305,7 +312,7 @@ class _Search:
         return z * np.stack(factors)[:, :, None], np.array(feasible)
 
     def _keep(self, z: np.ndarray, feasible: np.ndarray) -> int:
-        """Store the best of these motions if it is the best so far; return its index."""
+        """Store the best of the given motions if it is the best so far, and return its index."""
         values = np.asarray(criteria(self.setting, self.problem, jnp.asarray(z))[0])
         values = np.where(feasible & np.isfinite(values), values, np.inf)
         best = int(np.argmin(values))
@@ -314,7 +321,7 @@ class _Search:
         return best
 
     def _tighten(self, z: np.ndarray) -> None:
-        """Tighten the limits on the coarse grid by the amount by which motions exceed them on the finer grid."""
+        """Tighten the torque and clearance limits on the coarse grid as far as a motion exceeds them on the finest grid."""
         most, least = self._shares(z)
         excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
         limits = self.problem.limits

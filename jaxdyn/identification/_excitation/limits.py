@@ -1,4 +1,4 @@
-"""Motion limits, the shares of them that a trajectory uses, and scaling of motions to satisfy them."""
+"""Motion limits: how much of them a trajectory uses, and scaling of motions to satisfy them."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -17,13 +17,14 @@ from ...model._layout import coordinate_limits, leading_joints, turning_joints
 from .._regression.robot import as_float64
 from .trajectories import JointTrajectory
 
-Clearance = Callable[[Array], Array]  # q (n,) -> distances that must not be negative, () or (m,); traceable by JAX
+# function q (n,) -> distances, () or (m,), that must not be negative; traceable by JAX
+Clearance = Callable[[Array], Array]
 Numbers = Float[np.ndarray, " n"] | Float[Array, " n"]
 Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
 
 RATE_NAMES = ("velocity", "acceleration", "jerk", "torque", "torque_rate")
 LIMIT_NAMES = ("position", *RATE_NAMES)
-HALVINGS = 8  # bisections of the scale of a motion that exceeds its limits
+HALVINGS = 8  # bisection steps to find the scale of a motion that exceeds its limits
 ROUNDING = 1e-9
 
 
@@ -60,11 +61,11 @@ def motion_limits(
     torque: Bound = None,
     torque_rate: Bound = None,
 ) -> MotionLimits:
-    """Create motion limits from the limits of a chain, any of which may be replaced.
+    """Create motion limits from those of a chain, any of which may be replaced.
 
-    By default, limits of positions, velocities and torques (`limits.effort`) are those of the chain, and accelerations,
-    jerks and torque rates, for which robot descriptions have no limits, are unlimited. Each limit is one number for all
-    joints or one per joint.
+    By default, the limits of positions, velocities and torques (`limits.effort`) are those of the chain. Accelerations,
+    jerks and torque rates are unlimited by default, because robot descriptions contain no limits for them. Each limit
+    is one number for all joints, or one number per joint.
 
     Args:
         chain: the robot.
@@ -108,7 +109,11 @@ def motion_limits(
 
 
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
-    """The limits, with a range of one revolution or 1 m for unlimited joints: about zero, or from the only limit."""
+    """The limits, with a finite position range for every joint.
+
+    A joint without position limits gets a range of one revolution or, if it is prismatic, 1 m about zero. A joint with
+    one position limit gets a range of this size that starts or ends at the limit.
+    """
     size = np.where(turning_joints(chain)[leading_joints(chain)], 2 * np.pi, 1.0)
     free = np.isinf(limits.lower) & np.isinf(limits.upper)
     lower, upper = np.where(free, -size / 2, limits.lower), np.where(free, size / 2, limits.upper)
@@ -132,7 +137,7 @@ def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | N
     def one(q, qd, qdd, qddd):
         if rates:
             tau, rate = torque_and_rate(chain, q, qd, qdd, qddd)
-        else:  # this halves compile time
+        else:  # omitting torque rates halves the compilation time
             tau, rate = inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd), jnp.zeros_like(q)
         middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
         bounds = (half, *(getattr(limits, name) for name in RATE_NAMES))
@@ -147,11 +152,11 @@ def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | N
 def largest_shares(
     chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: Clearance | None
 ) -> tuple[Float[np.ndarray, "6 n"], float]:
-    """The largest share of each limit that samples of q, qd, qdd, qddd use, and their smallest clearance.
+    """Largest share of each limit that samples of q, qd, qdd and qddd use, and their smallest clearance.
 
-    A share is |x| / limit; for positions it is the distance from the middle of the range divided by half the range. For
-    a motion within its limits, all shares are at most 1 and the clearance is not negative (infinite without a clearance
-    function).
+    A share is |x| / limit; for positions, it is the distance from the middle of the range, divided by half the range.
+    For a motion within its limits, all shares are at most 1, and the clearance is not negative. Without a clearance
+    function, the clearance is infinite.
     """
     rates = bool(np.isfinite(limits.torque_rate).any())
     on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
@@ -168,19 +173,19 @@ def limit_usage(
 ) -> tuple[dict[str, Float[np.ndarray, " n"]], float]:
     """Compute the largest share of each limit that a trajectory uses at given times, by joint, and its smallest clearance.
 
-    Torques are inverse dynamics with friction, and jerks and torque rates are exact derivatives of the trajectory.
-    Torque rates are computed only if they are limited.
+    The share of a position limit is the distance from the middle of the range, divided by half the range. Torques are
+    those of inverse dynamics plus friction. Jerks and torque rates are exact time derivatives. Torque rates are
+    computed only if at least one of them is limited; otherwise their shares are zero.
 
     Args:
         chain: the robot, whose inertias and friction determine torques.
         trajectory: the motion t -> q, qd, qdd.
         limits: limits from `motion_limits`.
         times: times to check [s].
-        clearance: function q (n,) -> distances that must not be negative.
+        clearance: function q (n,) -> distances, () or (m,), that must not be negative.
 
     Returns:
-        The largest shares (n,), by name of the limit (for positions, relative to half the range), and the smallest
-        clearance, which is infinite without a clearance function.
+        The largest shares (n,), by name of the limit, and the smallest clearance (infinite if there is no function).
     """
     with jax.enable_x64(True):
         t = jnp.asarray(times, jnp.float64)
@@ -193,17 +198,18 @@ def limit_usage(
 def repaired(
     chain: Chain, limits: MotionLimits, offset: Float[np.ndarray, "4 N n"], clearance: Clearance | None
 ) -> tuple[Float[np.ndarray, " n"], bool]:
-    """Factors that scale each joint's motion about the middle of its range such that all limits are satisfied.
+    """Find factors that scale each joint's motion about the middle of its range such that all limits are satisfied.
 
-    Position, velocity, acceleration and jerk are linear in a joint's motion, so each joint is scaled down by its own
-    excess. For torques and the clearance, all joints are then scaled by a common factor, found by bisection. Also
-    returns whether such factors were found.
+    The distance from the middle, the velocity, the acceleration and the jerk of a joint are proportional to its factor,
+    so each joint is first scaled down until it satisfies their limits. If torques or the clearance still violate their
+    limits, all joints are then scaled by a common factor, which is found by bisection. Also returns whether such
+    factors were found.
 
     Args:
         chain: the robot.
         limits: limits, finite for positions.
-        offset: q minus the middle of the ranges, qd, qdd, qddd at the samples where limits must be satisfied.
-        clearance: the user's function.
+        offset: q minus the middle of the ranges, qd, qdd and qddd at the samples at which limits must be satisfied.
+        clearance: the user's clearance function.
     """
     middle = np.zeros_like(offset)
     middle[0] = (limits.upper + limits.lower) / 2

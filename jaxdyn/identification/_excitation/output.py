@@ -26,7 +26,7 @@ class TrajectorySamples(NamedTuple):
         q: positions [rad or m].
         qd: velocities [rad/s or m/s].
         qdd: accelerations [rad/s^2 or m/s^2].
-        tau: torques that the motion requires, including friction [N m or N].
+        tau: torques required by the motion, including friction [N m or N].
     """
 
     t: Float[np.ndarray, " N"]
@@ -37,7 +37,7 @@ class TrajectorySamples(NamedTuple):
 
 
 def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1000.0) -> TrajectorySamples:
-    """Sample a trajectory at t = 0, 1 / rate, ... up to its duration, with tau = inverse dynamics + friction; in float64.
+    """Sample a trajectory and its torques in float64, at t = 0, 1 / rate, ... up to its duration.
 
     Args:
         chain: the robot, whose inertias and friction determine torques.
@@ -45,7 +45,7 @@ def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1
         rate: sample rate [1/s].
 
     Raises:
-        IdentificationError: the rate is not positive, or too low for two samples.
+        IdentificationError: the rate is not positive, or so low that the trajectory has fewer than two samples.
     """
     if not (rate > 0 and np.isfinite(rate) and rate * trajectory.duration >= 1):
         raise IdentificationError(
@@ -65,7 +65,7 @@ def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1
 def write_trajectory(path: str | os.PathLike[str], samples: TrajectorySamples) -> None:
     """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., which `read_log` reads as a log.
 
-    The numbers are in SI units. The file is written completely or not at all.
+    All numbers are in SI units. If the file cannot be written completely, it is not changed at all.
 
     Args:
         path: the file.
@@ -87,11 +87,11 @@ def draw_trajectory(
 ) -> None:
     """Plot q, qd, qdd and tau of every joint over time, each relative to its limit.
 
-    Positions are scaled such that their limits are -1 and 1. Quantities without a limit are plotted relative to their
-    largest value.
+    Positions are plotted as distances from the middle of their range, so that their limits are -1 and 1. Quantities
+    without a limit are plotted relative to their largest magnitude.
 
     Args:
-        path: the file, whose suffix determines the format (by default png).
+        path: the file; its suffix determines the format (png if there is none).
         chain: the robot.
         samples: the samples.
         limits: limits from `motion_limits`.

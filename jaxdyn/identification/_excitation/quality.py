@@ -1,4 +1,4 @@
-"""Quality of an excitation trajectory: log det of the information matrix, and condition number."""
+"""Quality of an excitation trajectory: log det of the information matrix, and condition number of the regressor."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,14 +17,18 @@ from .._regression.robot import as_float64
 
 @dataclasses.dataclass(frozen=True)
 class ExcitationQuality:
-    """How well samples determine the base parameters: H = W^T Sigma^-1 W / N, with the base regressor W.
+    """Measures of how well the samples of a motion determine the base parameters.
+
+    The measures are computed from the base regressor W of N samples and from the information matrix H = W^T Sigma^-1 W
+    / N, where the diagonal matrix Sigma contains the variances of the torques.
 
     Attributes:
-        log_det: log det H; among motions with the same number of samples, larger is better. Differences do not depend
-            on the units of the parameters: if the log det of two motions differs by d, the standard deviations from the
-            better motion are smaller by a factor of exp(d / (2 parameters)), in the geometric mean over all directions.
+        log_det: log det H; of two motions with the same number of samples, the one with the larger value is better. If
+            the values differ by d, the better motion gives standard deviations that are smaller by a factor of exp(d /
+            (2 parameters)), in the geometric mean over all directions. Such differences do not depend on the units of
+            the parameters.
         condition: condition number of Sigma^-1/2 W.
-        scaled_condition: condition number with columns scaled to unit norm, which is independent of units.
+        scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.
         parameters: number of base parameters.
         samples: number of samples N.
     """
@@ -50,7 +54,7 @@ def excitation_quality(
     To compare motions, use the same columns, base parameters, noise, filter and number of samples.
 
     Args:
-        chain: the robot; only its kinematics matter.
+        chain: the robot; only its kinematics are used.
         q: positions of the samples [rad or m].
         qd: velocities of the samples [rad/s or m/s].
         qdd: accelerations of the samples [rad/s^2 or m/s^2].
@@ -59,10 +63,10 @@ def excitation_quality(
         torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are 1.
 
     Raises:
-        IdentificationError: there are fewer rows than base parameters, the motion does not excite or separate all of
-            them, or the noise is not one positive number per joint.
+        IdentificationError: there are fewer rows than base parameters; the motion does not excite all base parameters,
+            or does not determine them separately; or the noise is not one positive number per joint.
 
-    Cost: O(N p^2) for p columns, after compiling.
+    Cost: O(N p^2) for N samples and p columns, after compilation.
     """
     columns = columns or all_columns(chain)
     base = base or base_parameters(chain, columns)
@@ -88,18 +92,18 @@ def excitation_quality(
 
 
 def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float:
-    """Factor by which parameter variances are smaller with the motion `better` than with `other`, in the geometric mean.
+    """Ratio of the parameter variances from the motion `other` to those from the motion `better`, in the geometric mean.
 
-    It is exp((better.log_det - other.log_det) / parameters), the D-efficiency of one design relative to the other for
-    the same number of samples. The other motion would have to be repeated this many times for a confidence ellipsoid of
-    the same volume.
+    The ratio is exp((better.log_det - other.log_det) / parameters), which is the relative D-efficiency of the two
+    motions for the same number of samples. It is also the number of times that the motion `other` would have to be
+    repeated to yield a confidence ellipsoid of the same volume.
 
     Args:
         better: quality of the first motion.
         other: quality of the second motion.
 
     Raises:
-        IdentificationError: the two have different numbers of base parameters.
+        IdentificationError: the two motions were rated with different numbers of base parameters.
     """
     if better.parameters != other.parameters:
         raise IdentificationError(

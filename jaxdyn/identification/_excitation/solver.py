@@ -1,13 +1,14 @@
 """Parallel solver for a batch of excitation problems: D-optimality under limits by an augmented Lagrangian and Adam.
 
-The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is to
+The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is:
 
     minimise  f(z) = -log det(H(z)) / b + w log cond(Sigma^-1/2 W(z)),    H = W^T Sigma^-1 W / N,
     subject to  |x(z)| / limit <= 1  for x = q - middle, qd, qdd, qddd, tau, dtau/dt at all samples, and  clearance(q) >= 0.
 
-Each round takes several steps of Adam on f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho), the Lagrangian of Powell,
-Hestenes and Rockafellar, then updates the multipliers, mu <- max(0, mu + rho c) (Nocedal & Wright 2006, sec. 17.4).
-Gradients are computed exactly, through the library's regressor.
+The constraints are written as c(z) <= 0, with multipliers mu and a penalty weight rho. Each round takes several steps
+of Adam on the Lagrangian of Powell, Hestenes and Rockafellar, f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho). It then
+updates the multipliers, mu <- max(0, mu + rho c) (Nocedal & Wright 2006, sec. 17.4). Gradients are exact, and are
+propagated through the regressor.
 """
 
 import functools
@@ -22,7 +23,7 @@ from ...model._chain import Chain
 from .._regression.columns import Columns
 from .limits import Clearance, MotionLimits
 
-RIDGE = 1e-10  # added to H with columns of about unit size, so that H of poor initial motions can be factorised
+RIDGE = 1e-10  # added to H, whose columns are scaled to about unit size, so that H of poor initial motions can be factorised
 
 
 class Setting(NamedTuple):
@@ -31,11 +32,10 @@ class Setting(NamedTuple):
     Attributes:
         columns: the identified columns.
         kept: indices of the base parameters' columns.
-        clearance: the user's function.
+        clearance: the user's clearance function, or None.
         torques: True if the torque of any joint is limited.
         torque_rates: True if the torque rate of any joint is limited.
         conditioned: True if the condition number is part of the cost.
-
     """
 
     columns: Columns
@@ -47,16 +47,17 @@ class Setting(NamedTuple):
 
 
 class ExcitationProblem(NamedTuple):
-    """Data shared by all initial motions.
+    """Data of an excitation problem, shared by all motions of the batch.
 
     Attributes:
         chain: the robot.
-        coarse: (4, n, N, k) maps from z to q, qd, qdd, qddd at the samples used for information, torques and clearance.
-        fine: (4, n, M, k) the same maps on a finer grid, for the limits that are linear in z.
+        coarse: (4, n, N, k) maps from z to q, qd, qdd and qddd at the samples for the information, torques and
+            clearance.
+        fine: (4, n, M, k) the same maps on a finer grid, for the quantities that are linear in z.
         slopes: (N, N) map from values at the coarse samples to their time derivatives, by a quintic spline.
-        limits: the limits, with finite position limits.
-        weights: (n,) 1 / standard deviation of the joint torques.
-        scale: (b,) magnitudes of the regressor's columns, by which they are divided.
+        limits: limits of the motion; the position limits are finite.
+        weights: (n,) inverse standard deviations of the joint torques.
+        scale: (b,) magnitudes by which the columns of the regressor are divided.
         condition_weight: weight w of the condition number.
         margin: minimum clearance on the coarse grid.
     """
@@ -73,7 +74,7 @@ class ExcitationProblem(NamedTuple):
 
 
 class State(NamedTuple):
-    """State of one motion: coefficients, multipliers of the limits on the fine and coarse grid, and Adam's state."""
+    """State of one motion: coefficients, multipliers of the limits on the fine and the coarse grid, and state of Adam."""
 
     z: Float[Array, "n k"]
     multipliers: tuple[Array, Array]
@@ -96,7 +97,7 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
     rows = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None] / problem.scale[None, None]
     rows = rows.reshape(-1, rows.shape[2])
     information = rows.T @ rows / count + RIDGE * jnp.eye(rows.shape[1], dtype=rows.dtype)
-    # only one decomposition: a batch of LAPACK calls occupies a thread of XLA:CPU's pool while it waits for its
+    # use only one decomposition: a batch of LAPACK calls occupies a thread of XLA:CPU's pool while it waits for its
     # parts in the same pool, so two batches deadlock on two cores (jaxlib 0.10.2)
     if not setting.conditioned:
         factor = jnp.linalg.cholesky(information)
@@ -107,7 +108,7 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
 
 
 def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
-    """Constraint values c (c <= 0 if satisfied), first for the limits that are linear in z, then for the others."""
+    """Constraint values c, satisfied if c <= 0: first for the limits that are linear in z, then for all other limits."""
     limits = problem.limits
     half = (limits.upper - limits.lower) / 2
     bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])
@@ -143,7 +144,7 @@ def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penal
 
 
 def _adam():
-    """Adam's direction (Kingma & Ba 2015), with a shorter memory of squared gradients than usual since there are few steps."""
+    """Adam (Kingma & Ba 2015), with a shorter memory of squared gradients than usual, because there are few steps."""
     import optax
 
     return optax.scale_by_adam(0.9, 0.99)
@@ -171,7 +172,7 @@ def advance(
         def step(carry, rate):
             z, adam = carry
             gradient = jax.grad(functools.partial(_lagrangian, setting, problem, state.multipliers, penalty))(z)
-            with jax.numpy_dtype_promotion("standard"):  # optax mixes data types
+            with jax.numpy_dtype_promotion("standard"):  # because optax mixes data types
                 direction, adam = _adam().update(gradient, adam)
             return (z - rate * direction, adam), None
 

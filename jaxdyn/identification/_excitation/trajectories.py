@@ -38,8 +38,8 @@ class FourierTrajectory:
 
     Attributes:
         centre: (n,) centre positions [rad or m].
-        a: (n, harmonics) velocity amplitudes of the cosines [rad/s or m/s].
-        b: (n, harmonics) velocity amplitudes of the sines [rad/s or m/s].
+        a: (n, harmonics) amplitudes a_k of the cosines in the velocity [rad/s or m/s].
+        b: (n, harmonics) amplitudes b_k of the sines in the velocity [rad/s or m/s].
         period: period 2 pi / w [s].
     """
 
@@ -82,15 +82,16 @@ def random_excitation(
 ) -> FourierTrajectory:
     """Create a random Fourier trajectory of all joints within their position and velocity limits.
 
-    Phases and amplitudes are random, not optimised. Each joint starts at rest, and its motion is scaled to the share
-    `usage` of its range (one revolution or 1 m if it is unlimited) and of its velocity limit.
+    Phases and amplitudes are random. Each joint starts at rest. Its motion is scaled to use at most the share `usage`
+    of its position range and of its velocity limit. A joint without position limits gets a range of one revolution or,
+    if it is prismatic, 1 m.
 
     Args:
         chain: the robot.
         period: period of the motion [s].
         harmonics: number of harmonics.
         seed: seed of the random numbers.
-        usage: largest share of the limits.
+        usage: largest share of the position range and of the velocity limit that a joint uses.
 
     Raises:
         IdentificationError: there are fewer than two harmonics, so the motion cannot start at rest.
@@ -108,8 +109,8 @@ def random_excitation(
     )
     a, b = rng.normal(size=(2, chain.n, harmonics))
     k = np.arange(1, harmonics + 1)
-    a -= a.mean(1, keepdims=True)  # velocity at t = 0 is the sum of a
-    b -= k * (b @ k)[:, None] / (k @ k)  # and acceleration the sum of k w b
+    a -= a.mean(1, keepdims=True)  # the velocity at t = 0 is the sum of a
+    b -= k * (b @ k)[:, None] / (k @ k)  # the acceleration at t = 0 is the sum of k w b
     shape = FourierTrajectory(np.zeros(chain.n), a, b, period)
     q, qd, _ = shape.sampled(np.linspace(0, period, 50 * harmonics))
     middle, reach = (q.max(0) + q.min(0)) / 2, (q.max(0) - q.min(0)) / 2
@@ -119,7 +120,7 @@ def random_excitation(
 
 
 def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarray, " m"]:
-    """Uniform knots from 0 to duration, repeated at the ends so that the curve starts and ends at control points."""
+    """Uniform knots from 0 to `duration`, repeated at the ends so that the curve starts and ends at control points."""
     inner = np.linspace(0, duration, intervals + 1)
     return np.concatenate([np.zeros(degree), inner, np.full(degree, duration)])
 
@@ -128,12 +129,13 @@ def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarr
 class SplineTrajectory:
     """B-spline trajectory q(t) = sum_i c_i B_i(t), with uniform knots from 0 to `duration`.
 
-    Outside this interval, the end polynomials are extrapolated.
+    Before 0 and after `duration`, the polynomials of the first and last interval are extrapolated.
 
     Attributes:
-        control: (n, m) control points c_i [rad or m]; the first and last are the positions at the ends.
+        control: (n, m) control points c_i [rad or m]; the first and the last are the positions at the start and the
+            end.
         duration: duration [s].
-        degree: polynomial degree; with 5 the jerk is smooth.
+        degree: polynomial degree; with degree 5, the jerk is continuously differentiable.
     """
 
     control: np.ndarray
@@ -154,6 +156,6 @@ class SplineTrajectory:
         local = (t - piece.astype(t.dtype) * jnp.asarray(step, t.dtype))[:, None]
         c = coefficients[:, piece]  # highest power first
         q, qd, qdd = c[0], jnp.zeros_like(c[0]), jnp.zeros_like(c[0])
-        for lower in c[1:]:  # Horner's rule, and its derivatives
+        for lower in c[1:]:  # Horner's rule and its derivatives
             qdd, qd, q = qdd * local + 2 * qd, qd * local + q, q * local + lower
         return q, qd, qdd

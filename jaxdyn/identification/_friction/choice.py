@@ -1,4 +1,4 @@
-"""Selection of a friction model for each joint, by the error on held-out runs."""
+"""Selection of a friction model for each joint by the error on held-out runs."""
 
 import dataclasses
 import itertools
@@ -22,7 +22,7 @@ from .model import FrictionModel
 from .rows import prepare
 from .terms import FrictionTerm, LoadDependent, PowerViscous, Stribeck, chain_terms
 
-STRETCHES = 3  # number of pieces of a single run
+STRETCHES = 3  # number of stretches into which a single run is divided
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,8 +31,10 @@ class FrictionComparison:
 
     Attributes:
         names: names of the models.
-        errors: (models, n) relative error of each joint on held-out runs, over all samples (RMS over the folds) [%].
-        moving: (models, n) the same error over the samples at which the joint moves [%].
+        errors: (models, n) relative torque error of each joint on held-out runs [%], over all samples; RMS over the
+            folds.
+        moving: (models, n) relative torque error of each joint on held-out runs [%], over the samples at which the
+            joint moves; RMS over the folds.
         best: name of the model selected for each joint.
         model: the friction model with each joint's selected terms.
     """
@@ -44,7 +46,9 @@ class FrictionComparison:
     model: FrictionModel
 
     def to_pandas(self) -> Any:
-        """Held-out errors [%] as a `pandas.DataFrame` with one row per model and columns ("all" or "moving", joint from 1).
+        """Held-out errors [%] as a `pandas.DataFrame` with one row per model.
+
+        Each column is a pair: "all" or "moving", and the number of the joint, counted from 1.
 
         Raises:
             ImportError: pandas is not installed.
@@ -102,26 +106,27 @@ def choose_friction(
 ) -> FrictionComparison:
     """Select a friction model for each joint by leave-one-run-out cross-validation.
 
-    Each model is fitted to all runs but one and predicts the left-out run; a single run is divided into three
-    stretches. For each joint, the model with the fewest parameters is selected among those whose error is within
-    `tolerance` of the lowest. The error is the mean of the relative errors over all samples and over samples in motion.
+    Each model is fitted to all runs but one, and predicts the run that was left out. If there is only one run, it is
+    divided into three stretches, which are treated as runs. The score of a model is the mean of its relative errors
+    over all samples and over the samples in motion. For each joint, the models whose score is within `tolerance` of the
+    lowest are compared, and the one with the fewest parameters is selected.
 
     Args:
-        chain: the robot's kinematics and gravity.
-        runs: samples at the log's rate (`preprocess` with stride 1), including phases at rest if these are to be
-            predicted.
+        chain: the robot; only its kinematics and gravity are used.
+        runs: samples at the log's rate (`preprocess` with stride 1). They should include phases at rest if the model is
+            to predict friction at rest.
         models: friction models by name; by default `friction_candidates` with the cutoff of the torques.
-        iterations: Gauss-Newton steps on the nonlinear parameters in each fold; 0 compares the models with their given
-            parameters.
+        iterations: number of Gauss-Newton steps on the nonlinear parameters in each fold. With 0, the models are
+            compared with their given nonlinear parameters.
         stride: decimation of the regressor's rows, as in `fit_friction`.
-        tolerance: relative increase of the error that is accepted for a simpler model.
-        base: base parameters of the columns, if already known.
+        tolerance: relative increase of the score that is accepted for a simpler model.
+        base: base parameters of the columns; by default they are computed.
         columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
 
     Raises:
-        IdentificationError: there are no runs or no models, or the models' cutoffs differ.
+        IdentificationError: there are no runs, there are no models, or the cutoffs of the models differ.
 
-    Cost: (number of models) x (number of runs) fits.
+    Cost: one fit per model and run.
     """
     if not runs:
         raise IdentificationError("no run was given to select friction from; pass at least one")
@@ -154,12 +159,12 @@ def choose_friction(
 
 
 def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
-    """Combine one friction model per joint into a single model, in which equal terms of several joints become one term."""
+    """Combine one friction model per joint into a single model, in which equal terms of several joints become one."""
     found: dict[tuple, tuple[FrictionTerm, list[int]]] = {}
     for j, model in enumerate(models):
         for term in model.terms:
             if term.joints is None or j + 1 in term.joints:
-                # terms are equal if their leaves and static fields other than joints are equal
+                # terms are equal if their leaves, and their static fields other than joints, are equal
                 leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(term))
                 key = (type(term), getattr(term, "powers", getattr(term, "harmonics", None)), leaves)
                 found.setdefault(key, (term, []))[1].append(j + 1)

@@ -1,9 +1,10 @@
-"""Combined estimation of friction and rigid body: linear parameters by least squares, the others by Gauss-Newton.
+"""Combined estimation of friction and rigid body: linear parameters by least squares, others by Gauss-Newton steps.
 
-All parameters are linear except a few widths, velocity scales and exponents (a separable problem: Golub & Pereyra
-1973). For given nonlinear parameters a, the linear parameters c are solved for exactly. Columns for changes of the
-nonlinear parameters, D = (dF/da) c, are appended to the others in each joint's triangular factor; the least-squares
-step of all columns together is the variable-projection step. Rows of the regressor are processed in chunks.
+The problem is linear in all parameters except a few widths, velocity scales and exponents, so it is separable (Golub &
+Pereyra 1973). For given nonlinear parameters a, the linear parameters c of the friction columns F are computed exactly.
+The columns D = (dF/da) c, which describe changes of a, are appended to the other columns in each joint's triangular
+factor. The least-squares step in all columns together is the variable-projection step. Rows of the regressor are
+processed in chunks.
 """
 
 import dataclasses
@@ -27,10 +28,10 @@ from .._regression.robot import as_float64
 from .model import FrictionModel, by_joint, nonlinear_values, shifted
 from .rows import Run, base_torque, factors_with, prepare
 
-SPREAD = 1.0  # prior standard deviation of a nonlinear parameter's logarithm about its initial value
-LONGEST_STEP = 1.0  # change of a logarithm in one iteration
+SPREAD = 1.0  # prior standard deviation of the logarithm of a nonlinear parameter, about its initial value
+LONGEST_STEP = 1.0  # largest change of such a logarithm in one iteration
 CONVERGED = 0.01  # gain in log-likelihood below which the iterations end
-DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # tried in this order until a step improves the cost
+DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # damping factors, tried in this order until a step decreases the cost
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,16 +41,16 @@ class FrictionFit:
     Attributes:
         chain: the robot.
         columns: columns of the rigid body and its rotors.
-        base: base parameters of these columns.
+        base: base parameters of `columns`.
         model: the friction model with the fitted nonlinear parameters of each joint.
-        values: (b + f,) base parameters, then the linear parameters of friction, in SI units.
-        covariance: (b + f, b + f) covariance of the values for fixed nonlinear parameters, by a block jackknife
-            (`Estimate.covariance`).
+        values: (b + f,) base parameters, followed by the linear parameters of friction, in SI units.
+        covariance: (b + f, b + f) covariance of the values for fixed nonlinear parameters, from a block jackknife as in
+            `Estimate.covariance`.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
         nonlinear: (n, p) nonlinear parameters, in the order of `model.nonlinear_names`.
         nonlinear_deviations: (n, p) standard deviations of the logarithms of the nonlinear parameters; infinite if the
             data do not determine them.
-        likelihood: concentrated log-likelihood minus the regularisation; comparable between fits to the same data.
+        likelihood: concentrated log-likelihood minus the regularisation, for comparison of fits to the same data.
         iterations: number of Gauss-Newton steps.
     """
 
@@ -112,7 +113,9 @@ class FrictionFit:
         return names, values, deviations, units
 
     def to_pandas(self) -> Any:
-        """Friction parameters as a `pandas.DataFrame`: one row per parameter; columns value, (standard) deviation and unit.
+        """Friction parameters as a `pandas.DataFrame` with one row per parameter.
+
+        The columns are value, standard_deviation and unit.
 
         Raises:
             ImportError: pandas is not installed.
@@ -131,29 +134,31 @@ def fit_friction(
     base: BaseParameters | None = None,
     columns: Columns | None = None,
 ) -> FrictionFit:
-    """Fit the rigid body, rotor inertias and a friction model, including its nonlinear parameters, to runs.
+    """Fit the rigid body, the rotor inertias and a friction model, including its nonlinear parameters, to runs.
 
-    Minimises sum_j N_j log |tau_j - W_j x - F_j(a) c|, which weights each joint by its noise; x are the base
-    parameters, c and a the linear and nonlinear parameters of friction, and N_j the number of rows of joint j.
-    Load-dependent terms use the loads of the previous rigid-body fit. Samples at which the friction memory is not yet
-    known (`FrictionModel.known`) are excluded.
+    Minimises sum_j N_j log |tau_j - W_j x - F_j(a) c|, which weights each joint by its noise. Here x are the base
+    parameters, c the linear and a the nonlinear parameters of friction, and N_j is the number of rows of joint j.
+    Load-dependent terms use the loads from the rigid-body parameters of the previous iteration. Samples at which the
+    friction memory is not yet known (`FrictionModel.known`) are excluded.
 
     Args:
-        chain: the robot's kinematics and gravity.
+        chain: the robot; only its kinematics and gravity are used.
         runs: samples at the log's rate (`preprocess` with stride 1).
         model: the friction model, with initial nonlinear parameters.
         iterations: maximum number of Gauss-Newton steps; 0 keeps the initial nonlinear parameters.
-        stride: decimation of the rows of the stacked regressor; friction columns are computed at the log's rate first.
-        base: base parameters of the columns, if already known.
+        stride: decimation of the regressor's rows. Friction columns are computed at the log's rate before they are
+            decimated.
+        base: base parameters of the columns; by default they are computed.
         columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
 
     Raises:
         IdentificationError: there are no runs, or too few samples to determine the parameters.
 
-    Cost: about 0.5 s per iteration for 10 000 rows of 6 joints. Memory: the rigid-body regressor is processed in
-    chunks, but the friction columns of whole runs are stored, which takes 8 N n k (p + 1) bytes for k columns and p
-    nonlinear parameters per joint (0.6 GiB for a million samples of 6 joints with two slips). For longer logs, pass
-    shorter or fewer runs.
+    Cost: about 0.5 s per iteration for 6 joints and 10 000 samples that remain after decimation by `stride`.
+
+    Memory: the rigid-body regressor is processed in chunks, but the friction columns of whole runs are stored. N
+    samples with k columns and p nonlinear parameters per joint take 8 N n k (p + 1) bytes, for example 0.6 GiB for a
+    million samples of 6 joints with two Maxwell-slip terms. If memory does not suffice, pass shorter or fewer runs.
     """
     columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base
@@ -176,7 +181,7 @@ class _Solution:
 def fit_prepared(
     chain: Chain, columns: Columns, base: BaseParameters, runs: Sequence[Run], model: FrictionModel, iterations: int
 ) -> FrictionFit:
-    """`fit_friction` for runs from `prepare`, so that several fits can share the regressors."""
+    """Variant of `fit_friction` for runs from `prepare`, with which several fits can share their regressors."""
     if not runs:
         raise IdentificationError("no run was given to fit friction to; pass at least one")
     n = chain.n
@@ -239,7 +244,7 @@ def fit_prepared(
 
 
 def _first_guess(runs: Sequence[Run]) -> np.ndarray:
-    """Rigid-body parameters of a fit with the simplest friction, for the initial loads."""
+    """Rigid-body parameters from a fit with viscous, Coulomb and constant friction, for the initial loads."""
     speeds = [run.samples.qd[run.kept] for run in runs]
     plain = [np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2) for qd in speeds]
     factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, runs[0].base.size
@@ -255,7 +260,7 @@ def _left_out(now: _Solution, size: int, chosen: np.ndarray) -> np.ndarray:
 
 
 def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndarray) -> list[np.ndarray]:
-    """Friction columns of each run, and derivatives of the torques with respect to the nonlinear parameters."""
+    """Friction columns of each run, and derivatives of the friction torques with respect to the nonlinear parameters."""
     coefficients = by_joint(now.values[size:], chosen)
     beside = []
     for run, block in zip(runs, now.blocks, strict=True):
@@ -267,7 +272,7 @@ def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndar
 def _stack(
     factors: Float[np.ndarray, "n c c"], size: int, groups: Sequence[np.ndarray], noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[slice]]:
-    """The weighted factors of all joints as one system: common columns, then each group's columns, joint by joint."""
+    """The weighted factors of all joints as one system: common columns, then the columns of each group, by joint."""
     total = size + sum(int(group.sum()) for group in groups)
     matrix, right, rows = [], [], []
     at = 0
@@ -288,7 +293,7 @@ def _stack(
 
 
 def _least_squares(a: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least-squares solution and (A^T A)^-1, with columns scaled to unit norm; components in unexcited directions are zero."""
+    """Least-squares solution and (A^T A)^-1, computed with columns of unit norm; zero in directions without excitation."""
     norms = np.linalg.norm(a, axis=0)
     norms = np.where(norms > 0, norms, 1.0)
     u, s, vt = np.linalg.svd(a / norms, full_matrices=False)
@@ -310,7 +315,7 @@ def _solve(factors, counts, share, size, chosen, rounds=4):
 
 
 def _step(factors, noise, share, size, chosen, shift, damping):
-    """Gauss-Newton step of the nonlinear parameters' logarithms, and their undamped, unregularised standard deviations."""
+    """Gauss-Newton step in the logarithms of the nonlinear parameters, and their standard deviations without the prior."""
     moving = np.array(
         [[np.linalg.norm(r[:, size + chosen.shape[1] + p]) > 0 for p in range(shift.shape[1])] for r in factors]
     )
@@ -330,9 +335,9 @@ def _step(factors, noise, share, size, chosen, shift, damping):
 
 
 def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
-    """Append signals to base parameters; each signal is linearly independent of all other columns.
+    """Append signals to base parameters; each signal must be linearly independent of all other columns.
 
-    The result is for estimators that use factors from `accumulate(..., signals=...)`.
+    Use the result with estimators that use factors from `accumulate(..., signals=...)`.
 
     Args:
         base: base parameters of the columns.

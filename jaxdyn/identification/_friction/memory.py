@@ -1,9 +1,9 @@
-"""Friction with memory, for which the holding torque of a joint at rest depends on its history.
+"""Friction with memory, with which the holding torque of a joint at rest depends on its past motion.
 
-Before a dry contact slips, it yields like a spring over 1e-5 to 1e-2 rad. The state of that spring depends on the
-joint's displacement only (Maxwell slip, Dahl) or on displacement and velocity (LuGre). Each column is such a state
-divided by its value at steady slip, so that its coefficient is the torque that this state contributes at steady slip.
-Each step between samples is solved exactly and is therefore stable at any sample rate.
+Before a dry contact slips, it yields like a spring over 1e-5 to 1e-2 rad. The state of this spring depends on the
+joint's displacement (Maxwell slip, Dahl), or on its displacement and velocity (LuGre). The state is scaled to 1 at
+steady slip (for LuGre, at high speed), so the coefficient of its column is the friction torque at steady slip. The
+state equation is solved exactly between samples, so the update is stable at any sample rate.
 """
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from .terms import FrictionTerm, like
 
-FORGOTTEN = 5.0  # travel, in widths, after which an unknown initial state has decayed to exp(-5)
+FORGOTTEN = 5.0  # travel, in multiples of the width, after which the effect of the initial state has decayed to exp(-5)
 
 
 def _slip(z: Array, travel: Array, width: Array) -> Array:
@@ -21,16 +21,18 @@ def _slip(z: Array, travel: Array, width: Array) -> Array:
 
 
 class MaxwellSlip(FrictionTerm):
-    """Maxwell-slip element: a spring that slips at a limit torque, fz z with z <- clip(z + dq / width, -1, 1).
+    """Maxwell-slip element, a spring that slips at a limit torque: fz z with z <- clip(z + dq / width, -1, 1).
 
-    Several of these terms with different widths in parallel form the Maxwell-slip (Iwan) model, a rate-independent
-    hysteresis with non-local memory (Al-Bender, Lampaert & Swevers 2005; for slip that depends on speed, as in that
-    paper, add `Stribeck` and `Coulomb`). For given widths, the model is linear in the slip torques fz [N m or N]; fz /
-    width is the stiffness.
+    Several of these terms in parallel, with different widths, form the Maxwell-slip (Iwan) model, a rate-independent
+    hysteresis with non-local memory. For given widths, the model is linear in the slip torques fz [N m or N]; the
+    stiffness of an element is fz / width. To make the friction during slip depend on the speed, as in the source, add
+    `Stribeck` and `Coulomb`.
+
+    Source: Al-Bender, Lampaert & Swevers (2005).
 
     Attributes:
-        width: travel from rest to slip [rad or m].
-        joints: joints with the term, counted from 1; by default all.
+        width: travel from the relaxed state to slip [rad or m].
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -54,15 +56,15 @@ class MaxwellSlip(FrictionTerm):
 
 
 class LoadedSlip(FrictionTerm):
-    """Presliding and sliding friction that grows with the load: sum_k fzl_k |load|^k z, with z as in `MaxwellSlip`.
+    """Presliding and sliding friction that depends on the load: sum_k fzl_k |load|^k z, with z as in `MaxwellSlip`.
 
-    The load is the rigid-body torque of the joint [N m or N], without friction; the unit of fzl_k is (N m)^(1 - k) or
-    N^(1 - k).
+    The load is the rigid-body torque of the joint due to gravity and inertia [N m or N]; it does not include friction.
+    The unit of fzl_k is (N m)^(1 - k) or N^(1 - k).
 
     Attributes:
-        width: travel from rest to slip [rad or m].
+        width: travel from the relaxed state to slip [rad or m].
         powers: the powers k.
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -89,13 +91,14 @@ class LoadedSlip(FrictionTerm):
 
 
 class Dahl(FrictionTerm):
-    """Dahl friction: a spring that softens and never fully slips, fd z with dz/dq = (1 - z sign(qd)) / width (Dahl 1968).
+    """Dahl friction, a spring that softens gradually: fd z with dz/dq = (1 - z sign(qd)) / width (Dahl 1968).
 
-    A step is solved exactly by z <- s + (z - s) exp(-|dq| / width), s = sign(dq). fd is the Coulomb torque [N m or N].
+    Each step is solved exactly by z <- s + (z - s) exp(-|dq| / width) with s = sign(dq). fd is the Coulomb friction [N
+    m or N], which is approached but never fully reached.
 
     Attributes:
-        width: travel over which z covers 63 % of its range [rad or m].
-        joints: joints with the term, counted from 1; by default all.
+        width: travel over which z covers 63 % of the distance to its final value [rad or m].
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)
@@ -120,20 +123,21 @@ class Dahl(FrictionTerm):
 
 
 class LuGre(FrictionTerm):
-    """LuGre friction: the spring of the Dahl model with a Stribeck curve, fg z + fgd (width / velocity) dz/dt.
+    """LuGre friction, the spring of the Dahl model with a Stribeck curve: fg z + fgd (width / velocity) dz/dt.
 
         dz/dt = (qd - |qd| z / g(qd)) / width,   g(qd) = 1 + excess exp(-(qd / velocity)^2)
 
-    At steady slip, z tends to g(qd) sign(qd): fg is the Coulomb friction [N m or N], and fg excess is the amount by
-    which static friction exceeds it. The second column, with fgd [N m or N], damps the spring (sigma_1 in the
-    literature is fgd width / velocity in these units). Each step is solved exactly for constant g. Source: Canudas de
-    Wit, Olsson, Astrom & Lischinsky (1995).
+    At steady slip, z tends to g(qd) sign(qd). Therefore fg is the Coulomb friction [N m or N], and static friction
+    exceeds it by fg excess. The second term damps the spring, with the parameter fgd [N m or N]; the damping
+    coefficient sigma_1 of the literature equals fgd width / velocity. Each step is solved exactly for constant g.
+
+    Source: Canudas de Wit, Olsson, Astrom & Lischinsky (1995).
 
     Attributes:
-        width: travel over which z covers 63 % of its range at high speed [rad or m].
-        excess: ratio of static to Coulomb friction, minus one.
+        width: travel over which z covers 63 % of the distance to its final value at high speed [rad or m].
+        excess: ratio of static to Coulomb friction, minus 1.
         velocity: Stribeck velocity [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1e-4)

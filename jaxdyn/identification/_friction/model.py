@@ -1,4 +1,4 @@
-"""Friction of all joints: regressor columns of the terms of a friction model along a run."""
+"""Friction model of all joints, and its regressor columns along a run."""
 
 import dataclasses
 import functools
@@ -21,19 +21,19 @@ from .temperature import TemperatureDependent
 from .terms import FrictionTerm, Stribeck, chain_terms
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-LENGTHS = 1024  # runs are padded to multiples of this length, so that terms with memory need few programs
+LENGTHS = 1024  # runs are padded to multiples of this length, so that few programs are compiled for terms with memory
 
 
 class FrictionModel(eqx.Module):
     """Friction of all joints as the sum of several terms.
 
-    `FrictionModel((Viscous(), Coulomb(), Offset()))` is the usual model. Its columns along a run (`signals`) are
-    combined with those of `Columns(("armature",))`, whose friction terms they replace.
+    The usual model is `FrictionModel((Viscous(), Coulomb(), Offset()))`. In a fit, its columns along a run (`signals`)
+    are combined with those of `Columns(("armature",))`; they replace the viscous, Coulomb and constant drive terms.
 
     Attributes:
         terms: the terms.
-        cutoff: low-pass cutoff of the measured torque [Hz], which is also applied to the columns so that both sides of
-            tau = W x are filtered equally at friction reversals; None: no filter.
+        cutoff: low-pass cutoff of the measured torques [Hz]. The same filter is applied to the columns, so that both
+            sides of tau = W x are filtered equally when friction changes its sign. None means no filter.
     """
 
     terms: tuple[FrictionTerm, ...]
@@ -53,8 +53,8 @@ class FrictionModel(eqx.Module):
         """The model with every nonlinear parameter as an array of length n, the number of joints.
 
         Raises:
-            IdentificationError: a nonlinear parameter is not positive, or is neither one number nor one per joint; or a
-                term names an unknown joint.
+            IdentificationError: a nonlinear parameter is not positive, or is neither a single number nor one number per
+                joint; or a term names an unknown joint.
         """
         for term in self.terms:
             if any(not 1 <= j <= n for j in term.joints or ()):
@@ -78,14 +78,14 @@ class FrictionModel(eqx.Module):
             return jax.tree.map(spread, self)
 
     def chosen(self, n: int) -> Bool[np.ndarray, "n k"]:
-        """Mask of the columns that each joint has, among the columns of all terms in order."""
+        """Mask of the columns that each joint has, among the k columns of all terms in order."""
         rows = [
             [term.joints is None or j + 1 in term.joints for term in self.terms for _ in term.labels] for j in range(n)
         ]
         return np.array(rows, bool).reshape(n, -1)
 
     def stems(self) -> tuple[tuple[str, ...], ...]:
-        """The labels of each term, distinguished by a letter if several terms share one."""
+        """The labels of each term; a letter is appended if several terms have the same label."""
         count = Counter(label for term in self.terms for label in term.labels)
         seen: Counter[str] = Counter()
         out = []
@@ -98,7 +98,7 @@ class FrictionModel(eqx.Module):
         return tuple(out)
 
     def names(self, n: int) -> tuple[str, ...]:
-        """Names of the linear parameters in the order of `signals`, joint by joint: fv1, fc1, off1, fv2, ..."""
+        """Names of the linear parameters in the order of `signals`, one joint after another: fv1, fc1, off1, fv2, ..."""
         stems = [label for row in self.stems() for label in row]
         return tuple(f"{stems[k]}{j + 1}" for j, k in np.argwhere(self.chosen(n)).tolist())
 
@@ -110,15 +110,16 @@ class FrictionModel(eqx.Module):
     def blocks(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
         """Columns of all linear parameters for samples at the log's rate (stride 1), by joint.
 
-        Each piece of the samples starts with relaxed memory. Columns are zero for joints without the term.
+        The memory is relaxed at the start of each piece of the samples. A column is zero for joints that do not have
+        its term.
 
         Args:
             samples: the samples.
-            load: rigid-body torques [N m or N]; required if a term depends on them.
+            load: rigid-body torques [N m or N]; required if a term depends on the load.
 
         Raises:
-            IdentificationError: a term needs the load and `load` is None, or needs temperatures that the samples do not
-                have.
+            IdentificationError: a term needs the load, but `load` is None; or a term needs temperatures, but the
+                samples do not contain them.
         """
         return self._run(_blocks, samples, load)
 
@@ -149,7 +150,7 @@ class FrictionModel(eqx.Module):
         return spread_blocks(self.blocks(samples, load), self.chosen(samples.n))
 
     def temperature(self, samples: Samples) -> tuple[Float[np.ndarray, "N n"], ...]:
-        """The temperatures of samples [°C], in a tuple that is empty if no term depends on them.
+        """A tuple with the temperatures of the samples [°C], or an empty tuple if no term depends on temperature.
 
         Raises:
             IdentificationError: the samples do not contain temperatures.
@@ -166,7 +167,7 @@ class FrictionModel(eqx.Module):
     def at_temperature(
         self, memory: Float[Array, "*N n m"], temperature: Float[Array, "*N n"]
     ) -> Float[Array, "*N n m"]:
-        """The memory for joints at these temperatures [°C]; unchanged if no term depends on them."""
+        """The memory for joints at the given temperatures [°C]; unchanged if no term depends on temperature."""
         remembering = [term for term in self.terms if term.remembers]
         states = [
             term.warmth(temperature) if isinstance(term, TemperatureDependent) else memory[..., k]
@@ -176,11 +177,11 @@ class FrictionModel(eqx.Module):
 
     @property
     def memory_size(self) -> int:
-        """Number of memory entries per joint: the position at the last sample, and one state per term with memory."""
+        """Number of memory entries per joint: one for the position at the last sample, and one for each term with memory."""
         return 1 + sum(term.remembers for term in self.terms)
 
     def step(self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """The memory one sample later; the nonlinear parameters must be given per joint (`for_joints`)."""
+        """The memory one sample later, for a model with nonlinear parameters per joint (a result of `for_joints`)."""
         travel, states = q - memory[:, 0], iter(memory[:, 1:].T)
         moved = [term.step(next(states), travel, qd) for term in self.terms if term.remembers]
         return jnp.stack([q, *moved], axis=1)
@@ -192,7 +193,10 @@ class FrictionModel(eqx.Module):
         qd: Float[Array, " n"],
         load: Float[Array, " n"],
     ) -> Float[Array, "n k"]:
-        """The columns of one sample, given its memory (`step`), for all terms, including those that a joint does not have."""
+        """The columns of all terms for one sample, given the memory at this sample (`step`).
+
+        The columns include those of terms that a joint does not have.
+        """
         states = iter(memory[:, 1:].T)
         none = jnp.zeros_like(q)
         parts = [term.columns_at(next(states) if term.remembers else none, q, qd, load) for term in self.terms]
@@ -205,11 +209,15 @@ class FrictionModel(eqx.Module):
         load: Float[Array, "N n"],
         temperature: Float[Array, "N n"] | None = None,
     ) -> Float[Array, "N n k"]:
-        """Unfiltered columns of all terms along an evenly sampled run that starts with relaxed memory; traceable by JAX."""
+        """Unfiltered columns of all terms along an evenly sampled run, with relaxed initial memory; traceable by JAX."""
         return jnp.concatenate([term.columns(q, qd, load, temperature) for term in self.terms], axis=2)
 
     def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
-        """Mask of samples with known memory: the range covered since the start of the piece exceeds the memory's reach."""
+        """Mask of samples at which the friction memory of a joint no longer depends on its unknown initial value.
+
+        The memory is known as soon as the positions since the start of the piece span more than the largest `reach` of
+        a term.
+        """
         reach = max(term.reach for term in self.terms)
         out = np.ones((len(samples), samples.n), bool)
         for start, stop in samples.segments if reach > 0 else ():
@@ -218,7 +226,7 @@ class FrictionModel(eqx.Module):
         return out
 
     def nonlinear_names(self) -> tuple[str, ...]:
-        """Names of the nonlinear parameters of a joint, in the order of `slopes`: width(fc), velocity(fs), ..."""
+        """Names of a joint's nonlinear parameters in the order of `slopes`, such as width(fc) and velocity(fs)."""
         names = []
         for term, stems in zip(self.terms, self.stems(), strict=True):
             for path, _ in jax.tree_util.tree_flatten_with_path(term)[0]:
@@ -227,7 +235,7 @@ class FrictionModel(eqx.Module):
 
 
 def chain_friction_model(chain: Chain) -> tuple[FrictionModel, Float[Array, "n k"]] | None:
-    """The friction of a chain's joints as a friction model and its coefficients; None for coupled or spherical joints.
+    """Friction of a chain's joints as a friction model and its coefficients; None for coupled or spherical joints.
 
     The friction of a transmission's motors is not included.
     """
@@ -242,7 +250,7 @@ def chain_friction_model(chain: Chain) -> tuple[FrictionModel, Float[Array, "n k
 
 
 def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-    """Linear parameters in the order of `FrictionModel.names`, as one row per joint; zero for joints without the term."""
+    """Linear parameters in the order of `FrictionModel.names`, rearranged as one row per joint, with zero for absent terms."""
     out = np.zeros(chosen.shape)
     out[chosen] = values
     return out
@@ -251,7 +259,7 @@ def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"
 def spread_blocks(
     blocks: Float[np.ndarray, "N n k"], chosen: Bool[np.ndarray, "n k"]
 ) -> Float[np.ndarray, "N n total"]:
-    """The columns of all joints side by side, each zero in the rows of the other joints."""
+    """The columns of all joints side by side; each is zero in the rows of the other joints."""
     where = np.argwhere(chosen)
     out = np.zeros((*blocks.shape[:2], len(where)))
     for column, (j, k) in enumerate(where.tolist()):
@@ -260,7 +268,7 @@ def spread_blocks(
 
 
 def _blocks(model: FrictionModel, *samples: np.ndarray) -> np.ndarray:
-    """`FrictionModel.columns`, by one program for each kind of term, whatever its joints and the length of the run."""
+    """`FrictionModel.columns`, with one compiled program per kind of term, for any joints and any length of the run."""
     blocks = []
     for term in model.terms:
         program = functools.partial(_columns, dataclasses.replace(term, joints=None))
@@ -281,12 +289,12 @@ def _slopes(model: FrictionModel, q: Array, qd: Array, load: Array, *temperature
         moving = shifted(model, jnp.broadcast_to(shift, (qd.shape[1], shift.size)))
         return moving.columns(q, qd, load, *temperature)
 
-    # the columns of a joint depend only on its own parameters, so one shift common to all joints yields all derivatives
+    # a joint's columns depend only on its own parameters, so one shift of all joints yields all derivatives
     return jax.jacfwd(moved)(jnp.zeros(len(jax.tree.leaves(model)), qd.dtype))
 
 
 def shifted(model: FrictionModel, shift: Float[ArrayLike, "n p"]) -> FrictionModel:
-    """The given model, a result of `for_joints`, with its nonlinear parameters multiplied by exp(shift)."""
+    """A model from `for_joints`, with its nonlinear parameters multiplied by exp(shift)."""
     leaves, tree = jax.tree.flatten(model)
     factor = jnp.exp(jnp.asarray(shift))
     return jax.tree.unflatten(tree, [leaf * factor[:, p] for p, leaf in enumerate(leaves)])

@@ -1,4 +1,4 @@
-"""Approximation of a friction model by a chain's dissipative friction, for files and simulators without other terms."""
+"""Approximation of a friction model by the dissipative friction of a chain, for files and simulators without other terms."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,20 +21,22 @@ _LAW = ("friction.viscous", "friction.coulomb", "friction.offset", "friction.str
 
 
 def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float | None = None) -> Chain:
-    """The chain with the viscous, Coulomb and constant friction that best fits a friction model over the given runs.
+    """The chain with the viscous, Coulomb and constant friction that best fits a friction model along the given runs.
 
-    The friction of a chain cannot have memory or depend on the load. For simulation and files, f = fv qd + fc tanh(qd /
-    width) + off with fv >= 0 and fc >= 0 is therefore fitted to the torques of the friction model by least squares, for
-    each joint.
+    The friction of a chain cannot have memory or depend on the load. For simulation and files, the friction of each
+    joint is therefore approximated by f = fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0, fitted to the
+    torques of the friction model by least squares.
 
     Args:
         fit: the fitted friction model.
         runs: samples at the log's rate.
-        width: width of the smooth sign [rad/s or m/s]. By default, the best for each joint among several widths from
-            0.005 to 0.1 and the width of the Coulomb term or, without such a term, of the chain. With extra columns,
-            which may depend on the chain's width, the default is the chain's width.
+        width: width of the smooth sign [rad/s or m/s]. By default, the width with the best fit is selected for each
+            joint. The candidates are five widths from 0.005 to 0.1, and the width of the Coulomb term (of the chain if
+            there is no Coulomb term). If the fit has extra columns, which may depend on the chain's width, the default
+            is the chain's width.
     """
-    fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))  # without filtering the torques
+    # the friction that acts on the joints is not filtered
+    fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))
     friction = np.concatenate([fit.friction(s) for s in runs])
     chain, tried = fit.chain, () if fit.columns.extra else WIDTHS
     dry = [term for term in fit.model.terms if type(term) is Coulomb and term.joints is None]
@@ -51,11 +53,11 @@ def with_nearest_friction(
     widths: Sequence[float] = (),
     width: float | None = None,
 ) -> Chain:
-    """The chain with the dissipative friction that best fits given friction torques, as in `chain_with_friction`.
+    """The chain with the dissipative friction that best fits given friction torques (see `chain_with_friction`).
 
     Args:
-        widths: candidate widths of the smooth sign in addition to the chain's.
-        width: if not None, the only candidate.
+        widths: candidate widths of the smooth sign, in addition to that of the chain.
+        width: the only candidate width, if not None.
     """
     found = []
     for j, own in enumerate(np.asarray(chain.friction.coulomb_velocity, float).tolist()):
@@ -87,11 +89,11 @@ def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " 
 
 
 def dissipative_chain(chain: Chain, runs: Sequence[Samples]) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with negative viscous friction, Coulomb friction and armature removed, and the names of the modified joints.
+    """Replace negative friction and armature of a chain; return the new chain and the names of the modified joints.
 
-    The friction of a modified joint is fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0, fitted to its
-    original friction over the velocities of the runs by least squares; a negative armature becomes zero. All other
-    numbers are unchanged.
+    If viscous or Coulomb friction of a joint is negative, its friction is replaced by fv qd + fc tanh(qd / width) + off
+    with fv >= 0 and fc >= 0, fitted to the original friction at the velocities of the runs by least squares. A negative
+    armature is replaced by zero. All other numbers are unchanged.
     """
     law = chain.friction
     viscous, coulomb, armature = (np.asarray(x, float) for x in (law.viscous, law.coulomb, chain.armature))

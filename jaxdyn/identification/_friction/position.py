@@ -1,7 +1,7 @@
-"""Torques of single joints that depend on their position: counterbalances and cables.
+"""Torques that depend on the position of a single joint: counterbalances and cables.
 
-Gravity torque is a sum of sines and cosines of the positions; only components of a different form can be separated from
-it.
+Gravity torques are sums of sines and cosines of the joint positions. Only torques of a different form can be
+distinguished from them.
 """
 
 import equinox as eqx
@@ -16,20 +16,26 @@ from .terms import FrictionTerm, like
 class Counterbalance(FrictionTerm):
     """Gas spring or hydropneumatic cylinder between a fixed pivot and a crank on the link.
 
-    Its torque is cb h(q) ((s + r) / (s + r - x))^e. The cylinder has the length L = sqrt(D^2 + k^2 - 2 D k cos(q +
-    angle)), the lever arm h = dL/dq = D k sin(q + angle) / L and the stroke x = L - (D - k), which is at most s = 2 k;
-    at full stroke, r metres of the gas column remain. cb is the force at x = 0 [N], of either sign. For large r the
-    force is constant. The torque is the derivative of the gas's energy with respect to q. Source: Siciliano et al. 2009
-    (virtual work); the gas law p V^e = const.
+    The torque is:
+
+        cb h(q) ((s + r) / (s + r - x))^e
+
+    The length of the cylinder is L = sqrt(D^2 + k^2 - 2 D k cos(q + angle)), its lever arm is h = dL/dq = D k sin(q +
+    angle) / L, and its stroke is x = L - (D - k). The stroke is at most s = 2 k; at full stroke, a gas column of length
+    r remains. The linear parameter cb is the force at x = 0 [N], and may have either sign. For large r, the force is
+    nearly constant. The torque is the derivative of the energy of the gas with respect to q.
+
+    Source: Siciliano et al. 2009 (virtual work), with the gas law p V^e = const.
 
     Attributes:
         pivot: D, the distance from the joint's axis to the fixed pivot [m].
         crank: k < D, the distance from the joint's axis to the crank's pin [m].
-        angle: angle between crank and fixed pivot at q = 0 [rad]; it must be positive (add 2 pi to a negative angle).
+        angle: angle between the crank and the fixed pivot at q = 0 [rad]. It must be positive; add 2 pi to a negative
+            angle.
         reserve: r, the length of the gas column that remains at full stroke [m].
         exponent: polytropic exponent e of the gas: 1 if isothermal, 1.4 if adiabatic.
-        fitted: names of the parameters that `fit_friction` fits; the others are fixed.
-        joints: joints with the term, counted from 1; by default all.
+        fitted: names of the nonlinear parameters that `fit_friction` fits; the others are fixed.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
 
     Raises:
         IdentificationError: `fitted` contains an unknown name.
@@ -74,8 +80,8 @@ class Cable(FrictionTerm):
     ca_k has the unit N m/rad^k or N/m^k.
 
     Attributes:
-        powers: the powers k; (1,) is a linear spring.
-        joints: joints with the term, counted from 1; by default all.
+        powers: the powers k; (1,) describes a linear spring.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     powers: tuple[int, ...] = eqx.field(static=True, default=(1, 2, 3))

@@ -1,7 +1,7 @@
-"""The rigid-body regressor for friction fits, in chunks, and its triangular factors with friction columns.
+"""Rigid-body regressor of friction fits, in chunks, and its triangular factors with friction columns.
 
-Regressors of up to `HELD` bytes are stored between evaluations; those of longer runs are recomputed. Beyond this size,
-memory therefore grows only by the friction columns of whole runs.
+The regressor of a run is stored between evaluations if it takes at most `HELD` bytes; otherwise it is recomputed. The
+memory for longer runs therefore grows only by their friction columns.
 """
 
 import dataclasses
@@ -20,20 +20,20 @@ from .._regression.prediction import predict
 from .._regression.robot import as_float64
 from .._regression.rows import SHORT, chunk_rows, filled
 
-HELD = 1 << 28  # bytes of a run's cached regressor: 130 000 rows of 6 joints and 40 parameters
+HELD = 1 << 28  # largest size of a cached regressor in bytes: 130 000 samples of 6 joints and 40 parameters
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run prepared for fitting: only some samples are rows of the regressor, but friction is computed from all samples.
+    """A run prepared for fitting: friction is computed from all samples, but only some are rows of the regressor.
 
     Attributes:
         chain: the robot, in float64.
         columns: columns of the rigid body.
-        base: base parameters of these columns.
+        base: base parameters of `columns`.
         samples: samples at the log's rate.
-        kept: indices of the samples with rows in the fit.
-        held: chunks of the regressor, if cached.
+        kept: indices of the samples that are rows of the regressor.
+        held: chunks of the regressor, if it is cached; otherwise empty.
     """
 
     chain: Chain
@@ -49,12 +49,12 @@ class Run:
         return self.samples.tau[self.kept]
 
     def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
-        """Rigid-body torques at all samples, from base parameters, without friction [N m or N]."""
+        """Rigid-body torques at all samples, without friction, computed from base parameters [N m or N]."""
         rigid = np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, values)
         return base_torque(self.chain, self.columns, self.base, rigid, self.samples)
 
     def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
-        """Slices of row indices and the base regressor of these rows, in chunks."""
+        """Iterate over chunks of the base regressor: the slice of row indices, and the regressor of these rows."""
         for k, at in enumerate(range(0, len(self.kept), SHORT)):
             part = slice(at, min(at + SHORT, len(self.kept)))
             yield part, self.held[k] if self.held else self._regressor(self.kept[part])
@@ -68,7 +68,7 @@ class Run:
 def base_torque(
     chain: Chain, columns: Columns, base: BaseParameters, values: Float[np.ndarray, " b"], samples: Samples
 ) -> Float[np.ndarray, "N n"]:
-    """Torques at the samples, from base parameters [N m or N]."""
+    """Torques at the samples, computed from base parameters [N m or N]."""
     parameters = np.zeros(base.matrix.shape[1])
     parameters[base.kept] = values
     with jax.enable_x64(True):
@@ -76,7 +76,7 @@ def base_torque(
 
 
 def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
-    """Prepare a run, with every stride-th sample of a piece as a row. Memory: 8 M n b bytes for M rows, at most `HELD`."""
+    """Prepare a run with every stride-th sample of a piece as a row; M rows take 8 M n b bytes, at most `HELD`."""
     with jax.enable_x64(True):
         model = as_float64(chain)
     kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
@@ -87,11 +87,11 @@ def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Sampl
 
 
 def factors_with(runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Sequence[np.ndarray]) -> BlockFactors:
-    """Factors of [W_j, F_j, tau_j] over all runs, by block.
+    """Triangular factors of [W_j, F_j, tau_j] for each joint and each block of all runs.
 
     Args:
-        known: for each run, the mask of the rows in use (M, n).
-        blocks: for each run, the friction columns of each joint (M, n, k).
+        known: for each run, the mask (M, n) of the rows in use.
+        blocks: for each run, the friction columns (M, n, k) of each joint.
     """
     n, size = runs[0].samples.n, runs[0].base.size + blocks[0].shape[2] + 1
     found = RowBlocks(block_edges([len(run.kept) for run in runs]), n, size)

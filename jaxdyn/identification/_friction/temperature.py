@@ -1,7 +1,8 @@
-"""Friction that depends on the temperature of the joint, which is a column of the log.
+"""Friction that depends on the temperature of a joint, for logs that contain joint temperatures.
 
-The memory of this term does not depend on the motion: it is the temperature above the reference. Along a run it follows
-the logged temperature; in step-by-step evaluation and simulation it remains as set by `TorqueModel.at_temperature`.
+The memory of this term is the difference between the joint's temperature and the reference; it does not depend on the
+motion. Along a run, the memory follows the logged temperature. In step-by-step evaluation and in simulation, it keeps
+the value set by `TorqueModel.at_temperature`.
 """
 
 import math
@@ -22,22 +23,26 @@ def _degrees(value: Any) -> float:
 
 
 class TemperatureDependent(FrictionTerm):
-    """Change of viscous and Coulomb friction with the joint's temperature T: (T - reference) (fvt qd + fct tanh(qd / width)).
+    """Change of viscous and Coulomb friction with a joint's temperature T: (T - reference) (fvt qd + fct tanh(qd / width)).
 
-    Together with `Viscous` and `Coulomb`, friction is (fv + fvt (T - reference)) qd + (fc + fct (T - reference))
-    sign(qd), so fvt / fv and fct / fc are the relative changes per kelvin; the units are fvt [N m s/(rad K) or N s/(m
-    K)] and fct [N m/K or N/K]. A common relative change of both, as in (fv qd + fc sign(qd)) (1 + k (T - reference)),
-    corresponds to fvt = k fv and fct = k fc. Grease becomes thinner as a joint warms up, so fvt is usually negative.
-    The linear relation holds only for temperatures that occurred in the log; do not extrapolate.
+    Together with `Viscous` and `Coulomb`, the friction is:
 
-    The log must contain temperatures (`Log.temperature`) that change while the joint moves; at a constant temperature,
-    the columns are multiples of viscous and Coulomb friction. Source: Bittencourt, Wernholt, Sander-Tavallaey &
-    Brogardh (2010).
+        (fv + fvt (T - reference)) qd + (fc + fct (T - reference)) sign(qd)
+
+    The relative changes per kelvin are therefore fvt / fv and fct / fc. The unit of fvt is N m s/(rad K) or N s/(m K),
+    and that of fct is N m/K or N/K. If both kinds of friction change by the same fraction k per kelvin, then fvt = k fv
+    and fct = k fc. Grease becomes thinner as a joint warms up, so fvt is usually negative. The linear relation holds
+    only for temperatures that occur in the log; do not extrapolate.
+
+    The log must contain temperatures (`Log.temperature`) that change while the joint moves. At a constant temperature,
+    the columns are multiples of those of viscous and Coulomb friction, and their parameters cannot be determined.
+
+    Source: Bittencourt, Wernholt, Sander-Tavallaey & Brogardh (2010).
 
     Attributes:
         reference: temperature at which the term vanishes [°C].
         width: width of the smooth sign [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
 
     Raises:
         IdentificationError: the reference is not a finite number.
@@ -49,7 +54,7 @@ class TemperatureDependent(FrictionTerm):
     _remembers = True
 
     def warmth(self, temperature: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """The memory for joints at this temperature [°C], which is the difference from the reference [K]."""
+        """The memory for joints at this temperature [°C]: the difference from the reference temperature [K]."""
         return temperature - self.reference
 
     def _states(self, q, qd, temperature):

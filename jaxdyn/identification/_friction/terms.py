@@ -1,11 +1,11 @@
 """Friction terms for identification, each linear in its parameters.
 
-A term has a few columns per joint. Its linear parameters (viscous, Coulomb, ...) are estimated together with the
-inertial parameters. The few nonlinear parameters (widths, velocity scales, exponents) are leaves of the term and are
-estimated by `fit_friction`. Terms with memory, whose columns depend on the past motion, are in `memory.py`.
+Each term has one or several columns per joint. The linear parameters, which multiply these columns, are estimated
+together with the inertial parameters. Nonlinear parameters (widths, velocity scales, exponents) are leaves of the term,
+and are estimated by `fit_friction`. Terms with memory, whose columns depend on the past motion, are in `memory.py`.
 
-A new term is a class that defines its columns, names, units and, if it has memory, the step of its state. The fit,
-`TorqueModel` and model files support it automatically.
+To add a term, define a class with its columns, labels and units and, if it has memory, the update of its state. The
+fit, `TorqueModel` and model files then support the term automatically.
 """
 
 import abc
@@ -17,16 +17,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-FRICTION = ("viscous", "coulomb", "offset")  # drive terms that are friction
+FRICTION = ("viscous", "coulomb", "offset")  # names of the drive terms that describe friction
 
 
 class FrictionTerm(eqx.Module):
     """Base class of friction terms: columns of a joint's torque whose coefficients are linear parameters.
 
-    Array fields are the nonlinear parameters, all positive, with one number for all joints or one per joint.
+    Array fields are the nonlinear parameters. All are positive; each is one number for all joints, or one number per
+    joint.
 
     Attributes:
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     joints: eqx.AbstractVar[tuple[int, ...] | None]
@@ -38,19 +39,20 @@ class FrictionTerm(eqx.Module):
         load: Float[Array, "N n"],
         temperature: Float[Array, "N n"] | None = None,
     ) -> Float[Array, "N n k"]:
-        """Columns of all joints along an evenly sampled run that starts with relaxed memory.
+        """Columns of all joints along an evenly sampled run, with relaxed initial memory.
 
         Args:
             q: positions [rad or m].
             qd: velocities [rad/s or m/s].
             load: rigid-body torque of each joint [N m or N].
-            temperature: temperature of each joint, for terms that need it [°C]; by default the term's reference.
+            temperature: temperature of each joint [°C], for terms that depend on it; by default the reference of the
+                term.
         """
         held = self._states(q, qd, temperature) if self._remembers else jnp.zeros_like(q)
         return self._columns(q, qd, load, held)
 
     def step(self, z: Float[Array, " n"], travel: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Memory of all joints one sample later; terms without memory leave it unchanged.
+        """Memory of all joints one sample later; unchanged if the term has no memory.
 
         Args:
             z: memory at the last sample; zero if the joint is relaxed.
@@ -62,21 +64,21 @@ class FrictionTerm(eqx.Module):
     def columns_at(
         self, z: Float[Array, " n"], q: Float[Array, " n"], qd: Float[Array, " n"], load: Float[Array, " n"]
     ) -> Float[Array, "n k"]:
-        """Columns of all joints for one sample, given its memory (`step`): one row of the result of `columns`."""
+        """Columns of all joints for one sample, given the memory at this sample (`step`); equal to one row of `columns`."""
         return self._columns(q, qd, load, z)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Stems of the parameter names of the columns, to which the joint's number is appended."""
+        """Stems of the linear parameters' names; the number of the joint is appended to each stem."""
         return self._labels()
 
     def units(self, turns: bool) -> tuple[str, ...]:
-        """Units of the parameters of the columns, for a revolute (`turns`) or a prismatic joint."""
+        """Units of the linear parameters, for a revolute joint if `turns` is True, otherwise for a prismatic joint."""
         return self._units("N m", "rad") if turns else self._units("N", "m")
 
     @property
     def reach(self) -> float:
-        """Travel after which the initial state is forgotten [rad or m]; 0 without memory."""
+        """Travel after which the memory no longer depends on its initial value [rad or m]; 0 for terms without memory."""
         return self._reach()
 
     @property
@@ -86,7 +88,7 @@ class FrictionTerm(eqx.Module):
 
     @property
     def remembers(self) -> bool:
-        """True if the columns depend on memory, which is the past motion or a temperature."""
+        """True if the columns depend on a memory, which contains the effect of the past motion or a temperature."""
         return self._remembers
 
     _loaded: ClassVar[bool] = False
@@ -108,7 +110,7 @@ class FrictionTerm(eqx.Module):
         raise NotImplementedError
 
     def _advance(self, z: Array, travel: Array, qd: Array) -> Array:
-        """Memory after a step (n,); only terms with memory define it."""
+        """Memory after a step (n,); defined only by terms with memory."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -124,7 +126,7 @@ class FrictionTerm(eqx.Module):
 
 
 def like(parameter: Array, x: Array) -> Array:
-    """A parameter, () or (n,), broadcast against samples (..., n)."""
+    """A parameter, () or (n,), broadcast to the shape of samples x (..., n)."""
     return jnp.broadcast_to(parameter, x.shape).astype(x.dtype)
 
 
@@ -148,7 +150,7 @@ class Coulomb(FrictionTerm):
 
     Attributes:
         width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -165,7 +167,7 @@ class Coulomb(FrictionTerm):
 
 
 class Offset(FrictionTerm):
-    """Constant torque off [N m or N]: an offset of the current sensor, or friction that differs between directions."""
+    """Constant torque off [N m or N], for example an offset of the current sensor, or a difference between directions."""
 
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
@@ -180,11 +182,11 @@ class Offset(FrictionTerm):
 
 
 def chain_terms(width: ArrayLike, drives: Sequence[str] = FRICTION) -> tuple[FrictionTerm, ...]:
-    """Viscous, Coulomb and constant friction as terms, or those of them among the drive terms.
+    """Friction terms that correspond to drive terms; by default viscous, Coulomb and constant friction.
 
     Args:
         width: width of the smooth sign [rad/s or m/s].
-        drives: names of drive terms.
+        drives: names of drive terms; those that do not describe friction are ignored.
     """
     terms = {"viscous": Viscous(), "coulomb": Coulomb(width=width), "offset": Offset()}
     return tuple(term for name, term in terms.items() if name in drives)
@@ -199,9 +201,9 @@ class PowerViscous(FrictionTerm):
     """Nonlinear viscous friction, fp sign(qd) |qd|^exponent, with fp [N m (s/rad)^exponent or N (s/m)^exponent].
 
     Attributes:
-        exponent: exponent; below 1, friction grows more slowly than the speed (gear grease), above 1 faster; at 1, the
-            term equals `Viscous`.
-        joints: joints with the term, counted from 1; by default all.
+        exponent: exponent of the speed. Below 1, friction grows more slowly than the speed, as with gear grease; above
+            1, it grows faster. With exponent 1, the term equals `Viscous`.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     exponent: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=1.5)
@@ -223,12 +225,13 @@ class PowerViscous(FrictionTerm):
 class Asymmetry(FrictionTerm):
     """Difference in friction between the two directions of motion, fva |qd| + fca tanh(qd / width)^2.
 
-    Together with `Viscous` and `Coulomb`, viscous friction is fv + fva forwards and fv - fva backwards [N m s/rad or N
-    s/m], and Coulomb friction is fc + fca forwards and fc - fca backwards [N m or N].
+    Together with `Viscous` and `Coulomb`, the coefficient of viscous friction is fv + fva in the positive direction,
+    and fv - fva in the negative direction [N m s/rad or N s/m]. The Coulomb friction is fc + fca and fc - fca,
+    respectively [N m or N].
 
     Attributes:
         width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -247,13 +250,13 @@ class Asymmetry(FrictionTerm):
 class Stribeck(FrictionTerm):
     """Stribeck friction, fs exp(-(qd / velocity)^2) tanh(qd / width): additional friction at low speed.
 
-    fs [N m or N] adds to Coulomb friction; it may be negative. Source: Armstrong-Helouvry, Dupont & Canudas de Wit
-    (1994).
+    fs [N m or N] is added to Coulomb friction at low speed and may be negative. Source: Armstrong-Helouvry, Dupont &
+    Canudas de Wit (1994).
 
     Attributes:
-        velocity: Stribeck velocity, over which the term decays [rad/s or m/s].
+        velocity: Stribeck velocity, which determines how fast the term decays with the speed [rad/s or m/s].
         width: width of the smooth sign [rad/s or m/s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     velocity: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.2)
@@ -272,15 +275,15 @@ class Stribeck(FrictionTerm):
 
 
 class LoadDependent(FrictionTerm):
-    """Friction that increases with the load, as in gears: sum_k fl_k |load|^k tanh(qd / width).
+    """Friction that depends on the load, as in gears: sum_k fl_k |load|^k tanh(qd / width).
 
-    The load is the rigid-body torque of the joint (gravity and inertia) [N m or N], without friction; the unit of fl_k
-    is (N m)^(1 - k) or N^(1 - k).
+    The load is the rigid-body torque of the joint due to gravity and inertia [N m or N]; it does not include friction.
+    The unit of fl_k is (N m)^(1 - k) or N^(1 - k).
 
     Attributes:
         width: width of the smooth sign [rad/s or m/s].
         powers: the powers k.
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     width: Float[Array, "..."] = eqx.field(converter=jnp.asarray, default=0.01)
@@ -300,16 +303,18 @@ class LoadDependent(FrictionTerm):
 
 
 class GearRipple(FrictionTerm):
-    """Torque ripple, periodic in the rotation of the motor or a gear: sum_k rc_k cos(h_k x) + rs_k sin(h_k x).
+    """Torque ripple that is periodic in the rotation of a motor or gear: sum_k rc_k cos(h_k x) + rs_k sin(h_k x).
 
-    Here x = q - delay qd, and rc_k, rs_k are amplitudes [N m or N]. A strain-wave gear with gear ratio N causes ripple
-    with h = 2 N, two periods per revolution of its wave generator. At such harmonics, a delay of a few milliseconds
-    between the logged position and torque shifts the phase by radians, so it must be part of the model.
+    The amplitudes are rc_k and rs_k [N m or N], and x = q - delay qd. A strain-wave gear with gear ratio N causes
+    ripple with h = 2 N, which is two periods per revolution of its wave generator. At such harmonics, a delay of a few
+    milliseconds between the logged position and torque shifts the phase by several radians, so the delay must be part
+    of the model.
 
     Attributes:
-        harmonics: h_k, the number of periods per revolution of the joint; by default 202, for a gear ratio of 101.
+        harmonics: numbers h_k of periods per revolution of the joint; by default 202, for a strain-wave gear with a
+            ratio of 101.
         delay: delay of the logged torque relative to the position [s].
-        joints: joints with the term, counted from 1; by default all.
+        joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
     harmonics: tuple[float, ...] = eqx.field(static=True, default=(202.0,))

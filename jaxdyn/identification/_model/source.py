@@ -13,31 +13,34 @@ from .torque_model import TorqueModel, in_float64
 
 
 def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[str, Path]:
-    """Write a model as C (path.c, path.h) and Python (path.py) code for a control loop without JAX or this library.
+    """Write a model as C (path.c, path.h) and Python (path.py) code, for control loops without JAX and this library.
 
-    The files define three functions, whose names are prefixed with the file name in C (see `write_source` for
-    properties of the code):
+    The files define these functions, whose names in C are prefixed with the file name:
 
-    - `start(q, memory)`: friction memory of a robot at rest at q, with relaxed friction;
-    - `torque(memory, q, qd, qdd, tau, next)`: torques of one cycle with all terms, and the memory for the next cycle;
-    - `gravity(q, tau)`: torques that hold the robot still, without friction: inverse dynamics, springs and further
-      columns.
+    - `start(q, memory)` computes the friction memory of a robot at rest at q, with relaxed friction.
+    - `torque(memory, q, qd, qdd, tau, next)` computes the torques of one cycle from all terms of the model, and the
+      memory for the next cycle.
+    - `gravity(q, tau)` computes the torques that hold the robot still: inverse dynamics, springs and further columns,
+      without friction.
 
-    A model with `TemperatureDependent` friction has a fourth function, `at_temperature(memory, temperature, next)`.
+    If the model has `TemperatureDependent` friction, a further function `at_temperature(memory, temperature, next)`
+    sets the temperatures of the joints [°C].
 
-    In C, `next` may be the same array as `memory`. In Python, results are returned: tau, memory = torque(memory, q, qd,
-    qdd). Positions, velocities, accelerations and torques are in SI units, in the order of the joints listed at the top
-    of the files. The torques equal those of `TorqueModel.torque` up to rounding; nothing is filtered or delayed.
+    In C, `next` may be the same array as `memory`. In Python, the functions return their results: tau, memory =
+    torque(memory, q, qd, qdd). Positions, velocities, accelerations and torques are in SI units. The top of each file
+    lists the joints in the order used. The torques equal those of `TorqueModel.torque` up to rounding; they are neither
+    filtered nor delayed. `write_source` describes the properties of the code.
 
     Args:
         model: the fitted model.
         path: path of the files, without suffix.
 
     Raises:
-        DeploymentError: a user-defined term uses non-arithmetic operations (`write_source`).
+        DeploymentError: a user-defined term uses operations that `write_source` does not support.
         OutputError: a file cannot be written.
 
-    Cost: one to two seconds. For seven joints, a call of the generated code takes 1 us in C, and 10 to 20 us in Python.
+    Cost: one to two seconds. For seven joints, a call of the generated `torque` takes 1 us in C, and 10 to 20 us in
+    Python.
     """
     with jax.enable_x64(True):
         double = in_float64(model)

@@ -1,4 +1,4 @@
-"""One simulation step of a complete model with implicit friction, stable for any friction stiffness at rest."""
+"""One simulation step of a complete model, with implicit friction, which is stable for any friction stiffness at rest."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,8 @@ class Deviation(NamedTuple):
 
     Attributes:
         position: e [rad or m].
-        travelled: e as seen by the friction memory, the sum of dt e' [rad or m].
+        travelled: sum of dt e' over all steps [rad or m]; the friction memory uses this deviation instead of
+            `position`.
         rate: e' [rad/s or m/s].
         memory: friction memory.
     """
@@ -36,14 +37,15 @@ def advanced(
     tau: Float[Array, " n"],
     dt: Float[Array, ""],
 ) -> Deviation:
-    """The deviation from the given motion (q, qd, qdd) at the end of a step, with the torques tau at that time.
+    """The deviation from a given motion (q, qd, qdd) at the end of a step, with the torques tau at that time.
 
-    Solves load(q + e, qd + e', qdd + x) + f(e'+ dt x) = tau for x = e'', with the friction f at the velocity and travel
-    after the step; then e' += dt x, and e follows by the trapezoidal rule. The load is affine in x: M x + b, with b
-    from the previous state. Newton's method uses the slope of friction, or the secant of the last iteration if it is
-    steeper, because with the slope alone it would oscillate across a sign change of the velocity.
+    Solves load(q + e, qd + e', qdd + x) + f(e' + dt x) = tau for x = e'', with the friction f at the velocity and
+    travel after the step. Then e' is increased by dt x, and e is integrated by the trapezoidal rule. The load is affine
+    in x, M x + b, where b depends on the previous state. Newton's method uses the slope of the friction or, if it is
+    steeper, the secant of the last iteration. With the slope alone, the iteration would oscillate across a sign change
+    of the velocity.
 
-    Cost: n + 1 inverse dynamics and six linear systems of n equations.
+    Cost: n + 1 evaluations of inverse dynamics, and the solution of six linear systems of n equations.
     """
     position, rate = state.position + dt * state.rate, state.rate
     load = lambda x: model.load(q + position, qd + rate, qdd + x)

@@ -1,4 +1,4 @@
-"""`TorqueModel`: the complete fitted torque model, evaluated along runs or sample by sample, and solved for accelerations."""
+"""`TorqueModel`: the complete fitted torque model, for evaluation along runs or by sample, and for forward dynamics."""
 
 import dataclasses
 import functools
@@ -30,24 +30,25 @@ class TorqueModel(eqx.Module, Summary):
 
         tau = inverse_dynamics(q, qd, qdd) + spring_force(q) + E(q, qd, qdd) e + f
 
-    The friction f is that of the chain (`friction_force`) or, with a friction model, sum_k c_jk F_jk, where F are the
-    columns of the friction model (which may depend on memory and load) and c its linear coefficients, plus the friction
-    of the motors of the chain's transmission. Obtain a model
-    from `identify` (`Identification.model`), from a file (`load_torque_model`), or from any chain
-    (`TorqueModel(chain)`).
+    Without a friction model, f is the friction of the chain (`friction_force`). With a friction model, the friction of
+    joint j is sum_k c_jk F_jk; the columns F_jk may depend on memory and load, and c_jk are their coefficients. The
+    friction of the motors of a transmission is added to it.
 
-    A model is a pytree; its methods `torques`, `torque` and `acceleration` work under `jax.jit`, `jax.vmap` and
-    `jax.grad`, in single and double precision. `predict` computes filtered torques for the samples of a log.
+    Obtain a model from `identify` (`Identification.model`), from a file (`load_torque_model`), or from any chain
+    (`TorqueModel(chain)`). A model is a pytree; its methods `torques`, `torque` and `acceleration` work under
+    `jax.jit`, `jax.vmap` and `jax.grad`, in single and double precision. `predict` computes torques for the filtered
+    samples of a log.
 
     Attributes:
-        chain: the robot. With a friction model, the friction of the chain's joints is only the viscous, Coulomb and
-            constant approximation for simulators and files, and is not used here.
-        friction: the friction model that replaces that of the chain's joints, with its nonlinear parameters per joint.
-        coefficients: linear parameters of the friction model, one row per joint, in the order of
+        chain: the robot. With a friction model, the friction of the chain's joints is an approximation for simulators
+            and files, which the torque model does not use.
+        friction: the friction model, which replaces the friction of the chain's joints; its nonlinear parameters are
+            given per joint.
+        coefficients: linear parameters c_jk of the friction model, one row per joint, in the order of
             `FrictionModel.blocks`.
         extra: further columns E, whose parameters the chain cannot contain.
         extra_values: parameters e of the further columns.
-        delay: delay of the logged torques that was removed before the fit [s]; predictions do not include it.
+        delay: delay of the logged torques that was removed before the fit [s]. Predictions are not delayed.
     """
 
     chain: Chain
@@ -74,24 +75,24 @@ class TorqueModel(eqx.Module, Summary):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Class names of the friction model's terms; empty if friction is the chain's."""
+        """Class names of the friction model's terms; empty if there is no friction model."""
         return (
             () if self.friction is None else tuple(dict.fromkeys(type(term).__name__ for term in self.friction.terms))
         )
 
     @property
     def is_chain(self) -> bool:
-        """True if the chain alone has the same torques."""
+        """True if the chain alone yields the same torques."""
         return self.friction is None and not self.extra
 
     @property
     def cutoff(self) -> float | None:
-        """Low-pass cutoff of friction in the fit [Hz]; None if friction was not filtered."""
+        """Cutoff of the low-pass filter on friction in the fit [Hz]; None if friction was not filtered."""
         return None if self.friction is None else self.friction.cutoff
 
     @property
     def needs_full_rate(self) -> bool:
-        """True if `predict` needs samples at the log's rate (stride 1) since friction has memory or was low-pass filtered."""
+        """True if `predict` needs samples at the log's rate (stride 1), because friction has memory or is filtered."""
         return self.friction is not None and (
             self.cutoff is not None or any(term.remembers for term in self.friction.terms)
         )
@@ -104,12 +105,12 @@ class TorqueModel(eqx.Module, Summary):
         return dataclasses.replace(self, friction=dataclasses.replace(self.friction, cutoff=None))
 
     def filtered(self, cutoff: float | None) -> "TorqueModel":
-        """The model whose friction `predict` low-pass filters, for comparison with filtered torques.
+        """The model with a low-pass filter on friction in `predict`, for comparison with filtered torques.
 
-        Unchanged if friction is filtered already, joints are coupled, or the cutoff is None.
+        The model is unchanged if its friction is already filtered, if joints are coupled, or if the cutoff is None.
 
         Args:
-            cutoff: cutoff of the torques [Hz].
+            cutoff: low-pass cutoff of the torques [Hz].
         """
         found = chain_friction_model(self.chain) if self.friction is None else (self.friction, self.coefficients)
         if cutoff is None or self.cutoff is not None or found is None:
@@ -118,7 +119,7 @@ class TorqueModel(eqx.Module, Summary):
         return dataclasses.replace(self, friction=friction, coefficients=found[1])
 
     def load(self, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]) -> Float[Array, " n"]:
-        """Torques without friction: rigid body, rotors, springs and further columns [N m or N]."""
+        """Torques of the rigid body, rotors, springs and further columns, without friction [N m or N]."""
         tau = inverse_dynamics(self.chain, q, qd, qdd) + spring_force(self.chain, q)
         at = 0
         for extra in self.extra:
@@ -128,29 +129,29 @@ class TorqueModel(eqx.Module, Summary):
         return tau
 
     def start(self, q: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """Friction memory of joints at rest at q, with relaxed friction, for `torque` and `acceleration`.
+        """Initial friction memory of joints at rest at q, with relaxed friction, for `torque` and `acceleration`.
 
-        Each row belongs to one joint: its position at the last sample [rad or m], and the states of all terms with
-        memory.
+        Each row belongs to one joint. It contains the position at the last sample [rad or m], and the states of all
+        terms with memory.
         """
         if self.friction is None:
             return q[:, None]
         return jnp.zeros((len(q), self.friction.memory_size), q.dtype).at[:, 0].set(q)
 
     def at_temperature(self, memory: Float[Array, "n m"], temperature: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """The memory for joints at these temperatures [°C], which remain in effect until they are set again.
+        """The memory for joints at the given temperatures [°C], which remain in effect until they are set again.
 
-        Needed only for models with `TemperatureDependent` friction, for which `start` assumes the reference
-        temperature; other models return the memory unchanged.
+        This method is needed only for models with `TemperatureDependent` friction, for which `start` assumes the
+        reference temperature. Other models return the memory unchanged.
         """
         return memory if self.friction is None else self.friction.at_temperature(memory, temperature)
 
     def torque(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
-        """Torques of one sample [N m or N], and the memory for the next one; to be called once per control cycle.
+        """Torques of one sample [N m or N], and the memory for the next sample; call this method once per control cycle.
 
-        Time steps may have any length, because the memory depends on the travel since the last call.
+        The time between calls may vary, because the memory depends on the travel since the last call.
         """
         memory = self.advanced(memory, q, qd)
         return self._torque_at(memory, q, qd, qdd), memory
@@ -162,11 +163,11 @@ class TorqueModel(eqx.Module, Summary):
         qdd: Float[Array, "N nv"],
         temperature: Float[Array, "N nv"] | None = None,
     ) -> Float[Array, "N nv"]:
-        """Torques along an evenly sampled run that starts with relaxed memory [N m or N].
+        """Torques along an evenly sampled run, with relaxed initial memory [N m or N].
 
         Args:
-            temperature: temperatures of the joints [°C], on which `TemperatureDependent` friction depends; by default
-                its reference temperature.
+            temperature: temperatures of the joints for `TemperatureDependent` friction [°C]; by default its reference
+                temperature.
         """
         load = jax.vmap(self.load)(q, qd, qdd)
         if self.friction is None:
@@ -177,13 +178,13 @@ class TorqueModel(eqx.Module, Summary):
     def acceleration(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
-        """Accelerations qdd that solve torque(memory, q, qd, qdd) = tau [rad/s^2 or m/s^2], and the memory for the next sample.
+        """Accelerations [rad/s^2 or m/s^2] that the torques tau cause, and the memory for the next sample.
 
-        Solved by Newton's method, with all terms: in one step, since torques are linear in qdd, or in six if friction
-        depends on the load.
+        The accelerations qdd solve torque(memory, q, qd, qdd) = tau by Newton's method, with all terms of the model.
+        One step suffices if the torques are linear in qdd; if friction depends on the load, six steps are taken.
 
-        Cost: n + 1 inverse dynamics and a linear system of n equations per step; `forward_dynamics` of the chain alone
-        is faster.
+        Cost: n + 1 evaluations of inverse dynamics and the solution of n linear equations per step. For a model that is
+        only a chain, `forward_dynamics` is faster.
         """
         memory = self.advanced(memory, q, qd)
         torque = lambda qdd: self._torque_at(memory, q, qd, qdd)
@@ -192,17 +193,19 @@ class TorqueModel(eqx.Module, Summary):
         return jax.lax.fori_loop(0, steps, improved, jnp.zeros_like(qd)), memory
 
     def predict(self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, "M n"]:
-        """Torques predicted for the samples [N m or N], in double precision; each piece starts with relaxed memory.
+        """Torques predicted for samples [N m or N], in double precision; the memory is relaxed at the start of each piece.
 
-        The friction of joints is low-pass filtered like the torques of the samples if it was filtered in the fit
-        (`FrictionModel.cutoff`).
+        If the friction of the joints was filtered in the fit (`FrictionModel.cutoff`), it is low-pass filtered with the
+        torque cutoff of the samples.
 
         Args:
-            samples: the samples; at the log's rate (`preprocess` with stride 1) if `needs_full_rate`.
-            rows: indices of the samples to predict, by default all; memory and the low-pass filter always use all
-                samples.
+            samples: the samples. If `needs_full_rate` is True, they must have the log's rate (`preprocess` with stride
+                1).
+            rows: indices of the samples to predict, by default all. The memory and the low-pass filter are always
+                computed from all samples.
 
-        Cost: one inverse dynamics per row, or per sample if friction depends on the load.
+        Cost: one evaluation of inverse dynamics for each predicted sample, or for every sample if friction depends on
+        the load.
         """
         s = samples
         rows = np.arange(len(s)) if rows is None else rows
@@ -215,7 +218,7 @@ class TorqueModel(eqx.Module, Summary):
                 extra = (joint_springs(chain), *extra)
             loads = lambda q, qd, qdd: rigid_torque(chain, q, qd, qdd, extra, values)
             friction = self.friction
-            if friction.cutoff is not None:  # cutoff of the measured torques
+            if friction.cutoff is not None:  # use the cutoff of the measured torques
                 friction = dataclasses.replace(friction, cutoff=s.torque_cutoff)
             if not friction.needs_load:
                 load = loads(s.q[rows], s.qd[rows], s.qdd[rows])
@@ -228,7 +231,7 @@ class TorqueModel(eqx.Module, Summary):
         return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float))
 
     def memory(self, samples: Samples) -> Float[np.ndarray, "N n m"]:
-        """Friction memory at every sample, relaxed at the start of each piece."""
+        """Friction memory at every sample; it is relaxed at the start of each piece."""
         pieces = samples.segments or ((0, len(samples)),)
         if self.friction is None:
             return samples.q[:, :, None]
@@ -243,7 +246,7 @@ class TorqueModel(eqx.Module, Summary):
     def advanced(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]
     ) -> Float[Array, "n m"]:
-        """Friction memory at the next sample, which `torque` also returns."""
+        """Friction memory at the next sample, with the new positions and velocities; `torque` returns the same memory."""
         return q[:, None] if self.friction is None else self.friction.step(memory, q, qd)
 
     def friction_at(self, memory: Array, q: Array, qd: Array, load: Array) -> Array:
@@ -264,7 +267,7 @@ def _of_motors(chain: Chain, qd: Array) -> Array:
 
 
 def in_float64(model: TorqueModel) -> TorqueModel:
-    """The model in double precision, with the chain of `as_float64`; for use under `jax.enable_x64(True)`."""
+    """The model in double precision, for use under `jax.enable_x64(True)`."""
     double = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), model)
     return dataclasses.replace(double, chain=as_float64(model.chain))
 
@@ -285,12 +288,12 @@ def torque_model(
     friction: FrictionFit | None = None,
     delay: Float[np.ndarray, " n"] | None = None,
 ) -> TorqueModel:
-    """The complete model of a fit, in the chain's precision.
+    """Create the complete torque model of a fit, in the precision of the chain.
 
     Args:
         chain: the chain with the identified parameters in its leaves.
         columns: the identified columns.
-        parameters: the identified parameters; only those without a leaf in the chain are used.
+        parameters: the identified parameters; only those that have no leaf in the chain are used.
         friction: the fitted friction.
         delay: delay removed from the logs [s].
     """
