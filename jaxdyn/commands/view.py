@@ -111,7 +111,7 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
         return read_model(path, "float32")[0], (), ()
     of_urdf = {"lock": dict(options.lock) or None, "tip": options.tip, "floating_base": options.floating_base}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*: left out: ", UserWarning)  # warnings about forces, which are not shown
+        warnings.filterwarnings("ignore", ".*: omitted: ", UserWarning)  # warnings about forces, which are not shown
         ignore = FEATURES if is_mjcf(read_bytes(path)) else ()
         chain = load(path, **of_urdf, ignore=ignore, allow_nonphysical=True)
     return chain, *read_geometry(path, collision=options.collision, packages=dict(options.package) or None)

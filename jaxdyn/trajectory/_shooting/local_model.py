@@ -261,9 +261,11 @@ def gaps_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Arr
     """
     x = trajectory
 
-    def one(q, v, tau, q_after, v_after):
+    def one(knot):
+        q, v, tau, q_after, v_after = knot
         q, v = advance(problem, q, v, tau)
         return jnp.concatenate([difference(problem.chain, q_after, q), v - v_after])
 
-    gaps = jax.vmap(one)(x.q[:-1], x.v[:-1], x.tau, x.q[1:], x.v[1:])
+    # Evaluated once per solution: a loop over the knots compiles in half the time of a vectorised evaluation.
+    gaps = jax.lax.map(one, (x.q[:-1], x.v[:-1], x.tau, x.q[1:], x.v[1:]))
     return jnp.concatenate([gaps, jnp.zeros_like(x.tau)], -1) if problem.has_torque_rate else gaps
