@@ -32,7 +32,7 @@ def draw() -> Figure:
         axes.set(title=quantity, xlabel="million evaluations per second", xlim=(0, 1.15 * max(rates.values())))
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].invert_yaxis()
-    figure.suptitle("7R arm, 4096 states, float64, one device on one shared CPU (2026-11-24)", fontsize=10)
+    figure.suptitle("7R arm, 4096 states, float64, one device on one shared CPU (2026-11-25)", fontsize=10)
     return figure
 
 
