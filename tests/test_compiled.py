@@ -10,6 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, random_mechanism
+from jaxdyn.model import _compiled
 from users_programs.case import states
 
 COMPILED = []  # a tracing or compilation each
@@ -132,3 +133,16 @@ def test_targets_and_guesses_of_inverse_kinematics_vary():
     again = jaxdyn.inverse_kinematics(arm, targets[1], guess=found.q, starts=2, tolerance=1e-8)
     assert COMPILED[before:] == []
     np.testing.assert_allclose(jaxdyn.frame_pose(arm, again.q), targets[1], atol=1e-7)
+
+
+@pytest.mark.parametrize("flags, quickly", [("", True), ("--xla_backend_optimization_level=3", False)])
+def test_the_level_of_optimisation_is_lowered_unless_it_is_set(monkeypatch, flags, quickly):
+    arm = random_chain(2)
+    q = np.array([0.3, -0.4])
+    expected = jax.jit(jaxdyn.inverse_dynamics)(arm, q, q, q)
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    _compiled._compiles_quickly.cache_clear()
+    assert _compiled._compiles_quickly() is quickly
+    np.testing.assert_allclose(jaxdyn.inverse_dynamics(arm, q, q, q), expected, rtol=1e-12)
+    monkeypatch.undo()
+    _compiled._compiles_quickly.cache_clear()
