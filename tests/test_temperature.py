@@ -209,7 +209,7 @@ def test_temperatures_are_read_and_written(tmp_path):
     found = read_log(tmp_path / "other.csv")
     assert found.temperature is None and "columns ignored: temperature1, temperature7" in found.notes
     mapped = {"t": {"column": "t"}, "q": {"columns": "q*"}, "tau": {"columns": "tau*"}}
-    kelvin = {"column": "temperature2", "unit": "K", "offset": -273.15}
+    kelvin = {"column": "temperature2", "unit": "K"}
     assert read_log(tmp_path / "log.csv", columns=mapped).temperature is None
     by_map = read_log(tmp_path / "log.csv", columns={**mapped, "temperature": kelvin}).temperature
     np.testing.assert_allclose(by_map, heat[:, [1, 1]] - 273.15, rtol=1e-9)

@@ -84,8 +84,7 @@ class Verdict:
     """Verdict on a model, by the user's limits or by its uses, with the checks behind it.
 
     Attributes:
-        level: with limits, "good" if all are met and "poor" otherwise; without limits, the level that all uses share,
-            or "fair" if they differ.
+        level: with limits, "good" if all are met, else "poor"; without, the level that all uses share, else "fair".
         headline: the outcome in a sentence.
         uses: verdicts on gravity compensation, feed-forward and simulation.
         joints: level of the predicted torque of each joint while it moves.
@@ -115,8 +114,7 @@ def verdict(
       than a twentieth of the torque of the largest joint, the error is relative to that twentieth.
     - Gravity compensation is judged by the position-dependent part of the errors, and by the standard deviation of
       torques at rest within the joint limits, both relative to the torque: good up to 10 %, fair up to 25 %.
-    - Feed-forward is judged by the worst joint. It is at most fair if the given model predicts the torque of a joint
-      better.
+    - Feed-forward is judged by the worst joint, and is at most fair if the given model predicts a joint's torque better.
     - Simulation is judged by two figures: the errors of positions re-simulated from measured torques, relative to those
       of a coasting robot (good up to 60 %, fair up to 100 %), and the relative standard deviation of the inertia about
       each joint (good up to 20 %, fair up to 60 %). It is poor if links are not physically consistent, or are denser,

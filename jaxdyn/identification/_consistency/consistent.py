@@ -44,11 +44,9 @@ class ConsistentProblem:
     Attributes:
         matrix: (b, p) the matrix A, weighted so that the noise of every row has unit variance.
         values: (b,) the right-hand side y, with the same weights.
-        floor: irreducible part of the cost, which is half the sum of squared weighted residuals of the unconstrained
-            estimate.
+        floor: irreducible part of the cost: half the sum of squared weighted residuals of the unconstrained estimate.
         prior: (p,) prior values of the full parameters, with strictly consistent inertias, in SI units.
-        start: (p,) full parameters nearest the prior that reproduce the unconstrained base parameters; they are the
-            initial values of the drive terms.
+        start: (p,) full parameters nearest the prior that have the unconstrained base parameters; initial drive terms.
         links: number of links; the first 10 * links columns are inertial.
         positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
         constraints: prior knowledge.
@@ -223,7 +221,6 @@ def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -
     Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale.
     Non-negative drive terms are represented by their logarithms. The Jacobians of the residuals and the Hessians of the
     divergences are exact.
-
     If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity, and steps near the
     boundary become tiny. The entropic divergence is therefore added to the cost as a barrier, whose weight is reduced
     tenfold per round. A barrier of weight e increases the minimum of a convex cost by at most e times the number of its

@@ -107,15 +107,13 @@ def read_log(
         path: the file, or the files of one run: files with the same columns are concatenated; files with other columns
             are interpolated linearly to the time stamps of the first file, except in gaps.
         joints: the required number of joints, or their names, which select and order the joints of a bag.
-        gains: one gain per joint [N m/A], required if the log has currents: tau_j = gain_j x current_j. If the log has only
-            torques, they are multiplied by the gains. If it has both, the currents are used if gains are passed, otherwise
-            the torques.
+        gains: one gain per joint [N m/A], required for currents: tau_j = gain_j x current_j. A log's torques are multiplied
+            by the gains if it has no currents, and are ignored if it has both and gains are passed.
         rows: first and last data row to read, both included and counted from 1; other rows are not checked.
         on_bad_rows: "raise" an error if there are implausible rows, or "drop" them with a note, up to a tenth of all rows. A
-            row is implausible if it contains NaN, infinity or a number beyond 1e6, if its stamp is far from all others or
-            out of order, or if a position jumps away and back.
-        columns: a column map for other layouts, units, signs, offsets and gains: a TOML file (docs/logs.md), or a
-            mapping with the same structure.
+            row is implausible if it contains NaN, infinity or a number beyond 1e6, if its stamp is out of order or far from
+            all others, or if a position jumps away and back.
+        columns: a column map for other layouts, units, signs, offsets and gains: a TOML file (docs/logs.md) or a mapping.
         topic: topic of the joint states in a bag; detected if None.
 
     Raises:
