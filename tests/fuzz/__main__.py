@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     kinds = [kind for kind in options.kinds if importlib.util.find_spec(NEEDS.get(kind, "sys"))]
     for kind in sorted(set(options.kinds) - set(kinds)):
-        print(f"left out: {kind}, which needs {NEEDS[kind]}")
+        print(f"omitted: {kind}, which needs {NEEDS[kind]}")
     keep = Path(options.keep).absolute()
     inputs, count = draw(options.count, options.seed, kinds), options.count
     if options.replay:
