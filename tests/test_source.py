@@ -208,7 +208,7 @@ def test_what_cannot_be_written_is_said(tmp_path):
     refuse("'lu' of the traced function", lambda x: jnp.linalg.solve(x, x[0]))
     refuse("number of iterations", lambda x: jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: y + 1, x))
     refuse("index that depends on the arguments", lambda x: x[x[0, 0].astype(int)])
-    refuse("is not a valid name", lambda x: x, results=("the result",))
+    refuse("cannot be used as a name", lambda x: x, results=("the result",))
     refuse("returns 1 arrays, but 2 names are given", lambda x: x, results=("y", "z"))
     refuse("the same name", lambda x: x, results=("x",))
     refuse("cannot be traced", lambda x: float(x[0, 0]))

@@ -25,7 +25,7 @@ def is_plain(tree: Any) -> bool:
 
 
 def signature(tree: Any, names: Sequence[str] = ()) -> list[tuple[str, list[int | str], str]]:
-    """Name, shape and type of each leaf, with symbolic dimensions as letters; `names` are the names of top-level entries."""
+    """Name, shape and type of each leaf, with symbolic dimensions as strings; `names` labels the top-level entries."""
     leaves, _ = tree_flatten_with_path(tree)
     found = []
     for path, x in leaves:

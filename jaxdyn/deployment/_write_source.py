@@ -91,7 +91,10 @@ def _check(names: list[str], functions: Sequence[SourceFunction]) -> None:
         own = [*function.arguments, *function.results]
         for name in (*names, function.name, *own):
             if not name.isidentifier() or keyword.iskeyword(name) or re.fullmatch(r"v\d+", name):
-                raise DeploymentError(f"{name!r} is not a valid name in C and Python", "use letters, digits and _")
+                raise DeploymentError(
+                    f"{name!r} cannot be used as a name in the generated C and Python code",
+                    "use letters, digits and _; do not start with a digit, and avoid keywords and names such as v1",
+                )
         if len({f.name for f in functions}) < len(functions) or len(set(own)) < len(own):
             raise DeploymentError(
                 f"{function.name}: two functions, or two of its arguments and results, have the same name"

@@ -45,7 +45,7 @@ def from_screws(
     s = np.asarray(screws, float)
     if s.ndim != 2 or s.shape[1] != 6 or s.shape[0] == 0:
         hint = "; these look like screws in columns, as in the book: transpose them" if s.shape[:1] == (6,) else ""
-        raise ModelError(f"screws has shape {s.shape}, but must have one screw (w, v) per row, (n, 6){hint}")
+        raise ModelError(f"screws has shape {s.shape}, but must have shape (n, 6), with one screw (w, v) per row{hint}")
     n = s.shape[0]
     poses = np.asarray(home_poses, float)
     if poses.shape != (n, 4, 4):

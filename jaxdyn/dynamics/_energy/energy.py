@@ -42,7 +42,7 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 
 @compiled
 def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
-    """Potential energy of gravity P = -sum_i gravity . (m_i p_i + R_i h_i), O(n) [J].
+    """Gravitational potential energy P = -sum_i gravity . (m_i p_i + R_i h_i) [J], in O(n).
 
     Link i has the pose (R_i, p_i), the mass m_i and the first moment h_i. P is zero if all mass is at the world's origin.
     """

@@ -105,7 +105,7 @@ def passivity_regressor_product(
     a_ref: Float[Array, " nv"],
     s: Float[Array, " nv"],
 ) -> Float[Array, "n 10"]:
-    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, one row per link, without forming Y_r, O(n).
+    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, one row per link, in O(n) without forming Y_r.
 
     This product drives the adaptation in `control.AdaptiveControl`. s^T Y_r pi is the power [W] of the reference wrenches of
     the links at the link twists that the joint rates s cause.

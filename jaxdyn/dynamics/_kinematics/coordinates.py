@@ -39,7 +39,7 @@ def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
 
 @any_axis_types
 def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """The matrix dA/dt at x = 0, which is linear in v, and for which dA/dt v = g(v)."""
+    """The matrix dA/dt at x = 0, which is linear in v and satisfies dA/dt v = g(v)."""
     out = jnp.zeros((chain.nv, chain.nv), v.dtype)
     zero = jnp.zeros_like(v[0])
     for joint in layout(chain).quaternions:

@@ -198,8 +198,8 @@ def mass_bounds(
             bound = np.asarray(bound, float)
             if bound.shape != (len(rows),) or np.isnan(bound).any():
                 raise IdentificationError(
-                    f"the mass bounds have shape {bound.shape}; specify one number for each of the {len(rows)} links, "
-                    "not NaN"
+                    f"the mass bounds have shape {bound.shape}; they must have shape ({len(rows)},), one per link, and must "
+                    "not contain NaN"
                 )
             given = np.isfinite(bound)
             blocks.append(sign * rows[given])

@@ -51,7 +51,8 @@ class ExcitationDesign:
 
     Attributes:
         trajectory: the motion t -> q, qd, qdd, which starts and ends at rest, with qdd = 0.
-        quality: quality of the motion, including its log det and condition number.
+        quality: quality of the motion, including log det of the information matrix and the condition number of the
+            weighted regressor.
         random: quality of the random initial motions that could be scaled to satisfy the limits.
         limits: the limits.
         usage: largest share of each limit that each joint uses (n,), by name of the limit, on a grid ten times finer

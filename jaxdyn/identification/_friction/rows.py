@@ -76,7 +76,10 @@ def base_torque(
 
 
 def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
-    """Prepare a run with every stride-th sample of a piece as a row; M rows take 8 M n b bytes, at most `HELD`."""
+    """Prepare a run whose rows are every stride-th sample of each segment.
+
+    The regressor of M rows takes 8 M n b bytes; it is stored if this is at most `HELD`, and recomputed otherwise.
+    """
     with jax.enable_x64(True):
         model = as_float64(chain)
     kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])

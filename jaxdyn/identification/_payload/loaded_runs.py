@@ -62,7 +62,7 @@ class Model:
     def load(self, samples: Samples, loaded: bool, solution: "Solution | None") -> np.ndarray:
         """Magnitude of the transmitted torque, |Y pi + s Y_P p| (N, n).
 
-        Without a solution, this is the torque of the arm alone if it is known, and zero otherwise.
+        Without a solution, this is the torque of the arm alone if the arm's parameters are known, and zero otherwise.
         """
         if solution is None and not self.known_arm:
             return np.zeros_like(samples.q)

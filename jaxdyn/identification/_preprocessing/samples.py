@@ -111,9 +111,9 @@ class Filters:
             end effects on qdd have decayed to 1 %.
         gap: longest time step within a piece [s]; by default 5 median steps or, if longer, a tenth of a period of the
             higher cutoff, over which cubic interpolation remains accurate.
-        logged_cutoff: cutoff of a zero-phase low-pass of the same order that the torques passed before they were logged
-            [Hz]. Such torques are not filtered again with `torque_cutoff`, and the friction of a model is filtered with
-            this cutoff. If None, `identify` tests whether there was such a filter.
+        logged_cutoff: cutoff of the zero-phase low-pass filter, of the same order, that was applied to the torques before they
+            were logged [Hz]. Such torques are not filtered again with `torque_cutoff`, and the friction of a model is
+            filtered with this cutoff. If None, `identify` tests whether such a filter was applied.
     """
 
     position_cutoff: float | None = None

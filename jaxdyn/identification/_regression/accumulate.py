@@ -253,7 +253,7 @@ class _Blocks:
 
 
 def local_mesh() -> Mesh:
-    """All devices of this process."""
+    """A mesh of all devices of this process."""
     return Mesh(np.array(jax.local_devices()), ("batch",), axis_types=(AxisType.Auto,))
 
 

@@ -43,7 +43,7 @@ def merge_factors(*factors: QRFactors) -> QRFactors:
     on the order in which samples are accumulated.
 
     Raises:
-        IdentificationError: there are no factors, or they have different columns or robots.
+        IdentificationError: there are no factors, or they come from different robots or columns.
     """
     if not factors:
         raise IdentificationError("there are no factors to merge; pass at least one")
@@ -67,7 +67,7 @@ def merge_over_processes(factors: QRFactors) -> QRFactors:
         factors: factors of this process's samples.
 
     Raises:
-        IdentificationError: the factors of the processes have different columns or robots.
+        IdentificationError: the factors of the processes come from different robots or columns.
     """
     import jax
 

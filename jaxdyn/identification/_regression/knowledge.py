@@ -35,7 +35,7 @@ class Knowledge:
 
     Attributes:
         links: names of the links to identify; by default all. Bodies fixed to a link belong to it.
-        joints: names of the joints whose drive terms to identify; by default all.
+        joints: names of the joints whose drive terms are to be identified; by default all.
         deviation: relative standard deviation s of the links and drives that are not identified: one number for all, or
             a mapping from names of links or joints to numbers, in which missing names mean zero.
         mirrored: pairs of links of a left and a right limb (`mirrored_links`) that are mirror images of each other,

@@ -88,7 +88,7 @@ def candidates_of(
     """The candidates for the selection that `terms` requests.
 
     Args:
-        own: width of the chain's smooth sign, by joint [rad/s or m/s].
+        own: width of the smooth sign function in the chain's Coulomb friction, per joint [rad/s or m/s].
         given: the user's further terms, with the parameters fitted so far.
         sprung: True if the regressor's columns already include springs.
     """

@@ -102,7 +102,7 @@ def compare_models(
         filters: as for `preprocess`.
 
     Raises:
-        IdentificationError: there is no log, numbers of joints differ, or a model has spherical joints or a floating
+        IdentificationError: no log is given, the numbers of joints differ, or a model has spherical joints or a floating
             base.
         LogError: a log is too short to be filtered.
     """

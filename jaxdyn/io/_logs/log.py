@@ -109,7 +109,7 @@ def read_log(
         joints: the required number of joints, or their names, which select and order the joints of a bag.
         gains: one gain per joint [N m/A], required for currents: tau_j = gain_j x current_j. A log's torques are multiplied
             by the gains if it has no currents, and are ignored if it has both and gains are passed.
-        rows: first and last data row to read, both included and counted from 1; other rows are not checked.
+        rows: first and last data row to read, inclusive and counted from 1; other rows are not checked.
         on_bad_rows: "raise" an error if there are implausible rows, or "drop" them with a note, up to a tenth of all rows. A
             row is implausible if it contains NaN, infinity or a number beyond 1e6, if its stamp is out of order or far from
             all others, or if a position jumps away and back.

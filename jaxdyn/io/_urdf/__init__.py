@@ -1,1 +1,1 @@
-"""URDF documents as chains, and chains as URDF documents."""
+"""Conversion of URDF documents to chains, and of chains to URDF documents."""

@@ -20,7 +20,7 @@ _UNIT = 1000.0  # picture units per metre
 
 
 def bodies_section(chain: Chain, prior: Chain | None, samples: Samples, mass: TotalMass | None = None) -> str:
-    """Section with two views of the robot and its links' ellipsoids in a posture of the run, and a table of masses and sizes.
+    """Section with two views of the robot and its links' ellipsoids in one posture of the run, and a table of masses and sizes.
 
     Args:
         chain: the identified robot.

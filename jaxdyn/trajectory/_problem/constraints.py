@@ -185,8 +185,8 @@ class UserConstraint(Constraint):
 def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
     """The chain's finite position limits as a constraint, tightened by a margin [rad or m].
 
-    Call it outside `jax.jit`, because it selects the finite limits by value. If only one side is finite, the other is set to
-    10 000 rad or m.
+    Call it outside `jax.jit`, because the limits that are included depend on which values are finite. If only one limit of
+    a joint is finite, the missing one is replaced by -10 000 (lower) or 10 000 (upper) rad or m.
 
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
@@ -201,7 +201,7 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
 def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
     """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint.
 
-    Call it outside `jax.jit`, because it selects the finite limits by value.
+    Call it outside `jax.jit`, because the limits that are included depend on which values are finite.
 
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
@@ -213,7 +213,7 @@ def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
 
 
 def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
-    """The chain's effort limits, multiplied by a fraction, as (lower, upper) of each torque [N m or N]; infinite if unlimited.
+    """The chain's effort limits, multiplied by a fraction, as (lower, upper) for each torque [N m or N]; infinite if unlimited.
 
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
