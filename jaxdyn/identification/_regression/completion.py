@@ -48,7 +48,7 @@ def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
     The default is a solid sphere of 2 kg and 0.1 m radius at the link's origin, because parameters without effect on
     torques need a prior, and massless links could not be written to files. Virtual links within quaternion joints get a
-    mass of 2 ug, which `with_parameters` does not change.
+    mass of 2 ug, which `with_parameters` does not copy to the identified chain.
     """
     inertia = np.array(chain.inertia, float)
     bodies = with_bodies(chain.topology)
