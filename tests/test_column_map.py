@@ -126,7 +126,7 @@ def test_blanks_and_arrays(tmp_path):
         read_log(tmp_path / "run.npz", columns=content)
 
 
-@pytest.mark.parametrize("unit, start", [("degC", 293.15), ("K", 20.0)])
+@pytest.mark.parametrize("unit, start", [("degC", 293.15), ("K", 20.0), (" K ", 20.0)])
 def test_temperatures_in_kelvins_become_degrees_celsius(write, unit, start):
     warm = MAP + f'\n[temperature]\ncolumn = "State"\nunit = "{unit}"\noffset = 293.15\n'
     path, columns = write(warm)

@@ -1,5 +1,6 @@
 """Robots to look at: surfaces, shapes of a URDF, scenes, motions from tables, pictures, films, and the page itself."""
 
+import argparse
 import struct
 import urllib.request
 
@@ -12,6 +13,7 @@ from numpy.testing import assert_allclose
 import jaxdyn
 from helpers import random_chain
 from jaxdyn.cli import main
+from jaxdyn.commands.view import read_robot
 from jaxdyn.io._urdf.geometry import find_mesh
 from jaxdyn.report._pictures.stick_figure import line_ends
 from jaxdyn.view import _triangles as triangles
@@ -464,3 +466,13 @@ def test_sliders_and_limits_of_coupled_joints():
     assert_allclose(start_configuration(chain), [0, 0.01])
     assert_allclose(sliding_coordinates(chain), [False, True])
     assert_allclose(effort_limits(chain), [np.inf, 20])
+
+
+def test_notes_on_forces_are_hidden_when_a_robot_is_shown(tmp_path):
+    """Warnings are errors in tests; `load` warns that the contacts of this model are omitted."""
+    pytest.importorskip("mujoco", reason="MJCF is read by MuJoCo, of the extra mjcf")
+    path = tmp_path / "shapes.xml"
+    path.write_text(SHAPES)
+    options = argparse.Namespace(model=str(path), lock=[], tip=None, floating_base=False, collision=False, package=[])
+    _, shapes, notes = read_robot(options)
+    assert len(shapes) == 6 and not notes

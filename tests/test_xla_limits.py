@@ -15,7 +15,6 @@ part can go.
 
 import importlib.metadata
 import os
-import re
 import subprocess
 import sys
 
@@ -201,9 +200,9 @@ for _ in range(50):
 
 def test_the_library_sets_no_flags():
     """XLA's flags are the user's: a name that another version does not know ends the process."""
-    text = [path.read_text() for path in (ROOT / "jaxdyn").rglob("*.py")]
-    sets = re.compile(r"""XLA_FLAGS["']\]\s*\+?=|(setdefault|putenv|update)\([^)]*XLA_FLAGS""")
-    assert not any(sets.search(part) for part in text)
+    reads = 'os.environ.get("XLA_FLAGS", "")'  # the only mention allowed
+    text = [path.read_text().replace(reads, "") for path in (ROOT / "jaxdyn").rglob("*.py")]
+    assert not any("XLA_FLAGS" in part for part in text)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is one of Linux")

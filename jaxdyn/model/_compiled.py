@@ -62,8 +62,10 @@ def compiled(function: F) -> F:
 
 @functools.cache
 def _compiles_quickly() -> bool:
-    """True if programs are for the CPU, where level 3 (XLA's default) takes up to a third longer than level 2 to compile
-    programs that are equally fast, and XLA_FLAGS does not set a level."""
+    """True on the CPU, unless the user's flags set a level.
+
+    There, level 3 (XLA's default) takes up to a third longer than level 2 to compile programs that are equally fast.
+    """
     return jax.default_backend() == "cpu" and LEVEL not in os.environ.get("XLA_FLAGS", "")
 
 

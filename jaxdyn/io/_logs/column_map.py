@@ -31,6 +31,7 @@ UNITS: dict[str, dict[str, float]] = {
     "i": {"A": 1.0, "mA": 1e-3},
     "temperature": {"degC": 1.0, "K": 1.0},
 }
+_ZEROS = {"K": -273.15}  # added after conversion by a unit whose zero is not that of the SI unit or of degC
 _FILE_KEYS = {"separator": str, "decimal": str, "skip_lines": int, "header": bool, "topic": str, "joints": list}
 _KEYS = ("column", "columns", "unit", "scale", "sign", "offset", "gains")
 
@@ -301,7 +302,7 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
                 )
         return np.array(values, np.float64)
 
-    units = []
+    units, zeros = [], []
     for unit in one_each("unit", None):
         plain = re.sub(r"[\s*·]", "", unit) if isinstance(unit, str) else unit
         if plain is not None and (not isinstance(plain, str) or plain not in UNITS[kind]):
@@ -309,10 +310,10 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
                 kind, "unit", f"{unit!r} is unknown; choose among {', '.join(UNITS[kind])}, or specify a scale"
             )
         units.append(1.0 if plain is None else UNITS[kind][plain])
+        zeros.append(_ZEROS.get(plain, 0.0))
     gains = numbers("gains", 1.0)
-    celsius = np.array([-273.15 if unit == "K" else 0.0 for unit in one_each("unit", None)])
     factors = gains * numbers("sign", 1.0) * numbers("scale", 1.0) * np.array(units)
-    return factors, gains * numbers("offset", 0.0) + celsius
+    return factors, gains * numbers("offset", 0.0) + np.array(zeros)
 
 
 def _spoken(kind: str, keys: Mapping[str, Any]) -> str:
