@@ -310,7 +310,7 @@ def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.
                 kind, "unit", f"{unit!r} is unknown; choose among {', '.join(UNITS[kind])}, or specify a scale"
             )
         units.append(1.0 if plain is None else UNITS[kind][plain])
-        zeros.append(_ZEROS.get(plain, 0.0))
+        zeros.append(0.0 if plain is None else _ZEROS.get(plain, 0.0))
     gains = numbers("gains", 1.0)
     factors = gains * numbers("sign", 1.0) * numbers("scale", 1.0) * np.array(units)
     return factors, gains * numbers("offset", 0.0) + np.array(zeros)
