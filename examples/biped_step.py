@@ -26,7 +26,8 @@ duration, stride, lift, height = 0.6, 0.5, 0.05, 0.72
 friction, margin, dt = 0.12, 0.01, 2e-3
 
 robot = jaxdyn.textbook.biped()
-leg, width, ankle = 0.35, 0.2, 0.08  # length of thigh and shin, distance of the feet, ankle height, as in `biped` [m]
+# lengths of thigh and shin, distance between the feet, and ankle height, as in `biped` [m]
+leg, width, ankle = 0.35, 0.2, 0.08
 heel, toe = jnp.array([-0.08, -0.06]), jnp.array([0.14, 0.06])  # corners of a sole
 # wrench that supports the weight of the stance foot, which is not part of the chain
 foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])

@@ -2,7 +2,7 @@
 
 The logs are simulated. To use logs of your robot, read them with `jaxdyn.read_log("run.csv")` and preprocess them at the
 full rate with `stride=1`. The script selects the friction model of each joint by cross-validation, fits it, and compares it
-with viscous and Coulomb friction on a held-out run. Writes friction.png.
+with viscous and Coulomb friction on a held-out run. It writes friction.png.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Weighing with an arm that measures motor currents: drive gains from a known weight, then an unknown mass.
 
-A UR10 is simulated with friction and with drive gains that differ from their nominal values. There are three runs: without
-load, with a weight of 2.8 kg, and with a tool. Writes weigh_payload.png, which shows the estimated gains, and the mass of the
-tool identified with nominal and with estimated gains.
+A UR10 with friction, whose drive gains differ from their nominal values, is simulated in three runs: without load, with a
+weight of 2.8 kg, and with a tool. The figure, weigh_payload.png, shows the estimated gains, and the mass of the tool identified
+with nominal and with estimated gains.
 """
 
 import dataclasses

@@ -47,14 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: raised by argparse with code 2 on usage errors, and with code 0 after --help and --version.
     """
+    if "numpy" not in sys.modules:  # for small matrices, several threads only double the processor time
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before parsing, which can import NumPy
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help()
         return OK
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # recorded in reports
-    if "numpy" not in sys.modules:  # for small matrices, several threads only double the processor time
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     show = warnings.showwarning
 
     def note(message: Warning | str, category: type[Warning], *place: Any) -> None:

@@ -1,6 +1,7 @@
-"""The command line keeps compiled programs from one run to the next."""
+"""The command line keeps compiled programs from one run to the next, and uses one thread for small matrices."""
 
 import os
+import subprocess
 import sys
 
 import jax
@@ -67,3 +68,28 @@ def test_the_folder_is_the_users_and_an_option_turns_it_off(tmp_path, monkeypatc
     assert main(["--no-cache", *line]) == 1 and not folder.exists()
     assert main(line) == 1 and folder.is_dir()
     assert capsys.readouterr().err.count("missing.urdf") == 2
+
+
+THREADS_OF_BLAS = """
+import os, sys
+
+class AtImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            print(os.environ.get("OPENBLAS_NUM_THREADS"))
+            sys.exit()
+
+sys.meta_path.insert(0, AtImport())
+from jaxdyn.cli import main
+main(["identify"])
+"""
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("given", "used"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
+def test_blas_uses_one_thread_unless_the_user_sets_a_number(given, used, tmp_path):
+    # OpenBLAS reads the variable when NumPy is imported
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"} | given
+    line = [sys.executable, "-c", THREADS_OF_BLAS]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
+    assert done.stdout == used + "\n"

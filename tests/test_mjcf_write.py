@@ -188,10 +188,10 @@ def test_parts_of_quaternion_joints():
     text = MODELS["pendulum"]
     ball = jaxdyn.io.loads(text)
     uneven = eqx.tree_at(lambda c: c.armature, ball, ball.armature.at[0].set(0.1))
-    with pytest.raises(ModelError, match=r"armature of the parts of 'first' is \[0.1, 0.0, 0.0\]"):
+    with pytest.raises(ModelError, match=r"armature of 'first' is \[0.1, 0.0, 0.0\]"):
         to_mjcf(uneven)
     walker = jaxdyn.io.loads(MODELS["walker"])
-    with pytest.raises(ModelError, match=r"friction\.coulomb of the parts of 'root'"):
+    with pytest.raises(ModelError, match=r"friction\.coulomb of 'root'"):
         to_mjcf(eqx.tree_at(lambda c: c.friction.coulomb, walker, walker.friction.coulomb.at[:6].set(1.0)))
     with pytest.raises(ModelError, match="a free joint is relative to the world"):
         named = dataclasses.replace(walker.topology, base_name="floor")

@@ -103,7 +103,7 @@ def task_space(
     mobility = j @ solved
     mobility = 0.5 * (mobility + mobility.T)
     fixed = jax.lax.stop_gradient(mobility)
-    # the angular and the linear half, each relative to its own mean, or to that of the other if it cannot move
+    # the angular and the linear half are scaled by their own means; a half that cannot move, by a fraction of the other's mean
     means = jnp.mean(jnp.diagonal(fixed).reshape(-1, 3), axis=1)
     means = jnp.maximum(means, _IMMOBILE * jnp.max(means)) + jnp.finfo(j.dtype).tiny
     roots = jnp.sqrt(jnp.repeat(means, 3))

@@ -208,7 +208,7 @@ def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Po
     """Take Levenberg-Marquardt steps until the predicted decrease of the cost is below the tolerance.
 
     Each step is tried in two ways: directly in the parameters, where the quadratic model of the misfit is exact, and in
-    log-Cholesky parameters, which never reach the boundary of consistency. The way with the lower cost is used. The
+    log-Cholesky parameters, which never reach the boundary of consistency. The candidate with the lower cost is used. The
     damping uses the metric of the entropy, in which the boundary is at least one unit away. It decreases after every
     successful step and increases after every rejected step (Nielsen 1999).
 

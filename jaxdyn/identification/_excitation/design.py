@@ -34,7 +34,8 @@ from .trajectories import JointTrajectory
 Progress = Callable[[str, int, int], None]
 STAGE = "designing the excitation"
 
-SAMPLES_A_WAVE = 8  # of the information, whose spectrum extends to four times the frequency of the fastest component
+# samples per period of the fastest component; the spectrum of the information extends to four times its frequency
+SAMPLES_A_WAVE = 8
 FINER = 4  # refinement of the grid for limits that are linear in the coefficients
 VERIFIED = 10  # refinement of the grid for the final check of all limits
 STEPS = 20  # Adam steps per round

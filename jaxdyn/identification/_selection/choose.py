@@ -19,7 +19,7 @@ from .outcome import TermChoice, Trial, trial_of, trials_of
 from .search import Gain, Search, gain
 from .terms import Terms
 
-NEIGHBOURS = 2  # candidates on either side of the best low-pass before logging that the search also tries
+NEIGHBOURS = 2  # the search also tries this many time constants on either side of the best low-pass before logging
 PASSES = 3  # maximum number of passes over dry friction, further terms and delays
 
 

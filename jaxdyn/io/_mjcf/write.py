@@ -298,7 +298,7 @@ def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], 
             values = arrays[leaf][parts]
             if np.any(values != values[0]) or (joint.size == _FREE and leaf != "friction.viscous" and np.any(values)):
                 raise ModelError(
-                    f"{leaf} of the parts of {stem!r} is {values.tolist()}; MuJoCo supports one value for a ball joint, "
+                    f"{leaf} of {stem!r} is {values.tolist()}; MuJoCo supports one value for a ball joint, "
                     "and for a free joint only damping"
                 )
             if leaf == "springs.stiffness" and np.any(values):

@@ -44,8 +44,8 @@ class FilePrediction:
 def as_written(result: Identification, model: TorqueModel) -> Identification:
     """The identification, with every run predicted by the model read back from a file.
 
-    If the held-out data were later included in the fit (`validation_refit`), their predictions are kept from the fit
-    that excluded them, because the written model has been fitted to them.
+    The held-out runs are an exception if the written model was also fitted to them (`validation_refit`): they keep the
+    predictions of the fit that excluded them.
     """
 
     def again(e: Evaluation) -> Evaluation:
