@@ -7,11 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType, PartitionSpec
 
 import jaxdyn
 from helpers import mechanism_state, random_chain, random_mechanism, relative
 from jaxdyn import FallbackWarning, ModelError
 from jaxdyn._source import loops
+from jaxdyn.dynamics._lowering import by_platform
 from jaxdyn.parallel import _kernel_parts, kernel_vmap
 
 ELBOW = jaxdyn.textbook.planar_elbow()
@@ -70,6 +72,16 @@ def test_in_a_rollout_that_falls_back_the_dynamics_are_kernels(monkeypatch):
     assert len(made) == 1  # forward dynamics, in the body of the loop over time
     for x, y in zip(found, jax.vmap(roll)(q, qd), strict=True):
         assert relative(x, y) < 1e-12
+
+
+def test_in_the_form_for_gpus_of_a_solver_the_dynamics_are_kernels(monkeypatch):
+    made, call = [], _kernel_parts.call_kernel
+    monkeypatch.setattr(_kernel_parts, "call_kernel", lambda *x: made.append(x) or call(*x))
+    q, qd = states(2)
+    dynamics = jax.vmap(lambda q, qd: jaxdyn.forward_dynamics(ELBOW, q, qd, -qd))
+    solve = lambda q, qd: by_platform(lambda q, qd: jnp.zeros_like(q), dynamics, q, qd)
+    found = _kernel_parts.with_kernels(lambda *x: [solve(*x)], True)(q, qd)
+    assert len(made) == 1 and relative(found[0], dynamics(q, qd)) < 1e-12
 
 
 def test_a_derivative_that_no_kernel_holds_is_named_as_such():
@@ -217,6 +229,23 @@ def test_gradients_with_respect_to_what_a_function_closes_over():
     total = lambda over: lambda x: jnp.sum(over(lambda q: turned(q, x)["q"])(q) ** 2)
     found, wanted = (jax.grad(total(over))(2.0) for over in (lambda f: kernel_vmap(f, interpret=True), jax.vmap))
     assert relative(found, wanted) < 1e-12
+
+
+@pytest.mark.ci
+def test_gradients_of_shards_are_kernels():
+    """Also for gains that all devices share, whose cotangents are summed over the devices."""
+    mesh = jax.make_mesh((1,), ("batch",), axis_types=(AxisType.Auto,))
+    rows, everywhere = PartitionSpec("batch"), PartitionSpec()
+    q, _ = states(2)
+
+    def roll(q, gain):
+        return jaxdyn.rollout(ELBOW, q, 0 * q, lambda t, q, qd: -gain * q, 1e-2, 2, every=2)[0][-1]
+
+    def total(over):
+        shards = jax.shard_map(over, mesh=mesh, in_specs=(rows, everywhere), out_specs=rows, check_vma=False)
+        return lambda q, gain: jnp.sum(shards(q, gain) ** 2)
+
+    alike(lambda f: lambda: jax.grad(total(f), (0, 1))(q, np.array([2.0, 1.0])), *both(roll, (0, None)))
 
 
 @pytest.mark.ci

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, random_mechanism, random_state, relative
-from jaxdyn.dynamics._lowering import batch as lowering
+from jaxdyn.dynamics._lowering import batch as lowering, product
 from jaxdyn.model._chain import with_leaves
 
 CHAIN = random_chain(3)
@@ -51,6 +51,15 @@ def test_a_batch_of_any_size_holds_the_results_of_its_states_in_order(name):
     some = [0, 1, 63, 64, 65, 127, 128, 149]
     got = jax.jit(jax.vmap(functools.partial(function, CHAIN)))(*x)
     assert error(jax.tree.map(lambda y: y[np.array(some)], got), each(one, *x[:, np.array(some)])) < 1e-13
+
+
+def test_in_the_form_for_gpus_products_have_no_loop_over_rows():
+    a, b = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, 5, 3)))
+    loop, straight = jax.jit(product), jax.jit(lowering._straight(lambda a, b: product(a, b), 1))
+    wanted = np.einsum("ikl,kjl->ijl", a, b)
+    for function, loops in ((loop, 1), (straight, 0)):
+        assert relative(function(a, b), wanted) < 1e-14
+        assert str(jax.make_jaxpr(function)(a, b)).count("scan[") == loops
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,7 @@ _ENTRIES: dict[str, Callable] = {
     ),
     "sign": _sign,
     "square": lambda g, x: g.apply("*", x, x),
+    "one_minus_square": lambda g, x: g.apply("-", 1.0, g.apply("*", x, x)),
     "integer_pow": _power,
     "rsqrt": lambda g, x: g.apply("/", 1.0, g.apply("sqrt", x)),
     "logistic": lambda g, x: g.apply("/", 1.0, g.apply("+", 1.0, g.apply("exp", g.apply("negative", x)))),
@@ -154,7 +155,7 @@ _ENTRIES: dict[str, Callable] = {
     },
     **{
         name: (lambda g, x: x)
-        for name in ("copy", "copy_p", "convert_element_type", "stop_gradient", "real", "device_put")
+        for name in ("copy", "copy_p", "convert_element_type", "stop_gradient", "real", "device_put", "reshard")
     },
 }
 

@@ -31,10 +31,10 @@ def _rewritten(jaxpr: Any, interpret: bool) -> Any:
 def _equation(equation: Any, interpret: bool) -> Any:
     parameters = equation.params
     if equation.primitive.name == "by_platform":
-        if parameters["each"] is None:
-            return equation
-        function, mapped = parameters["each"]
-        default = _kernel(function, mapped, parameters["default"], interpret)
+        default = with_kernels(parameters["default"], interpret)  # it may contain library functions, as a solver does
+        if parameters["each"] is not None:
+            function, mapped = parameters["each"]
+            default = _kernel(function, mapped, default, interpret)
         avals = [x.aval for x in equation.invars]
         cpu = jax.make_jaxpr(default)(*avals) if interpret else parameters["cpu"]
         return equation.replace(params={**parameters, "default": default, "cpu": cpu})

@@ -1,16 +1,18 @@
 """Programs to compile for a GPU: functions of a robot and a batch of states, optimal control, and sharded batches."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 import jaxdyn
 from jaxdyn.identification._regression.assembly import layout_of
 from jaxdyn.identification._regression.triangular import _products
-from jaxdyn.parallel import sharded_sum, sharded_vmap
+from jaxdyn.parallel import sharded_sum
 
 BATCH, STEPS, PROBLEMS = 65536, 1000, 4096
 
@@ -87,7 +89,7 @@ def of_solver(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None)
     lq = [(*size, 2 * n, 3 * n + 1), (*size, 3 * n, 3 * n + 1), (PROBLEMS, 2 * n, 2 * n + 1)]
     trajectory = jaxdyn.trajectory
     return {
-        "shooting, an iteration": Program(jax.vmap(solve), [(PROBLEMS, n)] * 2, loop=True),
+        "shooting, an iteration": Program(over(solve), [(PROBLEMS, n)] * 2, loop=True),
         "Riccati recursion": Program(jax.vmap(lambda *x: trajectory.riccati(quadratic(*x))), lq),
         "Riccati recursion, associative": Program(jax.vmap(lambda *x: trajectory.riccati_scan(quadratic(*x))), lq),
         "rollout under a policy that sorts": Program(over(roll(ordered)), two),
@@ -96,30 +98,37 @@ def of_solver(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None)
 
 
 def on_devices(robot: jaxdyn.Chain, dtype: Any, over: Callable, mesh: Any = None) -> dict[str, Program]:
-    """Functions of batches that are sharded over several devices."""
+    """Functions of batches that are sharded over several devices, each of which evaluates `over` for its own rows."""
     robot, dt = cast(robot, dtype), dtype(1e-3)
-    n = robot.nv
-    rows, gains = (BATCH, n), np.ones((2, n), dtype)
+    rows, gains = (BATCH, robot.nv), (2, robot.nv)
 
     def roll(gain, q, qd):
         pd = lambda t, q, qd: -gain[0] * q - gain[1] * qd
-        return jaxdyn.rollout(robot, q, qd, pd, dt, 100, every=100, checkpoint=1)
-
-    def loss(gain, q, qd):
-        q, qd = roll(gain, q, qd)
-        return jnp.sum(q[-1] ** 2) + jnp.sum(qd[-1] ** 2)
+        q, qd = jaxdyn.rollout(robot, q, qd, pd, dt, STEPS, every=STEPS)
+        return q[-1], qd[-1]
 
     def normal(q, qd, qdd, tau):
         y = jaxdyn.regressor(robot, q, qd, qdd)
         return y.T @ y, y.T @ tau
 
-    sharded = lambda function: sharded_vmap(function, mesh=mesh)
-    gradient = jax.grad(sharded_sum(loss, (None, 0, 0), mesh))
-    return {
-        "inverse dynamics": Program(sharded(lambda *x: jaxdyn.inverse_dynamics(robot, *x)), [rows] * 3, (True,) * 3),
-        "forward dynamics": Program(sharded(lambda *x: jaxdyn.forward_dynamics(robot, *x)), [rows] * 3, (True,) * 3),
-        "rollout": Program(sharded(lambda *x: roll(gains, *x)), [rows] * 2, (True,) * 2),
-        "gradient of a rollout for gains": Program(gradient, [(2, n), rows, rows], (False, True, True)),
+    def shards(function, in_axes=0):
+        split, everywhere = PartitionSpec(mesh.axis_names), PartitionSpec()
+        specs = split if in_axes == 0 else tuple(split if x == 0 else everywhere for x in in_axes)
+        return jax.shard_map(over(function, in_axes), mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)
+
+    rollouts = shards(roll, (None, 0, 0))
+    gradient = jax.grad(lambda *x: sum(jnp.sum(y**2) for y in rollouts(*x)))
+    of_state = {
+        "inverse dynamics": jaxdyn.inverse_dynamics,
+        "forward dynamics": jaxdyn.forward_dynamics,
+        "derivatives of forward dynamics": jaxdyn.forward_dynamics_derivatives,
+    }
+    found = {
+        name: Program(shards(functools.partial(f, robot)), [rows] * 3, (True,) * 3) for name, f in of_state.items()
+    }
+    return found | {
+        f"rollout, {STEPS} steps": Program(rollouts, [gains, rows, rows], (False, True, True)),
+        f"gradient of a rollout for gains, {STEPS} steps": Program(gradient, [gains, rows, rows], (False, True, True)),
         "normal matrix of an identification": Program(sharded_sum(normal, mesh=mesh), [rows] * 4, (True,) * 4),
         "products of an identification": _accumulated(robot, mesh),
     }

@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 LAUNCH, BANDWIDTH = 2.5e-6, 3.35e12  # time per kernel [s], memory bandwidth [B/s]
@@ -121,9 +122,18 @@ def _moved(found: Computations, shapes: dict[str, str], x: Instruction) -> int:
     for y in inner:
         if y.operation != "parameter":
             continue
-        uses = users[y.name]
-        if uses and all(z.operation in SLICES for z in uses):
-            total += sum(size(z.shape) for z in uses)
-        elif not (uses and all(z.operation == "dynamic-update-slice" and z.operands[0] == y.name for z in uses)):
+        uses = list(_uses(users, y.name))
+        if uses and all(z.operation in SLICES for z, _ in uses):
+            total += sum(size(z.shape) for z, _ in uses)
+        elif not (uses and all(z.operation == "dynamic-update-slice" and z.operands[0] == name for z, name in uses)):
             total += size(y.shape)
     return total
+
+
+def _uses(users: dict[str, list[Instruction]], name: str) -> Iterator[tuple[Instruction, str]]:
+    """The instructions that use a value, also as a bitcast, with the name by which they use it."""
+    for x in users[name]:
+        if x.operation == "bitcast":
+            yield from _uses(users, x.name)
+        else:
+            yield x, name

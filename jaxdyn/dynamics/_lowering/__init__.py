@@ -4,6 +4,7 @@ from .batch import (
     by_batch as by_batch,
     filled as filled,
     in_groups as in_groups,
+    is_for_launches as is_for_launches,
     lane_shape as lane_shape,
     lanes_of_kernel as lanes_of_kernel,
     loop_by_batch as loop_by_batch,

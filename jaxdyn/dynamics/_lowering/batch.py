@@ -39,8 +39,8 @@ STRAIGHT = 3000  # maximum product of iterations and function size of a loop unr
 
 # shape of the lanes, (count,) or (), while the body of a function decorated with `by_batch` is traced; otherwise None
 _LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
-# number of loop iterations to unroll while the form for platforms other than the CPU is traced
-_STRAIGHT: contextvars.ContextVar[int] = contextvars.ContextVar("straight", default=0)
+# number of loop iterations to unroll while the form for platforms other than the CPU is traced, otherwise None
+_STRAIGHT: contextvars.ContextVar[int | None] = contextvars.ContextVar("straight", default=None)
 
 
 def lane_shape() -> tuple[Count, ...]:
@@ -59,6 +59,11 @@ def with_lanes(x: Array, dimensions: int) -> Array:
     return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
 
 
+def is_for_launches() -> bool:
+    """True while the form for platforms other than the CPU is traced, in which short loops should be unrolled."""
+    return STRAIGHT > 0 and _STRAIGHT.get() is not None
+
+
 def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
     """`lax.scan` over links or joints: a loop on the CPU, and an unrolled loop on other platforms if it is short.
 
@@ -68,7 +73,7 @@ def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tu
     are never unrolled.
     """
     turns = len(jax.tree.leaves(xs)[0])
-    return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= _STRAIGHT.get())
+    return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= (_STRAIGHT.get() or 0))
 
 
 def by_batch(

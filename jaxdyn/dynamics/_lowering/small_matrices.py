@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .batch import is_for_launches
+
 SMALL = 24  # maximum number of rows and columns of matrices in a kernel
 WRITTEN_OUT = 64  # maximum number of terms of an unrolled sum; longer sums use `einsum`, which a kernel cannot contain
 
@@ -28,7 +30,9 @@ def product(a: Array, b: Array) -> Array:
 
 
 def by_row(function: Callable, *xs: Array) -> Any:
-    """Apply `function` to the rows one after the other, so that shared products are not recomputed for each row."""
+    """Apply `function` to rows: on the CPU in sequence, so that shared products are not recomputed; elsewhere all at once."""
+    if is_for_launches():
+        return jax.vmap(function)(*xs)
     return jax.lax.scan(lambda _, rows: (None, function(*rows)), None, xs)[1]
 
 

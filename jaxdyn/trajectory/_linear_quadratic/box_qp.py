@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...dynamics._lowering import matrix_times
+from ...dynamics._lowering import is_for_launches, matrix_times
 
 STEPS = 5  # number of step lengths 1, 1/2, ... that are tried
 MOST = 50  # maximum number of projected steps
@@ -33,7 +33,7 @@ def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, A
         return (kept - signed[:, None] * (signed / pivot[None])[None], jnp.minimum(smallest, pivot)), None
 
     start = (a, jnp.full_like(a[0, 0], jnp.inf))
-    (swept, smallest), _ = jax.lax.scan(body, start, jnp.arange(m))
+    (swept, smallest), _ = jax.lax.scan(body, start, jnp.arange(m), unroll=is_for_launches())
     return jnp.where(both, -swept, jnp.zeros_like(a)), smallest
 
 
@@ -65,6 +65,7 @@ def box_qp(
             lambda best, length: (_better(best, jnp.clip(u + length * direction, lower, upper), value), None),
             (u, value(u)),
             0.5 ** jnp.arange(STEPS, dtype=h.dtype),
+            unroll=is_for_launches(),
         )
         # a step up to the first bound always reduces the value; if its length is zero, a gradient step does
         ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
