@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return OK
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)  # recorded in reports
-    if "numpy" not in sys.modules:  # for small matrices, several threads only double the processor time
+    if "numpy" not in sys.modules:  # for small matrices, more threads only double the CPU time
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     show = warnings.showwarning
 

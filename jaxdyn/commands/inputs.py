@@ -47,8 +47,8 @@ def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -
 def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
     """Read a model from a URDF, MJCF or model.eqx file, with the options of `add_chain` and `add_coulomb_velocity`.
 
-    A --lock option is ignored for a URDF that lacks the joint: it may be meant for another model. Gravity and friction are
-    those of the file.
+    A --lock option is ignored for a URDF that lacks the joint, because it may be meant for another model. Gravity and
+    friction are those of the file.
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io._files import read_bytes

@@ -135,7 +135,7 @@ def determination_in_use(result: Identification) -> Determination:
     still = rows(q, np.zeros_like(qd))
     own = _own_positions(chain, q)
     position = np.array([_explained(still[:, j], own[:, j], qd[:, j], error[:, j]) for j in range(n)])
-    if result.has_unmeasured_forces:  # base parameters then belong to combinations of rows free of these forces
+    if result.has_unmeasured_forces:  # base parameters then refer to row combinations free of these forces
         return Determination(position / driven, *np.full((2, n), np.nan))
     postures = _postures(result, q)
     root = covariance_root(result.wls.covariance)

@@ -110,8 +110,8 @@ def verdict(
     """Judge an identification by its intended uses, in absolute terms.
 
     - Each joint is judged by its RMS torque error relative to its RMS torque while it moves, on held-out motion and
-      without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. If a joint has less
-      than a twentieth of the torque of the largest joint, the error is relative to that twentieth.
+      without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. If a joint's torque
+      is less than a twentieth of the largest joint's, the error is relative to that twentieth.
     - Gravity compensation is judged by the position-dependent part of the errors, and by the standard deviation of
       torques at rest within the joint limits, both relative to the torque: good up to 10 %, fair up to 25 %.
     - Feed-forward is judged by the worst joint, and is at most fair if the given model predicts a joint's torque better.
@@ -122,7 +122,7 @@ def verdict(
       or a joint is poor.
 
     Without held-out motion, no use is better than fair. If limits are given, the outcome depends only on whether every
-    joint meets all of them; the uses are judged as well. The condition number is for information only.
+    joint meets all of them, but the uses are still judged. The condition number is for information only.
 
     Args:
         result: the identification.

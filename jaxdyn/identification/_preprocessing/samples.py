@@ -74,7 +74,7 @@ class Samples:
 
     @property
     def independence(self) -> float:
-        """Effective share of independent samples.
+        """Effective fraction of independent samples.
 
         Filtered noise that is sampled faster than twice its bandwidth is correlated. For white noise filtered forwards
         and backwards with the fourth-order filter, the bandwidth is 0.9 times the cutoff.
@@ -93,7 +93,7 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """Settings of `preprocess`; those that are None are chosen from the log, or from the first of several logs.
+    """Settings of `preprocess`; fields left as None are chosen from the log, or from the first of several logs.
 
     Attributes:
         position_cutoff: cutoff frequency for q, at which the amplitude is halved [Hz]. By default it equals
@@ -227,7 +227,7 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
 def preprocess_alike(
     runs: Log | Samples | Iterable[Log | Samples], filters: Filters | None = None
 ) -> Iterator[Samples]:
-    """Preprocess one or several runs with the settings chosen for the first, so that errors are comparable.
+    """Preprocess one or several runs with the settings chosen for the first, so that their errors are comparable.
 
     Runs that are already `Samples` are returned unchanged, and their cutoffs apply to the logs that follow.
     """
@@ -251,7 +251,7 @@ class Setting:
     margin: int
     stride: int
     why: str = ""  # reason for the cutoffs, if chosen
-    torque_as_logged: bool = False  # the torques passed through their low-pass before they were logged
+    torque_as_logged: bool = False  # the torques were low-pass filtered before logging
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -274,7 +274,7 @@ def default_stride(rate: float, cutoff: float) -> int:
 
 
 def default_cutoff(log: Log, rate: float) -> tuple[float, str]:
-    """The default low-pass cutoff [Hz], and the reason."""
+    """The default low-pass cutoff [Hz], and the reason for it."""
     start, stop = max(segments(log.t), key=lambda part: part[1] - part[0])
     t, highest = log.t[start:stop], rate / 5
     if len(t) < LEAST_SAMPLES:

@@ -23,7 +23,7 @@ from .factors import QRFactors, combined
 from .robot import as_float64
 from .triangular import PARTS, Triangle, on_cpu
 
-WARM = 1 << 14  # samples processed by QR before matrix products are used, which take longer to compile
+WARM = 1 << 14  # samples processed by QR before switching to matrix products, which take longer to compile
 
 
 def accumulate(
@@ -65,7 +65,7 @@ def accumulate_blocks(
 ) -> BlockFactors:
     """Accumulate the factors of contiguous blocks of runs in one pass.
 
-    The blocks can be used for fits to all or parts of the runs, and for covariances. They need 8 n (p + 1)^2 bytes
+    The blocks can be used to fit all or part of the runs, and to compute covariances. They need 8 n (p + 1)^2 bytes
     each.
 
     Args:

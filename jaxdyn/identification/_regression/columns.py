@@ -29,7 +29,7 @@ _ELIMINATION = (4, 5, 7, 6, 8, 9, 1, 2, 3, 0)
 
 @dataclasses.dataclass(frozen=True)
 class ExtraColumns:
-    """Further columns of the regressor, for torques that are linear in parameters the chain does not have.
+    """Further columns of the regressor, for torques that are linear in additional parameters.
 
     Attributes:
         names: parameter names, one per column.
@@ -38,8 +38,8 @@ class ExtraColumns:
             traceable by JAX.
         leaf: the leaf of the chain that contains the parameters, such as "springs.stiffness", if there is one.
         joints: joint or motor of each column, counted from 1; it selects the entry of the leaf.
-        recipe: name and arguments of the library function that created the columns; a model file stores them to create
-            the columns again. None for user-defined columns, which cannot be saved.
+        recipe: name and arguments of the library function that created the columns; model files store it so that the
+            columns can be recreated. None for user-defined columns, which cannot be saved.
         positive: True if the parameters must be non-negative.
 
     Raises:
@@ -292,7 +292,7 @@ def motor_terms(
     is empty for a chain without a transmission.
 
     If a friction model is fitted, the friction of a motor that drives a single joint is assigned to that joint. The
-    friction columns of the other motors are not low-pass filtered as the torques are, so that their Coulomb friction is
+    friction columns of the other motors are not low-pass filtered as the torques are, so their Coulomb friction is
     underestimated (by 5 % in tests).
 
     Args:

@@ -64,7 +64,7 @@ THINNEST = 0.1  # smallest thickness, as a fraction of a body's size
 
 
 def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with bodies of positive density, and the names of the links that were given thickness.
+    """The chain with every body given a minimum thickness, and the names of the links that were changed.
 
     The inertias of point masses, thin rods and flat plates lie on the boundary of physical consistency, and
     inconsistent inertias beyond it. The principal second moments of mass m s^2 about the centre of mass are raised so

@@ -72,8 +72,8 @@ def closed_loop_log(
 ) -> Log:
     """Simulate a log of a robot in closed loop, with a controller that receives noisy positions.
 
-    The log has the sample rate of the loop. The controller feeds the noise back into torques and motion, so that the
-    errors of regressor and torques are correlated, as on a real robot.
+    The log has the sample rate of the loop. The controller feeds the noise back into torques and motion, so the errors
+    of regressor and torques are correlated, as on a real robot.
 
     Args:
         chain: the true robot.
@@ -116,7 +116,7 @@ def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: in
         seed: seed of the random numbers.
 
     Raises:
-        ModelError: a thousand draws contain no physically consistent link.
+        ModelError: a thousand draws yield no physically consistent parameters for a link.
     """
     rng = np.random.default_rng(seed)
     inertia = np.asarray(chain.inertia, float)

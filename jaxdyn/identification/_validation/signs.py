@@ -25,8 +25,8 @@ def confirmed_signs(
 
     A weighted fit to the first 70 % of each run predicts the remaining torques with and without the sign change of each
     joint. The sign change is undone if it increases the error of that joint, or the geometric mean of the errors of all
-    joints, by more than 5 %. This test is needed because, if the model of a joint lacks a term, reversing its sign may
-    improve the fit of the other joints, but worsens the prediction of its own torque.
+    joints, by more than 5 %. This test is needed because reversing the sign of a joint whose model lacks a term may
+    improve the fit of the other joints, but worsens the prediction of that joint's own torque.
 
     Call this function with x64 enabled.
     """

@@ -48,7 +48,7 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
     """Test whether left and right limbs, identified independently, are mirror images within their uncertainty.
 
     The difference of a pair is pi_right - T pi_left, where T maps the parameters of the left link to its mirror image.
-    Those combinations of all differences that depend only on base parameters are decorrelated and divided by their
+    The combinations of these differences that depend only on base parameters are decorrelated and divided by their
     standard deviations. Because most robots are built symmetrically, results well above 1 show that the standard
     deviations are too small, or that the limbs really differ, for example by a battery, cables or worn gears on one
     side. If `Knowledge.mirrored` was specified, the fit itself made the differences small, so the test contains no

@@ -100,7 +100,7 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
         raise JaxdynError(f"the file has {chain.n} joints, but the identified model has {own.n}")
     if (
         chain.topology.parents == own.topology.parents
-    ):  # torques do not depend on names, so equal ones let all files share one compiled program
+    ):  # torques do not depend on names, so equal names let all files share one program
         chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
     return TorqueModel(chain).filtered(result.model.cutoff)
 

@@ -33,8 +33,8 @@ _MEANING = {
     "offset": "offset off",
 }
 _POSSIBLE = (
-    "The parameters of the written model: among all physically consistent sets, the one that fits the logs and, where the "
-    "logs leave a choice, is nearest to the given model. "
+    "The parameters of the written model: the physically consistent set that fits the logs and, where these do not determine "
+    "it, is nearest to the given model. "
 )
 _NEAREST = "Among all full sets with these base parameters, the one nearest to the prior. "
 _ESTIMATED = ("standard_deviation", "relative_sd_percent", "ols_value")
@@ -181,7 +181,7 @@ def _unknown(result: Identification) -> str:
         known = set(base.known)
         links = [name for i, name in enumerate(result.chain.link_names) if f"m{i + 1}" in known]
         rest = [name for name in result.names[10 * result.chain.n :] if name in known]
-        text += element("p", "Taken from the given model, with their torque subtracted from that of the logs: ")
+        text += element("p", "Taken from the given model; their torque is subtracted from the logged torque: ")
         text += element("p", names([*(f"link {link}" for link in links), *rest]))
     if base.unidentifiable:
         text += element("p", "No torque of this robot depends on these; their values are those of the prior: ")
@@ -189,8 +189,8 @@ def _unknown(result: Identification) -> str:
     if base.dropped:
         text += element(
             "p",
-            "These act only in the sums above, and no motion separates them; the full set contains the values nearest to the "
-            "prior that have the same sums:",
+            "These affect torques only through the sums above, so no motion separates them. The full set contains the values "
+            "nearest to the prior that have the same sums:",
         )
         text += element("p", names(base.dropped))
     if not base.unidentifiable and not base.dropped and not base.known:
