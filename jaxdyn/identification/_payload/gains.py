@@ -83,7 +83,7 @@ def calibrate_gains(
 
     Motion alone determines the ratios of the gains, because all joints share the arm's parameters; only the known
     payload determines their scale. A joint whose gain is not determined to within 10 % gets the geometric mean of the
-    determined joints' factors, which keeps its gain in the nominal ratio to theirs.
+    determined joints' factors, which preserves the nominal ratio of its gain to theirs.
 
     Standard deviations come from a jackknife over twenty blocks. They do not include errors caused by a wrong mass, a
     wrong friction law, or parts of the payload that were not weighed, such as a flange and its screws.
@@ -147,7 +147,7 @@ def calibrate_gains(
     for j in np.flatnonzero(~determined):
         notes.append(
             f"{chain.joint_names[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
-            f"payload's torque on it is {torque[j]:.3g} N m RMS); it keeps its ratio to the other joints' gains"
+            f"payload's torque on it is {torque[j]:.3g} N m RMS); the gain keeps its ratio to the other joints' gains"
         )
     return DriveGains(
         factors=scale,

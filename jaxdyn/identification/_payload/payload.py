@@ -29,7 +29,7 @@ from .loaded_runs import (
 )
 from .loads import Runs, carrier, prepare_runs, transform_matrix
 
-THINNEST = 1e-4  # [m] smallest radius of gyration of the nearest consistent body
+THINNEST = 1e-4  # smallest radius of gyration of the nearest consistent body [m]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

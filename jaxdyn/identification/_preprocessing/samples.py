@@ -257,7 +257,7 @@ class Setting:
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Piece:
     columns: tuple[np.ndarray, ...]  # t, q, qd, qdd, tau, logged qd (N, 0) or (N, n)
-    first: int  # position of the first sample in the grid
+    first: int  # index of the first sample on the grid
     stale: int
     close: int
     resampled: bool
@@ -312,7 +312,7 @@ def even_samples(
     keep = ~(stale | close)
     t, values = t[keep], values[keep]
     origin = float(t[0]) if origin is None else origin
-    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # tolerance for rows on the grid
+    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # tolerance for rows that lie on the grid
     grid = origin + np.arange(first, int((t[-1] - origin) * setting.rate + 1e-6) + 1) / setting.rate
     even = len(grid) == len(t) and bool(np.abs(grid - t).max() < 0.01 / setting.rate)
     if not even:

@@ -31,7 +31,7 @@ PRIOR_RATIO = 1.5  # ratio to the given model's torque, relative to the other jo
 RATIO = 1.4  # ratio to the other joints' gains beyond which a gain is reported
 SCALE = 2.0  # ratio to the given model's torques beyond which the scale is reported
 DOUBTFUL = 0.3  # largest standard deviation of an excited parameter, relative to the largest parameter of its unit
-DRIVE_FLOOR = 0.02  # share of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is negligible
+DRIVE_FLOOR = 0.02  # fraction of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is negligible
 CLEARLY = (
     1.2  # a sign counts as determined by the other joints if the opposite one increases the residual by this factor
 )

@@ -14,7 +14,7 @@ from .._regression.columns import Columns
 from .._regression.factors import QRFactors
 from .._regression.robot import as_float64
 
-SHARE = 0.7  # share of each run that is fitted
+SHARE = 0.7  # fraction of each run that is fitted
 SAME = 1.05  # held-out errors within this ratio count as equal; a joint without shared parameters fits either sign
 
 

@@ -28,7 +28,7 @@ class Symmetry:
 
     @property
     def share(self) -> float:
-        """Share of the differences within two standard deviations; about 0.95 for equal limbs."""
+        """Fraction of the differences within two standard deviations; about 0.95 for equal limbs."""
         return float(np.mean(np.abs(self.differences) <= AGREEING))
 
     @property

@@ -36,7 +36,7 @@ _POSSIBLE = (
     "The parameters of the written model: the physically consistent set that fits the logs and, where these do not determine "
     "it, is nearest to the given model. "
 )
-_NEAREST = "Among all full sets with these base parameters, the one nearest to the prior. "
+_NEAREST = "The full set nearest to the prior, among all those with these base parameters. "
 _ESTIMATED = ("standard_deviation", "relative_sd_percent", "ols_value")
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
 
@@ -69,7 +69,7 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
         )
         + element(
             "p",
-            "Standard deviation in percent of the estimate: "
+            "Standard deviation as a percentage of the estimate: "
             + legend
             + ". The bar is full at 0.1 % and empty at 100 %. For a value near zero, "
             "use the absolute standard deviation instead. Standard deviations come from a jackknife over eight blocks of "

@@ -46,7 +46,7 @@ def residual_spectra(
 
 
 def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], units: Sequence[str]) -> str:
-    """Section with spectra of a selectable joint, and the share of the residual's power within the band of the motion."""
+    """Section with spectra of a selectable joint, and the fraction of the residual's power within the motion's band."""
     frequency, measured, residual = residual_spectra(evaluations)
     moved = max(bandwidth(e.samples.q, e.samples.rate) for e in evaluations)
     cutoff = min(e.samples.torque_cutoff for e in evaluations)
