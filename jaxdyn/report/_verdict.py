@@ -191,7 +191,7 @@ class Assessment:
 def assess(
     result: Identification, limits: Sequence[ErrorLimit] = (), files: Sequence[FilePrediction] = ()
 ) -> Assessment:
-    """The verdict with all its inputs; arguments are those of `verdict`."""
+    """The verdict with all its inputs; the arguments are as for `verdict`."""
     prior, simulated = against_prior(result), resimulated(result.model, result.validation or result.fitted)
     return Assessment(verdict(result, limits, prior, files, simulated), files, prior, simulated)
 

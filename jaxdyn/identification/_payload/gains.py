@@ -104,8 +104,8 @@ def calibrate_gains(
         filters: as in `preprocess`; by default chosen from the first run and used for all.
 
     Raises:
-        IdentificationError: the logs do not match the chain, the mass is not positive, the number of gains differs from
-            that of the joints, or the payload's torque is too small to determine any gain.
+        IdentificationError: the logs do not match the chain, the mass is not positive, the numbers of gains and joints
+            differ, or the payload's torque is too small to determine any gain.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.

@@ -5,9 +5,9 @@ of joint j, in units that the gain c_j converts to newton metres, is
 
     tau_j = (Y_j pi + s Y_P,j p) / c_j + friction_j,      s = 1 in loaded runs, 0 in the others,
 
-where pi are the arm's base parameters and p the payload's ten parameters. The payload's columns Y_P are those of the
-link that carries it. Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is assumed to be
-in tau. Weighted least squares then gives the maximum-likelihood estimate of all parameters and gains.
+where pi are the arm's base parameters and p the payload's ten parameters. Y_P are the columns of the link that carries
+the payload. Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is assumed to be in tau.
+Weighted least squares then gives the maximum-likelihood estimate of all parameters and gains.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class Model:
         link: index of the link.
         arm: (p, a) matrix that maps the a fitted parameters to the arm's p parameters. The fitted parameters are the
             base parameters or, for a known arm, one factor common to all of the chain's parameters.
-        known_arm: True if the arm's parameters are known to be those of the chain.
+        known_arm: True if the chain's parameters are taken as the known parameters of the arm.
         friction: friction terms fitted for every joint.
         own: friction terms fitted separately for each run.
     """

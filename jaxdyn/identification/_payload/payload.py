@@ -136,10 +136,9 @@ def identify_payload(
 
         tau_j = Y_j pi + s Y_P,j p + friction_j,    s = 1 in loaded runs, 0 in the others.
 
-    All runs share the arm's base parameters pi. The payload's columns Y_P are those of the link that carries it
-    (Khalil, Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps, because nothing is
-    subtracted sample by sample. The usual alternative, subtracting two separate fits, adds the noise of both to the
-    payload estimate.
+    All runs share the arm's base parameters pi. Y_P are the columns of the link that carries the payload (Khalil,
+    Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps, because nothing is subtracted sample
+    by sample. The usual alternative, subtracting two separate fits, adds the noise of both to the payload estimate.
 
     Args:
         chain: the arm's kinematics and gravity; its inertias are not used.

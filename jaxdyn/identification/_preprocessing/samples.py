@@ -100,12 +100,12 @@ class Filters:
             `torque_cutoff`; if that is not given either, it is ten times the motion's bandwidth, rounded to whole Hz,
             but at least 8 Hz and at most a fifth of the log's sample rate. The bandwidth is the frequency below which
             99 % of the velocity's power above its noise floor lies. A note states the chosen cutoff and the reason.
-        torque_cutoff: cutoff frequency for tau [Hz]; by default that of q.
+        torque_cutoff: cutoff frequency for tau [Hz]; by default equal to `position_cutoff`.
         stride: decimation factor; by default at least ten samples per period of the higher cutoff remain.
         delay: total delay of the logged torques relative to the positions [s], one number or one per joint. It is
             removed first (`without_delay`); if None, `identify` estimates it. If a delay is specified, even zero, an
             `EstimationProblem` does not additionally shift the torques by `ClosedLoop.lead`. Zero means that the
-            torques and positions of a row belong to the same time, as in logs of `jaxdyn simulate`.
+            torques and positions of a row refer to the same instant, as in logs of `jaxdyn simulate`.
         order: order of the Butterworth filter, run forwards and backwards.
         margin: time discarded at both ends of each piece [s]; by default two periods of the lower cutoff, after which
             end effects on qdd have decayed to 1 %.

@@ -28,7 +28,7 @@ class BaseParameters:
 
     Attributes:
         kept: (b,) column of the leading parameter of each base parameter.
-        matrix: (b, p) coefficients; row k contains those of the combination names[k].
+        matrix: (b, p) coefficients; row k corresponds to names[k].
         names: the combinations, such as "Izz1 + Ia1 + Iyy2".
         unidentifiable: parameters without effect on any torque.
         dropped: parameters that affect torques only in combination with others.

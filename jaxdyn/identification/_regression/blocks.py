@@ -181,7 +181,7 @@ def dense_blocks(
 def weighted_blocks(
     blocks: BlockFactors, columns: Int[np.ndarray, " c"], weights: Float[np.ndarray, "runs n"]
 ) -> list[Float[np.ndarray, "_ c"]]:
-    """One triangular factor per jackknife block, of some columns and the rows of all joints, weighted by run and joint."""
+    """For each jackknife block, the triangular factor of some columns over all joints' rows, weighted by run and joint."""
     held = blocks.left_out
     scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
     rows = ((r[:, :, columns] * w[:, None, None]).reshape(-1, len(columns)) for r, w in zip(held.r, scale, strict=True))

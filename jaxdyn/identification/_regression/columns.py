@@ -92,7 +92,7 @@ class Columns:
     def beyond_links(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
     ) -> Float[Array, "nv m"]:
-        """The columns of W that follow those of the links: drive terms and extra columns; floating bases have no drives."""
+        """The columns of W after the links' columns: drive terms and extra columns; floating bases have no drives."""
         drives = drive_regressor(chain, qd, qdd, self.drive_terms)
         parts = [only(np.repeat(driven_joints(chain.topology), len(self.drive_terms)), drives)]
         for extra in self.extra:
@@ -227,7 +227,7 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
     Args:
         first: joint a, counted from 1.
         second: joint b.
-        velocity: width of the smooth sign [rad/s]; by default that of the chain's joint b.
+        velocity: width of the smooth sign [rad/s]; by default the chain's value for joint b.
 
     Raises:
         IdentificationError: the joints are equal or not among the chain's; raised when the columns are evaluated.
@@ -331,10 +331,10 @@ def subset(extra: ExtraColumns, kept: tuple[int, ...]) -> ExtraColumns:
 def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Columns]:
     """Assign the friction of motors that move a single joint to that joint, in the chain and in the columns.
 
-    The friction columns of such a motor are multiples of those of its joint. With the gear ratio r, the joint's viscous
-    friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero, the width of the joint's smooth
-    sign becomes that of the motor divided by |r|. A term is moved only if it is identified for both the motor and the
-    joint.
+    The friction columns of such a motor are multiples of its joint's friction columns. With the gear ratio r, the
+    joint's viscous friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero, the width of the
+    joint's smooth sign becomes the motor's width divided by |r|. A term is moved only if it is identified for both the
+    motor and the joint.
     """
     extra = []
     for e in columns.extra:

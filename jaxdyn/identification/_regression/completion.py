@@ -102,7 +102,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
 
 def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with physically inconsistent inertias replaced by the nearest consistent ones, and the names of such links.
+    """The chain with physically inconsistent inertias replaced by the nearest consistent ones, and the names of these links.
 
     Raises:
         IdentificationError: as for `with_thickness`.

@@ -128,7 +128,7 @@ def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh) -
 
 
 def on_cpu(mesh: Mesh) -> bool:
-    """True if the devices belong to a CPU."""
+    """True if the devices are CPU devices."""
     return mesh.devices.flat[0].platform == "cpu"
 
 

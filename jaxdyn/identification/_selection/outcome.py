@@ -132,8 +132,8 @@ def _of_kind(
 ) -> Iterator[Trial]:
     """Trials of one kind at all joints.
 
-    If a joint has adopted a term of this kind, the gain is that of the selection over the same selection without the
-    term. Otherwise, it is the gain from adding the best candidate to the selection.
+    If a joint has adopted a term of this kind, the gain is relative to the same selection without the term. Otherwise,
+    it is the gain from adding the best candidate to the selection.
     """
     squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
     without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]

@@ -137,7 +137,7 @@ class Part:
     """Normal equations of one joint in each of k blocks.
 
     Attributes:
-        place: indices of the joint's columns among those of all joints.
+        place: indices of the joint's columns among the columns of all joints.
         a: inner products of the columns.
         c: inner products of the columns with the torque.
         y: inner product of the torque with itself.

@@ -23,7 +23,7 @@ class Terms(Summary):
 
     Attributes:
         drives: drive terms to identify: any of armature, viscous, coulomb and offset. The parameters of the other drive
-            terms are those of the chain.
+            terms are taken from the chain.
         further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values;
             their nonlinear parameters are fitted at the log's rate.
         extra: columns that affect several joints or are user-defined (`coupled_drive`, `ExtraColumns`); by default the

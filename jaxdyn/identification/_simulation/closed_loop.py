@@ -117,7 +117,7 @@ class ClosedLoop(eqx.Module):
     ) -> "ClosedLoop":
         """Closed loop that tracks a trajectory t -> (q, qd, qdd) from its initial state for `duration` seconds.
 
-        Its `lead` is half a period. The other arguments are those of `ClosedLoop`.
+        Its `lead` is half a period. The other arguments are as for `ClosedLoop`.
         """
         with jax.enable_x64(True):
             t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
@@ -242,7 +242,7 @@ def simulate_closed_loop(
         chain: the robot.
         columns: columns of the parameters; the torques of extra columns are part of the dynamics and must be affine in
             qdd.
-        parameters: parameters in column order; by default those of the chain.
+        parameters: parameters in column order; by default the chain's parameters.
         noise: noise added to the q and qd that the control law receives [rad, rad/s or m, m/s].
         resistance: additional resisting torques at the loop's instants, for example friction with memory along the
             reference [N m or N].

@@ -1,6 +1,6 @@
 """Position controllers, and simulated logs of position-controlled arms, for Monte Carlo comparisons of estimators.
 
-The protocol is that of BIRDy (Leboutet, Roux, Janot, Guadarrama-Olvera & Cheng, "Inertial Parameter Identification in
+The protocol follows BIRDy (Leboutet, Roux, Janot, Guadarrama-Olvera & Cheng, "Inertial Parameter Identification in
 Robotics: A Survey", Applied Sciences 2021): a position-controlled arm, noise on positions and torques, and estimators
 that start from perturbed, physically consistent parameters.
 """

@@ -62,7 +62,7 @@ class ModelComparison:
 
     @property
     def ratio(self) -> Float[np.ndarray, " n"]:
-        """RMS error of the second model divided by that of the first, for each joint; above 1, the first model is better."""
+        """Ratio of the second model's RMS error to the first model's, for each joint; above 1, the first model is better."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.fits[1].rms / self.fits[0].rms
 
@@ -97,7 +97,7 @@ def compare_models(
     Args:
         a: one model.
         b: the other model, of the same robot.
-        logs: the runs. Filter settings that are chosen automatically are those of the first run.
+        logs: the runs. Automatic filter settings are chosen from the first run.
         names: names of the two models, for display.
         filters: as for `preprocess`.
 

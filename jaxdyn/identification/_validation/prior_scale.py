@@ -1,4 +1,4 @@
-"""Ratio of each joint's measured torque to that of the given model, without friction and rotor inertia."""
+"""Ratio of each joint's measured torque to the given model's torque, without friction and rotor inertia."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -56,7 +56,7 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
 
     Args:
         result: result of `identify`.
-        pairs: pairs of links, (left, right); by default those of `mirrored_links`.
+        pairs: pairs of links, (left, right); by default the result of `mirrored_links`.
 
     Raises:
         IdentificationError: there are no pairs, a link is unknown, links do not mirror each other, or the logs do not

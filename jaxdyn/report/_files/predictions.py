@@ -18,7 +18,7 @@ from ...io._load import load
 from .._quality import together
 
 MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
-WORSE = 1.02  # errors within 2 % of those of the fitted model count as equal
+WORSE = 1.02  # errors within 2 % of the fitted model's errors count as equal
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ class Curve:
         colour: a variable of the page's style: measured, predicted, residual, prior, ink or faint.
         y: values; NaN interrupts a line.
         less: values that page.js subtracts from y; this takes less space than storing the differences as a curve.
-        x: abscissae; by default those of the view.
+        x: abscissae; by default the view's.
         style: "line", "dots" or "rings".
         width: line width [px].
     """
@@ -47,7 +47,7 @@ class Panel:
         curves: curves, drawn on top of each other.
         share: height relative to the other panels of the view.
         logarithmic: True for a logarithmic axis.
-        limits: limits of the vertical axis while the whole horizontal axis is visible; by default those of the curves.
+        limits: limits of the vertical axis while the whole horizontal axis is visible; by default the range of the curves.
     """
 
     label: str

@@ -184,7 +184,7 @@ def _unknown(result: Identification) -> str:
         text += element("p", "Taken from the given model; their torque is subtracted from the logged torque: ")
         text += element("p", names([*(f"link {link}" for link in links), *rest]))
     if base.unidentifiable:
-        text += element("p", "No torque of this robot depends on these; their values are those of the prior: ")
+        text += element("p", "No torque of this robot depends on these; their values are taken from the prior: ")
         text += element("p", names(base.unidentifiable))
     if base.dropped:
         text += element(

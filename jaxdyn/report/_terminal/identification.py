@@ -107,7 +107,7 @@ def print_summary(
 
     Args:
         result: the identification.
-        paths: return value of `write_all`; figures and verdict are then those of the report.
+        paths: return value of `write_all`; the figures and the verdict then match the report.
         truth: the robot that simulated the logs, if known.
         console: a rich `Console`; by default standard output.
         limits: acceptable errors (`parse_limit`); used only if `paths` is not from `write_all`.
