@@ -117,7 +117,7 @@ def verdict(
     - Feed-forward is judged by the worst joint, and is at most fair if the given model predicts a joint's torque better.
     - Simulation is judged by two figures: the errors of positions re-simulated from measured torques, relative to those
       of a coasting robot (good up to 60 %, fair up to 100 %), and the relative standard deviation of the inertia about
-      each joint (good up to 20 %, fair up to 60 %). It is poor if links are not physically consistent, or are denser,
+      each joint (good up to 20 %, fair up to 60 %). Simulation is poor if links are not physically consistent, or are denser,
       lighter or larger than those of ordinary machines; if friction or armature is negative; or if gravity compensation
       or a joint is poor.
 
@@ -311,7 +311,7 @@ def _drift(result: Identification) -> VerdictCheck | None:
     return VerdictCheck(
         "fair",
         f"Drift {where}: {len(found)} of {len(halves.names)} base parameters ({listed}) differ by more than two "
-        f"standard deviations between the two halves of the data ({cause}). The standard deviations do not include this.",
+        f"standard deviations between the two halves of the data ({cause}). The standard deviations do not include drift.",
     )
 
 

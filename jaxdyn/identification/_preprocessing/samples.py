@@ -301,7 +301,7 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Remove stale rows (q, tau, logged qd) of a piece, resample the others on a uniform grid, filter and differentiate them.
+    """Remove stale rows (q, tau, logged qd) of a piece, resample the rest on a uniform grid, and filter and differentiate it.
 
     Args:
         n: number of joints.

@@ -49,8 +49,8 @@ def accumulate(
             one.
         start: factors to continue from, for example those of an earlier log.
         progress: called with the number of samples done.
-        signals: (N, n, k) further columns that must be computed from the whole run, for example those of friction with
-            memory; they are placed between those of `columns` and the torque.
+        signals: (N, n, k) further columns that must be computed from the whole run, for example for friction with
+            memory; they are placed between `columns` and the torque.
     """
     return accumulate_stream(columns, chain, [(q, qd, qdd, tau, weights, signals)], start=start, progress=progress)
 

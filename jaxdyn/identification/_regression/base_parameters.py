@@ -174,9 +174,9 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
     """Choose independent columns of r in the given order, and express the others in terms of them.
 
     If the model's axes are parallel only to seven digits, some columns differ only slightly from combinations of
-    others. A basis that contains such columns magnifies rounding errors, so that the number of independent columns
-    seems to exceed the rank. In this case the threshold for independence is increased until the two numbers agree; the
-    columns then span the same space.
+    others. A basis that contains such columns magnifies rounding errors, so the number of independent columns seems to
+    exceed the rank. In this case, the threshold for independence is increased until the two numbers agree; the columns
+    then span the same space.
 
     Raises:
         IdentificationError: r is zero, or no threshold yields as many columns as the rank.

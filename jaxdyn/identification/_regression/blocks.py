@@ -7,9 +7,9 @@ x), and H is the sum of all H_k. The fit without block k and the jackknife covar
 
     x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T.
 
-These expressions are exact and need one triangular factor per block. Blocks must be much longer than the correlation
-time of the residuals, so there are few of them, and J has few degrees of freedom. It is therefore shrunk towards the
-covariance for independent residuals, scaled by the mean ratio of the two variances over all parameters.
+The expressions above are exact and need one triangular factor per block. Blocks must be much longer than the
+correlation time of the residuals, so there are few of them, and J has few degrees of freedom. It is therefore shrunk
+towards the covariance for independent residuals, scaled by the mean ratio of the two variances over all parameters.
 
 Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004
 (variances shrunk towards a common one).

@@ -151,7 +151,7 @@ def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
     """Torques that a chain predicts for the motion in the samples, including friction and springs [N m or N].
 
-    They equal inverse_dynamics + resistive_force, and are computed in float64, in chunks of equal size.
+    The torques equal inverse_dynamics + resistive_force. They are computed in float64, in chunks of equal size.
 
     Args:
         chain: the robot.

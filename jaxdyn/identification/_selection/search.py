@@ -54,7 +54,7 @@ class Gain:
     Attributes:
         share: (n,) reduction of the squared error, relative to its previous value.
         ratio: (n,) mean over the blocks of (before - after) / (before + after), divided by the standard error of that
-            mean; before and after are the squared errors of a block. It measures how consistently the blocks improve,
+            mean; before and after are the squared errors of a block. The ratio measures how consistently the blocks improve,
             independently of the size of their errors.
     """
 

@@ -117,7 +117,7 @@ class ClosedLoop(eqx.Module):
     ) -> "ClosedLoop":
         """Closed loop that tracks a trajectory t -> (q, qd, qdd) from its initial state for `duration` seconds.
 
-        Its `lead` is half a period. The other arguments are as for `ClosedLoop`.
+        The loop's `lead` is half a period. The other arguments are as for `ClosedLoop`.
         """
         with jax.enable_x64(True):
             t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)

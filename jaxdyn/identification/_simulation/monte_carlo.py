@@ -106,8 +106,8 @@ def _run(loop, chain, seen):
 def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: int = 0) -> list[Chain]:
     """Physically consistent chains with randomly perturbed inertial, friction and rotor parameters.
 
-    They serve as initial models for a Monte Carlo comparison. Each parameter is multiplied by 1 + deviation N(0, 1);
-    the parameters of a link are drawn again until they are physically consistent.
+    The chains serve as initial models for a Monte Carlo comparison. Each parameter is multiplied by
+    1 + deviation N(0, 1); the parameters of a link are drawn again until they are physically consistent.
 
     Args:
         chain: the robot to perturb.

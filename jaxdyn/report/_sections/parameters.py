@@ -184,13 +184,13 @@ def _unknown(result: Identification) -> str:
         text += element("p", "Taken from the given model; their torque is subtracted from the logged torque: ")
         text += element("p", names([*(f"link {link}" for link in links), *rest]))
     if base.unidentifiable:
-        text += element("p", "No torque of this robot depends on these; their values are taken from the prior: ")
+        text += element("p", "No torque of this robot depends on these parameters; their values come from the prior: ")
         text += element("p", names(base.unidentifiable))
     if base.dropped:
         text += element(
             "p",
-            "These affect torques only through the sums above, so no motion separates them. The full set contains the values "
-            "nearest to the prior that have the same sums:",
+            "These parameters affect torques only through the sums above, so no motion separates them. The full set contains "
+            "the values nearest to the prior that have the same sums:",
         )
         text += element("p", names(base.dropped))
     if not base.unidentifiable and not base.dropped and not base.known:
@@ -198,7 +198,7 @@ def _unknown(result: Identification) -> str:
     if directions := base.null_names:
         text += element(
             "p",
-            f"Together they leave {len(directions)} directions in which the parameters can change without changing the "
+            f"Together, these parameters leave {len(directions)} directions in which they can change without changing the "
             "torque of any motion. In each direction, the first parameter increases by 1 unit, the others by their factors:",
         )
         lines = "".join(element("li", element("code", escaped(name))) for name in directions)
