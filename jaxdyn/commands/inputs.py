@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def use_float64() -> None:
-    """Enable float64 in the process of the command; the library itself never changes the configuration."""
+    """Enable float64 in the command's process; the library itself never changes the configuration."""
     import jax
 
     jax.config.update("jax_enable_x64", True)

@@ -135,7 +135,7 @@ def verdict(
     Raises:
         IdentificationError: a limit has neither one value nor one per joint.
 
-    Cost: the base regressor at about 1000 samples, and one forward dynamics per held-out sample.
+    Cost: the base regressor at about 1000 samples, and one forward-dynamics evaluation per held-out sample.
     """
     by_limits = [_within(result, limit) for limit in limits]
     accuracy = torque_accuracy(result)

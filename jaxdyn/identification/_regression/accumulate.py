@@ -71,7 +71,7 @@ def accumulate_blocks(
     Args:
         columns: the identified columns.
         chain: the robot.
-        runs: arrays (q, qd, qdd, tau[, weights[, signals]]) of each run, as for `accumulate`; in SI units.
+        runs: arrays (q, qd, qdd, tau[, weights[, signals]]) of each run, as for `accumulate`, in SI units.
         progress: called with the number of samples done.
         count: total number of blocks, of about equal length; each run has at least one.
         edges: the blocks of each run as (first sample, stop), used instead of `count` blocks of equal length.

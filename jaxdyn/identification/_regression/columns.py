@@ -127,7 +127,7 @@ class Columns:
         return np.concatenate([np.zeros(10 * chain.n, bool), drives, *extra])
 
     def of_friction(self, n: int) -> np.ndarray:
-        """Mask of the columns of friction (p,): viscous, Coulomb and constant friction of joints, and friction of motors."""
+        """Mask of the friction columns (p,): viscous, Coulomb and constant friction of joints, and friction of motors."""
         drives = np.tile(np.array([t != "armature" for t in self.drive_terms], bool), n)
         extra = [np.full(len(e.names), (e.leaf or "").startswith("transmission.friction.")) for e in self.extra]
         return np.concatenate([np.zeros(10 * n, bool), drives, *extra])
@@ -331,10 +331,10 @@ def subset(extra: ExtraColumns, kept: tuple[int, ...]) -> ExtraColumns:
 def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Columns]:
     """Assign the friction of motors that move a single joint to that joint, in the chain and in the columns.
 
-    The friction columns of such a motor are multiples of its joint's friction columns. With the gear ratio r, the
-    joint's viscous friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero, the width of the
-    joint's smooth sign becomes the motor's width divided by |r|. A term is moved only if it is identified for both the
-    motor and the joint.
+    The friction columns of a motor that moves a single joint are multiples of the joint's friction columns. With the
+    gear ratio r, the joint's viscous friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero,
+    the width of the joint's smooth sign becomes the motor's width divided by |r|. A term is moved only if it is
+    identified for both the motor and the joint.
     """
     extra = []
     for e in columns.extra:

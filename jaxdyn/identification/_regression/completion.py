@@ -46,9 +46,9 @@ NOTHING = 1e-9  # fraction of the default body's inertia that a virtual link get
 def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     """The chain with a default body in every link without one (a kinematics-only model), and the names of those links.
 
-    The default is a solid sphere of 2 kg and 0.1 m radius at the link's origin, because parameters without effect on
-    torques need a prior, and massless links could not be written to files. Virtual links within quaternion joints get a
-    mass of 2 ug, which `with_parameters` does not copy to the identified chain.
+    The default body is a solid sphere of 2 kg and 0.1 m radius at the link's origin, because parameters without effect
+    on torques need a prior, and massless links could not be written to files. Virtual links within quaternion joints
+    get a mass of 2 ug, which `with_parameters` does not copy to the identified chain.
     """
     inertia = np.array(chain.inertia, float)
     bodies = with_bodies(chain.topology)
@@ -67,8 +67,8 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     """The chain with every body given a minimum thickness, and the names of the links that were changed.
 
     The inertias of point masses, thin rods and flat plates lie on the boundary of physical consistency, and
-    inconsistent inertias beyond it. The principal second moments of mass m s^2 about the centre of mass are raised so
-    that s is at least 0.1 of the body's size, which is the largest s or the distance of the centre of mass from the
+    inconsistent inertias lie beyond it. The principal second moments of mass m s^2 about the centre of mass are raised
+    so that s is at least 0.1 of the body's size, which is the largest s or the distance of the centre of mass from the
     link's origin. This is the nearest such inertia in the Frobenius norm of the second moments; the mass and the centre
     of mass do not change.
 

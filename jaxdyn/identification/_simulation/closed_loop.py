@@ -48,7 +48,7 @@ class ProportionalDerivativeLaw(eqx.Module):
 class ComputedTorqueLaw(eqx.Module):
     """Computed-torque control with the simulated model: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
 
-    ID is the inverse dynamics of the simulated model. The simulated motion then follows the reference for any
+    ID is the inverse dynamics of the simulated model. With this law, the simulated motion follows the reference for any
     parameters, as with the updated gains of Gautier, Janot & Vandanjon (2013). For logs with an unknown controller, use
     this law with the measured motion as the reference.
 
@@ -253,8 +253,8 @@ def simulate_closed_loop(
     Raises:
         IdentificationError: the integration method is "implicit_damping", which changes the model's armature.
 
-    Cost: one forward dynamics per substep, or four with "rk4". For each of them, forward-mode differentiation adds one
-    set of Jacobians and their products with the tangent of each parameter.
+    Cost: one forward-dynamics evaluation per substep, or four with "rk4". For each evaluation, forward-mode
+    differentiation adds one set of Jacobians and their products with the tangent of each parameter.
     """
     if loop.method == "implicit_damping":
         raise IdentificationError(

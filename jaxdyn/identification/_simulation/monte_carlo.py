@@ -47,8 +47,8 @@ NOISE_LEVELS = {
 def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivativeLaw:
     """Position controller with a given bandwidth w: kp = w^2 J, kd = 2 z w J.
 
-    As is usual in the tuning of drives, the inertia J of a joint is constant: it is the joint's diagonal entry of the
-    mass matrix at q = 0 [kg m^2 or kg].
+    As is usual in drive tuning, the inertia J of a joint is constant: it is the joint's diagonal entry of the mass
+    matrix at q = 0 [kg m^2 or kg].
 
     Args:
         chain: the robot.

@@ -89,10 +89,10 @@ def compare_models(
 
     Nothing is fitted. A chain predicts inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), and a `TorqueModel`
     predicts the torques of `TorqueModel.predict`. Both are evaluated on the same filtered samples (`preprocess`), so
-    errors equal those that `identify` reports for the same run and filters. The friction of uncoupled joints is
+    the errors equal those reported by `identify` for the same run and filters. The friction of uncoupled joints is
     low-pass filtered like the measured torques, as in `identify` unless the plain model is fitted. If `filters` does
-    not specify delays, those of the first model that has any are removed from the logged torques. Joints are matched by
-    order. The motion is also simulated with both models (`resimulate`).
+    not specify delays, the delays of the first model that has any are removed from the logged torques. Joints are
+    matched by order. The motion is also simulated with both models (`resimulate`).
 
     Args:
         a: one model.

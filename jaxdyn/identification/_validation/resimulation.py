@@ -80,8 +80,8 @@ def resimulate(
     Raises:
         IdentificationError: the window is not positive, or no piece of the run is as long as a window.
 
-    Cost: n + 1 inverse dynamics per sample and, for friction, six linear systems of n equations; at most 400 evenly
-    spaced windows are simulated.
+    Cost: n + 1 inverse-dynamics evaluations per sample and, for friction, six linear systems of n equations; at most
+    400 evenly spaced windows are simulated.
     """
     if not window > 0:
         raise IdentificationError(f"the window is {window:g} s; it must be positive")

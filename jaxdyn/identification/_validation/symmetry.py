@@ -50,8 +50,8 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
     The difference of a pair is pi_right - T pi_left, where T maps the parameters of the left link to its mirror image.
     The combinations of these differences that depend only on base parameters are decorrelated and divided by their
     standard deviations. Because most robots are built symmetrically, results well above 1 show that the standard
-    deviations are too small, or that the limbs really differ, for example by a battery, cables or worn gears on one
-    side. If `Knowledge.mirrored` was specified, the fit itself made the differences small, so the test contains no
+    deviations are too small, or that the limbs really differ, for example because of a battery, cables or worn gears on
+    one side. If `Knowledge.mirrored` was specified, the fit itself made the differences small, so the test contains no
     information.
 
     Args:

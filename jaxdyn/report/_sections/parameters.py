@@ -62,10 +62,10 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
         + element(
             "p",
             "The combinations of parameters that determine the torques, estimated by weighted least squares (each joint "
-            "weighted by its noise). In the model: values in the written model, whose links are physically consistent; if "
-            "these differ by several standard deviations, noise or missing terms pull the estimate towards inconsistent links. "
-            "OLS is ordinary least squares, prior is the given model. Names are sums with the leading parameter first; the "
-            "numbers in them count links and joints from the base.",
+            "weighted by its noise). “In the model” is the value in the written model, whose links are physically "
+            "consistent; if it differs by several standard deviations, noise or missing terms pull the estimate towards "
+            "inconsistent links. OLS is ordinary least squares, and the prior is the given model. Names are sums "
+            "with the leading parameter first; the numbers in them count links and joints from the base.",
         )
         + element(
             "p",
