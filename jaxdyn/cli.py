@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: raised by argparse with code 2 on usage errors, and with code 0 after --help and --version.
     """
-    if "numpy" not in sys.modules:  # for small matrices, several threads only double the processor time
+    if "numpy" not in sys.modules:  # for small matrices, more threads only double the CPU time
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before parsing, which can import NumPy
     parser = _parser()
     options = parser.parse_args(arguments)

@@ -47,7 +47,7 @@ def add_log_form(option: Callable[..., Any], order: str = "in the order of the l
         default="raise",
         help="raise an error for implausible rows, or drop them",
     )
-    option("--units-checked", action="store_true", help="accept positions that look like degrees: they are in radians")
+    option("--units-checked", action="store_true", help="accept positions that look like degrees as radians")
 
 
 def add_chain(

@@ -16,8 +16,9 @@ _SETTING = "JAX_COMPILATION_CACHE_DIR"  # JAX's own variable, which takes preced
 def kept_programs(folder: Path | None = None) -> Iterator[None]:
     """Context manager that keeps JAX's persistent compilation cache in the user's cache folder.
 
-    It does nothing if the environment already specifies a cache folder, or if the folder is not writable. When the context
-    is closed, the least recently used programs are deleted until the others occupy no more than 256 MiB.
+    The context manager does nothing if the environment already specifies a cache folder, or if the folder is not
+    writable. When the context is closed, the least recently used programs are deleted until the others occupy no more
+    than 256 MiB.
 
     Args:
         folder: folder to use instead of the user's cache folder.
@@ -57,7 +58,7 @@ def cache_folder() -> Path:
 
 
 def prune(folder: Path, largest: int = LARGEST) -> None:
-    """Delete the least recently used programs until the others occupy no more than this number of bytes."""
+    """Delete the least recently used programs until the others occupy at most `largest` bytes."""
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(OSError):  # another process may have deleted it

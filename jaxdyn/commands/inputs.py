@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def use_float64() -> None:
-    """Enable float64 in the process of the command; the library itself never changes the configuration."""
+    """Enable float64 in the command's process; the library itself never changes the configuration."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -47,8 +47,8 @@ def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -
 def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
     """Read a model from a URDF, MJCF or model.eqx file, with the options of `add_chain` and `add_coulomb_velocity`.
 
-    A --lock option is ignored for a URDF that lacks the joint: it may be meant for another model. Gravity and friction are
-    those of the file.
+    A --lock option is ignored for a URDF that lacks the joint, because it may be meant for another model. Gravity and
+    friction are taken from the file.
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io._files import read_bytes
@@ -68,7 +68,7 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
 
 
 def check_logs(options: argparse.Namespace, count: int) -> None:
-    """Raise if there are more --rows options than logs, or if the number of --columns options is not 0, 1 or that of logs."""
+    """Check that --rows is given at most once per log, and --columns not at all, once, or once per log."""
     logs = f"{count} log{'s'[: count != 1]}"
     if len(options.rows) > count:
         raise WrongUsage(f"--rows is given {len(options.rows)} times for {logs}: pass it at most once per log")

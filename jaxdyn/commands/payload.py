@@ -1,4 +1,4 @@
-"""`jaxdyn payload`: identify a payload from runs without and with it, or calibrate drive gains with a known payload."""
+"""`jaxdyn payload`: identify a payload from runs with and without it, or calibrate drive gains with a known payload."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 
-With --unloaded and --loaded runs, the payload is identified from the difference between the two. With only --loaded runs,
-it is identified relative to the model's inertials. --mass calibrates the drive gains with a payload of known mass and writes
-them to a file; --calibrated uses them to identify another payload."""
+With --unloaded and --loaded runs, the payload is identified in a single fit to all of them. With only --loaded runs, it is
+identified relative to the model's inertials. --mass calibrates the drive gains with a payload of known mass; the file written
+by --out can be passed to --calibrated to identify another payload."""
 
 
 def add(commands: Any) -> None:
@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
         "payload",
         run,
         EPILOG,
-        help="identify a payload from runs without and with it, or calibrate drive gains with a known payload",
+        help="identify a payload from runs with and without it, or calibrate drive gains with a known payload",
         description="Identify the mass, centre of mass and inertia of a payload, or calibrate drive gains with a known mass.",
     )
     option = command.add_argument_group("arm and logs").add_argument
@@ -105,7 +105,7 @@ def _check(options: argparse.Namespace) -> None:
         raise WrongUsage("--loaded is missing; pass at least one log with the payload")
     if options.ignore_inertials and not options.unloaded:
         raise WrongUsage(
-            "without an --unloaded log, the payload is the difference from the model's inertials: omit --ignore-inertials"
+            "without an --unloaded log, the payload is identified relative to the model's inertials: omit --ignore-inertials"
         )
     if options.model.endswith(".eqx") and (options.lock or options.tip):
         raise WrongUsage("--lock and --tip are for URDF: the joints and the tip of a model.eqx are fixed")

@@ -9,9 +9,9 @@ from .arguments import WrongUsage, positive
 from .inputs import files_of, read_model, use_float64
 from .progress import Progress
 
-EPILOG = """The robot follows the trajectory under computed-torque control at 1 kHz, with the model's torques as feed-forward.
-The command fails if the tracking error of a joint exceeds a tenth of its range of motion. All terms of the model are
-simulated; for a model.eqx, these include friction with memory or load dependence, and springs.
+EPILOG = """The robot follows the trajectory under computed-torque control at 1 kHz or faster, with the model's torques as
+feed-forward. The command fails if the tracking error of a joint exceeds a tenth of its range of motion. All terms of the
+model are simulated; for a model.eqx, these include friction with memory or load dependence, and springs.
 
 exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error; 130 interrupted
 

@@ -106,8 +106,8 @@ class Determination:
     Attributes:
         position_error: (n,) RMS of the position-dependent part of the error, relative to the RMS torque; NaN for joints
             without measured torque.
-        gravity: (n,) standard deviation of the torque at rest within the joint limits, relative to its RMS or to that of
-            the logged torque, whichever is greater; NaN if unmeasured forces act.
+        gravity: (n,) standard deviation of the torque at rest within the joint limits, relative to its RMS or the
+            logged torque's RMS, whichever is greater; NaN if unmeasured forces act.
         inertia: (n,) standard deviation of the diagonal entries of the mass matrix, relative to their means; NaN if
             unmeasured forces act.
     """
@@ -135,7 +135,7 @@ def determination_in_use(result: Identification) -> Determination:
     still = rows(q, np.zeros_like(qd))
     own = _own_positions(chain, q)
     position = np.array([_explained(still[:, j], own[:, j], qd[:, j], error[:, j]) for j in range(n)])
-    if result.has_unmeasured_forces:  # base parameters then belong to combinations of rows free of these forces
+    if result.has_unmeasured_forces:  # base parameters then refer to row combinations free of these forces
         return Determination(position / driven, *np.full((2, n), np.nan))
     postures = _postures(result, q)
     root = covariance_root(result.wls.covariance)
@@ -221,7 +221,7 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
 
 
 def simulated_against_coasting(found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
-    """RMS error of re-simulated positions relative to that of a coasting robot, (n,); infinite if they diverge.
+    """RMS error of re-simulated positions relative to a coasting robot's error, (n,); infinite if they diverge.
 
     The result is None if all runs are shorter than a window.
     """

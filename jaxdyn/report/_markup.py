@@ -61,7 +61,7 @@ class Column:
         heading: text above the column.
         cells: HTML of each cell, or a tuple of the HTML, a class that replaces `inside` and, optionally, a title.
         kind: class of the heading.
-        inside: class of the cells; by default that of the heading.
+        inside: class of the cells; by default the heading's class.
         tag: tag of the cells.
     """
 

@@ -21,7 +21,7 @@ TORQUE = (0.10, 0.40)  # torque error while a joint moves, without noise, relati
 POSITION = (0.10, 0.25)
 INERTIA = (0.20, 0.60)  # relative standard deviation of a diagonal entry of the mass matrix
 COASTING = (0.60, 1.0)  # errors of simulated positions relative to those of a coasting robot
-WORSE = 1.1  # ratio of the identified to the given model's error above which the identified model is worse
+WORSE = 1.1  # ratio of the identified to the given model's error above which the identified model counts as worse
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,19 +110,19 @@ def verdict(
     """Judge an identification by its intended uses, in absolute terms.
 
     - Each joint is judged by its RMS torque error relative to its RMS torque while it moves, on held-out motion and
-      without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. If a joint has less
-      than a twentieth of the torque of the largest joint, the error is relative to that twentieth.
+      without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. If a joint's torque
+      is less than a twentieth of the largest joint's, the error is relative to that twentieth.
     - Gravity compensation is judged by the position-dependent part of the errors, and by the standard deviation of
       torques at rest within the joint limits, both relative to the torque: good up to 10 %, fair up to 25 %.
     - Feed-forward is judged by the worst joint, and is at most fair if the given model predicts a joint's torque better.
     - Simulation is judged by two figures: the errors of positions re-simulated from measured torques, relative to those
       of a coasting robot (good up to 60 %, fair up to 100 %), and the relative standard deviation of the inertia about
-      each joint (good up to 20 %, fair up to 60 %). It is poor if links are not physically consistent, or are denser,
+      each joint (good up to 20 %, fair up to 60 %). Simulation is poor if links are not physically consistent, or are denser,
       lighter or larger than those of ordinary machines; if friction or armature is negative; or if gravity compensation
       or a joint is poor.
 
     Without held-out motion, no use is better than fair. If limits are given, the outcome depends only on whether every
-    joint meets all of them; the uses are judged as well. The condition number is for information only.
+    joint meets all of them, but the uses are still judged. The condition number is for information only.
 
     Args:
         result: the identification.
@@ -135,7 +135,7 @@ def verdict(
     Raises:
         IdentificationError: a limit has neither one value nor one per joint.
 
-    Cost: the base regressor at about 1000 samples, and one forward dynamics per held-out sample.
+    Cost: the base regressor at about 1000 samples, and one forward-dynamics evaluation per held-out sample.
     """
     by_limits = [_within(result, limit) for limit in limits]
     accuracy = torque_accuracy(result)
@@ -191,7 +191,7 @@ class Assessment:
 def assess(
     result: Identification, limits: Sequence[ErrorLimit] = (), files: Sequence[FilePrediction] = ()
 ) -> Assessment:
-    """The verdict with all its inputs; arguments are those of `verdict`."""
+    """The verdict with all its inputs; the arguments are as for `verdict`."""
     prior, simulated = against_prior(result), resimulated(result.model, result.validation or result.fitted)
     return Assessment(verdict(result, limits, prior, files, simulated), files, prior, simulated)
 
@@ -311,7 +311,7 @@ def _drift(result: Identification) -> VerdictCheck | None:
     return VerdictCheck(
         "fair",
         f"Drift {where}: {len(found)} of {len(halves.names)} base parameters ({listed}) differ by more than two "
-        f"standard deviations between the two halves of the data ({cause}). The standard deviations do not include this.",
+        f"standard deviations between the two halves of the data ({cause}). The standard deviations do not include drift.",
     )
 
 

@@ -17,7 +17,7 @@ from .._preprocessing.samples import Filters
 from .loaded_runs import FRICTION_TERMS, FrictionTerm, fit_runs, jackknife, model_of
 from .loads import Runs, carrier, given_body, prepare_runs
 
-LARGEST_DEVIATION = 0.1  # largest relative standard deviation of a gain that is still used
+LARGEST_DEVIATION = 0.1  # gains with a larger relative standard deviation count as undetermined
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,11 +29,12 @@ class DriveGains:
         covariance: covariance of the logarithms of the factors.
         gains: calibrated gains [N m/A or N/A], which are the products of `factors` and the `gains` passed to
             `calibrate_gains`; if none were passed, they equal `factors`.
-        determined: True for joints whose gain the runs determine. Each of the other joints gets the geometric mean of
-            these joints' factors.
+        determined: True for joints whose gain the runs determine. Each other joint gets the geometric mean of their
+            factors.
         common: factor from a separate fit in which all joints share one factor.
         common_deviation: standard deviation of `common`.
-        payload: (10,) parameters of the payload, with the known mass, in its link's frame [kg, kg m, kg m^2].
+        payload: (10,) parameters of the payload, with the known mass, in the frame of the link that carries it
+            [kg, kg m, kg m^2].
         payload_torque: RMS torque of the payload on each joint [N m or N].
         noise: standard deviation of each joint's residual torque [N m or N].
         notes: remarks for the user.
@@ -77,12 +78,12 @@ def calibrate_gains(
         i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass.
 
     Here i_j is the current of joint j, Y_j and Y_P,j are the regressor rows of arm and payload, and s is 1 in loaded
-    runs and 0 in the others. All noise is assumed to be in the currents, for which weighted least squares gives the
+    runs and 0 in the others. All noise is assumed to be in the currents, so weighted least squares gives the
     maximum-likelihood estimate.
 
     Motion alone determines the ratios of the gains, because all joints share the arm's parameters; only the known
-    payload determines their scale. If the gain of a joint is not determined to within 10 %, the joint gets the
-    geometric mean of the factors of the determined joints and so keeps its nominal ratio to them.
+    payload determines their scale. A joint whose gain is not determined to within 10 % gets the geometric mean of the
+    determined joints' factors, which preserves the nominal ratio of its gain to theirs.
 
     Standard deviations come from a jackknife over twenty blocks. They do not include errors caused by a wrong mass, a
     wrong friction law, or parts of the payload that were not weighed, such as a flange and its screws.
@@ -98,13 +99,13 @@ def calibrate_gains(
         gains: nominal gains by which the logged currents were multiplied, one per joint [N m/A or N/A]; by default 1.
         friction: friction terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted
             torque.
-        own_friction: those terms in `friction` that are fitted separately for each run, for example because the
-            temperature changed between runs.
+        own_friction: terms in `friction` that are fitted separately for each run, for example because the temperature
+            changed between runs.
         filters: as in `preprocess`; by default chosen from the first run and used for all.
 
     Raises:
-        IdentificationError: the logs do not match the chain, the mass is not positive, there is not one gain per joint,
-            or the payload's torque is too small to determine any gain.
+        IdentificationError: the logs do not match the chain, the mass is not positive, the numbers of gains and joints
+            differ, or the payload's torque is too small to determine any gain.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.
@@ -146,7 +147,7 @@ def calibrate_gains(
     for j in np.flatnonzero(~determined):
         notes.append(
             f"{chain.joint_names[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
-            f"payload's torque on it is {torque[j]:.3g} N m RMS); it keeps its ratio to the other joints' gains"
+            f"payload's torque on it is {torque[j]:.3g} N m RMS); the gain keeps its ratio to the other joints' gains"
         )
     return DriveGains(
         factors=scale,

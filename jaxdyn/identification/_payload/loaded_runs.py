@@ -5,9 +5,9 @@ of joint j, in units that the gain c_j converts to newton metres, is
 
     tau_j = (Y_j pi + s Y_P,j p) / c_j + friction_j,      s = 1 in loaded runs, 0 in the others,
 
-where pi are the arm's base parameters and p the payload's ten parameters. The payload's columns Y_P are those of the
-link that carries it. Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is assumed to be
-in tau. Weighted least squares then gives the maximum-likelihood estimate of all parameters and gains.
+where pi are the arm's base parameters and p the payload's ten parameters. Y_P are the columns of the link that carries
+the payload. Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is assumed to be in tau.
+Weighted least squares then gives the maximum-likelihood estimate of all parameters and gains.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from .._regression.robot import as_float64
 
 FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
 FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
-BLOCKS = 20  # jackknife blocks of the runs
+BLOCKS = 20  # number of jackknife blocks
 RIGID = Columns(("armature",))
 PASSES = 8  # maximum number of passes; load-dependent friction uses the load of the previous pass
 GAIN_SPREAD = 0.7  # prior standard deviation of a log gain: gains are known to within a factor of two
@@ -47,7 +47,7 @@ class Model:
         link: index of the link.
         arm: (p, a) matrix that maps the a fitted parameters to the arm's p parameters. The fitted parameters are the
             base parameters or, for a known arm, one factor common to all of the chain's parameters.
-        known_arm: True if the arm's parameters are known to be those of the chain.
+        known_arm: True if the chain's parameters are taken as the known parameters of the arm.
         friction: friction terms fitted for every joint.
         own: friction terms fitted separately for each run.
     """
@@ -79,7 +79,7 @@ class Factors:
     Attributes:
         r: (blocks, n, w, w).
         counts: rows in each joint's factors.
-        arm: number of columns of the arm; these are followed by ten columns of the payload and those of friction.
+        arm: number of arm columns, which are followed by ten payload columns and the friction columns.
         known_arm: True if the only column of the arm is the torque of the known arm.
         loaded: number of samples with the payload.
     """
@@ -109,7 +109,7 @@ class Solution:
         payload: (10,) the payload's parameters in the link's frame.
         gains: (n,) logarithms of the gain factors c.
         noise: (n,) standard deviation of the residual, in the units of the given torques.
-        covariance: (10 + n, 10 + n) covariance of payload and log gains, for independent residuals.
+        covariance: (10 + n, 10 + n) covariance of payload and log gains, assuming independent residuals.
         determined: (10 + n,) True for payload parameters and gains that the runs determine.
     """
 
@@ -214,7 +214,7 @@ def solve(
     gains, noise = (np.zeros(system.n), np.ones(system.n)) if start is None else (start.gains, start.noise)
     turn = 0
     while True:
-        moving = turn > 0 or start is not None  # in the first step there is no rigid-body torque yet for gains to scale
+        moving = turn > 0 or start is not None  # in the first step, there is no rigid-body torque for gains to scale
         u, s, vt, norms, b = system.decomposed(body if moving else None, gains, noise, spread)
         alive = s > TOLERANCE * s[0]
         step = vt[alive].T @ ((u[:, alive].T @ b) / s[alive]) / norms
@@ -276,7 +276,7 @@ class _System:
     def decomposed(self, body: np.ndarray | None, gains: np.ndarray, noise: np.ndarray, spread: float):
         """SVD of the rows linearised about a solution and scaled to columns of unit norm.
 
-        The scaling norms and the right-hand side are returned as well.
+        Also return the column norms and the right-hand side.
 
         Args:
             body: parameters of arm and payload, from which the derivatives with respect to the gains are computed; None
@@ -317,7 +317,7 @@ def fit_runs(
     free: np.ndarray,
     ties: np.ndarray,
 ) -> tuple[Solution, Factors]:
-    """Fit all runs together, in passes over the data until the load that friction depends on has converged."""
+    """Fit all runs together, repeating passes over the data until the load in the friction terms has converged."""
     solution = None
     size = max(float(np.abs(samples.tau).max()) for samples, _ in runs)
     for turn in range(PASSES):
@@ -346,9 +346,9 @@ def jackknife(
 ) -> np.ndarray:
     """Covariance of payload and log gains (10 + n, 10 + n), from a jackknife over blocks of the runs.
 
-    Each fit of the jackknife leaves out one block of every run. The variances therefore account for correlated
-    residuals, which are caused by filters and model errors. The correlation coefficients are those for independent
-    residuals, because the number of blocks is too small to estimate them.
+    Each fit of the jackknife leaves out one block of every run. The variances therefore account for residuals
+    correlated by filters and model errors. The correlation coefficients assume independent residuals, because there are
+    too few blocks to estimate them.
     """
     values = []
     rounds = 4 if ties.size else 1  # without gains, the problem with the weights of the full fit is linear

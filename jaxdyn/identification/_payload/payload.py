@@ -29,7 +29,7 @@ from .loaded_runs import (
 )
 from .loads import Runs, carrier, prepare_runs, transform_matrix
 
-THINNEST = 1e-4  # [m] smallest radius of gyration of the nearest consistent body
+THINNEST = 1e-4  # smallest radius of gyration of the nearest consistent body [m]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -136,10 +136,9 @@ def identify_payload(
 
         tau_j = Y_j pi + s Y_P,j p + friction_j,    s = 1 in loaded runs, 0 in the others.
 
-    All runs share the arm's base parameters pi. The payload's columns Y_P are those of the link that carries it
-    (Khalil, Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps, because nothing is
-    subtracted sample by sample. The usual alternative, the difference of two separate fits, adds the noise of both to
-    the payload.
+    All runs share the arm's base parameters pi. Y_P are the columns of the link that carries the payload (Khalil,
+    Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps, because nothing is subtracted sample
+    by sample. The usual alternative, subtracting two separate fits, adds the noise of both to the payload estimate.
 
     Args:
         chain: the arm's kinematics and gravity; its inertias are not used.
@@ -148,9 +147,9 @@ def identify_payload(
         frame: link or frame that carries the payload and in which the result is expressed; by default the tip.
         gains: result of `calibrate_gains`; the logged torques are multiplied by its factors.
         friction: friction terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted
-            torque. Without it, the payloads of geared arms are wrong by several percent.
-        own_friction: those terms in `friction` that are fitted separately for each run, for example because the
-            temperature changed between runs.
+            torque. Without this term, payload estimates on geared arms are wrong by several percent.
+        own_friction: terms in `friction` that are fitted separately for each run, for example because the temperature
+            changed between runs.
         filters: as in `preprocess`; by default chosen from the first run and used for all.
 
     Raises:
@@ -258,7 +257,7 @@ def _identify(
 
 
 def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) -> np.ndarray:
-    """Covariance of the payload due to the gains: J C J^T, where J are the derivatives with respect to the log gains."""
+    """Covariance of the payload due to the gains: J C J^T, where J is its derivative with respect to the log gains."""
     n, step = len(covariance), 1e-3
     slopes = []
     for j in range(n):
@@ -310,7 +309,7 @@ def nearest_body(
 
     def error(entries: np.ndarray) -> np.ndarray:
         p = at(entries)
-        small = np.where(determined, 0.0, 1e-3) * p / mass  # undetermined parameters as small as the others allow
+        small = np.where(determined, 0.0, 1e-3) * p / mass  # keep undetermined parameters as small as the others allow
         return np.concatenate([whiten @ (p - parameters)[use], small])
 
     found = optimize.least_squares(error, np.linalg.cholesky(clipped)[lower], method="trf", xtol=1e-14, ftol=1e-14)
@@ -319,7 +318,7 @@ def nearest_body(
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:
-    """Inertia about the centre of mass (3, 3), computed by entry so that undetermined entries do not affect the others."""
+    """Inertia about the centre of mass (3, 3), entry by entry so that undetermined entries do not affect the others."""
     x, y, z = p[1:4]
     xx, xy, yy = p[4] - (y * y + z * z) / p[0], p[5] + x * y / p[0], p[6] - (x * x + z * z) / p[0]
     xz, yz, zz = p[7] + x * z / p[0], p[8] + y * z / p[0], p[9] - (x * x + y * y) / p[0]

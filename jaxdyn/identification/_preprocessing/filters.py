@@ -7,7 +7,7 @@ from scipy import signal
 from ...errors import LogError
 
 _TAIL = 3.0  # largest bandwidth of a motion, in multiples of the frequency below which 90 % of its power lies
-_STEEP = 64.0  # decrease of the amplitude within an octave beyond which a filter must be the cause
+_STEEP = 64.0  # largest decrease of the amplitude within an octave that can occur without a filter
 _RESTS = 8.0  # a joint with less than 90 % of its velocity's power below this frequency counts as at rest [Hz]
 
 
@@ -43,9 +43,9 @@ def low_pass(
 def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.ndarray, "N ..."]:
     """First derivative along the first axis, by sixth-order central differences.
 
-    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. The derivative of a sine of f Hz is too
-    small by the relative error (2 pi f / rate)^6 / 140, for example 2e-6 at 4 Hz and 100 samples per second. The
-    derivatives at the three samples at either end are accurate to second order.
+    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. For a sine of frequency f, the
+    derivative is too small by a relative error of (2 pi f / rate)^6 / 140, for example 2e-6 at 4 Hz and 100 samples per
+    second. The derivatives at the three samples at either end are accurate to second order.
 
     Args:
         values: at least three evenly spaced samples.
@@ -66,9 +66,9 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
 
     - frequencies above 25 Hz, at which robots do not move intentionally, are ignored;
     - for each joint, only power above twice the median of its spectrum (the noise floor) is included;
-    - the result is limited to three times the frequency below which 90 % of the power lies, because for a motion with
-      continuous acceleration the spectrum falls as f^-4 or faster, and the two frequencies differ by a factor of at
-      most 2.2;
+    - the result is limited to three times the frequency below which 90 % of the power lies; for a motion with
+      continuous acceleration, the spectrum falls as f^-4 or faster, and the 99 % and 90 % frequencies differ by a
+      factor of at most 2.2;
     - joints with more than 10 % of their power above 8 Hz (sensor noise at rest) and joints whose RMS velocity is at
       most a tenth of that of the fastest joint are ignored.
     """
@@ -89,7 +89,7 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
 
 
 def low_pass_before(tau: Float[np.ndarray, "N n"], rate: float) -> float | None:
-    """Cutoff of the low-pass that the torques appear to have passed before logging [Hz]; None if none is detected.
+    """Cutoff of the low-pass that was apparently applied to the torques before logging [Hz]; None if none is detected.
 
     Jumps of dry friction make the amplitude spectrum decrease like 1/f, and sensor noise makes it level off. A decrease
     by more than a factor of 64 from f to 2 f (median of the joints) therefore indicates a filter. The cutoff is

@@ -20,9 +20,9 @@ def motor_to_joint(
 ) -> Log:
     """Convert a motor-side log to the joint side, for drives with gears and couplings.
 
-    The conversion is q = P q_m + q_0, qd = P qd_m and tau = T tau_m, where q_m, qd_m and tau_m belong to the motors.
-    Without losses, motors and joints have equal power, tau_m . qd_m = tau . qd, so that T = P^-T, the default. The
-    inverse R = P^-1 maps joint positions to motor positions, q_m = R (q - q_0); for gears without coupling, R =
+    The conversion is q = P q_m + q_0, qd = P qd_m and tau = T tau_m, where q_m, qd_m and tau_m are motor-side
+    quantities. Without losses, motors and joints have equal power, tau_m . qd_m = tau . qd, so T = P^-T, the default.
+    The inverse R = P^-1 maps joint positions to motor positions, q_m = R (q - q_0); for gears without coupling, R =
     diag(gear ratios).
 
     Args:
@@ -54,7 +54,7 @@ def motor_to_joint(
 
 
 def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
-    """The log with torque delays removed, so that the torques and positions of a row belong to the same time.
+    """The log with torque delays removed, so that the torques and positions of a row refer to the same instant.
 
     tau_j(t + d_j) is interpolated by a cubic spline in each gap-free piece; rows whose shifted time lies outside their
     piece are discarded.
@@ -65,8 +65,8 @@ def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
             negative if the positions are delayed.
 
     Raises:
-        LogError: the number of delays is neither one nor that of the joints, a delay is not finite, or no piece of the
-            log is longer than the delays.
+        LogError: the number of delays is neither one nor the number of joints, a delay is not finite, or no piece of
+            the log is longer than the delays.
     """
     delays = np.broadcast_to(np.asarray(seconds, float), (log.n,)) if np.size(seconds) in (1, log.n) else None
     if delays is None or not np.all(np.isfinite(delays)):

@@ -74,7 +74,7 @@ class Samples:
 
     @property
     def independence(self) -> float:
-        """Effective share of independent samples.
+        """Effective fraction of independent samples.
 
         Filtered noise that is sampled faster than twice its bandwidth is correlated. For white noise filtered forwards
         and backwards with the fourth-order filter, the bandwidth is 0.9 times the cutoff.
@@ -93,19 +93,19 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """Settings of `preprocess`; those that are None are chosen from the log, or from the first of several logs.
+    """Settings of `preprocess`; fields left as None are chosen from the log, or from the first of several logs.
 
     Attributes:
         position_cutoff: cutoff frequency for q, at which the amplitude is halved [Hz]. By default it equals
             `torque_cutoff`; if that is not given either, it is ten times the motion's bandwidth, rounded to whole Hz,
             but at least 8 Hz and at most a fifth of the log's sample rate. The bandwidth is the frequency below which
             99 % of the velocity's power above its noise floor lies. A note states the chosen cutoff and the reason.
-        torque_cutoff: cutoff frequency for tau [Hz]; by default that of q.
+        torque_cutoff: cutoff frequency for tau [Hz]; by default equal to `position_cutoff`.
         stride: decimation factor; by default at least ten samples per period of the higher cutoff remain.
         delay: total delay of the logged torques relative to the positions [s], one number or one per joint. It is
             removed first (`without_delay`); if None, `identify` estimates it. If a delay is specified, even zero, an
             `EstimationProblem` does not additionally shift the torques by `ClosedLoop.lead`. Zero means that the
-            torques and positions of a row belong to the same time, as in logs of `jaxdyn simulate`.
+            torques and positions of a row refer to the same instant, as in logs of `jaxdyn simulate`.
         order: order of the Butterworth filter, run forwards and backwards.
         margin: time discarded at both ends of each piece [s]; by default two periods of the lower cutoff, after which
             end effects on qdd have decayed to 1 %.
@@ -227,7 +227,7 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
 def preprocess_alike(
     runs: Log | Samples | Iterable[Log | Samples], filters: Filters | None = None
 ) -> Iterator[Samples]:
-    """Preprocess one or several runs with the settings chosen for the first, so that errors are comparable.
+    """Preprocess one or several runs with the settings chosen for the first, so that their errors are comparable.
 
     Runs that are already `Samples` are returned unchanged, and their cutoffs apply to the logs that follow.
     """
@@ -251,13 +251,13 @@ class Setting:
     margin: int
     stride: int
     why: str = ""  # reason for the cutoffs, if chosen
-    torque_as_logged: bool = False  # the torques passed through their low-pass before they were logged
+    torque_as_logged: bool = False  # the torques were low-pass filtered before logging
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Piece:
     columns: tuple[np.ndarray, ...]  # t, q, qd, qdd, tau, logged qd (N, 0) or (N, n)
-    first: int  # position of the first sample in the grid
+    first: int  # index of the first sample on the grid
     stale: int
     close: int
     resampled: bool
@@ -274,7 +274,7 @@ def default_stride(rate: float, cutoff: float) -> int:
 
 
 def default_cutoff(log: Log, rate: float) -> tuple[float, str]:
-    """The default low-pass cutoff [Hz], and the reason."""
+    """The default low-pass cutoff [Hz], and the reason for it."""
     start, stop = max(segments(log.t), key=lambda part: part[1] - part[0])
     t, highest = log.t[start:stop], rate / 5
     if len(t) < LEAST_SAMPLES:
@@ -301,7 +301,7 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Remove stale rows (q, tau, logged qd) of a piece, resample the others on a uniform grid, filter and differentiate them.
+    """Remove stale rows (q, tau, logged qd) of a piece, resample the rest on a uniform grid, and filter and differentiate it.
 
     Args:
         n: number of joints.
@@ -312,7 +312,7 @@ def even_samples(
     keep = ~(stale | close)
     t, values = t[keep], values[keep]
     origin = float(t[0]) if origin is None else origin
-    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # tolerance for rows on the grid
+    first = math.ceil((t[0] - origin) * setting.rate - 1e-2)  # tolerance for rows that lie on the grid
     grid = origin + np.arange(first, int((t[-1] - origin) * setting.rate + 1e-6) + 1) / setting.rate
     even = len(grid) == len(t) and bool(np.abs(grid - t).max() < 0.01 / setting.rate)
     if not even:

@@ -18,9 +18,9 @@ def preprocess_stream(
 ) -> Iterator[Samples]:
     """Resample, filter, differentiate and decimate a log read in chunks, as `preprocess` does in memory.
 
-    The chunks are consecutive parts of one log; a step longer than `gap` separates two pieces. The windows that are
-    filtered overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff on either side (16 periods for order 4),
-    after which the filter's transients are below rounding. Up to rounding, the samples are therefore the same as those
+    The chunks are consecutive parts of one log; a step longer than `gap` separates two pieces. The filtered windows
+    overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff on either side (16 periods for order 4), after
+    which the filter's transients are below rounding error. Up to rounding, the samples are therefore the same as those
     of `preprocess` with equal cutoffs, rate and gap. One chunk and the overlap are held in memory.
 
     Args:

@@ -23,7 +23,7 @@ from .factors import QRFactors, combined
 from .robot import as_float64
 from .triangular import PARTS, Triangle, on_cpu
 
-WARM = 1 << 14  # samples processed by QR before matrix products are used, which take longer to compile
+WARM = 1 << 14  # samples processed by QR before switching to matrix products, which take longer to compile
 
 
 def accumulate(
@@ -49,8 +49,8 @@ def accumulate(
             one.
         start: factors to continue from, for example those of an earlier log.
         progress: called with the number of samples done.
-        signals: (N, n, k) further columns that must be computed from the whole run, for example those of friction with
-            memory; they are placed between those of `columns` and the torque.
+        signals: (N, n, k) further columns that must be computed from the whole run, for example for friction with
+            memory; they are placed between `columns` and the torque.
     """
     return accumulate_stream(columns, chain, [(q, qd, qdd, tau, weights, signals)], start=start, progress=progress)
 
@@ -65,13 +65,13 @@ def accumulate_blocks(
 ) -> BlockFactors:
     """Accumulate the factors of contiguous blocks of runs in one pass.
 
-    The blocks can be used for fits to all or parts of the runs, and for covariances. They need 8 n (p + 1)^2 bytes
+    The blocks can be used to fit all or part of the runs, and to compute covariances. They need 8 n (p + 1)^2 bytes
     each.
 
     Args:
         columns: the identified columns.
         chain: the robot.
-        runs: arrays (q, qd, qdd, tau[, weights[, signals]]) of each run, as for `accumulate`; in SI units.
+        runs: arrays (q, qd, qdd, tau[, weights[, signals]]) of each run, as for `accumulate`, in SI units.
         progress: called with the number of samples done.
         count: total number of blocks, of about equal length; each run has at least one.
         edges: the blocks of each run as (first sample, stop), used instead of `count` blocks of equal length.

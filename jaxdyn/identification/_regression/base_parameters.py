@@ -1,4 +1,4 @@
-"""Numerical computation of base parameters, the combinations of parameters that determine the torques, with their names."""
+"""Numerical computation and naming of base parameters, the parameter combinations that determine the torques."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ from .robot import as_float64
 # rounding of cos(pi/2) would then increase the rank.
 RANK_TOLERANCE = 1e-9
 ROUNDED_TOLERANCE = 1e-6  # if the chain is in single precision
-COARSER = (1, 10, 100, 1000)  # factors on the tolerance, tried in this order
+COARSER = (1, 10, 100, 1000)  # factors by which the tolerance is multiplied, tried in this order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class BaseParameters:
 
     Attributes:
         kept: (b,) column of the leading parameter of each base parameter.
-        matrix: (b, p) coefficients; row k contains those of the combination names[k].
+        matrix: (b, p) coefficients; row k corresponds to names[k].
         names: the combinations, such as "Izz1 + Ia1 + Iyy2".
         unidentifiable: parameters without effect on any torque.
         dropped: parameters that affect torques only in combination with others.
@@ -51,7 +51,7 @@ class BaseParameters:
 
     @property
     def _rest(self) -> np.ndarray:
-        """Columns whose parameter is neither a leading one nor known."""
+        """Columns whose parameter is neither leading nor known."""
         known = np.flatnonzero(np.isin(np.array(self.parameters), self.known)) if self.known else ()
         return np.setdiff1d(np.arange(self.matrix.shape[1]), [*self.kept, *known])
 
@@ -59,9 +59,9 @@ class BaseParameters:
     def null_space(self) -> np.ndarray:
         """Parameter changes that do not affect any torque, one per row (p - b, p), with matrix @ null_space.T = 0.
 
-        Row k increases one parameter that is not a leading one by 1. It decreases the leading parameter of each base
-        parameter by the coefficient that the increased parameter has in this combination. Adding any multiple of a row
-        to the parameters leaves all torques unchanged. Parameters that are assumed to be exactly known do not change.
+        Row k adds 1 to one non-leading parameter. From the leading parameter of each base parameter, it subtracts the
+        coefficient of that non-leading parameter in the base parameter. Adding any multiple of a row to the parameters
+        leaves all torques unchanged. Parameters that are assumed to be exactly known do not change.
         """
         rest = self._rest
         out = np.zeros((len(rest), self.matrix.shape[1]))
@@ -174,9 +174,9 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
     """Choose independent columns of r in the given order, and express the others in terms of them.
 
     If the model's axes are parallel only to seven digits, some columns differ only slightly from combinations of
-    others. A basis that contains such columns magnifies rounding errors, so that the number of independent columns
-    seems to exceed the rank. In this case the threshold for independence is increased until the two numbers agree; the
-    columns then span the same space.
+    others. A basis that contains such columns magnifies rounding errors, so the number of independent columns seems to
+    exceed the rank. In this case, the threshold for independence is increased until the two numbers agree; the columns
+    then span the same space.
 
     Raises:
         IdentificationError: r is zero, or no threshold yields as many columns as the rank.

@@ -7,9 +7,9 @@ x), and H is the sum of all H_k. The fit without block k and the jackknife covar
 
     x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T.
 
-These expressions are exact and need one triangular factor per block. Blocks must be much longer than the correlation
-time of the residuals, so there are few of them, and J has few degrees of freedom. It is therefore shrunk towards the
-covariance for independent residuals, scaled by the mean ratio of the two variances over all parameters.
+The expressions above are exact and need one triangular factor per block. Blocks must be much longer than the
+correlation time of the residuals, so there are few of them, and J has few degrees of freedom. It is therefore shrunk
+towards the covariance for independent residuals, scaled by the mean ratio of the two variances over all parameters.
 
 Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004
 (variances shrunk towards a common one).
@@ -181,7 +181,7 @@ def dense_blocks(
 def weighted_blocks(
     blocks: BlockFactors, columns: Int[np.ndarray, " c"], weights: Float[np.ndarray, "runs n"]
 ) -> list[Float[np.ndarray, "_ c"]]:
-    """One triangular factor per jackknife block for the rows of all joints, weighted by run and joint, and for some columns."""
+    """For each jackknife block, the triangular factor of some columns over all joints' rows, weighted by run and joint."""
     held = blocks.left_out
     scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
     rows = ((r[:, :, columns] * w[:, None, None]).reshape(-1, len(columns)) for r, w in zip(held.r, scale, strict=True))

@@ -29,7 +29,7 @@ _ELIMINATION = (4, 5, 7, 6, 8, 9, 1, 2, 3, 0)
 
 @dataclasses.dataclass(frozen=True)
 class ExtraColumns:
-    """Further columns of the regressor, for torques that are linear in parameters the chain does not have.
+    """Further columns of the regressor, for torques that are linear in additional parameters.
 
     Attributes:
         names: parameter names, one per column.
@@ -38,8 +38,8 @@ class ExtraColumns:
             traceable by JAX.
         leaf: the leaf of the chain that contains the parameters, such as "springs.stiffness", if there is one.
         joints: joint or motor of each column, counted from 1; it selects the entry of the leaf.
-        recipe: name and arguments of the library function that created the columns; a model file stores them to create
-            the columns again. None for user-defined columns, which cannot be saved.
+        recipe: name and arguments of the library function that created the columns; model files store it so that the
+            columns can be recreated. None for user-defined columns, which cannot be saved.
         positive: True if the parameters must be non-negative.
 
     Raises:
@@ -92,7 +92,7 @@ class Columns:
     def beyond_links(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
     ) -> Float[Array, "nv m"]:
-        """The columns of W that follow those of the links: drive terms and extra columns; floating bases have no drives."""
+        """The columns of W after the links' columns: drive terms and extra columns; floating bases have no drives."""
         drives = drive_regressor(chain, qd, qdd, self.drive_terms)
         parts = [only(np.repeat(driven_joints(chain.topology), len(self.drive_terms)), drives)]
         for extra in self.extra:
@@ -127,7 +127,7 @@ class Columns:
         return np.concatenate([np.zeros(10 * chain.n, bool), drives, *extra])
 
     def of_friction(self, n: int) -> np.ndarray:
-        """Mask of the columns of friction (p,): viscous, Coulomb and constant friction of joints, and friction of motors."""
+        """Mask of the friction columns (p,): viscous, Coulomb and constant friction of joints, and friction of motors."""
         drives = np.tile(np.array([t != "armature" for t in self.drive_terms], bool), n)
         extra = [np.full(len(e.names), (e.leaf or "").startswith("transmission.friction.")) for e in self.extra]
         return np.concatenate([np.zeros(10 * n, bool), drives, *extra])
@@ -227,7 +227,7 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
     Args:
         first: joint a, counted from 1.
         second: joint b.
-        velocity: width of the smooth sign [rad/s]; by default that of the chain's joint b.
+        velocity: width of the smooth sign [rad/s]; by default the chain's value for joint b.
 
     Raises:
         IdentificationError: the joints are equal or not among the chain's; raised when the columns are evaluated.
@@ -292,7 +292,7 @@ def motor_terms(
     is empty for a chain without a transmission.
 
     If a friction model is fitted, the friction of a motor that drives a single joint is assigned to that joint. The
-    friction columns of the other motors are not low-pass filtered as the torques are, so that their Coulomb friction is
+    friction columns of the other motors are not low-pass filtered as the torques are, so their Coulomb friction is
     underestimated (by 5 % in tests).
 
     Args:
@@ -331,10 +331,10 @@ def subset(extra: ExtraColumns, kept: tuple[int, ...]) -> ExtraColumns:
 def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Columns]:
     """Assign the friction of motors that move a single joint to that joint, in the chain and in the columns.
 
-    The friction columns of such a motor are multiples of those of its joint. With the gear ratio r, the joint's viscous
-    friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero, the width of the joint's smooth
-    sign becomes that of the motor divided by |r|. A term is moved only if it is identified for both the motor and the
-    joint.
+    The friction columns of a motor that moves a single joint are multiples of the joint's friction columns. With the
+    gear ratio r, the joint's viscous friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero,
+    the width of the joint's smooth sign becomes the motor's width divided by |r|. A term is moved only if it is
+    identified for both the motor and the joint.
     """
     extra = []
     for e in columns.extra:

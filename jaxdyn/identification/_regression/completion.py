@@ -46,9 +46,9 @@ NOTHING = 1e-9  # fraction of the default body's inertia that a virtual link get
 def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     """The chain with a default body in every link without one (a kinematics-only model), and the names of those links.
 
-    The default is a solid sphere of 2 kg and 0.1 m radius at the link's origin, because parameters without effect on
-    torques need a prior, and massless links could not be written to files. Virtual links within quaternion joints get a
-    mass of 2 ug, which `with_parameters` does not copy to the identified chain.
+    The default body is a solid sphere of 2 kg and 0.1 m radius at the link's origin, because parameters without effect
+    on torques need a prior, and massless links could not be written to files. Virtual links within quaternion joints
+    get a mass of 2 ug, which `with_parameters` does not copy to the identified chain.
     """
     inertia = np.array(chain.inertia, float)
     bodies = with_bodies(chain.topology)
@@ -64,11 +64,11 @@ THINNEST = 0.1  # smallest thickness, as a fraction of a body's size
 
 
 def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with bodies of positive density, and the names of the links that were given thickness.
+    """The chain with every body given a minimum thickness, and the names of the links that were changed.
 
     The inertias of point masses, thin rods and flat plates lie on the boundary of physical consistency, and
-    inconsistent inertias beyond it. The principal second moments of mass m s^2 about the centre of mass are raised so
-    that s is at least 0.1 of the body's size, which is the largest s or the distance of the centre of mass from the
+    inconsistent inertias lie beyond it. The principal second moments of mass m s^2 about the centre of mass are raised
+    so that s is at least 0.1 of the body's size, which is the largest s or the distance of the centre of mass from the
     link's origin. This is the nearest such inertia in the Frobenius norm of the second moments; the mass and the centre
     of mass do not change.
 
@@ -102,7 +102,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
 
 def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with physically inconsistent inertias replaced by the nearest consistent ones, and the names of such links.
+    """The chain with physically inconsistent inertias replaced by the nearest consistent ones, and the names of these links.
 
     Raises:
         IdentificationError: as for `with_thickness`.
@@ -151,7 +151,7 @@ def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
     """Torques that a chain predicts for the motion in the samples, including friction and springs [N m or N].
 
-    They equal inverse_dynamics + resistive_force, and are computed in float64, in chunks of equal size.
+    The torques equal inverse_dynamics + resistive_force. They are computed in float64, in chunks of equal size.
 
     Args:
         chain: the robot.

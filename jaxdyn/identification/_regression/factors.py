@@ -137,8 +137,8 @@ def triangle_of(rows: Float[np.ndarray, "*batch m w"]) -> Float[np.ndarray, "*ba
 def triangles_of(rows: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
     """Factor R of each joint's rows, padded with rows of zeros.
 
-    In a tree, most columns of a joint are zero: those of links that it does not move. They are excluded from the
-    decomposition, as are rows of zeros.
+    In a kinematic tree, the columns of all links that a joint does not move are zero. Zero columns and zero rows are
+    excluded from the decomposition.
     """
     r = np.zeros((len(rows), rows.shape[2], rows.shape[2]), rows.dtype)
     for joint, x in enumerate(rows):

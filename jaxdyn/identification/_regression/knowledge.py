@@ -21,8 +21,8 @@ SMALLEST = 1e-8  # square of a radius of gyration [m^2]
 class Knowledge:
     """Selection of the links and drives to identify, with the uncertainty of all others.
 
-    The parameters of all other links and drives are taken from the model, either exactly or with a relative standard
-    deviation s. The torque of exactly known parameters is subtracted from the logs. Parameters with a standard
+    The parameters of links and drives that are not selected are taken from the model, either exactly or with a relative
+    standard deviation s. The torque of exactly known parameters is subtracted from the logs. Parameters with a standard
     deviation are estimated from the logs and the model together, and all intervals include the uncertainty of the
     model. The prior probability density p of a link with pseudo-inertia J (J0 in the model) is
 

@@ -10,7 +10,7 @@ from ...spatial._host import packed, pseudo_inertia_of
 
 MIRROR = np.diag([1.0, -1.0, 1.0])  # reflection in the x-z plane of the base
 NEAR = 2e-3  # distance within which origins of mirrored links coincide, relative to the robot's extent
-FAR = 5e-2  # relative distance beyond which a pair specified by the user must be a mistake
+FAR = 5e-2  # relative distance beyond which a pair specified by the user is rejected
 
 
 def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
@@ -83,7 +83,7 @@ def link_placements(chain: Chain) -> tuple[Float[np.ndarray, "n 3 3"], Float[np.
             points[i] = points[parent] + turns[parent] @ points[i]
             turns[i] = turns[parent] @ turns[i]
     for link, size in chain.topology.quaternion_joints:
-        if size == 6 and chain.topology.parents[link] < 0:  # a floating base: relative to its own frame
+        if size == 6 and chain.topology.parents[link] < 0:  # for a floating base, use its own frame
             root, origin = turns[link + 5], points[link + 5]
             turns, points = root.T @ turns, (points - origin) @ root
     return turns, points

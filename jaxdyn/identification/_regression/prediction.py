@@ -24,7 +24,7 @@ def predict(
     Args:
         columns: columns of the regressor W.
         chain: the robot's kinematics and gravity.
-        parameters: parameters in column order, followed by those of the signals, in SI units.
+        parameters: parameters in column order, followed by the parameters of the signals, in SI units.
         q: (N, n) positions [rad or m].
         qd: (N, n) velocities [rad/s or m/s].
         qdd: (N, n) accelerations [rad/s^2 or m/s^2].

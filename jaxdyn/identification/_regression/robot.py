@@ -11,7 +11,7 @@ from ...model._chain import Chain
 
 
 def check_identifiable(chain: Chain) -> None:
-    """Raise an error for robots whose configuration a log of joint positions does not determine.
+    """Raise an error if joint positions alone do not determine the robot's configuration.
 
     Raises:
         IdentificationError: the robot has a floating base or spherical joints.

@@ -32,7 +32,7 @@ def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarr
 
 
 def filled(x: np.ndarray) -> np.ndarray:
-    """A chunk of full length; the last one is padded with zeros."""
+    """A chunk, padded with zeros to full length."""
     x = np.asarray(x, float)
     return x if len(x) == SHORT else np.concatenate([x, np.zeros((SHORT - len(x), *x.shape[1:]))])
 
@@ -44,7 +44,7 @@ def chunk_rows(
     qd: Float[np.ndarray, "m nv"],
     qdd: Float[np.ndarray, "m nv"],
 ) -> Float[np.ndarray, "m nv p"]:
-    """Regressor W of one chunk of `SHORT` samples (see `filled`), in the chain's precision; it needs 8 m nv p bytes."""
+    """Regressor W of a chunk of m = `SHORT` samples (see `filled`), in the chain's precision; 8 m nv p bytes in float64."""
     state = [jnp.asarray(x, chain.dtype) for x in (q, qd, qdd)]
     links = np.asarray(_of_links(chain, *state))
     beyond = np.asarray(_beyond_links(columns, chain, *state))

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from .base_parameters import BaseParameters
 from .columns import INERTIAL_NAMES
 
-CLOSE = 1e-4  # relative tolerance; not smaller because logged postures satisfy constraints only up to their noise
+CLOSE = 1e-4  # relative tolerance; not smaller because logged positions satisfy constraints only to within their noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +18,8 @@ class TotalMass:
     Attributes:
         value: total mass of the identified robot [kg].
         deviation: standard deviation of the weighted least-squares estimate, from a jackknife [kg]; None if the fitted
-            rows do not determine the total mass. In that case, `value` depends on the given model. This is so for a
-            fixed base, and may be so if unmeasured forces act at fixed frames.
+            rows do not determine the total mass. In that case, `value` depends on the given model. This is always the
+            case for a fixed base, and can be the case if unmeasured forces act at fixed frames.
         prior: total mass of the given model [kg].
     """
 

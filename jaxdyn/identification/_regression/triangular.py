@@ -1,13 +1,14 @@
 """Triangular factors of rows that arrive in blocks, by Householder QR and by products of preconditioned columns.
 
 The first rows are factorised by Householder QR. Let R be their factor, D the norms of its columns, and P an invertible
-triangular factor with P^T P = R^T R + (eps D)^2. The rows W of each further block are preconditioned, C = W P^-1, and
-added to the sum G = sum C^T C. The columns of C are of order one for any condition number of W. The factor of all rows
-is the triangular factor of G times P.
+triangular factor with P^T P = R^T R + (eps D)^2. The rows W of each further block are preconditioned to C = W P^-1, and
+C^T C is added to the sum G. The columns of C are of order one for any condition number of W. The factor of all rows is
+the triangular factor of G times P.
 
-For directions x that earlier rows excited, |R x| is accurate to rounding; for others, it is accurate to rounding of the
-columns' norms. This is the accuracy of a QR decomposition, although all operations are matrix products. If a block
-excites a new direction, C is large. Such a block is absorbed by Householder QR, and P is computed again.
+For directions x that earlier rows excited, |R x| is accurate to rounding error. For other directions, its error is of
+the order of the rounding errors of the column norms. This is the accuracy of a QR decomposition, although all
+operations are matrix products. If a block excites a new direction, C is large. Such a block is absorbed by Householder
+QR, and P is computed again.
 
 Source: Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015 (Cholesky QR twice) and Fukaya et al. 2020 (shifted), with the
 preconditioner from previous rows; Demmel, Grigori, Hoemmen & Langou 2012 (TSQR) for merging factors.
@@ -127,7 +128,7 @@ def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh) -
 
 
 def on_cpu(mesh: Mesh) -> bool:
-    """True if the devices belong to a CPU."""
+    """True if the devices are CPU devices."""
     return mesh.devices.flat[0].platform == "cpu"
 
 

@@ -27,14 +27,14 @@ from .candidates import Candidates, friction_of
 from .search import Grams, solve, system
 from .terms import Terms
 
-BEFORE = tuple(1.05**k for k in range(-6, 6))  # factors on the cutoff that the spectrum of the logged torques suggests
-CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # factors on the default cutoff
+BEFORE = tuple(1.05**k for k in range(-6, 6))  # candidate cutoffs, relative to that suggested by the torque spectrum
+CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # candidate cutoffs, relative to the default
 LONGEST = 0.02  # largest magnitude of a delay [s]
 SHIFTS = 10  # number of torque shifts on either side of zero
 LEAST_BLOCKS = 6
 SECONDS = 1.5  # length of a block, if this leaves enough blocks
 MARGINS = 6  # minimum length of a block, as a multiple of the margin on either side
-PIECE = 100_000  # samples at the log's rate per chunk
+PIECE = 100_000  # samples per chunk, at the log's rate
 
 
 class Reading:
@@ -43,7 +43,7 @@ class Reading:
     Attributes:
         tried: candidate filters.
         usual: index of the default filter.
-        before: candidates for a low-pass that the torques passed before they were logged.
+        before: candidates for a low-pass applied to the torques before logging.
         shifts: candidate time shifts of the torque [s].
     """
 

@@ -26,7 +26,7 @@ class Candidates:
         dry: candidates for dry friction; each joint has exactly one of them. The first has the chain's own width.
         given: the user's further terms, which are always included, with one column per label.
         further: pairs (kind, term) of optional terms of a joint, with one column each.
-        spring: True if the last column is that of a spring.
+        spring: True if the last column is a spring.
     """
 
     dry: tuple[FrictionTerm, ...]
@@ -46,7 +46,7 @@ class Candidates:
 
     @property
     def last(self) -> int:
-        """Number of columns other than that of the spring, which comes last if present."""
+        """Number of columns without the spring column, which comes last if present."""
         return self.first + len(self.further)
 
     def of_kind(self, kind: str) -> list[int]:

@@ -43,14 +43,14 @@ def choose_terms(
       which friction builds up over a distance after each reversal;
     - further terms, one at a time: a second slip, friction nonlinear in speed (`PowerViscous`, `Stribeck`),
       load-dependent friction (`LoadedSlip`, `LoadDependent`), a spring;
-    - a torque delay of up to 20 ms, of either sign, from a parabola through the three smallest errors.
+    - a torque delay of up to 20 ms, of either sign, estimated by a parabola through the three smallest errors.
 
     Joints share the rigid-body parameters, so each candidate is tried at all joints simultaneously. Terms that no
     longer help once other terms have been adopted are dropped.
 
     The low-pass cutoff is selected last, between 0.5 and 1.25 times the default. All predictions are compared with the
-    torque filtered with the highest cutoff, so that no filter wins by removing content that is hard to predict. If the
-    spectrum of the torques indicates that they were low-pass filtered before logging (`Filters.logged_cutoff`),
+    torque filtered with the highest cutoff, so that a filter gains nothing by removing content that is hard to predict.
+    If the spectrum of the torques indicates that they were low-pass filtered before logging (`Filters.logged_cutoff`),
     candidates for that filter are compared first, all by their prediction of the torque as logged. If the best of them
     improves the plain model, the search is run with it and with its neighbours, the best result is used, and no other
     cutoff is selected.
@@ -64,7 +64,7 @@ def choose_terms(
         runs: one or several runs to fit, without held-out data.
         terms: the fixed terms, and the kinds of terms to select.
         filters: as in `preprocess`; a specified cutoff or delay is not changed.
-        share: share of each run, from its beginning, to use.
+        share: fraction of each run to use, from its beginning.
         progress: called with (stage, done, total).
 
     Returns:
@@ -140,13 +140,13 @@ class _Choosing:
         return found, plain.errors, candidates, load
 
     def low_pass_before(self) -> list[tuple[Filters, Gain]]:
-        """Filters that the torques may have passed through before they were logged, with the gains of the plain model.
+        """Filters that may have been applied to the torques before logging, with their gains for the plain model.
 
         The list contains the best candidate and its neighbours, all of which the search tries. It is empty if the gain
         of the best candidate is not confirmed.
 
         Raises:
-            LogError: the runs are too short for such low cutoffs.
+            LogError: the runs are too short for the cutoffs of these filters.
         """
         reading, squares, plain = self.reading, [], None
         if not reading.before:
@@ -194,7 +194,7 @@ class _Choosing:
         search.pruned(columns)
 
     def filter(self, search: Search, candidates: Candidates, load: np.ndarray | None, trials: list[Trial]) -> int:
-        """Index of the filter that best predicts the torque at the highest cutoff; the default unless a gain is confirmed."""
+        """Index of the filter that best predicts the torque at the highest cutoff; the default if no gain is confirmed."""
         reading = self.reading
         if len(reading.tried) == 1:
             return reading.usual

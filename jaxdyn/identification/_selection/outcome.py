@@ -44,7 +44,7 @@ class TermChoice(Summary):
         springs: joints (counted from 1) for which a spring was selected.
         delay: (n,) delay of each joint's logged torque relative to the positions [s].
         cutoff: low-pass cutoff of positions and torques [Hz]; None if unchanged.
-        logged_cutoff: cutoff of the low-pass that the torques passed before they were logged [Hz]
+        logged_cutoff: cutoff of the low-pass that was applied to the torques before logging [Hz]
             (`Filters.logged_cutoff`); None if none was detected.
         coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].
         errors: (n,) RMS torque error of the selected model on left-out blocks [N m or N].
@@ -132,8 +132,8 @@ def _of_kind(
 ) -> Iterator[Trial]:
     """Trials of one kind at all joints.
 
-    If a joint has adopted a term of this kind, the gain compares the selection with the same selection without the
-    term. Otherwise, it compares the selection with the best candidate added and the selection itself.
+    If a joint has adopted a term of this kind, the gain is relative to the same selection without the term. Otherwise,
+    it is the gain from adding the best candidate to the selection.
     """
     squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
     without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]

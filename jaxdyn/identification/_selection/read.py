@@ -33,7 +33,7 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
         angle = 1.658
         fitted = ["reserve"]
 
-    `kind` is the name of the class, and `joints` lists the joints with the term, by name or by number from 1; by
+    `kind` is the name of the class, and `joints` lists the joints that have the term, by name or by number from 1; by
     default, all joints have it. The other keys are fields of the class, in SI units.
 
     Args:

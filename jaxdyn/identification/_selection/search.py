@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from .._delay import least_by_parabola
 from .._regression.blocks import BlockFactors
 
-RIDGE = 1e-11  # added to the diagonal for columns of unit norm
+RIDGE = 1e-11  # added to the diagonal of the normal equations, for columns of unit norm
 SURE = 2.0  # a gain on left-out blocks must exceed this many standard errors
 LEAST = 0.01  # minimum relative reduction of a joint's error
 
@@ -53,8 +53,8 @@ class Gain:
 
     Attributes:
         share: (n,) reduction of the squared error, relative to its previous value.
-        ratio: (n,) mean over the blocks of (before - after) / (before + after), with the block's squared errors before
-            and after, divided by the standard error of that mean. It measures how consistently the blocks improve,
+        ratio: (n,) mean over the blocks of (before - after) / (before + after), divided by the standard error of that
+            mean; before and after are the squared errors of a block. The ratio measures how consistently the blocks improve,
             independently of the size of their errors.
     """
 
@@ -137,7 +137,7 @@ class Part:
     """Normal equations of one joint in each of k blocks.
 
     Attributes:
-        place: indices of the joint's columns among those of all joints.
+        place: indices of the joint's columns among the columns of all joints.
         a: inner products of the columns.
         c: inner products of the columns with the torque.
         y: inner product of the torque with itself.
@@ -250,7 +250,7 @@ class Search:
         return self.better(self._also_on_time([self._with(k) for k in columns]))
 
     def _also_on_time(self, states: list[State]) -> list[State]:
-        """The states and copies of them without delays, because a delay may have replaced presliding friction."""
+        """The states and their copies without delays, because a delay may have replaced presliding friction."""
         if not self.state.delay.any():
             return states
         return [*states, *(state.but(delay=np.zeros_like(state.delay)) for state in states)]

@@ -19,11 +19,11 @@ class Terms(Summary):
     """Torque terms to identify in addition to the ten parameters per link: fixed terms, and kinds of terms to select.
 
     With `Terms()`, the usual drive terms are identified and further terms are selected from the log (`choose_terms`).
-    `Terms(choose=())` stands for the plain model, which contains only the drive terms and is linear in its parameters.
+    `Terms(choose=())` is the plain model, which contains only the drive terms and is linear in its parameters.
 
     Attributes:
         drives: drive terms to identify: any of armature, viscous, coulomb and offset. The parameters of the other drive
-            terms are those of the chain.
+            terms are taken from the chain.
         further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values;
             their nonlinear parameters are fitted at the log's rate.
         extra: columns that affect several joints or are user-defined (`coupled_drive`, `ExtraColumns`); by default the

@@ -48,7 +48,7 @@ class ProportionalDerivativeLaw(eqx.Module):
 class ComputedTorqueLaw(eqx.Module):
     """Computed-torque control with the simulated model: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
 
-    ID is the inverse dynamics of the simulated model. The simulated motion then follows the reference for any
+    ID is the inverse dynamics of the simulated model. With this law, the simulated motion follows the reference for any
     parameters, as with the updated gains of Gautier, Janot & Vandanjon (2013). For logs with an unknown controller, use
     this law with the measured motion as the reference.
 
@@ -83,7 +83,7 @@ class ClosedLoop(eqx.Module):
         substeps: integration steps per period.
         method: integration scheme, as in `step`. For Coulomb friction fc with a smooth sign of width v_c and a joint
             inertia M, "rk4" needs steps below about 2.8 M v_c / fc.
-        feedforward: torques added to those of the law at the control instants [N m or N]; None means no such torques.
+        feedforward: torques added to those of the law at the control instants [N m or N]; None means zero.
         lead: time by which the commanded torques lead the motion [s]. A torque that is constant during a period acts,
             on average, half a period after the instant at which it is commanded. An `EstimationProblem` assumes that a
             log contains commanded torques and shifts them by the lead, unless `Filters.delay` is specified, even as
@@ -117,7 +117,7 @@ class ClosedLoop(eqx.Module):
     ) -> "ClosedLoop":
         """Closed loop that tracks a trajectory t -> (q, qd, qdd) from its initial state for `duration` seconds.
 
-        Its `lead` is half a period. The other arguments are those of `ClosedLoop`.
+        The loop's `lead` is half a period. The other arguments are as for `ClosedLoop`.
         """
         with jax.enable_x64(True):
             t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
@@ -130,9 +130,9 @@ class ClosedLoop(eqx.Module):
         """Closed loop that tracks a measured motion, for logs with an unknown reference and controller.
 
         The control law is `ComputedTorqueLaw`, and the reference is a fifth-order spline through the filtered
-        positions. The reference contains the noise that passed the filter, so simulating estimators benefit less than
-        with the robot's actual reference. The period differs from that of the real controller, so `lead` is set to
-        zero.
+        positions. The reference contains the noise that passed the filter, so estimators that simulate the robot
+        benefit less than with its actual reference. The period differs from that of the real controller, so `lead` is
+        set to zero.
 
         Args:
             samples: the run, in one piece.
@@ -168,7 +168,7 @@ class ClosedLoop(eqx.Module):
             samples: the run, in one piece, with torques aligned with positions.
             law: feedback law, for example `drive_gains(model, 30.0)`. Its bandwidth [rad/s] should be a few times the
                 frequencies of the motion. If the law is much softer, the simulated arm drifts so far that sensitivities
-                are meaningless; if it is much stiffer, it is unstable with this period.
+                are meaningless; if it is much stiffer, the loop is unstable with this period.
             period: upper bound on the period of the simulated controller [s]; the period used divides the sample time.
 
         Raises:
@@ -242,7 +242,7 @@ def simulate_closed_loop(
         chain: the robot.
         columns: columns of the parameters; the torques of extra columns are part of the dynamics and must be affine in
             qdd.
-        parameters: parameters in column order; by default those of the chain.
+        parameters: parameters in column order; by default the chain's parameters.
         noise: noise added to the q and qd that the control law receives [rad, rad/s or m, m/s].
         resistance: additional resisting torques at the loop's instants, for example friction with memory along the
             reference [N m or N].
@@ -253,14 +253,14 @@ def simulate_closed_loop(
     Raises:
         IdentificationError: the integration method is "implicit_damping", which changes the model's armature.
 
-    Cost: one forward dynamics per substep, or four with "rk4". For each of them, forward-mode differentiation adds one
-    set of Jacobians and their products with the tangent of each parameter.
+    Cost: one forward-dynamics evaluation per substep, or four with "rk4". For each evaluation, forward-mode
+    differentiation adds one set of Jacobians and their products with the tangent of each parameter.
     """
     if loop.method == "implicit_damping":
         raise IdentificationError(
             "closed loops cannot be simulated with 'implicit_damping'; use 'rk4' or 'semi_implicit_euler' with substeps"
         )
-    columns = columns or Columns()  # terms of the chain act even if they are not columns
+    columns = columns or Columns()  # the chain's terms act even if they are not among the columns
     known = parameters_of(chain, columns) if parameters is None else parameters
     values = jnp.asarray(known, loop.q.dtype)
     against = jnp.zeros_like(loop.q) if resistance is None else resistance

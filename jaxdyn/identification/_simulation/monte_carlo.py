@@ -1,6 +1,6 @@
 """Position controllers, and simulated logs of position-controlled arms, for Monte Carlo comparisons of estimators.
 
-The protocol is that of BIRDy (Leboutet, Roux, Janot, Guadarrama-Olvera & Cheng, "Inertial Parameter Identification in
+The protocol follows BIRDy (Leboutet, Roux, Janot, Guadarrama-Olvera & Cheng, "Inertial Parameter Identification in
 Robotics: A Survey", Applied Sciences 2021): a position-controlled arm, noise on positions and torques, and estimators
 that start from perturbed, physically consistent parameters.
 """
@@ -47,8 +47,8 @@ NOISE_LEVELS = {
 def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivativeLaw:
     """Position controller with a given bandwidth w: kp = w^2 J, kd = 2 z w J.
 
-    As is usual in the tuning of drives, the inertia J of a joint is constant: it is the joint's diagonal entry of the
-    mass matrix at q = 0 [kg m^2 or kg].
+    As is usual in drive tuning, the inertia J of a joint is constant: it is the joint's diagonal entry of the mass
+    matrix at q = 0 [kg m^2 or kg].
 
     Args:
         chain: the robot.
@@ -72,8 +72,8 @@ def closed_loop_log(
 ) -> Log:
     """Simulate a log of a robot in closed loop, with a controller that receives noisy positions.
 
-    The log has the sample rate of the loop. The controller feeds the noise back into torques and motion, so that the
-    errors of regressor and torques are correlated, as on a real robot.
+    The log has the sample rate of the loop. The controller feeds the noise back into torques and motion, so the errors
+    of regressor and torques are correlated, as on a real robot.
 
     Args:
         chain: the true robot.
@@ -106,8 +106,8 @@ def _run(loop, chain, seen):
 def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: int = 0) -> list[Chain]:
     """Physically consistent chains with randomly perturbed inertial, friction and rotor parameters.
 
-    They serve as initial models for a Monte Carlo comparison. Each parameter is multiplied by 1 + deviation N(0, 1);
-    the parameters of a link are drawn again until they are physically consistent.
+    The chains serve as initial models for a Monte Carlo comparison. Each parameter is multiplied by
+    1 + deviation N(0, 1); the parameters of a link are drawn again until they are physically consistent.
 
     Args:
         chain: the robot to perturb.
@@ -116,7 +116,7 @@ def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: in
         seed: seed of the random numbers.
 
     Raises:
-        ModelError: a thousand draws contain no physically consistent link.
+        ModelError: a thousand draws yield no physically consistent parameters for a link.
     """
     rng = np.random.default_rng(seed)
     inertia = np.asarray(chain.inertia, float)

@@ -61,8 +61,8 @@ def parametric_torque(
 ) -> Float[Array, " n"]:
     """Torque tau = W(q, qd, qdd) p plus the chain's other terms, including friction and springs [N m or N].
 
-    It can be differentiated with respect to parameters and state; derivatives with respect to the chain's leaves are
-    zero.
+    The torque can be differentiated with respect to parameters and state; derivatives with respect to the chain's
+    leaves are zero.
     """
     robot = with_parameters(chain, columns, parameters)
     tau = inverse_dynamics(robot, q, qd, qdd) + resistive_force(robot, q, qd)

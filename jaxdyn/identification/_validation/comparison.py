@@ -62,7 +62,7 @@ class ModelComparison:
 
     @property
     def ratio(self) -> Float[np.ndarray, " n"]:
-        """RMS error of the second model divided by that of the first, for each joint; above 1, the first model is better."""
+        """Ratio of the second model's RMS error to the first model's, for each joint; above 1, the first model is better."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.fits[1].rms / self.fits[0].rms
 
@@ -89,15 +89,15 @@ def compare_models(
 
     Nothing is fitted. A chain predicts inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), and a `TorqueModel`
     predicts the torques of `TorqueModel.predict`. Both are evaluated on the same filtered samples (`preprocess`), so
-    errors equal those that `identify` reports for the same run and filters. The friction of uncoupled joints is
+    the errors equal those reported by `identify` for the same run and filters. The friction of uncoupled joints is
     low-pass filtered like the measured torques, as in `identify` unless the plain model is fitted. If `filters` does
-    not specify delays, those of the first model that has any are removed from the logged torques. Joints are matched by
-    order. The motion is also simulated with both models (`resimulate`).
+    not specify delays, the delays of the first model that has any are removed from the logged torques. Joints are
+    matched by order. The motion is also simulated with both models (`resimulate`).
 
     Args:
         a: one model.
         b: the other model, of the same robot.
-        logs: the runs. Filter settings that are chosen automatically are those of the first run.
+        logs: the runs. Automatic filter settings are chosen from the first run.
         names: names of the two models, for display.
         filters: as for `preprocess`.
 

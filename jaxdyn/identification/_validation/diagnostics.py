@@ -30,8 +30,8 @@ TOLD = 0.25  # gain ratios with a larger relative standard deviation are ignored
 PRIOR_RATIO = 1.5  # ratio to the given model's torque, relative to the other joints, beyond which a joint is reported
 RATIO = 1.4  # ratio to the other joints' gains beyond which a gain is reported
 SCALE = 2.0  # ratio to the given model's torques beyond which the scale is reported
-DOUBTFUL = 0.3  # limit of the standard deviation of an excited parameter, relative to the largest one with its unit
-DRIVE_FLOOR = 0.02  # share of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is negligible
+DOUBTFUL = 0.3  # largest standard deviation of an excited parameter, relative to the largest parameter of its unit
+DRIVE_FLOOR = 0.02  # fraction of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is negligible
 CLEARLY = (
     1.2  # a sign counts as determined by the other joints if the opposite one increases the residual by this factor
 )
@@ -77,8 +77,8 @@ def diagnose(
       model's, without friction and rotor inertia, differs significantly from that of the other joints, by a factor of
       more than 1.5 (`prior_scales`). Joints whose link torque is negligible relative to friction are not checked. A
       factor common to all gains cannot be detected in this way, because no motion determines it.
-    - *scale*: the torques due to motion and gravity are off by a factor of 2 relative to the given model, if it has
-      inertials.
+    - *scale*: the torques due to motion and gravity differ from those of the given model by a factor of 2 or more, if
+      the model has inertials.
     - *prior*: links of the given model are physically inconsistent.
 
     Args:
@@ -131,8 +131,8 @@ def _findings(
 def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """Diagnose the fitted runs and the identified inertias, friction and armature.
 
-    The fitted runs are diagnosed as by `diagnose`. If the columns of the fit include friction, its factors are used
-    again. In addition, these findings are reported:
+    The fitted runs are diagnosed as by `diagnose`. If the columns of the fit include friction, the factors of the fit
+    are reused. In addition, these findings are reported:
 
     - *result*: identified links that are physically inconsistent.
     - *friction*: viscous friction, Coulomb friction or armature terms that are base parameters on their own and
@@ -275,7 +275,7 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
     solution = solve(factors, nothing, none, ties, spread=GAIN_SPREAD)
     covariance = jackknife(factors, solution, nothing, none, ties, GAIN_SPREAD)[10:, 10:]
     variances = np.diag(covariance)
-    sd = np.sqrt(np.maximum(variances[:, None] + variances[None, :] - 2 * covariance, 0))  # of the ratio of two gains
+    sd = np.sqrt(np.maximum(variances[:, None] + variances[None, :] - 2 * covariance, 0))  # of log ratios of gains
     ratio = solution.gains[:, None] - solution.gains[None, :]
     told = (sd < TOLD) & ~np.eye(n, dtype=bool)
     out = []
@@ -296,7 +296,7 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
 
 
 def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
-    """Joints whose ratio of measured torque to the given model's torque differs from that of the other joints."""
+    """Joints whose ratio of measured torque to the given model's torque differs from the other joints' ratio."""
     if not np.any(np.asarray(chain.inertia)):
         return []
     found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])

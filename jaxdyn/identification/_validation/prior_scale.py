@@ -1,4 +1,4 @@
-"""Ratio of each joint's measured torque to that of the given model, without friction and rotor inertia."""
+"""Ratio of each joint's measured torque to the given model's torque, without friction and rotor inertia."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
         chain: the robot, with inertias.
         runs: samples of one or several runs.
 
-    Cost: one inverse dynamics per sample.
+    Cost: one inverse-dynamics evaluation per sample.
     """
     width = np.asarray(chain.friction.coulomb_velocity, float)[leading_joints(chain)]
     normal = np.zeros((BLOCKS, chain.nv, 6, 6))

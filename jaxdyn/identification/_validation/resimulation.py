@@ -64,7 +64,7 @@ def resimulate(
     Positions follow by the trapezoidal rule. Without friction, a constant acceleration error is integrated exactly, and
     a varying one to first order in the step; an exact model reproduces the log.
 
-    There is no tracking controller, because with one the position error would be the torque error divided by the
+    No tracking controller is used, because it would turn the position error into the torque error divided by the
     controller's stiffness, which adds no information. In open loop, the error after a time T is about T^2 / 2 times the
     acceleration error. Short windows are needed because over a whole run this error would grow without bound for any
     model.
@@ -80,8 +80,8 @@ def resimulate(
     Raises:
         IdentificationError: the window is not positive, or no piece of the run is as long as a window.
 
-    Cost: n + 1 inverse dynamics per sample and, for friction, six linear systems of n equations; at most 400 evenly
-    spaced windows are simulated.
+    Cost: n + 1 inverse-dynamics evaluations per sample and, for friction, six linear systems of n equations; at most
+    400 evenly spaced windows are simulated.
     """
     if not window > 0:
         raise IdentificationError(f"the window is {window:g} s; it must be positive")
@@ -107,7 +107,7 @@ def resimulate(
     simulated[np.asarray(starts)] = samples.q[np.asarray(starts)]  # where two windows meet, the later one counts
     q, qd = parts[:2]
     coasting = q - (q[:, :1] + qd[:, :1] * (np.arange(steps + 1) / samples.rate)[:, None])
-    with np.errstate(over="ignore", invalid="ignore"):  # a mass matrix that is not positive definite
+    with np.errstate(over="ignore", invalid="ignore"):  # the mass matrix may not be positive definite
         growth = np.sqrt((deviation**2).mean(axis=0))
         rms = np.sqrt((deviation**2).mean(axis=(0, 1)))
     return Resimulation(

@@ -14,7 +14,7 @@ from .._regression.columns import Columns
 from .._regression.factors import QRFactors
 from .._regression.robot import as_float64
 
-SHARE = 0.7  # share of each run that is fitted
+SHARE = 0.7  # fraction of each run that is fitted
 SAME = 1.05  # held-out errors within this ratio count as equal; a joint without shared parameters fits either sign
 
 
@@ -25,8 +25,8 @@ def confirmed_signs(
 
     A weighted fit to the first 70 % of each run predicts the remaining torques with and without the sign change of each
     joint. The sign change is undone if it increases the error of that joint, or the geometric mean of the errors of all
-    joints, by more than 5 %. This test is needed because, if the model of a joint lacks a term, reversing its sign may
-    improve the fit of the other joints, but worsens the prediction of its own torque.
+    joints, by more than 5 %. This test is needed because reversing the sign of a joint whose model lacks a term may
+    improve the fit of the other joints, but worsens the prediction of that joint's own torque.
 
     Call this function with x64 enabled.
     """

@@ -28,7 +28,7 @@ class Symmetry:
 
     @property
     def share(self) -> float:
-        """Share of the differences within two standard deviations; about 0.95 for equal limbs."""
+        """Fraction of the differences within two standard deviations; about 0.95 for equal limbs."""
         return float(np.mean(np.abs(self.differences) <= AGREEING))
 
     @property
@@ -48,15 +48,15 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
     """Test whether left and right limbs, identified independently, are mirror images within their uncertainty.
 
     The difference of a pair is pi_right - T pi_left, where T maps the parameters of the left link to its mirror image.
-    Those combinations of all differences that depend only on base parameters are decorrelated and divided by their
+    The combinations of these differences that depend only on base parameters are decorrelated and divided by their
     standard deviations. Because most robots are built symmetrically, results well above 1 show that the standard
-    deviations are too small, or that the limbs really differ, for example by a battery, cables or worn gears on one
-    side. If `Knowledge.mirrored` was specified, the fit itself made the differences small, so the test contains no
+    deviations are too small, or that the limbs really differ, for example because of a battery, cables or worn gears on
+    one side. If `Knowledge.mirrored` was specified, the fit itself made the differences small, so the test contains no
     information.
 
     Args:
         result: result of `identify`.
-        pairs: pairs of links, (left, right); by default those of `mirrored_links`.
+        pairs: pairs of links, (left, right); by default the result of `mirrored_links`.
 
     Raises:
         IdentificationError: there are no pairs, a link is unknown, links do not mirror each other, or the logs do not

@@ -16,7 +16,7 @@ RAW = ("raw_rms", "raw_rre_percent", "raw_rre_moving_percent")
 
 
 def errors_csv(result: Identification) -> str:
-    """The text of `write_errors`."""
+    """The text that `write_errors` writes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*COLUMNS, *RAW))

@@ -15,7 +15,7 @@ COLUMNS = tuple(field.name for field in dataclasses.fields(ParameterRow))
 
 
 def parameters_csv(result: Identification) -> str:
-    """The text of `write_parameters`."""
+    """The text that `write_parameters` writes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -16,7 +16,7 @@ from ...spatial.inertia import inertial_parameters_to_com
 
 
 def payload_json(payload: Payload) -> str:
-    """A payload as JSON text, in SI units, expressed in the frame that it names."""
+    """A payload as JSON text, in SI units, expressed in its `frame`."""
     about = {
         "frame": payload.frame,
         "units": "SI",
@@ -78,7 +78,7 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
         sizes = {"covariance": (n, n), "payload": (10,)}
         for name, x in shaped.items():
             if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
-                raise ValueError(f"{name} has shape {x.shape}, or is not finite")
+                raise ValueError(f"{name} (shape {x.shape}) has the wrong shape or is not finite")
         if determined.shape != (n,) or determined.dtype != bool or not (shaped["factors"] > 0).all():
             raise ValueError("its numbers are inconsistent")
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
@@ -97,7 +97,7 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
         raise IdentificationError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise IdentificationError(
-            f"{os.fspath(path)}: is not a file with calibrated gains, as written by --mass: {error}"
+            f"{os.fspath(path)}: this is not a file with calibrated gains, as written by --mass: {error}"
         ) from None
 
 

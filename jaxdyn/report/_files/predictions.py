@@ -18,7 +18,7 @@ from ...io._load import load
 from .._quality import together
 
 MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
-WORSE = 1.02  # errors within 2 % of those of the fitted model count as equal
+WORSE = 1.02  # errors within 2 % of the fitted model's errors count as equal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
         raise JaxdynError(f"the file has {chain.n} joints, but the identified model has {own.n}")
     if (
         chain.topology.parents == own.topology.parents
-    ):  # torques do not depend on names, so equal ones let all files share one compiled program
+    ):  # torques do not depend on names, so equal names let all files share one program
         chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
     return TorqueModel(chain).filtered(result.model.cutoff)
 

@@ -44,7 +44,7 @@ def write_comparison(
 def comparison_html(
     comparison: ModelComparison, date: datetime.datetime | None = None, provenance: Provenance | None = None
 ) -> str:
-    """The text of `write_comparison`."""
+    """The HTML that `write_comparison` writes."""
     title = f"{comparison.names[0]} and {comparison.names[1]}"
     first, second = comparison.chains
     notes = [f"{run.source}: {note}" for run in comparison.runs for note in run.notes]
@@ -94,9 +94,9 @@ def _errors(comparison: ModelComparison) -> str:
         "errors",
         columns_table(columns, group_row(2, "ab", 3) + element("th", "", "edge")),
         faint(
-            "Errors of predicted torques, with friction, over all logs. RRE is the norm of the error in percent of the norm "
-            f"of the measured torque; “moving” includes only samples at which the joint is faster than {MOVING:g} rad/s or "
-            "m/s. If two errors differ by more than 5 %, the smaller one is bold."
+            "Errors of predicted torques, with friction, over all logs. RRE is the norm of the error as a percentage of the "
+            f"norm of the measured torque; “moving” includes only samples at which the joint is faster than {MOVING:g} rad/s "
+            "or m/s. If two errors differ by more than 5 %, the smaller one is bold."
         ),
     )
 

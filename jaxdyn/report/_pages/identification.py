@@ -85,7 +85,7 @@ def report_html(
     findings: Sequence[Finding] = (),
     assessed: Assessment | None = None,
 ) -> str:
-    """The text of `write_report`."""
+    """The HTML that `write_report` writes."""
     title = title or f"Identification of a robot with {result.chain.n} joint{'s' if result.chain.n > 1 else ''}"
     notes = (*notes, *result.notes)
     units, known = torque_units(result.chain), has_inertias(result)
@@ -158,7 +158,7 @@ def _facts(result: Identification) -> list[tuple[str, str]]:
 
 
 def _runs(result: Identification) -> str:
-    """List of the fitted and the held-out runs, folded if there are many."""
+    """List of the fitted and the held-out runs, collapsed if there are many."""
     runs = [("Fitted to", e) for e in result.fitted] + [("Checked on", e) for e in result.validation]
     listed = facts_list([(role, _described(e)) for role, e in runs])
     if len(runs) < 4:

@@ -54,11 +54,11 @@ def made_by(date: datetime.datetime | None) -> list[tuple[str, str]]:
     return [("Date", date.strftime("%Y-%m-%d %H:%M %Z").strip()), ("Made by", f"jaxdyn {version_of()}")]
 
 
-SHOWN = 4  # number of notes shown; the others are folded
+SHOWN = 4  # number of notes shown; the others are collapsed
 
 
 def notes_section(notes: Sequence[str]) -> str:
-    """Section with notes on the logs; all but the first few are folded."""
+    """Section with notes on the logs; all but the first few are collapsed."""
     each = list(dict.fromkeys(notes))
     more = ""
     if len(each) > SHOWN + 2:

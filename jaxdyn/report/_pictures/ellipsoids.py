@@ -81,7 +81,7 @@ def projected(
 
 
 def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.ndarray, "m 4 4"]:
-    """Poses of all links, followed by that of the base, in the posture in which the link origins are most spread out."""
+    """Poses of all links, followed by the base, in the posture in which the link origins are most spread out."""
     q = samples.q[np.unique(np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int))]
     poses = posed(chain, q)
     origins = poses[:, :-1, :3, 3]

@@ -24,7 +24,7 @@ class Curve:
         colour: a variable of the page's style: measured, predicted, residual, prior, ink or faint.
         y: values; NaN interrupts a line.
         less: values that page.js subtracts from y; this takes less space than storing the differences as a curve.
-        x: abscissae; by default those of the view.
+        x: abscissae; by default the view's.
         style: "line", "dots" or "rings".
         width: line width [px].
     """
@@ -47,7 +47,7 @@ class Panel:
         curves: curves, drawn on top of each other.
         share: height relative to the other panels of the view.
         logarithmic: True for a logarithmic axis.
-        limits: limits of the vertical axis while the whole horizontal axis is visible; by default those of the curves.
+        limits: limits of the vertical axis while the whole horizontal axis is visible; by default the range of the curves.
     """
 
     label: str
@@ -83,8 +83,8 @@ class View:
 def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequence[str]]] = (), kind: str = "") -> str:
     """A figure that shows one of several views, selected by the reader.
 
-    page.js draws the figure, with controls to select, pan and zoom views and to read values. If several plots on a page
-    have a choice of the same name and length, they are linked.
+    page.js draws the figure, with controls to select, pan and zoom views and to read values. Plots on a page that have
+    a choice with the same name and number of options are linked.
 
     Args:
         label: alternative text.
@@ -194,7 +194,7 @@ def time_view(
 
 
 def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], points: int) -> np.ndarray:
-    """Indices of about `points` samples at most, in order, including all peaks of the curves; -1 between pieces.
+    """Indices of at most about `points` samples, in order, including all peaks of the curves; -1 between pieces.
 
     Each piece is divided into stretches of equal length; the extremes of all curves in each stretch and both ends of
     the piece are retained. A sample at which a curve is not finite splits a piece.

@@ -54,8 +54,8 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples, mass: To
         + faint(
             "Each link is drawn as the solid ellipsoid of uniform density with the same mass, centre of mass and inertia, in a "
             f"posture of the run, numbered from the base: {legend}. An ellipsoid far larger than its link, or far away "
-            "from it, indicates parameters that the motion does not determine. Densities average over metal and cavities: "
-            "about 500 to 5000 kg/m³ in ordinary machines. Drag a picture to rotate it."
+            "from it, indicates parameters that the motion does not determine. Ordinary machines have densities of about 500 "
+            "to 5000 kg/m³, averaged over metal and cavities. Drag a picture to rotate it."
         )
         + element("div", figures, "grid")
     )

@@ -38,8 +38,8 @@ def correlation_section(base: BaseParameters, estimate: Estimate) -> str:
         "Correlation of the base parameters",
         "correlation",
         faint(
-            "Correlation between the errors of estimates, in the order of the table of base parameters. If it is close to 1 or "
-            "-1, the difference or the sum of the two is known much better than each of them."
+            "Correlation between the errors of the estimates, in the order of the table of base parameters. If the correlation "
+            "of two parameters is close to 1 or -1, their difference or sum is known much better than each of them."
         ),
         element("div", _matrix(found, base.names) + table, "beside"),
     )

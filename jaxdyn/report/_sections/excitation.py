@@ -69,8 +69,9 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
         "Excitation",
         "excitation",
         faint(
-            f"Singular values of the base regressor, each joint weighted by its noise. Their ratio, the condition number, is "
-            f"{facts}. The second value does not depend on units; below 30 is good, and above 100 another trajectory is needed."
+            f"Singular values of the base regressor, each joint weighted by its noise. The condition number, the largest "
+            f"divided by the smallest, is {facts}. The second value does not depend on units; below 30 is good, and above 100 "
+            "another trajectory is needed."
         ),
         element(
             "div",

@@ -65,7 +65,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
         tile(
             number(result.wls.condition, 3),
             "condition number",
-            f"weighted; {number(result.wls.scaled_condition, 3)} with unit columns",
+            f"weighted; {number(result.wls.scaled_condition, 3)} with unit-norm columns",
         ),
         tile(str(links), "inconsistent links", f"of {result.chain.n}", "warn" if links else ""),
     ]

@@ -33,10 +33,10 @@ _MEANING = {
     "offset": "offset off",
 }
 _POSSIBLE = (
-    "The parameters of the written model: among all physically consistent sets, the one that fits the logs and, where the "
-    "logs leave a choice, is nearest to the given model. "
+    "The parameters of the written model: the physically consistent set that fits the logs and, where these do not determine "
+    "it, is nearest to the given model. "
 )
-_NEAREST = "Among all full sets with these base parameters, the one nearest to the prior. "
+_NEAREST = "The full set nearest to the prior, among all those with these base parameters. "
 _ESTIMATED = ("standard_deviation", "relative_sd_percent", "ols_value")
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
 
@@ -62,14 +62,14 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
         + element(
             "p",
             "The combinations of parameters that determine the torques, estimated by weighted least squares (each joint "
-            "weighted by its noise). In the model: values in the written model, whose links are physically consistent; if "
-            "these differ by several standard deviations, noise or missing terms pull the estimate towards inconsistent links. "
-            "OLS is ordinary least squares, prior is the given model. Names are sums with the leading parameter first; the "
-            "numbers in them count links and joints from the base.",
+            "weighted by its noise). “In the model” is the value in the written model, whose links are physically "
+            "consistent; if it differs by several standard deviations, noise or missing terms pull the estimate towards "
+            "inconsistent links. OLS is ordinary least squares, and the prior is the given model. Names are sums "
+            "with the leading parameter first; the numbers in them count links and joints from the base.",
         )
         + element(
             "p",
-            "Standard deviation in percent of the estimate: "
+            "Standard deviation as a percentage of the estimate: "
             + legend
             + ". The bar is full at 0.1 % and empty at 100 %. For a value near zero, "
             "use the absolute standard deviation instead. Standard deviations come from a jackknife over eight blocks of "
@@ -181,16 +181,16 @@ def _unknown(result: Identification) -> str:
         known = set(base.known)
         links = [name for i, name in enumerate(result.chain.link_names) if f"m{i + 1}" in known]
         rest = [name for name in result.names[10 * result.chain.n :] if name in known]
-        text += element("p", "Taken from the given model, with their torque subtracted from that of the logs: ")
+        text += element("p", "Taken from the given model; their torque is subtracted from the logged torque: ")
         text += element("p", names([*(f"link {link}" for link in links), *rest]))
     if base.unidentifiable:
-        text += element("p", "No torque of this robot depends on these; their values are those of the prior: ")
+        text += element("p", "No torque of this robot depends on these parameters; their values come from the prior: ")
         text += element("p", names(base.unidentifiable))
     if base.dropped:
         text += element(
             "p",
-            "These act only in the sums above, and no motion separates them; the full set contains the values nearest to the "
-            "prior that have the same sums:",
+            "These parameters affect torques only through the sums above, so no motion separates them. The full set contains "
+            "the values nearest to the prior that have the same sums:",
         )
         text += element("p", names(base.dropped))
     if not base.unidentifiable and not base.dropped and not base.known:
@@ -198,7 +198,7 @@ def _unknown(result: Identification) -> str:
     if directions := base.null_names:
         text += element(
             "p",
-            f"Together they leave {len(directions)} directions in which the parameters can change without changing the "
+            f"Together, these parameters leave {len(directions)} directions in which they can change without changing the "
             "torque of any motion. In each direction, the first parameter increases by 1 unit, the others by their factors:",
         )
         lines = "".join(element("li", element("code", escaped(name))) for name in directions)

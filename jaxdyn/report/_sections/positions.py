@@ -46,7 +46,7 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
         f"{which} runs, each starting from the measured position and velocity. Errors are RMS of measured minus simulated "
         "positions. No controller keeps the robot near the log, because its stiffness would hide model errors. A constant "
         "acceleration error a causes a position error a T² / 2 after a time T. Windows are short because over longer times, "
-        "every model departs from the log. Coasting is the prediction without a model: constant velocity from the start of "
+        "every model drifts away from the log. Coasting is the prediction without a model: constant velocity from the start of "
         "the window."
     )
     columns = [

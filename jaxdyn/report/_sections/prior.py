@@ -75,7 +75,7 @@ def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
         columns_table(columns, group_row(2, (name for name, _ in groups), 2) + element("th", "")),
         faint(
             f"Torque errors on {where} of three models: the given model; its inertias with the identified friction, armature "
-            "and offsets, which isolates the effect of the links; and the identified model. Ratio: error "
-            "of the given model divided by that of the identified model."
+            "and offsets, which isolates the effect of the links; and the identified model. Ratio: the "
+            "given model's error divided by the identified model's."
         ),
     )

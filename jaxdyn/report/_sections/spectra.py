@@ -46,7 +46,7 @@ def residual_spectra(
 
 
 def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], units: Sequence[str]) -> str:
-    """Section with spectra of a selectable joint, and the share of the residual's power within the band of the motion."""
+    """Section with spectra of a selectable joint, and the fraction of the residual's power within the motion's band."""
     frequency, measured, residual = residual_spectra(evaluations)
     moved = max(bandwidth(e.samples.q, e.samples.rate) for e in evaluations)
     cutoff = min(e.samples.torque_cutoff for e in evaluations)
@@ -70,8 +70,8 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
         plot("Spectra of measured torque and of the residual", views, [("joint", [joints[j] for j in chosen])], "low"),
         faint(
             "Power by frequency (Welch's method), up to the low-pass cutoff. A flat residual is noise. A residual that "
-            f"resembles the torque's spectrum below {rounded(moved)} Hz, which contains 99 % of the motion, indicates missing "
-            "model terms; one that rises with frequency indicates friction at reversals; isolated peaks indicate ripple or "
-            "vibration."
+            f"resembles the torque's spectrum below {rounded(moved)} Hz, the band that contains 99 % of the motion, indicates "
+            "missing model terms; one that rises with frequency indicates friction at reversals; isolated peaks indicate "
+            "ripple or vibration."
         ),
     )

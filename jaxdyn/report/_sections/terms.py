@@ -26,6 +26,6 @@ def terms_section(result: Identification) -> str:
             "The fitted runs are divided into blocks, each of which is predicted by a fit to the others. A term is adopted if "
             "it reduces a joint's RMS error by at least 1 %, and if the mean gain over the blocks exceeds two standard errors "
             "(one standard error if the combined gain of all joints exceeds two). The gain of an adopted term is relative to "
-            "the model without it, that of a rejected term relative to the final model."
+            "the model without it; the gain of a rejected term is relative to the final model."
         ),
     )

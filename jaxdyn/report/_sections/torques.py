@@ -51,8 +51,8 @@ def errors_section(result: Identification) -> str:
             columns, group_row(2 if same else 3, (f"error, {name}" for name, _ in groups), 5 if known else 3)
         ),
         faint(
-            "RRE is the norm of the error in percent of the norm of the measured torque; “moving” includes only samples at "
-            f"which the joint moves faster than {MOVING:g} rad/s or m/s. A joint with little torque has a "
+            "RRE is the norm of the error as a percentage of the norm of the measured torque; “moving” includes only samples "
+            f"at which the joint moves faster than {MOVING:g} rad/s or m/s. A joint with little torque has a "
             "large RRE even if the error is small. Errors are relative to the torque as logged, including noise"
             + (
                 f"; “filtered” errors are relative to the torque after a low-pass at {cutoff:.3g} Hz, as used in the fit."

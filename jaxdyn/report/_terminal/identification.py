@@ -75,7 +75,7 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
         lines.append(
             Text(
                 f"Against the true robot: {int((off <= 2).sum())} of {result.base.size} base parameters within 2 "
-                f"standard deviations, the worst {off.max():.1f} away"
+                f"standard deviations, the worst off by {off.max():.1f}"
             )
         )
     colour = {"good": "green", "fair": "yellow", "poor": "red"}
@@ -107,7 +107,7 @@ def print_summary(
 
     Args:
         result: the identification.
-        paths: return value of `write_all`; figures and verdict are then those of the report.
+        paths: return value of `write_all`; the figures and the verdict then match the report.
         truth: the robot that simulated the logs, if known.
         console: a rich `Console`; by default standard output.
         limits: acceptable errors (`parse_limit`); used only if `paths` is not from `write_all`.
@@ -139,7 +139,7 @@ def _determined(result: Identification) -> list[str]:
     halves = result.split_half
     lines = [
         f"{result.base.size} base parameters of {len(result.names)}; condition number {result.wls.condition:.3g} "
-        f"({result.wls.scaled_condition:.3g} with unit columns)",
+        f"({result.wls.scaled_condition:.3g} with unit-norm columns)",
         f"Standard deviation up to {GOOD:g} % of the value: {well}; up to {FAIR:g} %: {fairly} more; above: "
         f"{result.base.size - well - fairly}",
         *([f"{str(halves)[0].upper()}{str(halves)[1:]}"] if halves is not None else []),
