@@ -49,7 +49,8 @@ def double_support(pelvis):
     return jnp.concatenate([leg_angles(pelvis + side, jnp.zeros(3))[::-1], leg_angles(pelvis - side, behind)])
 
 
-# the pelvis starts like an inverted pendulum whose state after the step is the mirror image (Kajita et al. 2001)
+# initial velocity of the pelvis: that of a linear inverted pendulum whose state at the end of the step mirrors its initial
+# state (Kajita et al. 2001)
 rate = jnp.sqrt(9.81 / height)
 away = jnp.array([stride / 4, width / 2]) * rate * jnp.tanh(rate * duration / 2) ** jnp.array([-1.0, 1.0])
 pelvis = jnp.array([-stride / 4, -width / 2, height])

@@ -26,7 +26,7 @@ def draw(axes: Axes, chain: jaxdyn.Chain, q: np.ndarray, view: np.ndarray, label
     """Draws links as lines, revolute joints as circles, prismatic joints as squares, and centres of mass as dots.
 
     Returns:
-        the origins of the links in the picture.
+        the origins of the links, in coordinates of the picture.
     """
     poses = np.asarray(jaxdyn.forward_kinematics(chain, jnp.asarray(q)))
     base = np.eye(4) if chain.base_pose is None else np.asarray(chain.base_pose)

@@ -74,7 +74,7 @@ class FullRun:
         samples: all samples.
         decimated: the decimated samples.
         kept: indices of the decimated samples.
-        stride: decimation; every stride-th sample remains.
+        stride: decimation factor; every stride-th sample is kept.
         logged: raw torques of the decimated samples; None if unknown.
     """
 

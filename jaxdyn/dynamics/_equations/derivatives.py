@@ -32,7 +32,7 @@ from .forward import forward_dynamics
 from .mass_matrix_inverse import inverse_of_mass_matrix, positive_inverse
 from .regressor import regressor
 
-TOGETHER = 12  # up to this number of velocities, derivatives of forward dynamics are faster in one kernel than in parts
+TOGETHER = 12  # largest nv for which derivatives of forward dynamics are faster as one kernel than as several
 
 
 class InverseDynamicsDerivatives(NamedTuple):

@@ -33,7 +33,7 @@ def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, x
 
     Args:
         step: function of the parent's state, the link at position q_i, and the link's slice of `xs`.
-        base: the state of the base, a tree of scalars.
+        base: the state of the base, a pytree of scalars.
         xs: arrays stacked over links.
         shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
             carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.
@@ -50,7 +50,7 @@ def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs
     Args:
         step: function of the sum of the children's values (`zero` at a tip), the link at position q_i, and the link's slice
             of `xs`.
-        zero: the value at a link without children, a tree of scalars.
+        zero: the value at a link without children, a pytree of scalars.
         xs: arrays stacked over links.
         shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
             carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.

@@ -1,4 +1,4 @@
-"""Triangular factors of rows that arrive in blocks, by Householder QR and by products of preconditioned columns.
+"""Triangular factors of rows that arrive in blocks, by Householder QR and preconditioned Cholesky QR.
 
 The first rows are factorised by Householder QR. Let R be their factor, D the norms of its columns, and P an invertible
 triangular factor with P^T P = R^T R + (eps D)^2. The rows W of each further block are preconditioned to C = W P^-1, and

@@ -23,8 +23,8 @@ class PriorScales:
     """Ratio of measured to expected torque, for each joint.
 
     Attributes:
-        factors: (n,) factors by which the torque of the given model's inertias must be multiplied to fit the measured
-            torque.
+        factors: (n,) factors by which the torque predicted from the given model's inertias must be multiplied to fit the
+            measured torque.
         deviations: (n,) standard deviations of the factors' logarithms, from a jackknife over twenty blocks.
         correlations: (n,) correlation between the two torques after projecting out friction, offset and rotor inertia.
         determined: (n,) True for joints whose factor is determined.
@@ -37,10 +37,10 @@ class PriorScales:
 
 
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
-    """Compute the ratio of each joint's measured torque to the torque of the chain's inertias.
+    """Compute the ratio of each joint's measured torque to the torque predicted from the chain's inertias.
 
     For each joint j separately, tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted. The
-    factor s_j is determined by gravity and the coupling between links. It is not affected by friction and rotor
+    factor s_j is determined by gravity and the coupling between links. It is not affected by friction or rotor
     inertia, which model files rarely contain.
 
     Args:

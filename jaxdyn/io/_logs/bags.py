@@ -124,7 +124,7 @@ def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[
     If `topic` is given, only the connections of this topic are returned.
 
     Raises:
-        LogError: the given topic, or every topic of the bag, has neither joint states nor joint trajectories.
+        LogError: the given topic, or, without `topic`, the whole bag, contains neither joint states nor joint trajectories.
         _Damaged: a topic, type or number of messages is invalid.
     """
     found: dict[str, dict[str, list[Any]]] = {MESSAGE: {}, TRAJECTORY: {}}

@@ -115,7 +115,7 @@ def solve_by_collocation(
         and "inequality", with one row per knot (torques, then constraints); "terminal_equality" and "terminal_inequality";
         and "lower" and "upper", the multipliers of position and velocity limits, with one row per knot and one column per
         unknown. If the duration is free, defects and unknowns are in scaled time, and velocity limits are inequalities.
-        Trajectory, cost and multipliers have first derivatives with respect to the problem's leaves.
+        The trajectory, cost and multipliers can be differentiated once with respect to the problem's leaves.
 
     Raises:
         TrajectoryError: the robot has spherical or free joints, the scheme or the Hessian is unknown, or "hermite_simpson"
