@@ -84,7 +84,7 @@ def name_of(estimator):
 
 
 def done_before(options):
-    """Estimates of an earlier run with the same settings: {(noise, start, method): row}."""
+    """Estimates from an earlier run with the same settings, as {(noise, start, method): row}."""
     if not os.path.exists(RUNS):
         return {}
     with open(RUNS, newline="") as file:

@@ -51,7 +51,7 @@ def plant(q, v, tau):
 
 
 def loop(turns):
-    """Computation time and start delay of every cycle [s], and its tracking errors [rad]."""
+    """Computation time [s], start delay [s] and joint tracking errors [rad] of every cycle."""
     q, v = np.asarray(centre), np.zeros(7)
     for _ in range(100):  # the first call compiles
         tau, _ = control(0.0, q, v)

@@ -82,7 +82,7 @@ def estimate_delay(
     Cost: about 2 s for 5000 samples of 6 joints, after compilation.
     """
     if not longest > 0:
-        raise LogError(f"longest is {longest:g} s; it must be positive")
+        raise LogError(f"longest must be positive, not {longest:g} s")
     shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
     runs = []
     for run in preprocess_alike(log, filters):

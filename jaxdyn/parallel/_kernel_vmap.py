@@ -43,7 +43,7 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
         interpret: True to run the kernel in Pallas' interpreter, on any device; this is slow and intended for tests.
 
     Returns:
-        A function whose results have the batch as leading axis. Store and reuse it, as with `jax.jit`.
+        A function whose results have the batch as the leading axis. Store and reuse it, as with `jax.jit`.
 
     Raises:
         ModelError: at the call, if an axis is neither 0 nor None, or if batches differ in length or are missing.

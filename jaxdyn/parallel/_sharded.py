@@ -36,7 +36,7 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
         mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
 
     Returns:
-        A function whose results have the batch as leading axis, sharded over the mesh.
+        A function whose results have the batch as the leading axis, sharded over the mesh.
 
     Raises:
         ModelError: at the call, if an axis is neither 0 nor None, or if batches differ in length or are missing.
@@ -123,7 +123,7 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
     result is the global batch, in which the rows of process 0 come first. A single process passes the entire batch.
 
     Args:
-        tree: tree of arrays, all with the batch as leading axis.
+        tree: tree of arrays, all with the batch as the leading axis.
         mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
 
     Raises:

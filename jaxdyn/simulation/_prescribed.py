@@ -33,7 +33,7 @@ def moving_base_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot whose base follows a path of poses T(t).
+    """Positions and velocities of a robot whose base follows a path of poses T(t), at t = 0, every * dt, ..., steps * dt.
 
     Accelerations are those of `moving_base_forward_dynamics` under tau - resistive_force. The motion of the base is evaluated
     at each stage of the integration scheme, so the scheme retains its order.
@@ -77,7 +77,7 @@ def hybrid_rollout(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
-    """Positions and velocities at t = 0, every * dt, ..., steps * dt of a robot with prescribed motions of some joints.
+    """Positions and velocities of a robot with prescribed motions of some joints, at t = 0, every * dt, ..., steps * dt.
 
     Accelerations are those of `hybrid_dynamics`. Prescribed coordinates follow their functions exactly at every stage of the
     integration scheme; their entries in q and qd are ignored. To obtain the forces that the prescribed motion requires, call

@@ -38,12 +38,12 @@ def derive(
     recognised (1/2, 981/100, sqrt(2)/2, pi/3); other numbers retain their digits. Quantities are in SI units.
 
     Args:
-        leaves: dictionary of expressions that replace numbers of the chain. The keys are names of leaves (rotation,
+        leaves: expressions to substitute for numerical parameters of the chain, by name of the leaf (rotation,
             translation, screw, inertia, armature, gravity, base_pose, springs.stiffness, springs.rest_position,
-            transmission.matrix, transmission.rotor_inertia, coupling.matrix, coupling.offset). A value is either the entire
-            leaf as nested lists, in which None retains the number, or a dictionary of single entries by index, as in
-            {"translation": {(1, 0): L1}}. `ten_parameters` returns rows of inertia, and `textbook_leaves` the leaves of
-            textbook systems.
+            transmission.matrix, transmission.rotor_inertia, coupling.matrix, coupling.offset). Each value is either the
+            entire leaf as nested lists, with None for entries that keep their numbers, or a dictionary from indices to
+            expressions that replaces single entries, such as {"translation": {(1, 0): L1}}. `ten_parameters` builds the
+            row of one link in `inertia`; `textbook_leaves` returns the leaves of textbook systems.
         coordinates: names of the joint coordinates, for example chain.joint_names; by default q1, q2, ...
         simplify: True to simplify every entry; otherwise entries are expanded sums, which are derived faster.
 

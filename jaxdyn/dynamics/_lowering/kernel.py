@@ -31,9 +31,9 @@ requirements through the public API.
    The attributes that mark a kernel apply to every call traced or lowered under them. Calls inside the kernel are therefore
    marked as ordinary calls, which XLA inlines.
 5. The state, condition and body of a loop must share their buffers (`HandleWhile`: "does not share slice with"), and modules
-   must be scheduled: `CopyInsertion` and the scheduler ensure this for every program. There are no requirements on constants
-   (up to 10 000 bytes they are part of the kernel, beyond that arguments) or empty arrays; results may be operands or
-   constants, and the same array may be passed as several operands.
+   must be scheduled: `CopyInsertion` and the scheduler ensure this for every program. Constants and empty arrays are
+   unrestricted: constants of up to 10 000 bytes are part of the kernel, and larger ones are passed as arguments. Results
+   may be operands or constants, and the same array may be passed as several operands.
 
 In later versions, XLA's pass also outlines straight-line instructions and excludes tokens (`kAfterAll`), and the
 per-operation emitters under `IrEmitter` will be retired (openxla/xla#48001).

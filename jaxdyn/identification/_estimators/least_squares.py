@@ -122,8 +122,8 @@ def ordinary_least_squares(
     """Ordinary least squares on factors: minimises sum |tau - W base|^2, with equal weights for all joints.
 
     Args:
-        factors: factors of the log. Standard deviations account for correlated residuals only if the factors are
-            accumulated in blocks.
+        factors: triangular factors of the log's regressor and torques. Standard deviations account for correlated
+            residuals only if the factors are accumulated in blocks.
         base: the base parameters.
         independence: share of the samples that count as independent. Filtered data are correlated if they are sampled
             faster than twice the cutoff; standard deviations that ignored this would be too small by a factor of 1 /

@@ -11,7 +11,7 @@ from .._preprocessing.samples import Filters, left_out_deviations, preprocess
 from .._regression.blocks import equal_blocks
 
 BLOCKS = 16  # jackknife blocks for the standard deviations
-LARGEST_CONDITION = 1e6  # largest condition number of the columns, scaled to unit norm
+LARGEST_CONDITION = 1e6  # maximum condition number of the columns after scaling to unit norm
 NAMES = ("stiffness", "damping", "rotor_inertia", "viscous", "coulomb", "offset")
 
 

@@ -269,7 +269,7 @@ def left_out_deviations(values: Float[np.ndarray, "k ..."]) -> Float[np.ndarray,
 
 
 def default_stride(rate: float, cutoff: float) -> int:
-    """The stride that leaves at least ten samples per period of the cutoff."""
+    """The largest stride that leaves at least ten samples per period of the cutoff frequency."""
     return max(1, int(rate / (10 * cutoff)))
 
 

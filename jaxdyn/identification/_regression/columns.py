@@ -213,7 +213,7 @@ def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
 
 @_with_recipe
 def coupled_drive(first: int, second: int, velocity: float | None = None) -> ExtraColumns:
-    """Columns of two coupled axes, such as those of a wrist, in which motor `second` also turns when axis `first` moves.
+    """Regressor columns of two coupled axes, as in many wrists: moving axis `first` also turns the motor of axis `second`.
 
     Let a and b be the joints `first` and `second`. The motor's inertia and friction act on the sum of both velocities,
     which adds three parameters:

@@ -149,7 +149,7 @@ def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 
 
 def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
-    """Torques that a chain predicts for the motion in the samples, including friction and springs [N m or N].
+    """Torques that a chain predicts for the sampled motion, including friction and springs [N m or N].
 
     The torques equal inverse_dynamics + resistive_force. They are computed in float64, in chunks of equal size.
 

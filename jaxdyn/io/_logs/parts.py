@@ -116,7 +116,7 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
 
     others = ", ".join(path.name for path in paths[1:])
     note = f"{others} interpolated linearly to the time stamps of {paths[0].name}"
-    lost = f"; {np.count_nonzero(~keep)} of {len(keep)} rows omitted because some files have no values there"
+    lost = f"; {np.count_nonzero(~keep)} of {len(keep)} rows omitted because some files have no values at these times"
     notes = (note + lost * (not keep.all()), *(note for table in tables for note in table.notes))
     return Table(tuple(owner), read, lambda row: tables[0].line(int(rows[row])), notes)
 

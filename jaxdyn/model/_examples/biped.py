@@ -71,9 +71,9 @@ def biped(
 
     Frames: "pelvis" on the torso, "left_sole" and "right_sole" on the ground below the ankles; the tip is "right_sole".
 
-    The table of values in the source is not available; the default values are our choice, with a total mass of 36 kg. Links are
+    The source's table of values was not available to us; we chose the default values, for a total mass of 36 kg. Links are
     uniform boxes. The torso measures 0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips. Thighs and shins are
-    0.08 m wide and as long as the distance between their joints. Feet are 0.12 m wide and as high as the ankle, and
+    0.08 m wide and as long as the distance between their joints. Feet are 0.12 m wide and `ankle_height` high, and
     extend from 0.08 m behind the ankle to 0.14 m in front of it.
 
     Args:

@@ -1,4 +1,4 @@
-"""Data of plots that page.js draws: curves, dots and rings in panels with a common axis, one view per joint and run."""
+"""Data of plots drawn by page.js: curves, dots and rings in panels with a common x axis, one view per joint and run."""
 
 import base64
 import dataclasses

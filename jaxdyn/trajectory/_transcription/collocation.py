@@ -125,7 +125,7 @@ def solve_by_collocation(
     if scheme not in ("trapezoidal", "hermite_simpson"):
         raise TrajectoryError(f"the scheme must be 'trapezoidal' or 'hermite_simpson', not {scheme!r}")
     if scheme == "hermite_simpson" and problem.has_torque_rate:
-        raise TrajectoryError("costs of the torque rate require scheme='trapezoidal'")
+        raise TrajectoryError("torque-rate costs require scheme='trapezoidal'")
     middles = scheme == "hermite_simpson"
     form_of = lambda problem, exact, like: _Form(problem, middles, exact, like)
     return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
