@@ -14,7 +14,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 def linkage(lc4: float) -> jaxdyn.Chain:
-    """The linkage in absolute angles, with the centre of mass of link 4 at the distance lc4 from its joint."""
+    """The linkage in absolute angles, with the centre of mass of link 4 at a distance lc4 from its joint."""
     return jaxdyn.mechanisms.linkages.five_bar_chain(
         masses=(1.0, 1.0, 2.0, 0.8), l1=1.0, l2=0.4, com_distances=(0.5, 0.2, 0.5, lc4)
     )

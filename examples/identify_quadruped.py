@@ -32,7 +32,7 @@ HIPS = {leg: np.array([0.19 * x, 0.05 * y, 0.0]) for leg, (x, y) in LEGS.items()
 
 
 def body(mass, com, edges):
-    """The URDF inertial of a box."""
+    """URDF element `inertial` of a box."""
     ix, iy, iz = mass / 12 * (np.sum(np.square(edges)) - np.square(edges))
     return (
         f'<inertial><origin xyz="{com[0]} {com[1]} {com[2]}"/><mass value="{mass}"/>'

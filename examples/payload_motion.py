@@ -81,7 +81,7 @@ def sampled(trajectory):
 
 @jax.jit
 def play(believed, reference):
-    """Simulate the true arm under computed-torque control with a model; return commanded torques and tool errors."""
+    """Simulate the true arm under computed-torque control with the given model; return commanded torques and tool errors."""
 
     def law(_, t, q, v):
         now = jax.tree.map(lambda rows: rows[jnp.round(t / dt).astype(int)], reference)

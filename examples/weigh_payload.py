@@ -1,8 +1,8 @@
-"""Weighing with an arm that measures motor currents: drive gains from a known weight, then an unknown mass.
+"""Weighing with an arm that measures motor currents: a known weight calibrates the drive gains.
 
 A UR10 is simulated with friction and with drive gains that differ from their nominal values. There are three runs: without
-load, with a weight of 2.8 kg, and with a tool. Writes weigh_payload.png, which shows the estimated gains, and the mass of the
-tool identified with nominal and with estimated gains.
+load, with a known weight of 2.8 kg, and with a tool of unknown mass. Writes
+weigh_payload.png, which shows the estimated gains, and the mass of the tool identified with nominal and with estimated gains.
 """
 
 import dataclasses
