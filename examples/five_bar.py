@@ -1,7 +1,7 @@
 """Coupled and decoupled five-bar linkages: a torque on one motor also moves the other, unless m3 l2 lc3 = m4 l1 lc4.
 
-The script simulates a linkage with coupling and one without. The same torque, in addition to gravity compensation, acts on
-both. M, C and g are expressed in the two motor angles. Writes five_bar.png.
+The script simulates a coupled and a decoupled linkage under gravity compensation and the same additional torque. M, C and g
+are expressed in the two motor angles. Writes five_bar.png.
 """
 
 import jax
