@@ -2,9 +2,9 @@
 
 `work` contains the user's code, which does not depend on the number of processes. Each process simulates its share of the
 arms without communication. The processes exchange only two sums: that of the tracking errors and that of the normal matrices
-of the regressor (p x p for p parameters). An identification would exchange only the latter. By default, this script starts
-the processes on this machine and compares their results. On a cluster, every process calls `jax.distributed.initialize()`,
-which discovers the other processes, and then `work`.
+of the regressor (p x p for p parameters). For identification, the normal matrices alone suffice. By default, this script
+starts the processes on this machine and compares their results. On a cluster, every process calls
+`jax.distributed.initialize()`, which discovers the other processes, and then `work`.
 """
 
 import argparse
