@@ -44,7 +44,7 @@ def public_members(owner: ModuleType | type) -> dict[str, object]:
 
 
 def has_docstring(value: object) -> bool:
-    """True if an object has a docstring other than the one that dataclasses generate from their fields."""
+    """True if an object has a docstring that was not generated from the fields of a dataclass."""
     text = (getattr(value, "__doc__", None) or "").strip()
     made_up = inspect.isclass(value) and text.startswith(f"{value.__name__}(")
     return bool(text) and not made_up
@@ -60,19 +60,19 @@ def inherits_docstring(owner: object, member: str) -> bool:
 
 
 def problems() -> list[str]:
-    """Returns one line for each public name that is undocumented, and for each documented name that is not public."""
+    """Return one line for each public name that is undocumented, and for each documented name that is not public."""
     import jaxdyn
 
     pages = [page.read_text() for page in sorted((DOCS / "api").glob("*.md"))]
     listings = collections.Counter(re.findall(r"^::: jaxdyn\.([\w.]+)", "\n".join(pages), re.MULTILINE))
     listed = set(listings)
-    names = exported(importlib.import_module("jaxdyn._public"))  # where `jaxdyn` itself looks up names
+    names = exported(importlib.import_module("jaxdyn._public"))  # the names that `jaxdyn` itself exports
     public = {name: getattr(jaxdyn, name) for name in names if name not in NAMESPACES}
     for namespace in (*NAMESPACES, *EXTRAS):
         package = importlib.import_module(f"jaxdyn.{namespace}")
         if not has_docstring(package):
             raise ValueError(f"jaxdyn.{namespace} has no docstring; describe its contents")
-        # names that jaxdyn exports too are documented there
+        # names that `jaxdyn` itself also exports are documented there
         public |= {f"{namespace}.{name}": getattr(package, name) for name in exported(package) if name not in public}
     found = []
     for name, value in public.items():
@@ -89,13 +89,13 @@ def problems() -> list[str]:
 
 
 def on_config(config, **_: object):
-    """Makes this folder the source of pages; MkDocs itself rejects a folder that contains its configuration."""
+    """Make this folder the source of pages; MkDocs' own setting rejects a folder that contains the configuration."""
     config.docs_dir = str(DOCS)
     return config
 
 
 def on_pre_build(**_: object) -> None:
-    """Called by MkDocs before it reads a page."""
+    """Abort the build, before MkDocs reads a page, if there are problems."""
     from mkdocs.exceptions import Abort
 
     found = problems()

@@ -16,7 +16,7 @@ from check_coverage import has_docstring, public_members
 CODE = re.compile(
     r"^ *(?P<fence>`{3,})[^\n]*\n(?P<block>.*?)^ *(?P=fence) *$|(?P<tick>`+)(?P<span>.+?)(?P=tick)", re.M | re.S
 )
-SYNTAX = (  # of Markdown outside code, and of docstrings: a pattern, and the part of it that is shown
+SYNTAX = (  # of Markdown outside code and of docstrings: patterns, and the part of each match that is shown
     (re.compile(r"<!--.*?-->", re.S), ""),
     (re.compile(r"<(https?://[^>\s]*)>"), r"\1"),
     (re.compile(r"^::: .*$", re.M), ""),
@@ -28,11 +28,11 @@ SYNTAX = (  # of Markdown outside code, and of docstrings: a pattern, and the pa
     (re.compile(r"(?<!\w)[*]+(?=\S)|(?<=\S)[*]+(?!\w)"), ""),
 )
 TAG = re.compile(r"</?[A-Za-z][^>]*>")
-SKIPPED = {"doc-heading", "doc-signature", "headerlink"}  # parts of a name's entry other than its docstring
+SKIPPED = {"doc-heading", "doc-signature", "headerlink"}  # parts of an API entry other than the docstring
 
 
 def _outside_code(markdown: str) -> tuple[str, list[str]]:
-    """The text with a mark in place of each piece of code and without Markdown's syntax, and the pieces of code."""
+    """A Markdown text without its syntax, with a mark in place of each piece of code; and these pieces of code."""
     pieces: list[str] = []
 
     def mark(found: re.Match) -> str:
@@ -56,7 +56,7 @@ def tags(markdown: str) -> list[str]:
 
 
 def lost_text(markdown: str, shown: str) -> str:
-    """Words of a Markdown text that are not, in the same order, in the text shown; empty if all are."""
+    """Words of a Markdown text that are missing or out of order in the text shown; empty if there are none."""
     prose, pieces = _outside_code(markdown)
     source, target = _words(re.sub("\0(\\d+)\0", lambda found: pieces[int(found[1])], prose)), _words(shown)
     rest = iter(target)
@@ -67,13 +67,13 @@ def lost_text(markdown: str, shown: str) -> str:
 
 
 class ShownText(HTMLParser):
-    """Text of a page that a browser shows, by the API name to whose docstring it belongs; the page's own text is under ""."""
+    """Visible text of each docstring on a page, by the API name it documents; all other text of the page is under ""."""
 
     def __init__(self, html: str):
         super().__init__()
         self.text: dict[str, str] = {"": ""}
         self._names = [""]  # names of the open objects
-        self._divs: list[bool] = []  # for every open div, whether it belongs to an object
+        self._divs: list[bool] = []  # for each open div, whether it opened an object
         self._skipped: list[str] = []  # open tags, starting with the one that is skipped
         self._lists: list[int | None] = []  # number of the last item of each open list, None for unnumbered lists
         self.feed(html)
@@ -117,7 +117,7 @@ class ShownText(HTMLParser):
 
 
 def _named(name: str) -> object:
-    """The object with a dotted name in jaxdyn, without the wrappers of methods; None if it does not exist."""
+    """The object with the given dotted name in jaxdyn, with methods unwrapped; None if there is none."""
     value: object = importlib.import_module("jaxdyn")
     for part in name.split(".")[1:]:
         value = inspect.getattr_static(value, part, None) if inspect.isclass(value) else getattr(value, part, None)
@@ -133,14 +133,14 @@ def _docstring(name: str) -> str:
 
 
 def _expected(name: str) -> list[str]:
-    """A listed name and the names of its members with docstrings."""
+    """The given name and the names of its members that have docstrings."""
     value = _named(name)
     members = public_members(value) if inspect.isclass(value) or inspect.ismodule(value) else {}
     return [name, *(f"{name}.{member}" for member, item in members.items() if has_docstring(item))]
 
 
 def losses(markdown: str, html: str) -> list[str]:
-    """One line for the page and for each docstring on it that loses text or is not shown at all."""
+    """One line for each text (the page's own or a docstring) that loses words, and for each docstring that is not shown."""
     shown = ShownText(html).text
     texts = {"": markdown} | {name: _docstring(name) for name in shown if name.startswith("jaxdyn.")}
     found = []
@@ -157,17 +157,17 @@ _found: list[str] = []
 
 
 def on_pre_build(**_: object) -> None:
-    """Called by MkDocs before it reads a page."""
+    """Clear the list of losses before MkDocs reads a page."""
     _found.clear()
 
 
 def on_page_content(html: str, page, **_: object) -> None:
-    """Called by MkDocs with each page's HTML, docstrings included."""
+    """Collect the losses of a page, whose HTML includes docstrings."""
     _found.extend(f"{page.file.src_uri}: {line}" for line in losses(page.markdown, html))
 
 
 def on_env(env, **_: object) -> None:
-    """Called by MkDocs after all pages are rendered, before any is written."""
+    """Abort the build, after all pages are rendered and before any is written, if a page loses text."""
     from mkdocs.exceptions import Abort
 
     if _found:

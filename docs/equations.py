@@ -10,7 +10,7 @@ MARKED = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
 
 
 def converted(page: str) -> str:
-    """HTML with MathML for every marked equation, and the LaTeX as its alternative text."""
+    """The HTML of a page, with every marked equation as MathML and its LaTeX as alternative text."""
     from latex2mathml.converter import convert
 
     def mathml(found: re.Match) -> str:
@@ -22,10 +22,10 @@ def converted(page: str) -> str:
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Called by MkDocs with each page's HTML, after the hooks before this one."""
+    """Convert the equations of a page; MkDocs calls the hooks in the order of its configuration."""
     from mkdocs.exceptions import Abort
 
     page = converted(html)
     if 'class="arithmatex"' in page:
-        raise Abort("equations.py converts only equations between lines of $$; move the other one between such lines")
+        raise Abort("equations.py converts only equations between lines of $$; put the inline equation there too")
     return page

@@ -8,7 +8,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def on_files(files, config, **_: object):
-    """Adds a page for each script and notebook, outside the navigation, and the notebook files themselves."""
+    """Add a page for each script and notebook, outside the navigation, and the notebook files themselves."""
     from mkdocs.structure.files import File, InclusionLevel
 
     def add(place: str, text: str) -> None:
@@ -35,5 +35,5 @@ def notebook_page(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Replaces links to the repository's scripts and notebooks by links to these pages."""
+    """Replace links to the repository's scripts and notebooks with links to their pages."""
     return re.sub(r"\]\(\.\./((?:\.\./)*)examples/([\w/]+)\.(?:py|ipynb)\)", r"](\1examples/\2.md)", markdown)

@@ -34,7 +34,7 @@ foot_weight = 9.81 * jnp.array([0, -0.03, 0, 0, 0, 1.0])
 
 
 def leg_angles(hip, sole):
-    """Hip roll, hip pitch, knee, ankle pitch and ankle roll of a leg whose pelvis is upright and whose foot is flat [rad]."""
+    """Hip roll, hip pitch, knee, ankle pitch and ankle roll for an upright pelvis and a flat foot [rad]."""
     x, y, z = sole + jnp.array([0, 0, ankle]) - hip
     roll, down = jnp.arctan2(y, -z), -jnp.hypot(y, z)
     knee = 2 * jnp.arccos(jnp.hypot(x, down) / (2 * leg))

@@ -1,7 +1,7 @@
 """The zero moment point of a swaying biped computed in three ways: by recursion over the links, by sums, and from momentum.
 
-The zero moment point is x = -n_y / f_z, y = n_x / f_z, where (n, f) are the moment about the point below the ankle and the
-force that the ground exerts. Writes biped_zmp.png.
+The zero moment point is x = -n_y / f_z, y = n_x / f_z, where f is the force that the ground exerts on the foot,
+and n its moment about the point below the ankle. Writes biped_zmp.png.
 """
 
 import jax

@@ -70,7 +70,7 @@ def planar_arm() -> jaxdyn.Chain:
 
 
 def problem(start, columns, base, run, options):
-    """The estimation problem for one run, with a given model as the initial estimate."""
+    """The estimation problem for one run, with the given model as the initial estimate."""
     loop, samples = run
     return jaxdyn.identification.estimation_problem(
         start, samples, columns, base=base, loops=loop, parallel_cutoff=options.parallel

@@ -1,4 +1,4 @@
-"""Identification of a heavy arm with a hydropneumatic counterbalance at its shoulder, with and without a model of it.
+"""Identification of a heavy arm with a hydropneumatic counterbalance, with and without a model of the counterbalance.
 
 The log is simulated for an arm of a few hundred kilograms, similar to a KUKA KR 300. To use a log of your robot, replace it
 with `jaxdyn.read_log("run.csv")`. The geometry of the cylinder is assumed to be known from a drawing. Its force, and the

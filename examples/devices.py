@@ -1,4 +1,4 @@
-"""Batches of states evaluated on one device and on eight: the results are the same.
+"""Batches of states evaluated on one device and on eight devices, with the same results.
 
 By default, a CPU is a single XLA device, which uses about one core for small programs like these; several virtual devices
 use several cores. On a machine with accelerators, omit the setting `jax_num_cpu_devices`: `sharded_vmap` uses all of them.

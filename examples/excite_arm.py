@@ -1,7 +1,7 @@
 """An excitation trajectory within the limits of a UR10, compared with random motions.
 
-The limits of velocity and torque are those of the robot's data sheet; we chose the limits of position and acceleration. The
-tip must stay above a table. Writes exciting_motion.csv and exciting_motion.png.
+The velocity and torque limits are those of the robot's data sheet; we chose the position and acceleration limits. The tip
+must stay above a table. Writes exciting_motion.csv and exciting_motion.png.
 """
 
 import os

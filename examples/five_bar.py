@@ -1,7 +1,7 @@
 """Coupled and decoupled five-bar linkages: a torque on one motor also moves the other, unless m3 l2 lc3 = m4 l1 lc4.
 
-The script simulates a linkage with coupling and one without. The same torque, in addition to gravity compensation, acts on
-both. M, C and g are expressed in the two motor angles. Writes five_bar.png.
+The script simulates a coupled and a decoupled linkage under gravity compensation and the same additional torque. M, C and g
+are expressed in the two motor angles. Writes five_bar.png.
 """
 
 import jax
@@ -14,7 +14,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 def linkage(lc4: float) -> jaxdyn.Chain:
-    """The linkage in absolute angles, with the centre of mass of link 4 at the distance lc4 from its joint."""
+    """The linkage in absolute angles, with the centre of mass of link 4 at a distance lc4 from its joint."""
     return jaxdyn.mechanisms.linkages.five_bar_chain(
         masses=(1.0, 1.0, 2.0, 0.8), l1=1.0, l2=0.4, com_distances=(0.5, 0.2, 0.5, lc4)
     )

@@ -2,9 +2,9 @@
 
 `work` contains the user's code, which does not depend on the number of processes. Each process simulates its share of the
 arms without communication. The processes exchange only two sums: that of the tracking errors and that of the normal matrices
-of the regressor (p x p for p parameters). An identification would exchange only the latter. By default, this script starts
-the processes on this machine and compares their results. On a cluster, every process calls `jax.distributed.initialize()`,
-which discovers the other processes, and then `work`.
+of the regressor (p x p for p parameters). For identification, the normal matrices alone suffice. By default, this script
+starts the processes on this machine and compares their results. On a cluster, every process calls
+`jax.distributed.initialize()`, which discovers the other processes, and then `work`.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def work(file):
     """Run the user's program; every process calls this function."""
     robot = jaxdyn.robots.panda()
     starts = np.random.default_rng(0).normal(size=(ARMS, robot.n)) * 0.3
-    mine = np.split(starts, jax.process_count())[jax.process_index()]  # of a large log, read only this part
+    mine = np.split(starts, jax.process_count())[jax.process_index()]  # for a large log, read only this part
     q, qd, qdd, error = jaxdyn.sharded_vmap(simulate, (None, 0))(robot, jaxdyn.parallel.shard_batch(mine))
     square = jaxdyn.parallel.sharded_sum(lambda e: jnp.mean(e**2))(error)
     normal = jaxdyn.parallel.sharded_sum(normal_matrix, (None, 0, 0, 0))(robot, q, qd, qdd)

@@ -1,9 +1,10 @@
 """A five-bar linkage identified from its motors' encoders and torques, and decoupled by a counterweight.
 
-The passive joints have neither encoders nor drives, but their angles follow from the pin that closes the linkage. The force
-of the pin is unknown. After it is eliminated, the equations of motion determine eight combinations of the forty parameters of
-the links. One of them is d = m3 l2 lc3 - m4 l1 lc4, which couples the two motors. A counterweight on link 4, behind its joint,
-makes d zero; the script computes its mass from the identified d. Writes identify_five_bar.png and identify_five_bar.html.
+The passive joints have neither encoders nor drives, but their angles follow from the pin that closes the linkage. The
+unknown force of the pin is eliminated from the equations of motion, which then determine eight combinations of the forty
+parameters of the links. One combination, d = m3 l2 lc3 - m4 l1 lc4, couples the two motors. A counterweight on link 4, behind
+its joint, makes d zero; the script computes the mass of the counterweight from the identified d. Writes
+identify_five_bar.png and identify_five_bar.html.
 """
 
 import os

@@ -1,10 +1,14 @@
 """A humanoid identified while it squats and swings its arms, from force plates, from joint torques, and from both.
 
-The design data have errors of up to 20 % for every link and omit a battery of 4 kg in the torso. Encoders, IMU, joint
-torques and the wrenches at the soles are simulated with noise. There are three fits. The first uses all rows of the equations
-of motion. The second uses only the six rows of the base, which contain no joint torques. The third does not measure the
-wrenches at the soles; it uses the components of the equations that do not depend on them, as the feet do not move. Writes
-identify_humanoid.png and identify_humanoid.html, the report of the first fit.
+The design data have errors of up to 20 % for every link and omit a 4 kg battery in the torso. Encoders, IMU, joint torques
+and the wrenches at the soles are simulated with noise. The script compares three fits:
+
+- The first uses all rows of the equations of motion.
+- The second uses only the six rows of the base, which contain no joint torques.
+- The third does not use the measured wrenches at the soles. Since the feet do not move, components of the equations of motion
+  that do not depend on these wrenches are available.
+
+Writes identify_humanoid.png and identify_humanoid.html, the report of the first fit.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
 """A quadruped identified while it walks on the spot, from foot force sensors and an IMU, with and without joint torques.
 
 A quadruped of 13 kg lifts one foot after the other. The model omits the battery in the trunk, and its other masses are
-guesses. With torque sensors, all rows of the equations of motion are used, which determine links and drives. Without torque
-sensors, only the six rows of the base are used, which determine the links, including the total mass, but not the drives.
-Writes identify_quadruped.png and the report quadruped.html.
+guesses. With torque sensors, the fit uses all rows of the equations of motion, which determine links and drives. Without
+them, it uses only the six rows of the base, which determine the links, including the total mass, but not the drives. Writes
+identify_quadruped.png and the report quadruped.html.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ HIPS = {leg: np.array([0.19 * x, 0.05 * y, 0.0]) for leg, (x, y) in LEGS.items()
 
 
 def body(mass, com, edges):
-    """The URDF inertial of a box."""
+    """URDF element `inertial` of a box."""
     ix, iy, iz = mass / 12 * (np.sum(np.square(edges)) - np.square(edges))
     return (
         f'<inertial><origin xyz="{com[0]} {com[1]} {com[2]}"/><mass value="{mass}"/>'

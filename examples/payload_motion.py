@@ -1,10 +1,10 @@
 """Identification of a heavy payload in a Panda's gripper, and a fast motion with this payload within the torque limits.
 
-First, `identify_payload_on` identifies mass, centre of mass and inertia of the payload from a few seconds of motion. Then a
-fast minimum-torque motion within 90 % of the torque limits is planned with three models: without payload, with the identified
-payload and with the true payload. Each plan is executed on the true arm by computed-torque control with the model of the plan;
-the motors saturate at their limits. The model of the arm without payload is assumed to be known; if it is not, see
-notebooks/identify_a_log.ipynb. Writes payload_motion.png.
+First, `identify_payload_on` identifies the mass, centre of mass and inertia of the payload from a few seconds of motion. Then
+the script plans a fast minimum-torque motion within 90 % of the torque limits with three models: without payload, with the
+identified payload and with the true payload. Each plan is executed on the true arm by computed-torque control with the model
+of the plan; the motors saturate at their limits. The model of the arm without payload is assumed to be known; if it is not,
+see notebooks/identify_a_log.ipynb. Writes payload_motion.png.
 """
 
 import os
@@ -81,7 +81,7 @@ def sampled(trajectory):
 
 @jax.jit
 def play(believed, reference):
-    """Simulate the true arm under computed-torque control with a model; return commanded torques and tool errors."""
+    """Simulate the true arm under computed-torque control with the given model; return commanded torques and tool errors."""
 
     def law(_, t, q, v):
         now = jax.tree.map(lambda rows: rows[jnp.round(t / dt).astype(int)], reference)

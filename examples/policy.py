@@ -1,8 +1,8 @@
 """Policy optimisation through thousands of rollouts: a cart that swings up its pole, with unknown masses and friction.
 
-A small network maps positions and velocities to a bounded force on the cart. The gradient of the mean cost is propagated
-backward through every step of every rollout. Robot and initial state differ between rollouts: masses vary by +-20 %, and
-friction varies, too. The trained policy is then tested on unseen robots. Writes policy.png and policy.gif.
+A small network maps positions and velocities to a bounded force on the cart. The gradient of the mean cost is backpropagated
+through every step of every rollout. Each rollout has its own initial state and robot: masses vary by +-20 %, and friction
+varies as well. The trained policy is then tested on unseen robots. Writes policy.png and policy.gif.
 """
 
 import dataclasses

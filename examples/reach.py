@@ -1,8 +1,9 @@
 """Gradient-based trajectory optimisation: the smallest feed-forward accelerations that move a 7R arm from rest to rest.
 
-The arm is simulated with gravity compensation and damping. Sequential quadratic programming finds feed-forward accelerations u
-that minimise |u|^2 subject to x_N(u) = goal, where x_N is the final state. Reverse-mode differentiation through the simulator
-computes J = dx_N/du, and the next iterate u' is the least-norm solution of J u' = J u + goal - x_N. Writes reach.png.
+The arm is simulated with gravity compensation and damping. Sequential quadratic programming finds feed-forward accelerations
+u that minimise |u|^2 subject to x_N(u) = goal, where x_N is the final state. The Jacobian J = dx_N/du is computed by
+reverse-mode differentiation through the simulator. The next iterate u' is the least-norm solution of J u' = J u + goal - x_N.
+Writes reach.png.
 """
 
 import os

@@ -1,9 +1,9 @@
 """Two arms of the same type with different friction, identified together, and a tool identified on a known arm.
 
 Two UR5e arms are simulated; the second has 1.5 times the friction of the first. Identifying them together determines the
-parameters of the links more precisely than the log of one arm does. After that, only the last link of the first arm, which
-carries a tool, is identified, while the other links are known exactly or to within 5 %. Writes two_arms.png, which shows
-standard deviations and the identified mass of the tool.
+parameters of the links more precisely than the log of one arm alone. In a second step, the first arm carries a tool, and only
+its last link is identified; the other links are known exactly or to within 5 %. Writes two_arms.png, which shows standard
+deviations and the identified mass of the tool.
 """
 
 import os

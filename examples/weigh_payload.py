@@ -1,4 +1,4 @@
-"""Weighing with an arm that measures motor currents: drive gains from a known weight, then an unknown mass.
+"""Weighing with an arm that measures motor currents: a known weight calibrates the drive gains.
 
 A UR10 with friction, whose drive gains differ from their nominal values, is simulated in three runs: without load, with a
 weight of 2.8 kg, and with a tool. The figure, weigh_payload.png, shows the estimated gains, and the mass of the tool identified

@@ -1,4 +1,4 @@
-"""Prints the tables of real logs in docs/estimators.md: `python docs/pictures/estimators.py FOLDER`, with panda/ and ur10e/.
+"""Print the tables for real logs in docs/estimators.md: `python docs/pictures/estimators.py FOLDER`, with panda/ and ur10e/.
 
 Every estimator is fitted to one part of the data and predicts a held-out part, which was not used for any choice: the last
 30 % of the Panda's run, and the UR10e's point-to-point run. The logs contain neither the references nor the controllers, so
@@ -32,13 +32,13 @@ from jaxdyn.identification._regression.robot import as_float64
 FULL_RATE = jaxdyn.identification.Filters(position_cutoff=7.5, torque_cutoff=10.0, stride=1)
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 PANDA_DELAYS = np.array([2, 2, 2, 4, 12, 2, 12]) / 1e3  # selected on the fitted data [s]
-PERIOD = 2.2e-3  # of the simulated controller [s]; no shorter one is needed, since friction acts as a known torque
-BANDWIDTH = 30.0  # of the law that holds the simulated arm near the measured motion, for output error [rad/s]
+PERIOD = 2.2e-3  # sample time of the simulated controller [s]; need not be shorter, as friction is a known torque
+BANDWIDTH = 30.0  # of the controller that keeps the simulated arm near the measured motion, for CLOE [rad/s]
 PLAIN = (Viscous(), Coulomb(width=0.02), Offset())
 
 
 def panda(folder: Path):
-    """A reader of training and validation samples, delays, and friction models: plain, and with presliding."""
+    """The Panda's model, drive terms, reader of its logs, torque delays, and friction models without and with presliding."""
     chain = jaxdyn.load(folder / "panda_kinematics.urdf")
     log = jaxdyn.io.check_log(jaxdyn.read_log(folder / "exciting_1.csv", chain.n), chain)
 
@@ -51,7 +51,7 @@ def panda(folder: Path):
 
 
 def ur10e(folder: Path):
-    """The same for the UR10e, with the friction model of docs/friction.md, which was selected on training runs."""
+    """The UR10e's model, drive terms, reader, torque delays, and friction models; the second is that of docs/friction.md."""
     chain = jaxdyn.load(folder / "ur10e_kinematics.urdf")
 
     def read(delays):
@@ -66,7 +66,7 @@ def ur10e(folder: Path):
 
 
 def possible_start(chain, columns, base, samples, friction):
-    """A robot with physically consistent links, fitted after the friction, that can be simulated under torques; its values."""
+    """A physically consistent robot to simulate, fitted to torques less friction, and its base and friction parameters."""
     with jax.enable_x64(True):
         filled, _ = with_stand_ins(without_friction(as_float64(chain)))
         rigid = samples.tau - friction.predict(samples) + friction.load(samples)
@@ -83,7 +83,7 @@ def possible_start(chain, columns, base, samples, friction):
 
 
 def study(name: str, chain, terms, read, delays, plain: FrictionModel, memory: FrictionModel) -> None:
-    """Fits and predicts with each friction model, with the delays estimated from the training run."""
+    """Fit and predict with both friction models; delays that are not given are estimated from the training run."""
     columns = Columns(terms)
     base = jaxdyn.identification.base_parameters(chain, columns)
     if delays is None:
@@ -132,7 +132,7 @@ def study(name: str, chain, terms, read, delays, plain: FrictionModel, memory: F
 
 
 def main(folder: Path, *robots: str) -> None:
-    """Runs both robots, or those named."""
+    """Study both robots, or only the named ones."""
     for name, prepare in (("panda", panda), ("ur10e", ur10e)):
         if name in (robots or (name,)):
             study(name, *prepare(folder / name))

@@ -1,4 +1,4 @@
-"""Draws the picture of docs/friction.md: `python docs/pictures/friction.py FOLDER`, where FOLDER contains the UR10e's logs."""
+"""Draw the picture of docs/friction.md: `python docs/pictures/friction.py FOLDER`, where FOLDER contains the UR10e's logs."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
 
 
 def main(folder: Path) -> None:
-    """Fits two friction models to one run and shows joints 5 and 2 of another."""
+    """Fit two friction models to one run, and plot joints 5 and 2 in another run."""
     chain = jaxdyn.load(folder / "ur10e_kinematics.urdf")
 
     def read(name: str, rows: tuple[int, int] | None = None) -> tuple[jaxdyn.Log, jaxdyn.identification.Samples]:

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/mechanisms.md: `python docs/pictures/mechanisms.py [name ...]`."""
+"""Draw the pictures of docs/mechanisms.md: `python docs/pictures/mechanisms.py [name ...]`."""
 
 import sys
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def seen_from(azimuth: float, elevation: float) -> np.ndarray:
 
 
 def draw(axes: Axes, chain: jaxdyn.Chain, q: np.ndarray, view: np.ndarray, labels: dict[int, str]) -> np.ndarray:
-    """Draws links as lines, revolute joints as circles, prismatic joints as squares, and centres of mass as dots.
+    """Draw links as lines, revolute joints as circles, prismatic joints as squares, and centres of mass as dots.
 
     Returns:
         the origins of the links, in coordinates of the picture.
@@ -56,7 +56,7 @@ def draw(axes: Axes, chain: jaxdyn.Chain, q: np.ndarray, view: np.ndarray, label
 
 
 def gravity_arrow(axes: Axes, chain: jaxdyn.Chain, view: np.ndarray) -> None:
-    """Draws an arrow along gravity in the upper right corner."""
+    """Draw an arrow along gravity in the upper right corner."""
     along = view @ np.asarray(chain.gravity) / np.linalg.norm(np.asarray(chain.gravity))
     style = {"xycoords": "axes fraction", "ha": "center", "va": "center"}
     start = np.array([0.96, 0.97])
@@ -67,7 +67,7 @@ def gravity_arrow(axes: Axes, chain: jaxdyn.Chain, view: np.ndarray) -> None:
 
 
 def triad(axes: Axes, view: np.ndarray) -> None:
-    """Draws the world axes as thin lines."""
+    """Draw the world axes as thin lines."""
     for axis, name in zip(0.45 * np.eye(3), "xyz", strict=True):
         end = view @ axis
         axes.plot([0, end[0]], [0, end[1]], c="0.75", lw=1, zorder=0)
@@ -75,14 +75,14 @@ def triad(axes: Axes, view: np.ndarray) -> None:
 
 
 def gear(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
-    """Draws the motor's gear wheel on that of the joint."""
+    """Draw the motor's gear wheel meshing with that of the joint."""
     for centre, radius in (((0, 0), 0.16), ((0.0, 0.22), 0.06)):
         axes.add_patch(Circle(centre, radius, fill=False, ec="0.4", lw=1.3))
     axes.annotate("motor", (0.1, 0.21), fontsize=9, color="0.3")
 
 
 def spring(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
-    """Draws the motor's angle as a dashed line, and a spring between it and the link."""
+    """Draw the motor's angle as a dashed line, and a spring between it and the link."""
     motor, link = 0.15, 0.75
     axes.plot([0, 0.7 * np.sin(motor)], [0, -0.7 * np.cos(motor)], "--", c="0.4")
     axes.annotate("q2 (motor)", (0.05, -0.62), fontsize=10, color="0.3", ha="right")
@@ -93,7 +93,7 @@ def spring(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
 
 
 def belt(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
-    """Draws a belt around both joints."""
+    """Draw a belt around both joints."""
     along = points[1] / np.linalg.norm(points[1])
     across = 0.09 * np.array([-along[1], along[0]])
     for side in (across, -across):
@@ -103,7 +103,7 @@ def belt(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
 
 
 def shadow(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
-    """Draws the projection of the reach onto the horizontal plane, and the height above it."""
+    """Draw the projection of the reach onto the horizontal plane, and the height above it."""
     q1, q2, r = picture.q
     foot = picture.view @ [r * np.cos(q2) * np.cos(q1), r * np.cos(q2) * np.sin(q1), 0]
     axes.plot(*np.transpose([[0, 0], foot, points[2]]), "--", c="0.6", lw=1, zorder=0)
@@ -111,7 +111,7 @@ def shadow(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
 
 
 def pin(link: int, length: float, other: int) -> Callable[[Axes, "Picture", np.ndarray], None]:
-    """Draws a link of this length up to the pin that closes the loop, and a line to the pin on the other link."""
+    """Draw a link of this length up to the pin that closes the loop, and a line to the pin on the other link."""
 
     def extra(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
         pose = np.asarray(jaxdyn.forward_kinematics(picture.chain(), jnp.asarray(picture.q))[link])
@@ -125,7 +125,7 @@ def pin(link: int, length: float, other: int) -> Callable[[Axes, "Picture", np.n
 
 
 def torso_and_soles(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
-    """Draws the torso above the pelvis, and the edges of the feet."""
+    """Draw the torso above the pelvis, and the edges of the feet."""
     chain, q = picture.chain(), jnp.asarray(picture.q)
     at = lambda frame, x: picture.view @ np.asarray(jaxdyn.frame_pose(chain, q, frame) @ jnp.asarray([*x, 1.0]))[:3]
     body = [at("pelvis", x) for x in ((0, -0.12, 0), (0, -0.12, 0.5), (0, 0.12, 0.5), (0, 0.12, 0))]
@@ -137,7 +137,7 @@ def torso_and_soles(axes: Axes, picture: "Picture", points: np.ndarray) -> None:
 
 
 class Picture(NamedTuple):
-    """A robot in a configuration and a view of it, with labels of joints and further elements to draw."""
+    """A robot in a configuration, its view, the labels of its joints, and additional elements to draw."""
 
     chain: Callable[[], jaxdyn.Chain]
     q: tuple[float, ...]

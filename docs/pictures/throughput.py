@@ -1,4 +1,4 @@
-"""Draws throughput.png from the table "Other libraries" in docs/benchmarks.md: `python docs/pictures/throughput.py`."""
+"""Draw throughput.png from the table "Other libraries" in docs/benchmarks.md: `python docs/pictures/throughput.py`."""
 
 import itertools
 from pathlib import Path
@@ -9,7 +9,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def table(page: str) -> tuple[list[str], dict[str, list[float]]]:
-    """Quantities in the table's header, and microseconds per evaluation of each library that took less than 1 ms."""
+    """Quantities in the table's header, and the times per evaluation [us] of each library that took less than 1 ms."""
     lines = page.split("### Other libraries\n", 1)[1].splitlines()
     lines = itertools.dropwhile(lambda line: not line.startswith("|"), lines)
     header, _, *body = [
