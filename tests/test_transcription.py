@@ -513,7 +513,7 @@ def _root(chain, knot, weight):
 
 
 def test_what_cannot_be_posed_is_refused():
-    with pytest.raises(jaxdyn.TrajectoryError, match="torque rate"):
+    with pytest.raises(jaxdyn.TrajectoryError, match="torque-rate"):
         rate = (jaxdyn.trajectory.TorqueRateCost(0.1),)
         jaxdyn.trajectory.solve_by_collocation(
             jaxdyn.trajectory.OptimalControlProblem(ROBOT, GOAL, jnp.zeros(2), 3, 0.1, rate)
