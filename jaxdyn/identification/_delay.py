@@ -135,7 +135,7 @@ def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray
 def _factors(
     chain: Chain, base: BaseParameters, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray
 ) -> Float[np.ndarray, "blocks n w c"]:
-    """Triangular factors of [base, friction, torques at all shifts]; `own` are the parameters for each joint's load."""
+    """Triangular factors of [base, friction, torques at all shifts]; `own` yields each joint's load."""
     parts = []
     for s, shifted in runs:
         load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)

@@ -57,7 +57,7 @@ class Solution:
         split_half: agreement between fits to the two halves of the blocks; None if one half is not informative enough.
         consistent: the physically consistent estimate; None if not requested.
         parameters: (p,) the identified full parameters.
-        nearest: (p,) the full parameters nearest the prior that have the base parameters of `wls`.
+        nearest: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of `wls`.
         friction: the friction model that belongs to `parameters`.
         free: the friction model that belongs to `nearest`.
     """
@@ -160,7 +160,7 @@ class Fitting:
         self.report("fitting friction", 0, 1)
         parts = [run.samples for run in self.runs[: self.fitted]]
         parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
-        steps = 0 if self.setup.has_given_friction else 10  # for the nonlinear parameters
+        steps = 0 if self.setup.has_given_friction else 10  # iterations for the nonlinear parameters
         found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride, steps)
         self.report("fitting friction", 1, 1)
         return self.as_stretches(found), found
@@ -269,7 +269,7 @@ class Fitting:
             if self.setup.filters.logged_cutoff is None:
                 sharp = model.unfiltered.predict(part.run, part.rows)
             else:
-                sharp = predicted  # the torques passed through this low-pass before they were logged
+                sharp = predicted  # the logged torques are already low-pass filtered
             nearest = nearest + part.signals @ solution.free.values[self.base.size :]
         fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
         logged = None if part.logged is None else (part.logged, sharp)
@@ -388,7 +388,7 @@ def _first(estimate: Estimate, b: int) -> Estimate:
 
 
 def _taken_off(blocks: BlockFactors, values: Float[np.ndarray, " k"]) -> BlockFactors:
-    """The factors without the last k columns; the torque of these columns, for the given values, is subtracted."""
+    """Factors without the last k columns, whose torque for the given values is subtracted from the measured torque."""
     if not len(values):
         return blocks
     p = blocks.r.shape[3] - 1 - len(values)

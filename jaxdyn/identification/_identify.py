@@ -67,8 +67,8 @@ def identify(
         consistent: constraints on the estimate. Links are physically consistent, and armature and friction are
             non-negative. By default, the sizes and densities of links are also limited to those of ordinary machines
             (`Consistency.densities`). Further prior knowledge may be added. If None, nothing is constrained: the
-            identified chain has the full parameters nearest the prior that reproduce the base parameters of weighted
-            least squares, and it may be physically inconsistent.
+            identified chain has the full parameters nearest to the prior among those that reproduce the base parameters
+            of weighted least squares, and may be physically inconsistent.
         knowledge: which links and drives to identify, how well the chain's values for the others are known, and which
             limbs mirror each other. By default everything is identified. If only a part of the robot is identified,
             only the plain drive terms are fitted.

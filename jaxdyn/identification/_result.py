@@ -94,8 +94,8 @@ class Identification(Summary):
         wls: base parameters estimated by weighted least squares.
         consistent: the physically consistent estimate, which `chain` contains; None if not requested.
         parameters: (p,) the full parameters of the chain, in column order, in SI units.
-        unconstrained: (p,) the full parameters nearest the prior that have the base parameters of `wls`; `chain`
-            contains them if `consistent` is None.
+        unconstrained: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of
+            `wls`; `chain` contains them if `consistent` is None.
         fitted: one evaluation per fitted log.
         validation: one evaluation per validation run or held-out stretch.
         validation_refit: True if held-out stretches were predicted by a fit without them, while `chain` was fitted to

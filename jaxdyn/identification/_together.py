@@ -46,9 +46,10 @@ def identify_together(
 
         tau_r = W pi + W_own(r) d_r,        r = left, right, ..
 
-    All robots share the link parameters pi, and d_r are the drive parameters of robot r. The data of all robots determine
-    pi, so the motion of one robot can excite parameters that the motion of another does not. Each joint has one noise
-    level, which is the same for all robots. Everything else is as in `identify` with plain drive terms.
+    The parameters pi of the links and of the shared drive terms are common to all robots, with the regressor W. The
+    individual drive parameters of robot r are d_r, with the regressor W_own(r). The data of all robots determine pi, so
+    the motion of one robot can excite parameters that the motion of another does not. Each joint has one noise level,
+    which is the same for all robots. Everything else is as in `identify` with plain drive terms.
 
     Args:
         chain: the robots' model; its inertias are the prior.
@@ -193,7 +194,7 @@ class _Together:
         )
         size = [(blocks.runs == k).sum() for k in blocks.runs]
         order = [(blocks.runs[:k] == blocks.runs[k]).sum() for k in range(len(blocks.runs))]
-        early_first = np.argsort(np.array(order) / size, kind="stable")  # halves contain half of each run
+        early_first = np.argsort(np.array(order) / size, kind="stable")  # each half then contains half of every run
         return self.fitting.solved(BlockFactors(*(x[early_first] for x in (r, blocks.counts, blocks.runs))), None)
 
     def of_robot(self, robot: str, solution: Solution) -> Solution:
@@ -230,7 +231,7 @@ class _Together:
 
 
 def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int) -> Float[np.ndarray, "n W W"]:
-    """Factors of one robot, placed in the columns of all robots."""
+    """Factors of one robot, with its columns placed among those of all robots."""
     out = np.zeros((len(r), width + 1, width + 1))
     out[:, : r.shape[1], [*at, width]] = r
     return out

@@ -33,7 +33,7 @@ GAP = 1e-8  # largest excess of the cost over its infimum, as a share of the cos
 RIDGE = 1e-4  # regularisation of undetermined drive terms, relative to a column's information
 STEPS = 100  # maximum number of steps per round
 FALL = 0.1  # reduction of the barrier from one round to the next
-ROUNDS = 25  # maximum number of rounds, each with other barrier weights and multipliers
+ROUNDS = 25  # maximum number of rounds, each with its own barrier weight and multipliers
 TIGHT = 1e-9  # tolerance of constraints, relative to the size of their terms
 
 
@@ -46,7 +46,7 @@ class ConsistentProblem:
         values: (b,) the right-hand side y, with the same weights.
         floor: irreducible part of the cost: half the sum of squared weighted residuals of the unconstrained estimate.
         prior: (p,) prior values of the full parameters, with strictly consistent inertias, in SI units.
-        start: (p,) full parameters nearest the prior that have the unconstrained base parameters; initial drive terms.
+        start: (p,) full parameters nearest to the prior with the unconstrained base parameters, for the initial drive terms.
         links: number of links; the first 10 * links columns are inertial.
         positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
         constraints: prior knowledge.
@@ -251,8 +251,8 @@ def feasible_parameters(
     """Find physically consistent full parameters whose base parameters equal given values or are nearest to them.
 
     If several solutions exist, the one nearest the prior is returned. Deviations of base parameters are measured in
-    units of `deviations`, and the `misfit` of the result is half the sum of their squares. If it is below 1e-6,
-    physically consistent parameters with the given base parameters exist.
+    units of `deviations`, and the `misfit` of the result is half the sum of their squares. A misfit below 1e-6 means
+    that physically consistent parameters with the given base parameters exist.
 
     Args:
         base: the base parameters.

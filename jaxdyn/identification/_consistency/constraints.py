@@ -59,7 +59,7 @@ class Constraints:
         return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
 
     def given(self, fixed: Bool[np.ndarray, " p"], values: Float[np.ndarray, " p"]) -> "Constraints":
-        """Constraints on the free parameters, for given values of the fixed ones.
+        """Constraints on the free parameters, for given values of the fixed parameters.
 
         Constraints that involve only fixed parameters are dropped.
 

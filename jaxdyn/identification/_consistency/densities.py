@@ -14,7 +14,7 @@ from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_
 from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_inequalities, no_constraints
 
 AROUND = 0.5  # lateral extent of a link, as a fraction of the longer of its two distances between joints
-LEAST_REACH = 0.1  # minimum lateral extent, as a fraction of the sum of these distances over the robot
+LEAST_REACH = 0.1  # minimum lateral extent, as a fraction of the sum of the distances between consecutive joints
 ROOM = 1.5  # factor by which bounds are wider than the links of the given model require
 ROUNDS = 8  # maximum number of rounds to enforce bounds on density
 NEARLY = 1.02  # factor by which a density may exceed its bound during estimation
@@ -58,8 +58,8 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
     the farthest point. The semi-axes are L / 2 + w along that line and w across it, with w = max(max(L, P) / 2, S /
     10), because parts of a link, for example motors, may lie off the line between the joints.
 
-    If the chain has inertias, the bounds are widened where necessary, so that its links satisfy them with a margin of a
-    factor of 1.5.
+    If the chain has inertias, the bounds are widened where necessary, so that its links satisfy them by a factor of
+    1.5.
 
     Args:
         chain: the robot; only links with inertia can widen the bounds.
@@ -196,7 +196,7 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
 def _thickened(
     problem: ConsistentProblem, base: BaseParameters, known: Constraints, thickness: Float[np.ndarray, " n"]
 ) -> ConsistentEstimate:
-    """Consistent estimate of links whose RMS extent in every direction is at least `thickness` [m]."""
+    """Physically consistent estimate in which every link has an RMS extent of at least `thickness` [m] in every direction."""
     change = np.eye(len(problem.prior))
     for i, least in enumerate(thickness):
         change[10 * i + np.array([4, 6, 9]), 10 * i] = 2 * least**2

@@ -170,7 +170,7 @@ class Cost:
         return g, hessian
 
     def metric(self, weight: float) -> np.ndarray:
-        """Hessian of the entropy in local coordinates, equal at every point; `weight` multiplies the part of the links."""
+        """Hessian of the entropy in local coordinates, the same at every point; `weight` scales the part for links."""
         inner = 10 * len(self.u0)
         metric = np.zeros((inner + len(self.positive),) * 2)
         metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)

@@ -51,7 +51,7 @@ class EssentialParameters:
 def essential_parameters(
     problem: EstimationProblem, ratio: float = 10.0, significance: float = 0.05, rise: float = 1.0
 ) -> EssentialParameters:
-    """Repeatedly remove the least certain base parameter and refit, until the predicted torques would become worse.
+    """Repeatedly remove the least certain base parameter and refit, until a removal would noticeably worsen the fit.
 
     Each step removes the parameter with the largest relative standard deviation, computed for independent residuals
     (Khalil & Dombre 2002, sec. 12.6.4; Gautier 1997). The elimination stops when the largest relative standard

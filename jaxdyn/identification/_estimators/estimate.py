@@ -32,8 +32,8 @@ class Estimate:
         degrees: degrees of freedom of the covariance, for confidence intervals. With blocks, they follow from the
             number of blocks; without blocks, from the number of independent rows. Infinite if unknown.
         notes: remarks from the estimator.
-        independent: (b, b) covariance for residuals that only the filter correlates, s^2 (W^T W)^-1 with the standard
-            deviation s of the (weighted) rows; None if `covariance` already is this covariance.
+        independent: (b, b) covariance for residuals that are correlated only by the filter, s^2 (W^T W)^-1 with the
+            standard deviation s of the (weighted) rows; None if `covariance` is already this covariance.
     """
 
     values: np.ndarray
@@ -61,7 +61,7 @@ class Estimate:
 
     @property
     def independent_covariance(self) -> Float[np.ndarray, "b b"]:
-        """Covariance (b, b) of the values for residuals that only the filter correlates."""
+        """Covariance (b, b) of the values for residuals that are correlated only by the filter."""
         return self.covariance if self.independent is None else self.independent
 
     @property

@@ -129,7 +129,7 @@ class EstimationProblem:
         return self.blocks.total
 
     def full(self, values: np.ndarray) -> np.ndarray:
-        """Full parameters (p,) with the given base parameters that are nearest those of the chain."""
+        """Full parameters (p,) nearest to those of the chain among all with the given base parameters."""
         return self.prior + self.completion @ (values - self.base.matrix @ self.prior)
 
     @functools.cached_property

@@ -86,7 +86,7 @@ def _independent(
     """Covariance of an M-estimate for independent rows, E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1 (Huber 1981, sec. 7.6).
 
     psi is the derivative of rho, and S the noise of the rows. Also returns E[psi^2] / E[psi'] (V^T V)^-1, where V are
-    the rows within the threshold; both are equal if outliers are evenly distributed.
+    the rows within the threshold; the two covariances are equal if outliers are evenly distributed.
     """
     u = np.concatenate(
         [(e / np.maximum(s, 1e-300))[m > 0] for e, s, m in zip(residuals, scale, problem.weights, strict=True)]

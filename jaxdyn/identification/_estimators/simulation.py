@@ -127,7 +127,7 @@ def simulated_rows(problem: EstimationProblem, values: np.ndarray) -> list[np.nd
 def shortened(
     problem: EstimationProblem, old: np.ndarray, new: np.ndarray, method: str
 ) -> tuple[np.ndarray, list[np.ndarray], int]:
-    """Find base parameters between `old` and `new` with which all loops are stable.
+    """Find base parameters between `old` and `new` for which all loops are stable.
 
     The step from `old` to `new` is halved until all loops are stable. Returns the base parameters, the regressors of
     the simulated motions, and the number of simulations.

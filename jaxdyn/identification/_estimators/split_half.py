@@ -11,7 +11,7 @@ from .._regression.blocks import BlockFactors
 from .estimate import Estimate
 from .least_squares import weighted_least_squares
 
-AGREEING = 2.0  # largest difference of agreeing estimates, in its standard deviations
+AGREEING = 2.0  # largest difference between agreeing estimates, in standard deviations of the difference
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class SplitHalf:
 
 
 def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> SplitHalf:
-    """Agreement between two estimates x and y from disjoint data, with the differences (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
+    """Agreement of estimates x +- s and y +- r from disjoint data, by the differences (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
     deviations = np.hypot(first.standard_deviations, second.standard_deviations)
     off = first.values - second.values
     return SplitHalf(names, np.divide(off, deviations, out=np.zeros_like(off), where=deviations > 0))

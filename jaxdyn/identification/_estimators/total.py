@@ -25,8 +25,8 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
 
     C must be known up to a common factor; `row_errors` derives it from the noise of positions and torques. By default,
     all columns have equal relative errors except constant columns, which have none. This textbook assumption rarely
-    holds for robots. An error is raised if more than half of some combination of columns would be noise under this
-    assumption.
+    holds for robots. An error is raised if, under this assumption, noise would account for more than half of some
+    combination of columns.
 
     Args:
         problem: the problem.
@@ -64,7 +64,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
     if abs(x[-1]) < 1e-12 * np.abs(x * norms).max() / norms[-1] or sizes[-1] <= 0:
         raise IdentificationError("the given errors exceed the regressor; specify smaller errors")
     values = -x[:-1] / x[-1]
-    inexact = 1 / sizes[-1]  # factor of C in the rows
+    inexact = 1 / sizes[-1]  # factor that scales C to the errors in the rows
     if errors is None:
         _check_share(problem, r, inexact * c)
     gram = r[:, :-1].T @ r[:, :-1]

@@ -56,7 +56,7 @@ def without_friction(chain: Chain) -> Chain:
 def samples_of(
     t_0: float, rate: float, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray, tau: np.ndarray | None = None
 ) -> Samples:
-    """Samples of an unfiltered motion in one piece."""
+    """Samples of an unfiltered motion, as a single piece."""
     t = t_0 + np.arange(len(q)) / rate
     tau = np.zeros_like(q) if tau is None else tau
     return Samples(t, q, qd, qdd, tau, rate, ((0, len(q)),), rate / 2, rate / 2)

@@ -62,7 +62,7 @@ class FourierSeries:
 
 @dataclasses.dataclass(frozen=True)
 class BSplines:
-    """B-splines with uniform knots, whose start and end positions may differ.
+    """B-spline motions with uniform knots; the positions at the start and the end may differ.
 
     Attributes:
         duration: duration of the motion [s].

@@ -132,7 +132,7 @@ def optimal_excitation(
             default all are equal.
         condition_weight: weight w of the condition number in the maximised criterion, log det / b - w log cond, for b
             base parameters. With w = 0, the motion is D-optimal and does not depend on the units of the parameters.
-            With w > 0 it does, because the condition number depends on them.
+            With w > 0, the motion depends on the units, because the condition number does.
         search: number of initial motions and rounds, time limit, and seed.
         progress: function that is called with the name of the current stage, the number of steps done, and their total
             number.

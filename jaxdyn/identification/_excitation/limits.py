@@ -201,9 +201,9 @@ def repaired(
     """Find factors that scale each joint's motion about the middle of its range such that all limits are satisfied.
 
     The distance from the middle, the velocity, the acceleration and the jerk of a joint are proportional to its factor,
-    so each joint is first scaled down until it satisfies their limits. If torques or the clearance still violate their
-    limits, all joints are then scaled by a common factor, which is found by bisection. Also returns whether such
-    factors were found.
+    so the motion of each joint is first scaled down until it satisfies the limits on these quantities. If torques or
+    the clearance still violate their limits, all joints are then scaled by a common factor, which is found by
+    bisection. Also returns whether such factors were found.
 
     Args:
         chain: the robot.

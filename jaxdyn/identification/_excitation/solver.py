@@ -7,8 +7,8 @@ The unknowns are the coefficients z (n, k) of a motion in a linear basis. The pr
 
 The constraints are written as c(z) <= 0, with multipliers mu and a penalty weight rho. Each round takes several steps
 of Adam on the Lagrangian of Powell, Hestenes and Rockafellar, f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho). It then
-updates the multipliers, mu <- max(0, mu + rho c) (Nocedal & Wright 2006, sec. 17.4). Gradients are exact, and are
-propagated through the regressor.
+updates the multipliers, mu <- max(0, mu + rho c) (Nocedal & Wright 2006, sec. 17.4). Gradients are exact and include
+the derivatives of the regressor.
 """
 
 import functools
@@ -51,8 +51,8 @@ class ExcitationProblem(NamedTuple):
 
     Attributes:
         chain: the robot.
-        coarse: (4, n, N, k) maps from z to q, qd, qdd and qddd at the samples for the information, torques and
-            clearance.
+        coarse: (4, n, N, k) maps from z to q, qd, qdd and qddd at the samples used for the information matrix, torques
+            and clearance.
         fine: (4, n, M, k) the same maps on a finer grid, for the quantities that are linear in z.
         slopes: (N, N) map from values at the coarse samples to their time derivatives, by a quintic spline.
         limits: limits of the motion; the position limits are finite.

@@ -48,7 +48,7 @@ class FrictionComparison:
     def to_pandas(self) -> Any:
         """Held-out errors [%] as a `pandas.DataFrame` with one row per model.
 
-        Each column is a pair: "all" or "moving", and the number of the joint, counted from 1.
+        Each column label is a pair: "all" or "moving", and the number of the joint, counted from 1.
 
         Raises:
             ImportError: pandas is not installed.

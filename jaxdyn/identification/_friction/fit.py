@@ -29,7 +29,7 @@ from .model import FrictionModel, by_joint, nonlinear_values, shifted
 from .rows import Run, base_torque, factors_with, prepare
 
 SPREAD = 1.0  # prior standard deviation of the logarithm of a nonlinear parameter, about its initial value
-LONGEST_STEP = 1.0  # largest change of such a logarithm in one iteration
+LONGEST_STEP = 1.0  # largest change of the logarithm of a nonlinear parameter in one iteration
 CONVERGED = 0.01  # gain in log-likelihood below which the iterations end
 DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # damping factors, tried in this order until a step decreases the cost
 
@@ -181,7 +181,7 @@ class _Solution:
 def fit_prepared(
     chain: Chain, columns: Columns, base: BaseParameters, runs: Sequence[Run], model: FrictionModel, iterations: int
 ) -> FrictionFit:
-    """Variant of `fit_friction` for runs from `prepare`, with which several fits can share their regressors."""
+    """Variant of `fit_friction` for runs from `prepare`, so that several fits can share the regressors of the runs."""
     if not runs:
         raise IdentificationError("no run was given to fit friction to; pass at least one")
     n = chain.n

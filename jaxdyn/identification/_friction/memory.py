@@ -1,4 +1,4 @@
-"""Friction with memory, with which the holding torque of a joint at rest depends on its past motion.
+"""Friction with memory: the holding torque of a joint at rest depends on its past motion.
 
 Before a dry contact slips, it yields like a spring over 1e-5 to 1e-2 rad. The state of this spring depends on the
 joint's displacement (Maxwell slip, Dahl), or on its displacement and velocity (LuGre). The state is scaled to 1 at

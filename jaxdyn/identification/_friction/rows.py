@@ -1,7 +1,7 @@
 """Rigid-body regressor of friction fits, in chunks, and its triangular factors with friction columns.
 
-The regressor of a run is stored between evaluations if it takes at most `HELD` bytes; otherwise it is recomputed. The
-memory for longer runs therefore grows only by their friction columns.
+The regressor of a run is stored between evaluations if it takes at most `HELD` bytes; otherwise it is recomputed. For
+longer runs, memory use therefore grows only by the size of their friction columns.
 """
 
 import dataclasses

@@ -69,7 +69,8 @@ def identify_mechanism(
             regressor and biases all parameters.
         consistent: constraints of physical consistency and prior knowledge of the links; None for plain least squares.
         knowledge: as in `identify`, for example that left and right limbs mirror each other.
-        progress: called with (stage, done, total).
+        progress: function that is called with the name of the current stage, the number of steps done, and their total
+            number.
 
     Raises:
         LogError: a log does not match the chain or lacks a measurement (the message names it).

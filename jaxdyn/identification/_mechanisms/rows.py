@@ -1,9 +1,9 @@
 """Rows of the equations of motion that are free of unmeasured forces.
 
-With unmeasured forces x, the equations of motion are W pi = tau + A x. The matrix A contains the transposed Jacobians
-of the fixed frames and a unit column for every unmeasured drive. Rows are divided by their noise S. The projection of
-S^-1 (W pi - tau) orthogonal to the range of S^-1 A does not depend on x, and its least-squares solution equals that of
-a fit of pi and all x together.
+With parameters pi and unmeasured forces x, the equations of motion are W pi = tau + A x. The matrix A contains the
+transposed Jacobians of the fixed frames and a unit column for every unmeasured drive. Rows are divided by their noise
+S. The projection of S^-1 (W pi - tau) orthogonal to the range of S^-1 A does not depend on x, and its least-squares
+solution equals that of a fit of pi and all x together.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ def projected_blocks(
     Args:
         given: known torques, which are subtracted [N m or N].
         noise: standard deviation of every row [N m or N].
-        progress: called with the number of samples done.
+        progress: function that is called with the number of samples done.
     """
     model, done = as_float64(chain), 0
     kept = [chain.nv - unknown_forces(chain, run.part(0, 1)).shape[2] for run in runs]

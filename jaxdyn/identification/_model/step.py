@@ -37,7 +37,7 @@ def advanced(
     tau: Float[Array, " n"],
     dt: Float[Array, ""],
 ) -> Deviation:
-    """The deviation from a given motion (q, qd, qdd) at the end of a step, with the torques tau at that time.
+    """The deviation e from a given motion (q, qd, qdd) at the end of a step, with the torques tau at that time.
 
     Solves load(q + e, qd + e', qdd + x) + f(e' + dt x) = tau for x = e'', with the friction f at the velocity and
     travel after the step. Then e' is increased by dt x, and e is integrated by the trapezoidal rule. The load is affine

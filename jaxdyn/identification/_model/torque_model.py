@@ -183,8 +183,8 @@ class TorqueModel(eqx.Module, Summary):
         The accelerations qdd solve torque(memory, q, qd, qdd) = tau by Newton's method, with all terms of the model.
         One step suffices if the torques are linear in qdd; if friction depends on the load, six steps are taken.
 
-        Cost: n + 1 evaluations of inverse dynamics and the solution of n linear equations per step. For a model that is
-        only a chain, `forward_dynamics` is faster.
+        Cost: n + 1 evaluations of inverse dynamics and the solution of n linear equations per Newton step. For a model
+        that is only a chain, `forward_dynamics` is faster.
         """
         memory = self.advanced(memory, q, qd)
         torque = lambda qdd: self._torque_at(memory, q, qd, qdd)
