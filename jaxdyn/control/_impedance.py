@@ -163,7 +163,7 @@ def impedance_energy(
 ) -> Float[Array, ""]:
     """The energy E [J] of `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring.
 
-    Arguments and errors are those of `impedance_control`.
+    The arguments and errors are the same as for `impedance_control`.
     """
     state = task_state(chain, q, v, reference, frame, task, threshold)
     spring = task_spring(state.pose, reference.pose, stiffness, task)

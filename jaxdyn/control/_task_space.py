@@ -169,7 +169,7 @@ def task_state(
     task: Task,
     threshold: float | Float[Array, ""],
 ) -> TaskState:
-    """State of a task, which all task-space controllers compute first; the arguments are those of `task_space`."""
+    """State of a task, which all task-space controllers compute first; the arguments are the same as for `task_space`."""
     rows = task_rows(task)
     space = task_space(chain, q, v, frame, task, threshold)
     pose = frame_pose(chain, q, frame)

@@ -1,8 +1,8 @@
 """Fast simplification of polynomials in sines and cosines of joint angles, as in the equations of a chain.
 
-In contrast to SymPy's `trigsimp`, there is no search. Angles of joints with parallel axes are added during the recursion,
-while expressions are short (`merge`). The entries of M, C and g are reduced modulo s^2 + c^2 = 1 to a normal form (`tidy`), in
-which every expression that vanishes is 0.
+Unlike SymPy's `trigsimp`, these functions do not search for the simplest form. Angles of joints with parallel axes are added
+during the recursion, while expressions are short (`merge`). The entries of M, C and g are reduced modulo s^2 + c^2 = 1 to a
+normal form (`tidy`), in which every expression that vanishes is 0.
 """
 
 from typing import Any

@@ -147,7 +147,7 @@ def slopes_of_accelerations(
 ) -> ForwardDynamicsDerivatives:
     """Jacobians of `forward_dynamics` for known accelerations qdd, for ordinary joints without a transmission.
 
-    This saves about a quarter of the time, since qdd need not be computed by the recursion.
+    Passing known accelerations saves about a quarter of the time, since the recursion need not compute them.
     """
     if chain.nv <= TOGETHER:
         position, velocity, inverse = _link_slopes(chain, q, qd, qdd, base_gravity(chain), None)

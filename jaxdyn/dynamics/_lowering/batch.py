@@ -33,9 +33,12 @@ from .tangents import batch_first, sparse_jvp
 Size = Callable[[Any], int]
 Count = Any  # number of states: an int, or a symbolic size under `jax.export`
 
-LANES = 64  # lanes per chunk: 32 to 256 are equally fast; fewer do not fill vector registers, more exceed the L1 cache
-LARGEST = 50_000  # maximum number of values that one operation of a kernel reads and writes (400 KB): `kernel`, point 3
-STRAIGHT = 3000  # maximum product of iterations and function size of a loop unrolled for a GPU: see `scan_links`
+# lanes per chunk: 32 to 256 are equally fast; fewer do not fill vector registers, and more exceed the L1 cache
+LANES = 64
+# maximum number of values that one operation of a kernel reads and writes (400 KB): see `kernel`, point 3
+LARGEST = 50_000
+# maximum product of iterations and function size of a loop unrolled for a GPU: see `scan_links`
+STRAIGHT = 3000
 
 # shape of the lanes, (count,) or (), while the body of a function decorated with `by_batch` is traced; otherwise None
 _LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
@@ -302,8 +305,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
 def in_groups(function: Callable, size: int) -> Callable:
     """A function of one problem that, under `vmap` on the CPU, processes groups of `size` problems in sequence.
 
-    This suits iterative solvers: each group runs only until its slowest problem is solved, and the data of a group stay in
-    the cache.
+    Grouping suits iterative solvers: each group runs only until its slowest problem is solved, and its data stay in the cache.
     """
 
     def call(*arguments):

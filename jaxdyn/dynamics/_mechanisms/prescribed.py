@@ -113,8 +113,8 @@ def moving_base_forward_dynamics(
 
     qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of the robot on a fixed base: the
     motion of the base changes only the bias. Friction and springs are not included: pass tau - resistive_force(chain, q, qd).
-    To linearise the dynamics with respect to the state or the motion of the base, use `jax.jacfwd`. The other arguments and
-    the errors are those of `moving_base_inverse_dynamics`.
+    To linearise the dynamics with respect to the state or the motion of the base, use `jax.jacfwd`. The other arguments and the
+    errors are the same as for `moving_base_inverse_dynamics`.
 
     Returns:
         Joint accelerations [rad/s^2 or m/s^2].

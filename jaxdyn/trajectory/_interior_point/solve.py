@@ -12,8 +12,8 @@ If no step is accepted, a restoration phase reduces only the infeasibility, by L
     minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0.
 
 The barrier in this problem keeps the iterates away from the bounds, where steps would be cut short. The restoration ends when
-the filter accepts the iterate. The constraints are declared locally infeasible only if it ends at a stationary point of the
-violation itself.
+the filter accepts the iterate. The constraints are declared locally infeasible only if the restoration ends at a stationary
+point of the violation itself.
 """
 
 from typing import Any, NamedTuple

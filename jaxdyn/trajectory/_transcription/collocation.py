@@ -59,7 +59,7 @@ STIFF = 100.0  # weight of differences between copies of the duration, which mus
 class Unknowns(NamedTuple):
     """The unknowns of a knot.
 
-    These are the state and acceleration at the knot and at the following midpoint, the torques before the knot, and the
+    The unknowns are the state and acceleration at the knot and at the following midpoint, the torques before the knot, and the
     duration.
     """
 

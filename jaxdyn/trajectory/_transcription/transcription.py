@@ -192,7 +192,7 @@ def rows_that_count(
 ) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
     """Masks of the enforced rows of `path_rows` at each knot.
 
-    All entries are 1, except 0 at the first knot for rows that depend neither on torques nor on the ground wrench.
+    At the first knot, only rows that depend on torques or on the ground wrench are enforced; at all other knots, all rows are.
     """
     zero = jnp.zeros_like(problem.v0)
     ground = jnp.zeros(6, zero.dtype) if grounded else None
