@@ -18,7 +18,7 @@ _FACTORED = 24
 
 
 def expand(x: Any) -> Expr:
-    """Expand as `sympy.expand` does, but much faster if all numbers are rational, by means of sparse polynomials."""
+    """Expand like `sympy.expand`, but much faster if all numbers are rational, by means of sparse polynomials."""
     generators = sorted(x.atoms(cos, sin) | x.free_symbols, key=sympy.default_sort_key)
     if not generators or not (x.is_Add or x.is_Mul or x.is_Pow):
         return x

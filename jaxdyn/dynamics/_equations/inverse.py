@@ -51,7 +51,7 @@ def inverse_dynamics(
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     torques = link_inverse_dynamics(links, x, rates, accelerations, base_gravity(links), wrenches)
-    # quaternion joints have no rotors, so qdd contains the accelerations of the rotors without corrections
+    # quaternion joints have no rotors, so the rotors' accelerations follow from qdd without corrections
     spins = joint_rates(chain, qdd)
     return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
 

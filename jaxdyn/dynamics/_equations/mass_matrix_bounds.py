@@ -62,7 +62,7 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
     reached = jax.vmap(lambda q: _ends(jnp.linalg.eigvalsh(crba(robot, q))))(ends)
     found = jnp.stack([jnp.argmin(reached[:, 0]), jnp.argmax(reached[:, 1])])
     vectors = jax.vmap(lambda q: _ends(jnp.linalg.eigh(crba(robot, q))[1].T))(ends[found])
-    # u^T M u has the derivative of the eigenvalue with respect to the robot
+    # u^T M u and the eigenvalue have the same derivative with respect to the robot
     values = jax.vmap(lambda q, u: u @ crba(chain, q) @ u)(ends[found], vectors[jnp.arange(2), jnp.arange(2)])
     return MassMatrixBounds(values[0], values[1], ends[found[0]], ends[found[1]])
 

@@ -342,7 +342,7 @@ def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Cou
 def _in_turn(
     some: Callable, variables: tuple, mapped: Sequence[bool], count: Count, sizes: tuple[int, Count, int]
 ) -> Any:
-    """Apply a function of blocks of the mapped variables, of parts * lanes rows each, to all `count` rows."""
+    """Apply a function of blocks with parts * lanes rows of the mapped variables to all `count` rows."""
 
     def body(_, block):
         rest = iter(block)

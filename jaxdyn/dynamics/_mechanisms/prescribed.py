@@ -134,8 +134,8 @@ class HybridDynamics(NamedTuple):
 
     Attributes:
         acceleration: accelerations of all coordinates, including the prescribed ones [rad/s^2 or m/s^2].
-        torques: torques on all coordinates: the given torques on free coordinates, and the torques that the motion requires
-            on prescribed coordinates [N m or N].
+        torques: torques on all coordinates, as given for free coordinates and as required by the motion for prescribed
+            coordinates [N m or N].
     """
 
     acceleration: Float[Array, " nv"]

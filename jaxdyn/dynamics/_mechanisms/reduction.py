@@ -55,8 +55,7 @@ def independent_coordinates(
             per degree of freedom of the mechanism.
 
     Raises:
-        ModelError: a coordinate is unknown, no coordinate is dependent, or more coordinates are dependent than there
-            are constraint rows.
+        ModelError: a coordinate is unknown, there are no dependent coordinates, or there are more of them than constraint rows.
     """
     return _split(chain, constraints, q, independent)[0]
 
@@ -119,8 +118,8 @@ def reduced_regressor(
     """Regressor Y_r = G^T Y(q, G w, G a + dG/dt w) of a mechanism: Y_r pi = M_r a + b [N m or N], O(n^3).
 
     M_r and b are those of `reduced_dynamics`, without armature and rotors. Columns are ordered as in `regressor`, for pi =
-    inertial_parameters(chain).reshape(-1). A mechanism can be identified from the motor torques, as G^T tau, without sensors
-    at its passive joints, since the independent coordinates determine q (`project_configuration`). The other arguments and the
+    inertial_parameters(chain).reshape(-1). Since the independent coordinates determine q (`project_configuration`), a mechanism
+    can be identified from the motor torques, as G^T tau, without sensors at its passive joints. The other arguments and the
     errors are the same as for `independent_coordinates`.
 
     Args:

@@ -139,7 +139,7 @@ def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
 
 
 def to_parent(link: Link, inertia: ArticulatedInertia) -> tuple[ArticulatedInertia, Mat]:
-    """The inertia in the parent's frame, and the coupling block after the rotation alone.
+    """The inertia in the parent's frame, and its coupling block after rotation but before translation.
 
     The transformed inertia is X^T IA X, where X is the motion transform. All blocks are first rotated by R. Then [p] linear is
     added to coupling, [p] coupling^T - coupling [p] - [p] linear [p] is added to angular, and linear does not change.

@@ -202,7 +202,7 @@ def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
 
 
 def _less_rate_terms(first, s, qd, joints):
-    """Psi' minus T / 2 for the links of quaternion joints."""
+    """Subtract T / 2 from Psi' for the links of quaternion joints (see `derivative_entries`)."""
     for link, size in joints:
         here = slice(link, link + size)
         terms = jacobian_by_column(joint_rate_terms, qd[here])

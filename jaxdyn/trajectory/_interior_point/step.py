@@ -67,8 +67,8 @@ class Direction(NamedTuple):
 class Trial(NamedTuple):
     """A trial point: step length, unknowns, slacks, values of c and h = g + s, infeasibility, barrier function, acceptance.
 
-    `by_theta` is False if the barrier function alone decides about acceptance, and during restoration. If a trial with
-    `by_theta` is accepted, the previous iterate is added to the filter.
+    `by_theta` is False during restoration, and if the barrier function alone decides on acceptance. If a trial with `by_theta`
+    is accepted, the previous iterate is added to the filter.
     """
 
     length: Array

@@ -101,7 +101,7 @@ def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
 
 
 def _held(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
-    """The trajectory, with times, initial state and torques at limits taken from the problem, to include their derivatives."""
+    """The trajectory, with times, initial state and torques at limits taken from the problem to include their derivatives."""
     x, limits, side = solved.trajectory, problem.torque_limits, solved.side
     tau = x.tau
     if limits is not None:

@@ -42,7 +42,7 @@ RUNNING = -1  # status while iterating
 RECORDED = 200  # number of iterations in the history
 TOGETHER = 16  # number of problems per group when a batch is solved on the CPU
 LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # smallest nonzero and largest damping, relative to the Hessian of the controls
-FASTER = 3.0  # factor by which the damping's growth changes at each consecutive change (Tassa, Erez & Todorov 2012)
+FASTER = 3.0  # factor by which consecutive changes of the damping accelerate (Tassa, Erez & Todorov 2012)
 SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # lower bound and initial value of the factor of the second derivatives
 
 

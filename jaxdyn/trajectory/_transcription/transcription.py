@@ -47,9 +47,8 @@ class TorqueRows(NamedTuple):
 def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
     """The torque limits as constraints.
 
-    If the two limits of a torque are equal, they prescribe it, for example zero for a passive joint. If the limits are
-    traced, their values are unknown and all of them become inequalities, unless `like` determines which torques are
-    limited and which are prescribed.
+    Equal limits prescribe the torque, for example zero for a passive joint. If the limits are traced, their values are unknown,
+    and all of them become inequalities unless `like` determines which torques are limited and which are prescribed.
     """
     none = jnp.zeros(0, problem.q0.dtype)
     limits = problem.torque_limits
