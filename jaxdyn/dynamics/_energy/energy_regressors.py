@@ -1,8 +1,8 @@
 """Regressors of the energies, of the generalised momentum and of the Slotine-Li control law.
 
-These quantities are linear in the inertial parameters pi = inertial_parameters(chain).reshape(-1). As in `regressor`,
-column 10 i + k belongs to parameter k of link i. The regressors do not depend on the inertial parameters of the chain, and
-exclude armature and rotors.
+The energies, the momentum and the control torques are linear in the inertial parameters pi =
+inertial_parameters(chain).reshape(-1). As in `regressor`, column 10 i + k belongs to parameter k of link i. The regressors do
+not depend on the inertial parameters of the chain, and exclude armature and rotors.
 """
 
 import jax.numpy as jnp
@@ -107,8 +107,8 @@ def passivity_regressor_product(
 ) -> Float[Array, "n 10"]:
     """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, one row per link, in O(n) without forming Y_r.
 
-    This product drives the adaptation in `control.AdaptiveControl`. s^T Y_r pi is the power [W] of the links' reference
-    wrenches on the link twists caused by the joint rates s.
+    Y_r^T s drives the adaptation in `control.AdaptiveControl`. s^T Y_r pi is the power [W] of the links' reference wrenches on
+    the link twists caused by the joint rates s.
     """
     links, x = place(chain, q)
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)

@@ -32,9 +32,9 @@ def passivity_inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Torques tau = M(q) a_ref + C(q, v) v_ref + g(q) with C = `coriolis_matrix`, O(n) (Slotine & Li 1987).
 
-    These are the torques of a Newton-Euler recursion in which every product of two velocities is made symmetric in v and
-    v_ref: C(q, v) v_ref is the symmetric bilinear form of the quadratic velocity terms C(q, v) v. dM/dt - 2 C is
-    skew-symmetric. For v_ref = v, the result equals inverse_dynamics(chain, q, v, a_ref).
+    The torques are those of a Newton-Euler recursion in which every product of two velocities is made symmetric in v and v_ref:
+    C(q, v) v_ref is the symmetric bilinear form of the quadratic velocity terms C(q, v) v. dM/dt - 2 C is skew-symmetric. For
+    v_ref = v, the result equals inverse_dynamics(chain, q, v, a_ref).
 
     Args:
         v: velocity [rad/s or m/s].

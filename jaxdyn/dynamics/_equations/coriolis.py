@@ -61,8 +61,8 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
     """The velocity terms c(q, qd), split into Coriolis terms qd_j qd_k and centrifugal terms qd_j^2.
 
     c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2 with Gamma = `christoffel_symbols`, O(n^3). The
-    names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices Craig (2005, sec. 6.8). Whether a term
-    is a Coriolis term depends on the choice of coordinates: `textbook.remotely_driven_elbow` has none.
+    names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices are those of Craig (2005, sec. 6.8).
+    Whether a term is a Coriolis term depends on the choice of coordinates: `textbook.remotely_driven_elbow` has none.
     """
     symbols = christoffel_symbols(chain, q)
     j, k = np.triu_indices(chain.nv, 1)

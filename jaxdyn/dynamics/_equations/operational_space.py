@@ -72,7 +72,7 @@ def operational_space_bias(
 ) -> Float[Array, "6"]:
     """Bias wrench eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v in F = Lambda dV/dt + eta [N m, N].
 
-    The acceleration dV/dt of the frame requires the wrench F on the robot at the frame, or equivalently the joint torques
+    The acceleration dV/dt is produced by the wrench F acting on the robot at the frame, or equivalently by the joint torques
     J^T F. If J is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. The arguments and errors are the same as for
     `operational_space_inertia`.
     """

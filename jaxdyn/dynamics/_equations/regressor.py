@@ -1,4 +1,4 @@
-"""The regressor Y of inverse dynamics, tau = Y(q, qd, qdd) pi, since torques are linear in the inertial parameters pi."""
+"""The regressor Y of inverse dynamics, which is linear in the inertial parameters pi: tau = Y(q, qd, qdd) pi."""
 
 from collections.abc import Sequence
 

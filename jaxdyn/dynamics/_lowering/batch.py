@@ -6,8 +6,8 @@ that are computed in parallel. Callers use it as a function of one state:
 - If it is called with one state, it becomes one kernel on the CPU. Otherwise XLA would run a scan as dozens of small kernels
   per iteration, which would take many times longer to launch than to execute.
 - Under `vmap`, nested or not, all batch axes are merged into one last axis, so every component is contiguous. On the CPU, the
-  batch is processed in chunks that fit the first-level cache, with one kernel per chunk. On other platforms, it is one
-  program for all lanes.
+  batch is processed in chunks that fit the first-level cache, with one kernel per chunk. On other platforms, one program
+  processes all lanes.
 - When it is differentiated, it uses the derivative rule passed to `by_batch`; without a rule, JAX differentiates it.
 
 docs/design.md reports measurements. The form for the CPU is selected when a program is lowered for that platform.
@@ -260,7 +260,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
     """`lax.scan` over rows of xs with (carry, y) = step(carry, constants, x), where the step is written for lanes.
 
     All arrays passed to the step, except those of a chain, have lanes as the last axis. On the CPU, the loop is one kernel, or,
-    for a batch, one kernel per chunk of lanes. It has no derivative rule.
+    for a batch, one kernel per chunk of lanes. The loop has no derivative rule.
 
     Args:
         size: number of values per state that the largest operation of a step reads and writes; None to compile the loop

@@ -184,7 +184,7 @@ def _split(chain: Chain, constraints: Constraints, q: Array, independent: Sequen
     if len(dependent) > j.shape[0] or not len(dependent):
         raise ModelError(
             f"{len(chosen)} of {chain.nv} coordinates are independent, which leaves {len(dependent)} dependent ones for "
-            f"{j.shape[0]} constraint rows; choose as many independent ones as the mechanism has degrees of freedom"
+            f"{j.shape[0]} constraint rows; choose one independent coordinate per degree of freedom"
         )
     inverse, _ = pseudo_inverse(j[:, dependent])
     k = len(chosen)

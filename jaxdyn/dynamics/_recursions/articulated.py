@@ -59,8 +59,8 @@ def articulated_body(
 
     There are three sweeps: velocities outward; articulated inertias and bias wrenches inward; accelerations outward. As in
     inverse dynamics, accelerations are the conventional accelerations of the frame origins. Their velocity terms are
-    merged with those of the joint, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, with the motion
-    transform X.
+    merged with those of the joint, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, where X is the motion
+    transform.
     """
     zero = zeros(3, (q, qd, tau, gravity), (chain.inertia,))
 

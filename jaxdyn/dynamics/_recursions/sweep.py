@@ -1,9 +1,9 @@
 """The two basic recursions: `outward` from the base to the tips, and `inward` from the tips to the base.
 
-An algorithm passes a small step function to one of these recursions. A step processes one link, as scalars, and is the body
-of a scan, which is unrolled for short sweeps on a GPU (`scan_links`). Every component is a separate array. The scan carries
-only the values that the next link needs, and stacks all others. `_lowering` compiles the scan. No other module depends on
-the topology of the robot.
+An algorithm passes a small step function to one of these recursions. A step processes one link, with every component as a
+separate scalar. It is the body of a scan, which is unrolled for short sweeps on a GPU (`scan_links`). The scan carries only the
+values that the next link needs, and stacks all others. `_lowering` compiles the scan. No other module depends on the topology
+of the robot.
 
 A tree is traversed in one scan as well, in an order in which every link either follows its parent or starts a new branch.
 The scan carries the state of the previous link, and that of every branch point from which branches remain to be visited
@@ -33,7 +33,7 @@ def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, x
 
     Args:
         step: function of the parent's state, the link at position q_i, and the link's slice of `xs`.
-        base: the state of the base, a tree of scalars.
+        base: the state of the base, a pytree of scalars.
         xs: arrays stacked over links.
         shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
             carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.
@@ -50,7 +50,7 @@ def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs
     Args:
         step: function of the sum of the children's values (`zero` at a tip), the link at position q_i, and the link's slice
             of `xs`.
-        zero: the value at a link without children, a tree of scalars.
+        zero: the value at a link without children, a pytree of scalars.
         xs: arrays stacked over links.
         shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
             carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.

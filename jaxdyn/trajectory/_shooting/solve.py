@@ -120,8 +120,8 @@ def solve_by_shooting(
             trigger recompilation.
         tolerance: tolerance for the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
         second_order: use the Hessian of the Lagrangian instead of the Gauss-Newton Hessian. The second derivatives,
-            including those of the dynamics, are scaled down where the problem would not be convex. Near the solution, this
-            needs fewer but more expensive iterations.
+            including those of the dynamics, are scaled down where the problem would not be convex. Near the solution, fewer but
+            more expensive iterations are then needed.
         penalty: initial weight of the augmented Lagrangian.
         together: try all step lengths at once instead of one by one. This is faster where latency dominates, for example
             for a few problems on a GPU.
