@@ -342,7 +342,7 @@ def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Cou
 def _in_turn(
     some: Callable, variables: tuple, mapped: Sequence[bool], count: Count, sizes: tuple[int, Count, int]
 ) -> Any:
-    """Apply a function of blocks with parts * lanes rows of the mapped variables to all `count` rows."""
+    """Apply a function to all `count` rows of the mapped variables, in blocks of parts * lanes rows."""
 
     def body(_, block):
         rest = iter(block)

@@ -115,8 +115,8 @@ def solve_by_gradient(
         checkpoint: number of checkpoint levels of the backward pass, as in `rollout`.
 
     Returns:
-        The solution. Its multipliers are "equality" and "inequality", each a pair (for the knots, for the end). The history
-        contains "cost" and "residual".
+        The solution. Its multipliers are "equality" and "inequality", each a pair of arrays, for the knots and for the end. The
+        history contains "cost" and "residual".
 
     Raises:
         TrajectoryError: the guess has a different number of steps, or `iterations` is less than 1.
@@ -146,7 +146,7 @@ def solve_by_gradient(
 
 
 def _multipliers(values: Values, penalty: Penalty) -> dict[str, tuple]:
-    """The next multipliers of equalities and inequalities, each as a pair (for the knots, for the end)."""
+    """The next multipliers of equalities and inequalities, each as a pair: for the knots and for the end."""
     rows = violation(values, penalty).multipliers
     equal, below = zip(
         *(jnp.split(x, [count], -1) for x, count in zip(rows, values.equalities, strict=True)), strict=True

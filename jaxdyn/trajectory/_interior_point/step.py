@@ -133,7 +133,7 @@ class Newton(NamedTuple):
 def newton_system(
     program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
-    """Factor the Newton system with the first regularisation delta that gives it the inertia of a minimum.
+    """Factor the Newton system, with the first regularisation delta for which the matrix has the inertia of a minimum.
 
     The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], where the diagonal S contains the multipliers of the
     bounds divided by the distances. The scalar e regularises the multipliers of c about their current values, which permits
