@@ -77,7 +77,7 @@ def increment(jaxpr: Any, place: int, result: int) -> int | None:
 
 
 def _shift(jaxpr: Any, variable: Any) -> tuple[int, int] | None:
-    """Position of an input, and the constant integer added to it to obtain a variable; None if it has another form."""
+    """Position of an input, and the integer added to it to obtain a variable; None if the variable has another form."""
     if isinstance(variable, Literal):
         return None
     if variable in jaxpr.invars:

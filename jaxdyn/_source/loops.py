@@ -69,9 +69,14 @@ class Loop:
 class LoopGraph(Graph):
     """A graph that does not unroll long loops.
 
-    Its nodes have the kinds of `Graph` and the following kinds, with their operands in parentheses: "load" (memory, offset,
-    terms ((loop, stride), ...)); "index" (offset, terms), an integer; "carry" and "result" (loop, number); and "truncate"
-    (a scalar), which rounds to an integer towards zero. Integers are stored in the floating-point type.
+    Nodes have the kinds of `Graph` and the following kinds, listed with their operands:
+
+    - "load": memory, offset, terms ((loop, stride), ...);
+    - "index", an integer: offset, terms;
+    - "carry" and "result": loop, number;
+    - "truncate", which rounds to an integer towards zero: a scalar.
+
+    Integers are stored in the floating-point type.
     """
 
     target = "a kernel"

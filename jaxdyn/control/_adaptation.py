@@ -120,7 +120,7 @@ class NaturalAdaptation(Adaptation):
     range: float | Float[Array, ""] | None = None
 
     def start(self, pi: Bodies) -> Memory:
-        """Upper triangular factors U of the pseudo-inertias; NaN for one that is not positive definite."""
+        """Upper triangular factors U of the pseudo-inertias; NaN where a pseudo-inertia is not positive definite."""
         return jax.vmap(lambda x: pseudo_inertia_factor(pseudo_inertia(x)))(pi)
 
     def parameters(self, memory: Memory) -> Bodies:

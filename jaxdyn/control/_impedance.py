@@ -73,8 +73,8 @@ def stiffness_control(
 
     Without friction, the sum E of kinetic energy and spring energy satisfies dE/dt = -V . D V - v . D_q v + v . tau_ext, where
     V is the twist of the frame; friction dissipates further energy. The robot is therefore passive in every configuration,
-    including singularities. The inertias of the model need not be correct, but g and k must be. The controller uses the
-    transpose of the Jacobian instead of an inverse.
+    including singularities. The model's inertias need not be correct, but its gravity torques g and spring torques k must be.
+    The controller uses the transpose of the Jacobian instead of an inverse.
 
     Args:
         q: measured positions [rad or m].
@@ -163,7 +163,7 @@ def impedance_energy(
 ) -> Float[Array, ""]:
     """The energy E [J] of `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring.
 
-    Arguments and errors are those of `impedance_control`.
+    The arguments and errors are the same as for `impedance_control`.
     """
     state = task_state(chain, q, v, reference, frame, task, threshold)
     spring = task_spring(state.pose, reference.pose, stiffness, task)

@@ -41,10 +41,10 @@ def pd_gravity_control(
 ) -> Float[Array, " nv"]:
     """PD control with gravity compensation about a goal (Takegaki & Arimoto 1981): tau = g(q) + k(q) + Kp e - Kd v [N m or N].
 
-    Here e = difference(q, goal). V = K(q, v) + e . Kp e / 2, with the kinetic energy K, never increases: dV/dt = -v . Kd v
-    minus the power dissipated by friction. By LaSalle's theorem, the goal is globally asymptotically stable for any masses if
-    Kp and Kd are positive definite and gravity is compensated exactly. A quaternion joint needs equal gains in all its
-    directions.
+    Here e = difference(q, goal). The function V = K(q, v) + e . Kp e / 2, where K is the kinetic energy, never increases: dV/dt
+    = -v . Kd v minus the power dissipated by friction. By LaSalle's theorem, the goal is globally asymptotically stable for any
+    masses if Kp and Kd are positive definite and gravity is compensated exactly. A quaternion joint needs equal gains in all
+    its directions.
 
     Args:
         q: measured positions [rad or m].

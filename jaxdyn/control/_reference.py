@@ -67,7 +67,7 @@ def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k
 
 
 def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array, "k k"]:
-    """A gain as a matrix; the errors are those of `apply_gain`."""
+    """A gain as a matrix; the errors are the same as for `apply_gain`."""
     return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
 
 

@@ -16,7 +16,7 @@ from ..spatial.so3 import rotation_log
 from ._reference import TaskReference
 
 Task = Literal["pose", "position", "orientation"]
-_IMMOBILE = 1e-8  # mobility of the angular or linear half relative to the other, below which it counts as zero
+_IMMOBILE = 1e-8  # lower bound on the mobility of one half (angular or linear), relative to the other
 _ROWS = {"pose": slice(0, 6), "position": slice(3, 6), "orientation": slice(0, 3)}
 
 
@@ -169,7 +169,7 @@ def task_state(
     task: Task,
     threshold: float | Float[Array, ""],
 ) -> TaskState:
-    """State of a task, which all task-space controllers compute first; the arguments are those of `task_space`."""
+    """State of a task, which all task-space controllers compute first; the arguments are the same as for `task_space`."""
     rows = task_rows(task)
     space = task_space(chain, q, v, frame, task, threshold)
     pose = frame_pose(chain, q, frame)

@@ -45,8 +45,8 @@ def adaptive_rollout(
     """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps and return the states at requested times.
 
     Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
-    length. A step is accepted if the RMS over all entries of y = (q, qd) of the estimated error, divided by atol + rtol |y|,
-    is below 1.
+    length. A step is accepted if the estimated error of y = (q, qd), divided by atol + rtol |y|, has an RMS below 1 over all
+    entries.
 
     JAX differentiates through the integration steps, by default in reverse mode with checkpoints
     (`diffrax.RecursiveCheckpointAdjoint`). For forward mode, pass adjoint=diffrax.ForwardMode().
@@ -55,16 +55,16 @@ def adaptive_rollout(
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
         controls: either torques [N m or N], one row for each interval between successive times, or a policy tau =
-            controls(t, q, qd). Torques are constant within an interval, and steps end at its ends. A policy must be smooth,
+            controls(t, q, qd). Torques are constant within an interval, and no step extends beyond it. A policy must be smooth,
             and must accept quaternions whose length differs slightly from 1.
         times: increasing times [s]; (q, qd) is the state at the first of them.
         rtol: relative tolerance; by default, the square root of the machine epsilon, which is 1.5e-8 in float64 and 3.5e-4
             in float32.
         atol: absolute tolerance, with the same default [rad or m, rad/s or m/s].
         external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
-        options: keyword arguments for `diffrax.diffeqsolve`, such as `adjoint`; `solver`, by default `Tsit5`, an explicit
-            scheme of fifth order (use `Kvaerno5` for stiff friction); and `max_steps`, by default 4096 (if more steps are
-            needed, `successful` is False).
+        options: keyword arguments for `diffrax.diffeqsolve`, such as `adjoint`. The default `solver` is `Tsit5`, an explicit
+            fifth-order scheme; use `Kvaerno5` for stiff friction. The default `max_steps` is 4096; if more steps are needed,
+            `successful` is False.
 
     Raises:
         ImportError: diffrax is not installed.

@@ -107,8 +107,8 @@ def advance(
 def _rk4(chain, q, qd, dt, acceleration):
     """The state after a step of the classical Runge-Kutta scheme, by a scan, which compiles one stage instead of four.
 
-    Stage k is evaluated at the state reached by c_k dt times the slope of the previous stage, with the nodes c_k of the
-    scheme. The slopes are then summed with its weights w_k, times dt.
+    Stage k is evaluated at the state reached by c_k dt times the slope of the previous stage, where c_k are the nodes of the
+    scheme. The slopes are then summed with the weights w_k dt.
     """
     nodes, weights = jnp.asarray([[0.0, 0.5, 0.5, 1.0], [1 / 6, 1 / 3, 1 / 3, 1 / 6]], q.dtype) * dt
 

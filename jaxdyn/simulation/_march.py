@@ -57,7 +57,7 @@ def march(
 def _loop(advance, keep, carry, xs, length, turns):
     """Iterate carry = advance(carry, x); return the last carry, and keep(carry) after each iteration.
 
-    The iterations are nested loops of about `turns` iterations each, or one loop if `turns` is None.
+    The iterations run as nested loops of about `turns` iterations each, or as one loop if `turns` is None.
     """
     sizes = (length,) if turns is None else level_sizes(length, turns)
     total = math.prod(sizes)

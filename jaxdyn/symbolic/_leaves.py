@@ -162,8 +162,8 @@ def _body(
         size = float(turns) if turns != 0 else float(slides)
         if abs(size - 1) > 1e-5:
             raise ModelError(
-                f"joint {chain.joint_names[i]!r} has the screw {[float(x) for x in screw]}, for which neither |w| = 1 nor "
-                f"w = 0 and |v| = 1; {_ORDINARY}"
+                f"joint {chain.joint_names[i]!r} has the screw {[float(x) for x in screw]}, which satisfies neither |w| = 1 "
+                f"nor (w = 0 and |v| = 1); {_ORDINARY}"
             )
     massless, mass, h = bool(pi[0] == 0), pi[0], Matrix(pi[1:4])
     if massless and any(pi[1:4]):

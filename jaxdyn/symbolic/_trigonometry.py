@@ -1,8 +1,8 @@
 """Fast simplification of polynomials in sines and cosines of joint angles, as in the equations of a chain.
 
-In contrast to SymPy's `trigsimp`, there is no search. Angles of joints with parallel axes are added during the recursion,
-while expressions are short (`merge`). The entries of M, C and g are reduced modulo s^2 + c^2 = 1 to a normal form (`tidy`), in
-which every expression that vanishes is 0.
+Unlike SymPy's `trigsimp`, these functions do not search for the simplest form. Angles of joints with parallel axes are added
+during the recursion, while expressions are short (`merge`). The entries of M, C and g are reduced modulo s^2 + c^2 = 1 to a
+normal form (`tidy`), in which every expression that vanishes is 0.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ _FACTORED = 24
 
 
 def expand(x: Any) -> Expr:
-    """Expand as `sympy.expand` does, but much faster if all numbers are rational, by means of sparse polynomials."""
+    """Expand like `sympy.expand`, but much faster if all numbers are rational, by means of sparse polynomials."""
     generators = sorted(x.atoms(cos, sin) | x.free_symbols, key=sympy.default_sort_key)
     if not generators or not (x.is_Add or x.is_Mul or x.is_Pow):
         return x

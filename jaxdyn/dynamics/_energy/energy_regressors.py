@@ -1,8 +1,8 @@
 """Regressors of the energies, of the generalised momentum and of the Slotine-Li control law.
 
-These quantities are linear in the inertial parameters pi = inertial_parameters(chain).reshape(-1). As in `regressor`,
-column 10 i + k belongs to parameter k of link i. The regressors do not depend on the inertial parameters of the chain, and
-exclude armature and rotors.
+The energies, the momentum and the control torques are linear in the inertial parameters pi =
+inertial_parameters(chain).reshape(-1). As in `regressor`, column 10 i + k belongs to parameter k of link i. The regressors do
+not depend on the inertial parameters of the chain, and exclude armature and rotors.
 """
 
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " n
 
     Columns are ordered as in `regressor`; armature and rotors are excluded. M v is computed as the torques that accelerate the
     links from rest with joint accelerations v, without gravity. Since dp/dt follows from measured torques (`hamiltonian_flow`),
-    this regressor makes it possible to identify parameters without accelerations, as Gautier & Khalil (1988) do with energies.
+    this regressor allows parameters to be identified without accelerations, as Gautier & Khalil (1988) do with energies.
     """
     (r, p), (w, u) = _poses_and_twists(chain, q, v)
     w, u = (tuple(x[None] for x in component) for component in (w, u))
@@ -107,8 +107,8 @@ def passivity_regressor_product(
 ) -> Float[Array, "n 10"]:
     """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, one row per link, in O(n) without forming Y_r.
 
-    This product drives the adaptation in `control.AdaptiveControl`. s^T Y_r pi is the power [W] of the reference wrenches of
-    the links at the link twists that the joint rates s cause.
+    Y_r^T s drives the adaptation in `control.AdaptiveControl`. s^T Y_r pi is the power [W] of the links' reference wrenches on
+    the link twists caused by the joint rates s.
     """
     links, x = place(chain, q)
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)

@@ -27,7 +27,7 @@ def generalised_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, "
 
 @compiled
 def hamiltonian(chain: Chain, q: Float[Array, " nq"], p: Float[Array, " nv"]) -> Float[Array, ""]:
-    """The Hamiltonian H(q, p) = p^T M(q)^-1 p / 2 + P(q) + spring_energy(q), with the potential energy P of gravity [J]."""
+    """The Hamiltonian H(q, p) = p^T M(q)^-1 p / 2 + P(q) + spring_energy(q), where P is the potential energy of gravity [J]."""
     kinetic = 0.5 * (p @ mass_matrix_solve(chain, q, p))
     return kinetic + potential_energy(chain, q) + spring_energy(chain, q)
 

@@ -55,9 +55,9 @@ def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: f
         min over corners of lambda_min(A) - rho(R)  and  max over corners of lambda_max(A) + rho(R)
 
     bound the eigenvalues on the box. The extremes of these bounds over a set of boxes that covers the range bound the
-    eigenvalues over the entire range. The boxes with the worst bounds are halved until the bounds are within the tolerance
-    of eigenvalues of M, or until the maximum number of boxes is reached; the bounds are valid in either case. To account
-    for rounding errors, the bounds are widened by 10^4 eps times the largest entry of M.
+    eigenvalues over the entire range. The boxes with the worst bounds are halved until the bounds are within the tolerance of
+    the extreme eigenvalues found, or until the maximum number of boxes is reached; the bounds are valid in either case. To
+    account for rounding errors, the bounds are widened by 10^4 eps times the largest entry of M.
 
     Args:
         boxes: maximum number of boxes for each of the two bounds.

@@ -32,9 +32,9 @@ def passivity_inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Torques tau = M(q) a_ref + C(q, v) v_ref + g(q) with C = `coriolis_matrix`, O(n) (Slotine & Li 1987).
 
-    These are the torques of a Newton-Euler recursion in which every product of two velocities is made symmetric in v and
-    v_ref: C(q, v) v_ref is the symmetric bilinear form of the quadratic velocity terms C(q, v) v. dM/dt - 2 C is
-    skew-symmetric. For v_ref = v, the result equals inverse_dynamics(chain, q, v, a_ref).
+    The torques are those of a Newton-Euler recursion in which every product of two velocities is made symmetric in v and v_ref:
+    C(q, v) v_ref is the symmetric bilinear form of the quadratic velocity terms C(q, v) v. dM/dt - 2 C is skew-symmetric. For
+    v_ref = v, the result equals inverse_dynamics(chain, q, v, a_ref).
 
     Args:
         v: velocity [rad/s or m/s].
@@ -121,9 +121,9 @@ def passivity_integral(
 ) -> Float[Array, " times"]:
     """Work int_0^t v^T tau dt done on a robot up to each row of q, starting with 0 [J].
 
-    The work is computed as sum_k tau_k . (q_{k+1} - q_k), with the torque tau_k constant during step k, as in `rollout`. This
-    is exact for ordinary joints, and of second order in the step for quaternion joints. If torques are sampled at the rows
-    of q, pass the means of neighbouring samples.
+    The work is computed as sum_k tau_k . (q_{k+1} - q_k), with the torque tau_k constant during step k, as in `rollout`. The
+    sum is exact for ordinary joints, and second-order accurate in the time step for quaternion joints. If torques are sampled
+    at the rows of q, pass the means of neighbouring samples.
 
     Without friction, the work equals E(t) - E(0) with E = `total_energy`; with friction, which dissipates energy, it is
     larger. The work is therefore never less than -beta with beta = E(0) - min E, so the robot is passive (Spong, Hutchinson &

@@ -22,8 +22,8 @@ def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n
 
     Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2, symmetric in j and k (Lynch & Park 2017, sec. 8.1.2), and
     c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. The unit is that of torque divided by squared rate [N m s^2/rad^2 for revolute
-    joints]. The velocities of quaternion joints are not rates of coordinates. Their symbols are those of local coordinates x
-    about the current placement, minus M dA/dt (see the module `coordinates`), and are not symmetric.
+    joints]. The velocities of quaternion joints are not rates of coordinates. The symbols of these joints are those of local
+    coordinates x about the current placement, minus M dA/dt (see the module `coordinates`), and are not symmetric.
     """
     links, x = place(chain, q)
     dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
@@ -61,8 +61,8 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
     """The velocity terms c(q, qd), split into Coriolis terms qd_j qd_k and centrifugal terms qd_j^2.
 
     c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2 with Gamma = `christoffel_symbols`, O(n^3). The
-    names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices Craig (2005, sec. 6.8). Whether a term
-    is a Coriolis term depends on the choice of coordinates: `textbook.remotely_driven_elbow` has none.
+    names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices are those of Craig (2005, sec. 6.8).
+    Whether a term is a Coriolis term depends on the choice of coordinates: `textbook.remotely_driven_elbow` has none.
     """
     symbols = christoffel_symbols(chain, q)
     j, k = np.triu_indices(chain.nv, 1)

@@ -84,8 +84,8 @@ def aba(
 ) -> Float[Array, " nv"]:
     """Accelerations by the articulated-body algorithm, O(n) (Featherstone 2008, sec. 7.3) [rad/s^2 or m/s^2].
 
-    The arguments and the result are those of `forward_dynamics`. Derivatives of `aba` are more expensive, because JAX
-    differentiates it through the recursion.
+    The arguments and the result are the same as for `forward_dynamics`. Derivatives of `aba` are more expensive, because JAX
+    differentiates through the recursion.
 
     Raises:
         ModelError: the chain has a coupling or a transmission, which the recursion does not support.

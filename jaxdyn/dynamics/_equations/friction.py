@@ -17,7 +17,7 @@ def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]
     """Torque that the drives need to overcome friction, `Friction.torque` of every joint [N m or N].
 
     The torque is positive for positive velocities: a drive must supply inverse_dynamics(...) + friction_force(...). The
-    friction f_m of motors is reflected to the joints by the transmission's matrix R, as R^T f_m(R qd).
+    friction f_m of motors is reflected to the joints by the transmission matrix R, as R^T f_m(R qd).
     """
     rates = joint_rates(chain, qd)
     return generalised_force(chain, chain.friction.torque(rates) + motor_friction(chain, rates))

@@ -28,7 +28,7 @@ def inverse_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Joint torques that realise qdd: tau = M(q) qdd + C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip.
+    """Joint torques that produce qdd: tau = M(q) qdd + C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip.
 
     Computed by the recursive Newton-Euler algorithm, O(n): velocities and accelerations outward, wrenches inward (Luh, Walker
     & Paul 1980; Lynch & Park 2017, sec. 8.3). Gravity enters as an acceleration of the base in the opposite direction. The
@@ -51,7 +51,7 @@ def inverse_dynamics(
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
     torques = link_inverse_dynamics(links, x, rates, accelerations, base_gravity(links), wrenches)
-    # quaternion joints have no rotors, so qdd contains the accelerations of the rotors without corrections
+    # quaternion joints have no rotors, so the rotors' accelerations follow from qdd without corrections
     spins = joint_rates(chain, qdd)
     return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
 
@@ -88,6 +88,6 @@ def bias_force(
 ) -> Float[Array, " nv"]:
     """Torques at zero acceleration: C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip, O(n) [N m or N].
 
-    These torques are also known as nonlinear effects. The arguments are those of `inverse_dynamics`.
+    These torques are also known as nonlinear effects. The arguments are the same as for `inverse_dynamics`.
     """
     return inverse_dynamics(chain, q, qd, jnp.zeros_like(qd), external_wrenches, wrench_by_tip)

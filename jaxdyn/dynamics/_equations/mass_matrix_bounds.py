@@ -1,4 +1,4 @@
-"""Estimates of the extreme eigenvalues of the mass matrix over the robot's range of positions, by search."""
+"""Estimates of the extreme eigenvalues of the mass matrix over the robot's joint ranges, by search."""
 
 from typing import NamedTuple
 
@@ -33,14 +33,14 @@ class MassMatrixBounds(NamedTuple):
 
 
 def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
-    """Estimate the extreme eigenvalues lambda_m and lambda_M of M(q) over the range of positions, by search.
+    """Estimate the extreme eigenvalues lambda_m and lambda_M of M(q) over the joint ranges, by search.
 
     The eigenvalues of M are computed at `count` random configurations. The best of these are then refined along the gradient
     u^T dM/dq u of the eigenvalue with the unit eigenvector u (for the bounds, see Spong, Hutchinson & Vidyasagar 2020, sec.
     6.5). A search does not prove bounds: lambda_m may be smaller than the estimate `lowest`, and lambda_M larger than
     `highest`. More samples improve the estimates.
 
-    Positions have the range of `random_configuration`: the joint limits, +-pi for joints without limits, and +-1 for coupled
+    The ranges are those of `random_configuration`: the joint limits, +-pi for joints without limits, and +-1 for coupled
     coordinates. If a prismatic joint has no limits, M may be unbounded. If the robot has both revolute and prismatic joints,
     the eigenvalues mix units.
 
@@ -62,7 +62,7 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
     reached = jax.vmap(lambda q: _ends(jnp.linalg.eigvalsh(crba(robot, q))))(ends)
     found = jnp.stack([jnp.argmin(reached[:, 0]), jnp.argmax(reached[:, 1])])
     vectors = jax.vmap(lambda q: _ends(jnp.linalg.eigh(crba(robot, q))[1].T))(ends[found])
-    # u^T M u has the derivative of the eigenvalue with respect to the robot
+    # u^T M u and the eigenvalue have the same derivative with respect to the robot
     values = jax.vmap(lambda q, u: u @ crba(chain, q) @ u)(ends[found], vectors[jnp.arange(2), jnp.arange(2)])
     return MassMatrixBounds(values[0], values[1], ends[found[0]], ends[found[1]])
 

@@ -72,8 +72,8 @@ def operational_space_bias(
 ) -> Float[Array, "6"]:
     """Bias wrench eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v in F = Lambda dV/dt + eta [N m, N].
 
-    The acceleration dV/dt of the frame requires the wrench F on the robot at the frame, or equivalently the joint torques
-    J^T F. If J is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. The arguments and errors are those of
+    The acceleration dV/dt is produced by the wrench F acting on the robot at the frame, or equivalently by the joint torques
+    J^T F. If J is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. The arguments and errors are the same as for
     `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
@@ -91,8 +91,8 @@ def dynamically_consistent_inverse(
     """Dynamically consistent inverse J_bar = M^-1 J^T Lambda of the Jacobian (Khatib 1987).
 
     Among all joint velocities v with J v = V, v = J_bar V has the least kinetic energy. Without damping, J J_bar = 1 to
-    rounding, and torques of the form (1 - J^T J_bar^T) tau do not accelerate the frame. The arguments and errors are those
-    of `operational_space_inertia`.
+    rounding, and torques of the form (1 - J^T J_bar^T) tau do not accelerate the frame. The arguments and errors are the same
+    as for `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, solved.T).T
@@ -112,7 +112,7 @@ def operational_space(
     If the frame can move in all six directions, the results are those of `operational_space_inertia`,
     `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise, that is, for fewer than six joints or at a
     singularity, F = Lambda dV/dt + eta is the minimum-norm wrench that produces a feasible acceleration dV/dt. For fewer than
-    six independent joints, J^T F are the joint torques. The norm weights moments [N m] and forces [N] equally, and depends on
+    six independent joints, the joint torques are J^T F. The norm weights moments [N m] and forces [N] equally, and depends on
     `reference`.
 
     Derivatives assume constant rank (Golub & Pereyra 1973). Lambda is discontinuous at a singularity; the damped
@@ -183,7 +183,7 @@ def _inverse(mobility: Array) -> Array:
 def _pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]) -> Float[Array, "k k"]:
     """The pseudo-inverse of a symmetric positive semidefinite matrix; small eigenvalues are treated as zero.
 
-    These are the eigenvalues below `tolerance` times the largest.
+    Eigenvalues below `tolerance` times the largest are considered small.
     """
     values, vectors = jnp.linalg.eigh(a)
     kept = values > tolerance * values[-1]

@@ -1,4 +1,4 @@
-"""The regressor Y of inverse dynamics, tau = Y(q, qd, qdd) pi, since torques are linear in the inertial parameters pi."""
+"""The regressor Y of inverse dynamics, which is linear in the inertial parameters pi: tau = Y(q, qd, qdd) pi."""
 
 from collections.abc import Sequence
 
@@ -63,7 +63,7 @@ def _places(parents: tuple[int, ...]) -> np.ndarray:
     return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
 
 
-# numbers of joints for which rows are computed one by one; fewer rows are as fast in a group, more take too long to compile
+# numbers of joints for which rows are computed one by one: fewer are as fast in a group, and more take too long to compile
 ROW_BY_ROW = range(4, 9)
 
 
@@ -83,11 +83,10 @@ def carried_regressor(
     weights: Float[Array, "n *#lanes"],
     beside: Float[Array, "n m *#lanes"],
 ) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
-    """Rows of the regressor in groups (`row_groups`); entries for links that the joint does not carry are arbitrary.
+    """Rows of the regressor in groups (`row_groups`); entries for links that the joint does not carry are meaningless.
 
-    To save time, these entries are not set to zero. The row of each joint is multiplied by the weight of the joint, at no
-    extra cost, since the row is linear in the joint's screw. The columns `beside` are appended unchanged, without a copy of
-    the rows.
+    To save time, the meaningless entries are not set to zero. Each joint's row is multiplied by the joint's weight at no extra
+    cost, since the row is linear in the joint's screw. The columns `beside` are appended unchanged, without a copy of the rows.
     """
     of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
     of_joints = jax.tree.map(lambda s: s * weights, screws), at

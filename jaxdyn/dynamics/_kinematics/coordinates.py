@@ -68,7 +68,7 @@ def by_coordinates(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "n
 
 
 def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:
-    """Inertia R^T J R of the rotors at the joints, with the transmission's matrix R; 0 if the chain has no transmission."""
+    """Rotor inertia reflected to the joints, R^T J R, where R is the transmission matrix; 0 without a transmission."""
     if chain.transmission is None:
         return jnp.zeros((), chain.dtype)
     ratios = chain.transmission.matrix
@@ -76,7 +76,7 @@ def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:
 
 
 def rotor_torques(chain: Chain, accelerations: Float[Array, " n"]) -> Float[Array, " n"] | Float[Array, ""]:
-    """Torques R^T J R qdd of the rotors, where R is the transmission's matrix; 0 if the chain has no transmission."""
+    """Torques R^T J R qdd of the rotors, where R is the transmission matrix; 0 without a transmission."""
     if chain.transmission is None:
         return jnp.zeros((), chain.dtype)
     ratios = chain.transmission.matrix

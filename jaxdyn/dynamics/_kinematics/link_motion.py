@@ -26,7 +26,7 @@ Acceleration = Literal["spatial", "conventional"]
 def link_twists(
     chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], reference: Reference = "body"
 ) -> Float[Array, "n 6"]:
-    """Twists V_i = (w_i, v_i) = J_i(q) qd of all links, with the `jacobian` J_i, by one sweep, O(n) [rad/s, m/s].
+    """Twists V_i = (w_i, v_i) = J_i(q) qd of all links, where J_i is the `jacobian`, by one sweep, O(n) [rad/s, m/s].
 
     V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), where i-1 denotes the parent of i in a tree.
 
@@ -51,9 +51,9 @@ def link_accelerations(
 ) -> Float[Array, "n 6"]:
     """Accelerations of all links, without gravity, by one sweep, O(n) [rad/s^2, m/s^2].
 
-    The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd contains the time derivatives of the components of `link_twists`. In
-    body coordinates, it is dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, where
-    dV_i also includes -g, since the base acceleration is (0, -g)).
+    The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd is the component-wise time derivative of `link_twists`. In body
+    coordinates, it is dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, where dV_i
+    also includes -g, since the base acceleration is (0, -g)).
 
     The conventional acceleration (dw_i/dt, d2p/dt2) consists of the angular acceleration and the acceleration of a point p of
     the body. In body coordinates, p is the frame's origin, and d2p/dt2 = dv/dt + w x v in the axes of the frame. In mixed

@@ -6,8 +6,8 @@ that are computed in parallel. Callers use it as a function of one state:
 - If it is called with one state, it becomes one kernel on the CPU. Otherwise XLA would run a scan as dozens of small kernels
   per iteration, which would take many times longer to launch than to execute.
 - Under `vmap`, nested or not, all batch axes are merged into one last axis, so every component is contiguous. On the CPU, the
-  batch is processed in chunks that fit the first-level cache, with one kernel per chunk. On other platforms, it is one
-  program for all lanes.
+  batch is processed in chunks that fit the first-level cache, with one kernel per chunk. On other platforms, one program
+  processes all lanes.
 - When it is differentiated, it uses the derivative rule passed to `by_batch`; without a rule, JAX differentiates it.
 
 docs/design.md reports measurements. The form for the CPU is selected when a program is lowered for that platform.
@@ -33,9 +33,12 @@ from .tangents import batch_first, sparse_jvp
 Size = Callable[[Any], int]
 Count = Any  # number of states: an int, or a symbolic size under `jax.export`
 
-LANES = 64  # lanes per chunk: 32 to 256 are equally fast; fewer do not fill vector registers, more exceed the L1 cache
-LARGEST = 50_000  # maximum number of values that one operation of a kernel reads and writes (400 KB): `kernel`, point 3
-STRAIGHT = 3000  # maximum product of iterations and function size of a loop unrolled for a GPU: see `scan_links`
+# lanes per chunk: 32 to 256 are equally fast; fewer do not fill vector registers, and more exceed the L1 cache
+LANES = 64
+# maximum number of values that one operation of a kernel reads and writes (400 KB): see `kernel`, point 3
+LARGEST = 50_000
+# maximum product of iterations and function size of a loop unrolled for a GPU: see `scan_links`
+STRAIGHT = 3000
 
 # shape of the lanes, (count,) or (), while the body of a function decorated with `by_batch` is traced; otherwise None
 _LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
@@ -262,7 +265,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
     """`lax.scan` over rows of xs with (carry, y) = step(carry, constants, x), where the step is written for lanes.
 
     All arrays passed to the step, except those of a chain, have lanes as the last axis. On the CPU, the loop is one kernel, or,
-    for a batch, one kernel per chunk of lanes. It has no derivative rule.
+    for a batch, one kernel per chunk of lanes. The loop has no derivative rule.
 
     Args:
         size: number of values per state that the largest operation of a step reads and writes; None to compile the loop
@@ -307,8 +310,7 @@ def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int
 def in_groups(function: Callable, size: int) -> Callable:
     """A function of one problem that, under `vmap` on the CPU, processes groups of `size` problems in sequence.
 
-    This suits iterative solvers: each group runs only until its slowest problem is solved, and the data of a group stay in
-    the cache.
+    Grouping suits iterative solvers: each group runs only until its slowest problem is solved, and its data stay in the cache.
     """
 
     def call(*arguments):
@@ -345,7 +347,7 @@ def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Cou
 def _in_turn(
     some: Callable, variables: tuple, mapped: Sequence[bool], count: Count, sizes: tuple[int, Count, int]
 ) -> Any:
-    """Apply a function of blocks of the mapped variables, of parts * lanes rows each, to all `count` rows."""
+    """Apply a function to all `count` rows of the mapped variables, in blocks of parts * lanes rows."""
 
     def body(_, block):
         rest = iter(block)

@@ -1,8 +1,8 @@
 """Functions that have one form for the CPU and another for other platforms; a program contains the form for its platform.
 
-In contrast to `jax.lax.platform_dependent`, the form for other platforms is traced only when a program is lowered for
-one of them. CPU programs are therefore traced once, and programs exported for a GPU from a machine without a GPU contain
-the GPU form.
+Whereas `jax.lax.platform_dependent` traces all forms, these functions trace the form for other platforms only when a program is
+lowered for one of them. CPU programs are therefore traced once, and programs exported for a GPU from a machine without a GPU
+contain the GPU form.
 """
 
 from collections.abc import Callable

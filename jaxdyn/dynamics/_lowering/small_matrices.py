@@ -16,8 +16,8 @@ WRITTEN_OUT = 64  # maximum number of terms of an unrolled sum; longer sums use 
 def size_of_products(n: int, m: int) -> int | None:
     """The `size` for `loop_by_batch` if steps multiply matrices of up to n + m rows and columns (n states, m controls).
 
-    The size is so large that a kernel has few lanes, whose data fit the cache. It is None if the matrices are too large for a
-    kernel.
+    A large size limits a kernel to few lanes, so that their data fit the cache. The result is None if the matrices are too
+    large for a kernel.
     """
     return None if max(n, m) > SMALL or m == 1 else 2 * (n + m) * (n + m + 1) + 2000
 

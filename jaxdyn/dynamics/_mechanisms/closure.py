@@ -43,7 +43,7 @@ def project_configuration(
     max_iterations: int = 50,
     tolerance: float | None = None,
 ) -> Projection:
-    """The configuration with phi = 0 nearest to q: integrate(chain, q, u) with the least |u|.
+    """The configuration with phi = 0 nearest to q: integrate(chain, q, u) with the smallest |u|.
 
     The configuration is found by the Gauss-Newton iteration u <- J^+ (J u - phi) with J = d phi / du, whose fixed points
     satisfy phi = 0 with u in the range of J^T. If q is close to a solution, the iteration converges in a few steps. If q is

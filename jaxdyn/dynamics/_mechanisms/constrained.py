@@ -140,8 +140,8 @@ def _dynamics(chain, constraints, q, qd, tau, wrenches, stabilisation, tolerance
 def _dynamics_jvp(primals, tangents):
     out, factors = _solution(*primals)
     a, multipliers = out[:2]
-    # W^+ determines only the part of d lambda in the range of J; the remainder, with which lambda stays in that range as it
-    # changes, is (1 - W W^+) dJ y with y = M^-1 J^T A^+ lambda and A = W W^T
+    # W^+ determines only the part of d lambda in the range of J; the remainder, which keeps lambda in that range as J changes,
+    # is (1 - W W^+) dJ y with y = M^-1 J^T A^+ lambda and A = W W^T
     y, _ = solve(factors, jnp.zeros_like(a), multipliers)
 
     def equations(chain, constraints, q, qd, tau, wrenches, stabilisation):
@@ -190,9 +190,9 @@ def constrained_inverse_dynamics(
 ) -> ConstrainedTorques:
     """Torques u on the actuated coordinates that produce qdd: M qdd + C qd + g = B u + J^T lambda, O(n^3).
 
-    B contains the columns of the identity that belong to the actuated coordinates. With N = 1 - J^+ J, u = (N B)^+ N (M qdd +
-    C qd + g) and lambda = J^+T (M qdd + C qd + g - B u). These torques have minimum norm if the robot is over-actuated, and are
-    the least-squares solution if it is under-actuated. qdd must satisfy the constraints, J qdd = -dJ/dt qd.
+    B consists of the identity's columns for the actuated coordinates. With N = 1 - J^+ J, u = (N B)^+ N (M qdd + C qd + g) and
+    lambda = J^+T (M qdd + C qd + g - B u). These torques have minimum norm if the robot is over-actuated, and are the
+    least-squares solution if it is under-actuated. qdd must satisfy the constraints, J qdd = -dJ/dt qd.
 
     Args:
         actuated: names of joints (of coordinates, if joints are coupled) or columns of v.

@@ -56,7 +56,7 @@ def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, 
     """Jacobian J(q) with d phi/dt = J(q) qd: the derivative of phi(integrate(chain, q, dq)) with respect to dq at 0.
 
     For frames a and b with the relative pose E = T_b^-1 T_a, J is computed from the joint screws in the world by dE/dt E^-1 =
-    Ad_{T_b^-1} (V_a - V_b), the twist of a relative to b. The errors are those of `constraint_residual`.
+    Ad_{T_b^-1} (V_a - V_b), the twist of a relative to b. The errors are the same as for `constraint_residual`.
     """
     constraints = listed(constraints)
     poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None
@@ -70,7 +70,7 @@ def constraint_bias(
     """Bias dJ/dt qd of d2 phi/dt2 = J(q) qdd + dJ/dt qd: the second derivative of phi(integrate(chain, q, t qd)) at t = 0.
 
     For frames, the bias [rad/s^2, m/s^2] is computed from the link twists V and their rates dV/dt at qdd = 0, by one outward
-    sweep. The errors are those of `constraint_residual`.
+    sweep. The errors are the same as for `constraint_residual`.
     """
     return constraint_terms(chain, constraints, q, qd).bias
 

@@ -6,7 +6,7 @@ gear_ratio tau_m and p = resistive_force(q, qd),
     M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
     J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.
 
-Friction and springs of the chain (p) act on the link side. They are included in these functions, since the elastic joints
+Friction and springs of the chain (p) act on the link side. The functions in this module include them, since the elastic joints
 transmit their torques. Spherical and free joints, which have no drive, are rigid.
 """
 
@@ -57,8 +57,8 @@ def elastic_forward_dynamics(
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division: O(n).
 
-    This is Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2): M(q) qdd + C qd + g + p = f and
-    J thetadd + B thetad + f = gear_ratio tau_m, which are coupled only by the `elastic_torque` f, with p = resistive_force. The
+    The equations of Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2) are M(q) qdd + C qd + g + p =
+    f and J thetadd + B thetad + f = gear_ratio tau_m, where p = resistive_force. Only the `elastic_torque` f couples them. The
     result equals that of forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces subtracted from the torques.
 
     Args:

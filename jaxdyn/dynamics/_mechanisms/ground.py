@@ -72,7 +72,7 @@ def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""
         x = (height f_x - n_y) / f_z,  y = (height f_y + n_x) / f_z.
 
     For the wrench from `ground_reaction` and flat ground at this height, the point is the centre of pressure, which is inside
-    the sole unless the foot tips. At rest, it is the projection of the centre of mass. The result is NaN or infinite if f_z =
-    0. It does not depend on the sign of the wrench.
+    the sole unless the foot tips. At rest, it is the projection of the centre of mass. The result does not depend on the sign
+    of the wrench; if f_z = 0, it is NaN or infinite.
     """
     return jnp.stack([height * wrench[3] - wrench[1], height * wrench[4] + wrench[0]]) / wrench[5]

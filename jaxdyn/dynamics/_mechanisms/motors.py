@@ -11,9 +11,9 @@ from .._kinematics.coordinates import generalised_force, joint_rates, joints_of
 
 @compiled
 def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
-    """Speeds R S qd of the motors, with the transmission's matrix R and the coupling's matrix S [rad/s].
+    """Speeds R S qd of the motors, where R is the transmission matrix and S the coupling matrix [rad/s].
 
-    S is the identity without a coupling. For ordinary joints, pass q instead of qd to obtain the motor angles [rad], which are
+    Without a coupling, S is the identity. For ordinary joints, pass q instead of qd to obtain the motor angles [rad], which are
     zero at zero joint positions.
 
     Raises:
@@ -26,7 +26,7 @@ def motor_rates(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " m"]:
 def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -> Float[Array, " nv"]:
     """Generalised forces tau = S^T R^T tau_m from motor torques, for which tau . qd equals the motors' power [N m or N].
 
-    R is the transmission's matrix and S the coupling's matrix (the identity without a coupling). `forward_dynamics` includes
+    R is the transmission matrix, and S is the coupling matrix (the identity without a coupling). `forward_dynamics` includes
     the rotor inertias, but neither friction nor springs: pass tau - resistive_force(chain, q, qd).
 
     Args:

@@ -113,8 +113,8 @@ def moving_base_forward_dynamics(
 
     qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of the robot on a fixed base: the
     motion of the base changes only the bias. Friction and springs are not included: pass tau - resistive_force(chain, q, qd).
-    To linearise the dynamics with respect to the state or the motion of the base, use `jax.jacfwd`. The other arguments and
-    the errors are those of `moving_base_inverse_dynamics`.
+    To linearise the dynamics with respect to the state or the motion of the base, use `jax.jacfwd`. The other arguments and the
+    errors are the same as for `moving_base_inverse_dynamics`.
 
     Returns:
         Joint accelerations [rad/s^2 or m/s^2].
@@ -134,8 +134,8 @@ class HybridDynamics(NamedTuple):
 
     Attributes:
         acceleration: accelerations of all coordinates, including the prescribed ones [rad/s^2 or m/s^2].
-        torques: torques on all coordinates: the given torques on free coordinates, and the torques that the motion requires
-            on prescribed coordinates [N m or N].
+        torques: torques on all coordinates, as given for free coordinates and as required by the motion for prescribed
+            coordinates [N m or N].
     """
 
     acceleration: Float[Array, " nv"]

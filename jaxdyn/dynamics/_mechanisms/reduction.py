@@ -51,12 +51,11 @@ def independent_coordinates(
     the independent coordinates do not determine the motion: J G is not 0, or G does not contain all admissible motions.
 
     Args:
-        independent: independent coordinates, as names of joints (of coordinates, if joints are coupled) or columns of v; as
-            many as the mechanism has degrees of freedom.
+        independent: independent coordinates, as names of joints (of coordinates, if joints are coupled) or columns of v; one
+            per degree of freedom of the mechanism.
 
     Raises:
-        ModelError: a coordinate is unknown, no coordinate is dependent, or more coordinates are dependent than there
-            are constraint rows.
+        ModelError: a coordinate is unknown, there are no dependent coordinates, or there are more of them than constraint rows.
     """
     return _split(chain, constraints, q, independent)[0]
 
@@ -72,8 +71,8 @@ def reduced_dynamics(
 ) -> ReducedDynamics:
     """Equation of motion in the independent velocities w, without constraint forces: M_r a + b = G^T tau, O(n^3).
 
-    It follows from M qdd + C qd + g = tau + J^T lambda by substitution of qd = G w and qdd = G a + dG/dt w, and multiplication
-    by G^T: M_r = G^T M G and b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i).
+    Substituting qd = G w and qdd = G a + dG/dt w into M qdd + C qd + g = tau + sum_i J_i^T F_i + J^T lambda, and multiplying by
+    G^T, yields M_r = G^T M G and b = G^T (M dG/dt w + C qd + g - sum_i J_i^T F_i).
 
     Args:
         w: velocities of the independent coordinates [rad/s or m/s].
@@ -97,7 +96,7 @@ def reduced_forward_dynamics(
 ) -> Float[Array, " k"]:
     """Accelerations M_r^-1 (G^T tau - b) of the independent coordinates, O(n^3) [rad/s^2 or m/s^2].
 
-    The accelerations agree with those of `constrained_forward_dynamics`. The other arguments and the errors are those of
+    The accelerations agree with those of `constrained_forward_dynamics`. The other arguments and the errors are the same as for
     `reduced_dynamics`.
 
     Args:
@@ -119,9 +118,9 @@ def reduced_regressor(
     """Regressor Y_r = G^T Y(q, G w, G a + dG/dt w) of a mechanism: Y_r pi = M_r a + b [N m or N], O(n^3).
 
     M_r and b are those of `reduced_dynamics`, without armature and rotors. Columns are ordered as in `regressor`, for pi =
-    inertial_parameters(chain).reshape(-1). A mechanism can be identified from the motor torques, as G^T tau, without sensors
-    at its passive joints, since the independent coordinates determine q (`project_configuration`). The other arguments and the
-    errors are those of `independent_coordinates`.
+    inertial_parameters(chain).reshape(-1). Since the independent coordinates determine q (`project_configuration`), a mechanism
+    can be identified from the motor torques, as G^T tau, without sensors at its passive joints. The other arguments and the
+    errors are the same as for `independent_coordinates`.
 
     Args:
         w: velocities of the independent coordinates [rad/s or m/s].
@@ -153,7 +152,7 @@ def reduced_coriolis_matrix(
 
     The bias in `reduced_dynamics` is b = C_r w + G^T g, where G^T g is `reduced_gravity_force`. dM_r/dt - 2 C_r is
     skew-symmetric, since C is the Christoffel-consistent matrix and dM_r/dt - 2 C_r = G^T (dM/dt - 2 C) G + dG/dt^T M G -
-    G^T M dG/dt. The other arguments and the errors are those of `independent_coordinates`.
+    G^T M dG/dt. The other arguments and the errors are the same as for `independent_coordinates`.
 
     Args:
         w: velocities of the independent coordinates [rad/s or m/s].
@@ -172,7 +171,7 @@ def reduced_gravity_force(
     """Generalised forces g_r = G^T g(q) that hold the mechanism still against gravity [N m or N].
 
     The equation of motion is M_r a + C_r w + g_r = G^T tau with C_r = `reduced_coriolis_matrix`. The arguments and errors are
-    those of `independent_coordinates`.
+    the same as for `independent_coordinates`.
     """
     return _split(chain, constraints, q, independent)[0].T @ gravity_force(chain, q)
 
@@ -185,7 +184,7 @@ def _split(chain: Chain, constraints: Constraints, q: Array, independent: Sequen
     if len(dependent) > j.shape[0] or not len(dependent):
         raise ModelError(
             f"{len(chosen)} of {chain.nv} coordinates are independent, which leaves {len(dependent)} dependent ones for "
-            f"{j.shape[0]} constraint rows; choose as many independent ones as the mechanism has degrees of freedom"
+            f"{j.shape[0]} constraint rows; choose one independent coordinate per degree of freedom"
         )
     inverse, _ = pseudo_inverse(j[:, dependent])
     k = len(chosen)

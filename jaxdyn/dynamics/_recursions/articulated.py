@@ -59,8 +59,8 @@ def articulated_body(
 
     There are three sweeps: velocities outward; articulated inertias and bias wrenches inward; accelerations outward. As in
     inverse dynamics, accelerations are the conventional accelerations of the frame origins. Their velocity terms are
-    merged with those of the joint, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, with the motion
-    transform X.
+    merged with those of the joint, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, where X is the motion
+    transform.
     """
     zero = zeros(3, (q, qd, tau, gravity), (chain.inertia,))
 
@@ -139,9 +139,9 @@ def downdate(inertia: ArticulatedInertia, gain, column) -> ArticulatedInertia:
 
 
 def to_parent(link: Link, inertia: ArticulatedInertia) -> tuple[ArticulatedInertia, Mat]:
-    """The inertia in the parent's frame, and the coupling block after the rotation alone.
+    """The inertia in the parent's frame, and its coupling block after rotation but before translation.
 
-    This is the congruence X^T IA X with the motion transform X, in blocks. All blocks are rotated by R. Then [p] linear is
+    The transformed inertia is X^T IA X, where X is the motion transform. All blocks are first rotated by R. Then [p] linear is
     added to coupling, [p] coupling^T - coupling [p] - [p] linear [p] is added to angular, and linear does not change.
     """
     r, p = link.rotation, link.translation

@@ -122,7 +122,7 @@ def over_pairs(
 def spread(
     places: Int[np.ndarray, "rows columns"], entries: Float[Array, "entries *lanes"]
 ) -> Float[Array, "rows columns *lanes"]:
-    """The matrix whose entry [i, j] is `entries` at the position places[i, j]."""
+    """The matrix whose entry [i, j] is entries[places[i, j]]."""
     lanes = entries.shape[1:]
     numbers = jax.lax.GatherDimensionNumbers(tuple(range(1, 1 + len(lanes))), (0,), (0,))
     at = jnp.asarray(places.reshape(-1, 1), jnp.int32)

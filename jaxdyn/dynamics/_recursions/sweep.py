@@ -1,13 +1,13 @@
 """The two basic recursions: `outward` from the base to the tips, and `inward` from the tips to the base.
 
-An algorithm passes a small step function to one of these recursions. A step processes one link, as scalars, and is the body
-of a scan, which is unrolled for short sweeps on a GPU (`scan_links`). Every component is a separate array. The scan carries
-only the values that the next link needs, and stacks all others. `_lowering` compiles the scan. No other module depends on
-the topology of the robot.
+An algorithm passes a small step function to one of these recursions. A step processes one link, with every component as a
+separate scalar. It is the body of a scan, which is unrolled for short sweeps on a GPU (`scan_links`). The scan carries only the
+values that the next link needs, and stacks all others. `_lowering` compiles the scan. No other module depends on the topology
+of the robot.
 
 A tree is traversed in one scan as well, in an order in which every link either follows its parent or starts a new branch.
-The scan carries the state of the previous link, and one further state for every branching whose branches are not complete
-(`tree.Walk`). A serial chain has no branchings.
+The scan carries the state of the previous link, and that of every branch point from which branches remain to be visited
+(`tree.Walk`). A serial chain has no branch points.
 """
 
 import functools
@@ -95,7 +95,7 @@ def _reading(last: tuple[Array, ...], q: Array, out: Any) -> Any:
 
 
 def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) -> Any:
-    """A scan in which the state of the parent is that of the previous link, of an open branching, or of the base."""
+    """A scan in which the parent of a link is the previous link, an earlier branch point, or the base."""
 
     def along(carry, x):
         state, out, shared = body(carry[0], x)

@@ -51,7 +51,7 @@ from .poses import start_pose, walk
 from .sweep import inward, outward
 from .wrench import wrench_columns
 
-DENSE = 64  # for more links, differentiation of the recursion is the cheaper way to a derivative along one direction
+DENSE = 64  # for more links, a directional derivative is cheaper to compute by differentiating the recursion
 
 
 class LinkDerivatives(NamedTuple):
@@ -110,8 +110,8 @@ def derivative_entries(
     """Entries of `link_derivatives` for each pair in `pairs_of`: two for q, two for qd, one for qdd.
 
     The armature is added to the diagonal of the derivatives with respect to qdd. `joints` contains (first link, number of
-    links) for each quaternion joint. The position of such a joint does not move its links one after the other; it moves the
-    frame that carries all of them. The accelerations of its links are qdd - g(qd) (see the module `coordinates`). In the
+    links) for each quaternion joint. A change of position moves all links of such a joint together with their common frame,
+    instead of one after the other. The accelerations of the links are qdd - g(qd) (see the module `coordinates`). In the
     derivatives with respect to qd, 2 Psi'_j therefore becomes 2 Psi'_j - T with T = sum_k S_k dg_k/dqd_j.
     """
     return entries_of_motion(chain, q, qd, world_motion(chain, q, qd, qdd, gravity, wrenches), armature, joints)
@@ -202,7 +202,7 @@ def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
 
 
 def _less_rate_terms(first, s, qd, joints):
-    """Psi' minus T / 2 for the links of quaternion joints."""
+    """Subtract T / 2 from Psi' for the links of quaternion joints (see `derivative_entries`)."""
     for link, size in joints:
         here = slice(link, link + size)
         terms = jacobian_by_column(joint_rate_terms, qd[here])

@@ -86,10 +86,10 @@ def solve_by_gradient(
 ) -> Solution:
     """Minimise the cost by gradient descent on the torques, with gradients through every step of the simulation.
 
-    This simplest of the solvers needs neither a linearisation nor second derivatives. It optimises anything that `step` can
-    simulate and JAX can differentiate, but it needs hundreds of iterations where `solve_by_shooting` needs tens. Every
-    iterate satisfies the dynamics exactly. `jax.jit`, `jax.vmap` over problems, and float32 are supported; a batch finishes
-    with its slowest problem.
+    This solver is the simplest: it needs neither a linearisation nor second derivatives. It optimises anything that `step` can
+    simulate and JAX can differentiate, but it needs hundreds of iterations where `solve_by_shooting` needs tens. Every iterate
+    satisfies the dynamics exactly. `jax.jit`, `jax.vmap` over problems, and float32 are supported; a batch finishes with its
+    slowest problem.
 
     Torque limits are enforced by a change of variables. A torque with two limits is tau = middle + half tanh(u / half), where
     u is the unknown and half is half the range; a torque with only a lower limit is tau = lower + softplus(u - lower), and
@@ -100,8 +100,9 @@ def solve_by_gradient(
 
         cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / (2 w).
 
-    It is minimised in rounds. After each round, the multipliers become l + w c and max(0, m + w d), and the weight becomes
-    4 w if the violation is more than a quarter of its previous value. State constraints at the first knot are ignored.
+    The augmented Lagrangian is minimised in rounds. After each round, the multipliers become l + w c and max(0, m + w d), and
+    the weight becomes 4 w if the violation is more than a quarter of its previous value. State constraints at the first knot
+    are ignored.
 
     Args:
         guess: trajectory with the initial torques and, if the duration is free, the initial duration; None: the torques that
@@ -114,8 +115,8 @@ def solve_by_gradient(
         checkpoint: number of checkpoint levels of the backward pass, as in `rollout`.
 
     Returns:
-        The solution. Its multipliers are "equality" and "inequality", each a pair (for the knots, for the end). The history
-        contains "cost" and "residual".
+        The solution. Its multipliers are "equality" and "inequality", each a pair of arrays, for the knots and for the end. The
+        history contains "cost" and "residual".
 
     Raises:
         TrajectoryError: the guess has a different number of steps, or `iterations` is less than 1.
@@ -145,7 +146,7 @@ def solve_by_gradient(
 
 
 def _multipliers(values: Values, penalty: Penalty) -> dict[str, tuple]:
-    """The next multipliers of equalities and inequalities, each as a pair (for the knots, for the end)."""
+    """The next multipliers of equalities and inequalities, each as a pair: for the knots and for the end."""
     rows = violation(values, penalty).multipliers
     equal, below = zip(
         *(jnp.split(x, [count], -1) for x, count in zip(rows, values.equalities, strict=True)), strict=True

@@ -19,7 +19,7 @@ def supported(optimiser: Any) -> Any:
 
 @functools.cache
 def quasi_newton() -> Any:
-    """L-BFGS, for few unknowns, with a line search that evaluates no gradients, which halves the compilation time."""
+    """L-BFGS, for few unknowns; its line search evaluates no gradients, which halves the compilation time."""
     import optax
 
     return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))

@@ -230,7 +230,7 @@ def policy_costs(
 ) -> Float[Array, " rollouts"]:
     """The cost of each rollout under a policy, for example for robots and initial states not used in the optimisation.
 
-    The mean of these costs is the objective of `optimise_policy`; see there for the arguments.
+    The objective of `optimise_policy`, which describes the arguments, is the mean of the costs.
 
     Raises:
         TrajectoryError: as for `optimise_policy`.

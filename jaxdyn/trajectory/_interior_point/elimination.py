@@ -5,10 +5,10 @@ A block is the system
     [ P   D^T    ] [z]   [r1]
     [ D  -delta I] [y] = [r2].
 
-With delta > 0, the rows of D may be dependent. Adding rho D^T times the second row to the first does not change the
-solution. It makes the pivot P + rho D^T D positive definite if P is positive definite on the null space of D and rho is large
-enough. A successful Cholesky factorisation therefore shows that the solution is a minimum, that is, that the matrix has the
-correct inertia.
+With delta > 0, the rows of D may be dependent. Adding rho D^T times the second row to the first does not change the solution,
+but makes the pivot P + rho D^T D positive definite if P is positive definite on the null space of D and rho is large enough. A
+successful Cholesky factorisation therefore shows that the solution is a minimum, that is, that the matrix has the correct
+inertia.
 """
 
 from typing import NamedTuple

@@ -75,7 +75,8 @@ class Program(eqx.Module):
 def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
     """The rho of `elimination`, from the largest entries of W and of the Jacobian of the equalities.
 
-    It is large enough to outweigh negative curvature of W across the constraints, and small enough to preserve precision.
+    The value is large enough to outweigh negative curvature of W across the constraints, and small enough to preserve
+    precision.
     """
     size = jnp.maximum(largest * largest, jnp.finfo(largest.dtype).tiny)
     return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)

@@ -4,8 +4,8 @@ The optimality conditions of the last barrier problem are
 
     grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu.
 
-They remain satisfied as the program changes (implicit function theorem). After elimination of the multipliers of inequalities
-and bounds, the matrix is that of a Newton step with the exact Hessian:
+These conditions remain satisfied as the program changes (implicit function theorem). After eliminating the multipliers of
+inequalities and bounds, the matrix is that of a Newton step with the exact Hessian:
 
     [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = -(change of the conditions at fixed x, y).
 """
@@ -44,10 +44,10 @@ def differentiable(
 ) -> InteriorPointResult:
     """The result, with derivatives of unknowns, multipliers and cost with respect to the parameters' floating-point leaves.
 
-    First derivatives are supported, in forward and reverse mode. They are those of the last barrier problem, whose mu is a
-    tenth of the tolerance. Where the solution has a kink because an active constraint has a zero multiplier, the computed
-    derivatives lie between the one-sided derivatives. They are NaN if the Hessian is not positive definite on the null space
-    of the active constraints (no strict local minimum), and meaningless if the status is not CONVERGED.
+    First derivatives are supported, in forward and reverse mode. The derivatives are those of the last barrier problem, whose
+    mu is a tenth of the tolerance. Where the solution has a kink because an active constraint has a zero multiplier, the
+    computed derivatives lie between the one-sided derivatives. They are NaN if the Hessian is not positive definite on the null
+    space of the active constraints (no strict local minimum), and meaningless if the status is not CONVERGED.
     """
     leaves, rest = eqx.partition(parameters, eqx.is_inexact_array)
     result = jax.lax.stop_gradient(result)

@@ -12,8 +12,8 @@ If no step is accepted, a restoration phase reduces only the infeasibility, by L
     minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0.
 
 The barrier in this problem keeps the iterates away from the bounds, where steps would be cut short. The restoration ends when
-the filter accepts the iterate. The constraints are declared locally infeasible only if it ends at a stationary point of the
-violation itself.
+the filter accepts the iterate. The constraints are declared locally infeasible only if the restoration ends at a stationary
+point of the violation itself.
 """
 
 from typing import Any, NamedTuple
@@ -113,10 +113,10 @@ def interior_point(
 ) -> InteriorPointResult:
     """Find a local minimum of objective(x) subject to equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper.
 
-    This primal-dual interior-point method with a filter line search (Waechter & Biegler 2006) uses dense matrices, at a cost
-    of O(n^3) per iteration, and is intended for up to a few hundred unknowns. JAX computes the derivatives, including the
-    exact Hessian of the Lagrangian. `jax.jit`, `jax.vmap` and forward-mode differentiation (`jax.jvp`) are supported;
-    reverse mode is not. Unknowns with equal bounds are fixed.
+    The primal-dual interior-point method with a filter line search (Waechter & Biegler 2006) is used. It works with dense
+    matrices, costs O(n^3) per iteration, and is intended for up to a few hundred unknowns. JAX computes the derivatives,
+    including the exact Hessian of the Lagrangian. `jax.jit`, `jax.vmap` and forward-mode differentiation (`jax.jvp`) are
+    supported; reverse mode is not. Unknowns with equal bounds are fixed.
 
     Args:
         objective: x -> f, a scalar.

@@ -67,8 +67,8 @@ class Direction(NamedTuple):
 class Trial(NamedTuple):
     """A trial point: step length, unknowns, slacks, values of c and h = g + s, infeasibility, barrier function, acceptance.
 
-    `by_theta` is False if the barrier function alone decides about acceptance, and during restoration. If a trial with
-    `by_theta` is accepted, the previous iterate is added to the filter.
+    `by_theta` is False during restoration, and if the barrier function alone decides on acceptance. If a trial with `by_theta`
+    is accepted, the previous iterate is added to the filter.
     """
 
     length: Array
@@ -133,11 +133,11 @@ class Newton(NamedTuple):
 def newton_system(
     program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
-    """Factor the Newton system with the first regularisation delta that gives it the inertia of a minimum.
+    """Factor the Newton system, with the first regularisation delta for which the matrix has the inertia of a minimum.
 
     The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], where the diagonal S contains the multipliers of the
-    bounds divided by the distances. e regularises the multipliers of c about their current values. This changes the
-    iterations but not the solution, and permits dependent constraints.
+    bounds divided by the distances. The scalar e regularises the multipliers of c about their current values, which permits
+    dependent constraints and changes the iterations but not the solution.
 
     During restoration, f is replaced by the penalty (|c|^2 + |g + s|^2) / 2, with the barrier parameter `inner`. The
     multipliers are then the violations themselves, the matrix is [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w], and
@@ -176,7 +176,7 @@ def newton_system(
     def direction(c, h):
         """The Newton step, which zeroes c and h to first order and minimises a quadratic model of the barrier function.
 
-        During restoration, it minimises a quadratic model of the penalty.
+        During restoration, the step minimises a quadratic model of the penalty.
         """
         r1 = pull * bounds.free - newton * program.gradient(at)
         r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + mu / p.w))
@@ -260,7 +260,7 @@ def _tried(
     level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
     x = p.x + length * along.dx
     f, c, g = program.evaluate(x)
-    s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack improves both
+    s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack improves the infeasibility and the barrier function
     new_theta = infeasibility(c, g + s)
     new_phi, new_psi = judge.measure(bounds, x, s, f, new_theta)
     falls = (slope < 0) & (theta <= 1e-4 * judge.worst) & (alpha * jnp.maximum(-slope, 0.0) ** STEEP > theta**CLOSE)

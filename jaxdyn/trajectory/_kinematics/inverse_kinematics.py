@@ -83,9 +83,9 @@ def inverse_kinematics(
     lambda 1)^-1 e over the joints that are not held at a limit, clipped to the limits. With the damping lambda = mu |e|^2 / 2,
     convergence is quadratic even at singular poses (Yamashita & Fukushima 2001; Sugihara 2011).
 
-    The starts are selected from 64 times as many random positions within the limits: those whose poses are nearest to the
-    target. They run in parallel until one converges; of all that have converged by then, the solution nearest to the guess is
-    returned. Because a batch of targets runs until its slowest target has finished, split large batches with
+    The starts are selected from 64 random positions per start, drawn within the limits: those whose poses are nearest to the
+    target. All starts run in parallel until one converges. Of those that have converged by then, the solution nearest to the
+    guess is returned. Because a batch of targets runs until its slowest target has finished, split large batches with
     `jax.lax.map(f, targets, batch_size=64)`.
 
     The result is differentiable with respect to the target and the chain by implicit differentiation: dq = -J^+ de over the
@@ -108,8 +108,8 @@ def inverse_kinematics(
         max_iterations: maximum number of iterations; all starts iterate simultaneously.
 
     Returns:
-        The best positions found. The status UNREACHABLE means that no start converged. This does not prove that the pose
-        is out of reach, but it is rare for poses within the reach of an arm.
+        The best positions found. The status UNREACHABLE means that no start converged. Such a failure does not prove that the
+        pose is out of reach, but is rare for poses within an arm's reach.
 
     Raises:
         TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is

@@ -38,7 +38,7 @@ class Iterate(NamedTuple):
 
     Attributes:
         q: best position so far.
-        error: e at q.
+        error: pose error e at q.
         damping: mu in lambda = mu |e|^2 / 2.
         slope: largest entry of the projected gradient at q.
     """

@@ -67,7 +67,7 @@ def box_qp(
             0.5 ** jnp.arange(STEPS, dtype=h.dtype),
             unroll=is_for_launches(),
         )
-        # a step up to the first bound always reduces the value; if its length is zero, a gradient step does
+        # a step up to the first bound always reduces the value, unless its length is zero; then a gradient step does
         ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
         length = jnp.where(clamped | (direction == 0), jnp.inf, ratio).min(0)
         length = jnp.where(jnp.isfinite(length), length, 0)

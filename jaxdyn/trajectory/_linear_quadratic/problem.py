@@ -39,7 +39,7 @@ class LinearQuadratic(NamedTuple):
 
     Minimise the sum over knots of 1/2 z' H z + g' z with z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end, subject
     to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds a problem from the usual blocks A, B, Q and R.
-    `EulerSteps` and `DiagonalCost` at least halve the time of `riccati`; `dense` expands them.
+    `EulerSteps` and `DiagonalCost` at least halve the time of `riccati`; `dense` expands them into dense matrices.
 
     Attributes:
         dynamics: [F, c] of each knot, (steps, n, n + m + 1), or `EulerSteps`.

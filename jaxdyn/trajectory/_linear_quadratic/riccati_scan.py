@@ -12,7 +12,7 @@ from .riccati import lq_rollout, riccati
 
 
 class Stretch(NamedTuple):
-    """The optimal cost of a stretch of knots from state x at its start to state y at its end, in dual form.
+    """The optimal cost of a segment of knots from state x at its start to state y at its end, in dual form.
 
     The cost is the maximum over z of 1/2 x' J x - eta' x - z' (y - A x - b) - 1/2 z' C z.
     """
@@ -78,7 +78,7 @@ def product(a: Array, b: Array) -> Array:
 
 
 def joined(first: Stretch, second: Stretch) -> Stretch:
-    """The union of two adjacent stretches: from the start of the first to the end of the second."""
+    """The union of two adjacent segments: from the start of the first to the end of the second."""
     A, b, C, eta, J = first
     eye = jnp.eye(A.shape[-1], dtype=A.dtype)
     n = A.shape[-1]

@@ -118,7 +118,7 @@ def controllable_speeds(
 def fastest_speeds(
     bands: Bands, sets: Float[Array, "points 2"], first: Float[Array, ""], step: Float[Array, ""]
 ) -> tuple[Float[Array, " points"], Float[Array, " intervals"]]:
-    """Forward pass with the largest u that keeps x in the controllable intervals; return x at the points, u between them."""
+    """Forward pass with the largest u that keeps x in the controllable intervals; return x at the points and u between them."""
     negligible = 32 * jnp.finfo(first.dtype).eps
 
     def forward(x, inputs):

@@ -122,8 +122,8 @@ class PathDynamics(NamedTuple):
 def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathDynamics:
     """The dynamics of a robot constrained to a path: tau = m(s) s'' + c(s) s'^2 + g(s), without friction.
 
-    This form follows from qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq. 9.34).
-    Cost: three evaluations of inverse dynamics per point.
+    The equation follows from qd = q' s' and qdd = q' s'' + q'' s'^2 (Bobrow, Dubowsky & Gibson 1985; Lynch & Park 2017, eq.
+    9.34). Cost: three evaluations of inverse dynamics per point.
 
     Raises:
         TrajectoryError: the robot has quaternion joints, or the path does not return q of shape (nv,).

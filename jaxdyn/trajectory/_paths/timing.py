@@ -28,9 +28,10 @@ class PathTiming(eqx.Module):
         acceleration: s'' from each point to the next [1/s^2].
         q: positions [rad or m].
         qd: velocities [rad/s or m/s].
-        qdd: accelerations [rad/s^2 or m/s^2], with the s'' of the interval after each point; at the end, of the last interval.
+        qdd: accelerations [rad/s^2 or m/s^2], with the s'' of the interval after each point, or of the last interval at the
+            last point.
         tau: torques for these accelerations, including friction and springs [N m or N].
-        controllable: lower and upper bound of the s' from which the end can be reached within the limits [1/s].
+        controllable: lower and upper bounds on s' between which the end can be reached within the limits [1/s].
         speed_limit: largest s' for which some s'' satisfies the limits [1/s].
         status: a `Status` as an integer: CONVERGED, INFEASIBLE or NOT_FINITE.
         stuck_at: smallest s from which the path cannot be followed to its end, if INFEASIBLE; otherwise infinite.

@@ -41,7 +41,7 @@ class Penalty(NamedTuple):
 class Values(eqx.Module):
     """Values of the constraints at every knot, and of the terminal constraints.
 
-    Equalities are first in both; `equalities` contains their numbers.
+    In both arrays, equalities come first; `equalities` contains their numbers.
     """
 
     running: Float[Array, "knots k"]

@@ -50,8 +50,8 @@ class PositionLimits(Constraint):
     """Position limits lower <= q <= upper of all or some coordinates; `position_limits` returns those of a chain.
 
     Attributes:
-        lower: lower limits of these entries [rad or m].
-        upper: upper limits of these entries [rad or m].
+        lower: lower limit of each limited entry [rad or m].
+        upper: upper limit of each limited entry [rad or m].
         entries: indices of the limited entries of q; None: all entries.
     """
 
@@ -69,7 +69,7 @@ class VelocityLimits(Constraint):
     """Velocity limits |v| <= limit of all or some coordinates; `velocity_limits` returns those of a chain.
 
     Attributes:
-        limit: limits of these entries [rad/s or m/s].
+        limit: limit of each limited entry [rad/s or m/s].
         entries: indices of the limited entries of v; None: all entries.
     """
 
@@ -185,8 +185,8 @@ class UserConstraint(Constraint):
 def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
     """The chain's finite position limits as a constraint, tightened by a margin [rad or m].
 
-    Call it outside `jax.jit`, because the limits that are included depend on which values are finite. If only one limit of
-    a joint is finite, the missing one is replaced by -10 000 (lower) or 10 000 (upper) rad or m.
+    Call this function outside `jax.jit`, because it selects the limits with finite values. If only one limit of a joint is
+    finite, the missing one is replaced by -10 000 (lower) or 10 000 (upper) rad or m.
 
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
@@ -201,7 +201,7 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
 def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
     """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint.
 
-    Call it outside `jax.jit`, because the limits that are included depend on which values are finite.
+    Call this function outside `jax.jit`, because it selects the limits with finite values.
 
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.

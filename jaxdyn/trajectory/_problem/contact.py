@@ -27,8 +27,8 @@ class ContactWrenchCone(Constraint):
         |Y f_x - mu n_x| + |X f_y - mu n_y| - mu (X + Y) f_z <= n_z,                            (no turning)
         n_z <= mu (X + Y) f_z - |Y f_x + mu n_x| - |X f_y + mu n_y|.
 
-    These conditions are implemented as 17 linear inequalities. All are divided by the robot's weight, and those on moments
-    also by X + Y. The pyramid with mu = mu_cone / sqrt(2) lies within the friction cone with coefficient mu_cone.
+    The conditions are implemented as 17 linear inequalities. All are divided by the robot's weight, and those on moments also
+    by X + Y. The pyramid with mu = mu_cone / sqrt(2) lies within the friction cone with coefficient mu_cone.
 
     All contact forces are assumed to act on this foot, which is the robot's base (single support).
     `solve_by_inverse_dynamics` computes the ground reaction together with the torques. With other solvers, every evaluation

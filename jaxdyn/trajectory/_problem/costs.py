@@ -171,7 +171,7 @@ class UserCost(Cost):
 class ScalarCost(Cost):
     """A user-defined scalar cost, function(chain, knot, data).
 
-    It has no residual, so solvers use its exact Hessian, made positive semidefinite if necessary.
+    A scalar cost has no residual, so solvers use its exact Hessian, made positive semidefinite if necessary.
 
     Attributes:
         function: (chain, knot, data) -> cost, a scalar; every new function object triggers recompilation.

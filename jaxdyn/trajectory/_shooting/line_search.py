@@ -36,9 +36,9 @@ def first_that_helps(
     A step is accepted if its merit is at most merit + 1e-4 length slope (Armijo's condition). The first accepted length
     among 1, 1/2, 1/4, ... is used.
 
-    Steps of length 1 are too short if the model's Hessian is too large, as is common with Gauss-Newton. If the merit at
-    length 1 indicates this, a longer step is tried, too, and used if it is better. Its length minimises the parabola
-    through the current merit, with its slope, and the merit at length 1.
+    Steps of length 1 are too short if the model's Hessian is too large, as is common with Gauss-Newton. If the merit at length
+    1 indicates such a step, a longer one is also tried, and used if it is better. Its length minimises the parabola through the
+    current merit, with its slope, and the merit at length 1.
 
     Args:
         attempt: function from a step length to (result, merit).

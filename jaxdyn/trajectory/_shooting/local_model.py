@@ -205,7 +205,7 @@ def dynamics_jacobian(
 ) -> Float[Array, "n w"]:
     """The Jacobian [A, B] of a step.
 
-    It is analytic for Euler methods and chains of ordinary joints; in other cases, `jax.jacfwd` differentiates `step`.
+    The Jacobian is analytic for Euler methods and chains of ordinary joints; otherwise, `jax.jacfwd` differentiates `step`.
     """
     chain, dt, nv = problem.chain, problem.dt, problem.chain.nv
     eye = jnp.eye(nv, dtype=q.dtype)

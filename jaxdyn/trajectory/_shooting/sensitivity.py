@@ -2,9 +2,8 @@
 
 At a solution, the gradient of the Lagrangian, the gaps and the active constraints are zero. They remain zero as the problem
 changes (implicit function theorem). The change of the solution therefore minimises a linear-quadratic problem at the solution.
-Its Hessian is that of the Lagrangian. Its gradient and gaps are those changes of the Lagrangian's gradient and of the gaps that
-occur while the solution is held fixed. Multipliers enforce the active constraints of this problem, and torques at a limit move
-with the limit.
+Its Hessian is that of the Lagrangian. Its gradient and gaps are the changes of the Lagrangian's gradient and of the gaps at the
+fixed solution. Multipliers enforce the active constraints of this problem, and torques at a limit move with the limit.
 """
 
 import functools
@@ -102,7 +101,7 @@ def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
 
 
 def _held(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
-    """The trajectory, with times, initial state and torques at limits taken from the problem, to include their derivatives."""
+    """The trajectory, with times, initial state and torques at limits taken from the problem to include their derivatives."""
     x, limits, side = solved.trajectory, problem.torque_limits, solved.side
     tau = x.tau
     if limits is not None:

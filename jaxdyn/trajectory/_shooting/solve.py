@@ -42,7 +42,7 @@ RUNNING = -1  # status while iterating
 RECORDED = 200  # number of iterations in the history
 TOGETHER = 16  # number of problems per group when a batch is solved on the CPU
 LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # smallest nonzero and largest damping, relative to the Hessian of the controls
-FASTER = 3.0  # factor by which the damping's growth changes at each consecutive change (Tassa, Erez & Todorov 2012)
+FASTER = 3.0  # factor by which consecutive changes of the damping accelerate (Tassa, Erez & Todorov 2012)
 SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # lower bound and initial value of the factor of the second derivatives
 
 
@@ -120,8 +120,8 @@ def solve_by_shooting(
             trigger recompilation.
         tolerance: tolerance for the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
         second_order: use the Hessian of the Lagrangian instead of the Gauss-Newton Hessian. The second derivatives,
-            including those of the dynamics, are scaled down where the problem would not be convex. Near the solution, this
-            needs fewer but more expensive iterations.
+            including those of the dynamics, are scaled down where the problem would not be convex. Near the solution, fewer but
+            more expensive iterations are then needed.
         penalty: initial weight of the augmented Lagrangian.
         together: try all step lengths at once instead of one by one. This is faster where latency dominates, for example
             for a few problems on a GPU.

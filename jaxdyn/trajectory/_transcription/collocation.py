@@ -53,13 +53,13 @@ from .transcription import (
 Scheme = Literal["trapezoidal", "hermite_simpson"]
 
 
-STIFF = 100.0  # weight of differences between copies of the duration, which must not absorb other violations
+STIFF = 100.0  # weight of differences between copies of the duration, so that they do not absorb other violations
 
 
 class Unknowns(NamedTuple):
     """The unknowns of a knot.
 
-    These are the state and acceleration at the knot and at the following midpoint, the torques before the knot, and the
+    The unknowns are the state and acceleration at the knot and at the following midpoint, the torques before the knot, and the
     duration.
     """
 
@@ -152,7 +152,7 @@ class _Form:
         """The unknowns of a knot, with velocities and accelerations in the problem's nominal time."""
         n = self.n
         parts = [z[i * n : (i + 1) * n] for i in range(6 if self.middles else 3)]
-        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # the unknowns are a dt, comparable to v
+        parts[2::3] = [part / self.problem.dt for part in parts[2::3]]  # the unknowns a dt are comparable in size to v
         before = z[3 * n : 4 * n] if self.problem.has_torque_rate else None
         middle = (parts[3], parts[4], parts[5]) if self.middles else None
         return Unknowns(parts[0], parts[1], parts[2], middle, before, jnp.ones((), z.dtype))

@@ -47,9 +47,8 @@ class TorqueRows(NamedTuple):
 def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
     """The torque limits as constraints.
 
-    If the two limits of a torque are equal, they prescribe it, for example zero for a passive joint. If the limits are
-    traced, their values are unknown and all of them become inequalities, unless `like` determines which torques are
-    limited and which are prescribed.
+    Equal limits prescribe the torque, for example zero for a passive joint. If the limits are traced, their values are unknown,
+    and all of them become inequalities unless `like` determines which torques are limited and which are prescribed.
     """
     none = jnp.zeros(0, problem.q0.dtype)
     limits = problem.torque_limits
@@ -192,7 +191,7 @@ def rows_that_count(
 ) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
     """Masks of the enforced rows of `path_rows` at each knot.
 
-    All entries are 1, except 0 at the first knot for rows that depend neither on torques nor on the ground wrench.
+    At the first knot, only rows that depend on torques or on the ground wrench are enforced; at all other knots, all rows are.
     """
     zero = jnp.zeros_like(problem.v0)
     ground = jnp.zeros(6, zero.dtype) if grounded else None
