@@ -144,7 +144,7 @@ def test_two_publishers_of_one_joint_are_refused(tmp_path):
     assert "time does not increase" in complaint(path, NAMES)
     parts = [*messages(names=NAMES[:2], t=t), *messages(names=NAMES[2:])]
     text = complaint(write_bag(tmp_path / "parts.mcap", parts, "mcap"), NAMES)
-    assert "stamps of 'shoulder' do not increase: do two publishers send it" in text
+    assert "stamps of 'shoulder' do not increase: do two publishers send this joint" in text
 
 
 def test_what_a_message_lacks(tmp_path):

@@ -98,7 +98,7 @@ def test_currents_take_gains_from_the_call(write):
     with pytest.raises(LogError, match="motor currents, not torques"):
         read_log(path, columns=columns)
     path, columns = write()
-    with pytest.raises(LogError, match=r"map.toml, line 23, \[i\], gains: gains= are also given"):
+    with pytest.raises(LogError, match=r"map.toml, line 23, \[i\], gains: gains= is also passed"):
         read_log(path, columns=columns, gains=[1.0, 1.0])
 
 
@@ -152,7 +152,7 @@ def test_cells_are_still_checked(write):
             ("skip_lines = 2", "skip = 2"),
             r"line 4, skip: unknown key; known keys are separator, .*\[t\], \[q\], \[qd\]",
         ),
-        (("[qd]", "[velocity]"), r"line 16, \[velocity\]: unknown; known tables are \[t\], \[q\]"),
+        (("[qd]", "[velocity]"), r"line 16, \[velocity\]: unknown table; known tables are \[t\], \[q\]"),
         (
             ('column = "Stamp"', 'name = "Stamp"'),
             r"line 7, \[t\], name: unknown key; known keys are column, columns, unit",
@@ -209,7 +209,7 @@ def test_the_map_itself(tmp_path, write):
     with pytest.raises(LogError, match=r"\[q\], columns: 'A1' is not a column"):
         read_log(path, columns=columns)
     path, columns = write(MAP.replace("A1", "A2", 1), header="Stamp;V0;V1;Strom2;Strom1;A2;A2;State")
-    with pytest.raises(LogError, match=r"several columns 'A2'; specify the number of the right one"):
+    with pytest.raises(LogError, match=r"several columns 'A2'; specify the column by its number"):
         read_log(path, columns=columns)
     deep = []
     for _ in range(900):
@@ -246,5 +246,5 @@ def test_columns_by_their_numbers(tmp_path):
         path.write_text(f"{header}\n{text}" if header else text)
         log = read_log(path, 1, columns=numbers)
         np.testing.assert_array_equal(np.c_[log.t, log.q, log.tau], rows)
-    with pytest.raises(LogError, match=r"several columns 'A'; specify the number of the right one"):
+    with pytest.raises(LogError, match=r"several columns 'A'; specify the column by its number"):
         read_log(tmp_path / "0.csv", 1, columns={**numbers, "q": {"column": "A"}})

@@ -202,14 +202,14 @@ def test_no_file_and_no_data(tmp_path, write):
     (tmp_path / "log.csv").write_text("")
     assert "the file is empty" in complaint(tmp_path / "log.csv")
     (tmp_path / "log.csv").write_text("# nothing\n\n")
-    assert "there is no data" in complaint(tmp_path / "log.csv")
+    assert "the file contains no data" in complaint(tmp_path / "log.csv")
     assert "a header line, but no data below it" in complaint(write([]))
 
 
 def test_text_that_ends_within_a_character(write):
     path = write(rows_of(table()), encoding="utf-16")
     path.write_bytes(path.read_bytes()[:-1])
-    assert f"{path}: the text is not UTF-16" in complaint(path)
+    assert f"{path}: the file begins with the byte-order mark of UTF-16" in complaint(path)
 
 
 def test_no_header(write):
@@ -406,7 +406,7 @@ def test_gaps_are_noted(write):
     values = np.delete(table(), slice(20, 30), axis=0)
     log = read_log(write(rows_of(values)))
     assert log.notes == (
-        "1 gaps in time (steps over 5 times the median 0.01 s); the longest, 0.11 s, follows row 20 (line 21)",
+        "gaps in time: 1 (steps longer than 5 times the median of 0.01 s); the longest, 0.11 s, follows row 20 (line 21)",
     )
     assert segments(log.t) == ((0, 20), (20, 50))
     assert segments(log.t, 0.2) == ((0, 50),)

@@ -548,7 +548,7 @@ def test_folders_that_cannot_be_written_are_refused_before_the_work(result, tmp_
             with pytest.raises(OutputError, match=r"file.*is a file; specify another folder"):
                 check(folder)
     (tmp_path / "full" / "report.html").mkdir(parents=True)
-    with pytest.raises(OutputError, match=r"report\.html: is a folder"):
+    with pytest.raises(OutputError, match=r"report\.html is a folder"):
         check_folder(tmp_path / "full")
     check_folder(tmp_path / "not" / "yet")
     assert sorted(os.listdir(tmp_path)) == ["file", "full"]

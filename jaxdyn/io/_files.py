@@ -14,10 +14,10 @@ from ..errors import JaxdynError, ModelError, OutputError
 def read_bytes(
     path: str | os.PathLike[str], kind: str = "robot description file", error: type[JaxdynError] = ModelError
 ) -> bytes:
-    """The contents of a file as bytes; errors name the `kind` of file.
+    """Read a file as bytes. Error messages refer to the file as a `kind`.
 
     Raises:
-        JaxdynError: the file does not exist, is a folder, or cannot be read. The error is of the class `error`.
+        JaxdynError: (of the class `error`) the file does not exist, is a folder, or cannot be read.
     """
     try:
         with open(path, "rb") as file:
@@ -28,14 +28,14 @@ def read_bytes(
         raise error("this is a folder", f"specify the {kind} inside it", place=path) from None
     except (OSError, ValueError) as found:  # ValueError: a path with a null character
         reason = getattr(found, "strerror", None) or found
-        raise error(f"{os.fspath(path)!r}: cannot be read: {reason}") from None
+        raise error(f"{os.fspath(path)!r} cannot be read: {reason}") from None
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[JaxdynError] = ModelError) -> None:
-    """Write a file (text as UTF-8) atomically, via a temporary file in the same folder.
+    """Write a file atomically, via a temporary file in the same folder. Text is encoded as UTF-8.
 
     Raises:
-        JaxdynError: the file cannot be written; an existing file is left unchanged. The error is of the class `error`.
+        JaxdynError: (of the class `error`) the file cannot be written. An existing file is left unchanged.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -55,15 +55,15 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[
 
 
 def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...] = ()) -> None:
-    """Check before a long computation that results can be written to a folder; nothing is created.
+    """Check that files can be written to a folder, without creating anything. Call this before a long computation.
 
     Args:
         directory: the folder, which need not exist yet.
         names: names of the files that will be written there.
 
     Raises:
-        OutputError: the folder or one of its parents is a file, permission is missing, or a folder has the name of a
-            file to be written.
+        OutputError: the folder or one of its parents is a file; there is no permission to write; or one of the `names`
+            is already the name of a folder.
     """
     target = Path(os.path.abspath(directory))
     existing = target
@@ -71,44 +71,44 @@ def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...
         existing = existing.parent
     if not existing.is_dir():
         where = "it" if existing == target else f"{existing}"
-        raise OutputError(f"{target}: cannot be the output folder: {where} is a file; specify another folder")
+        raise OutputError(f"{target} cannot be the output folder, because {where} is a file; specify another folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise OutputError(
-            f"{target}: cannot be written: no permission to write in {existing}; "
+            f"{target} cannot be written: there is no permission to write in {existing}; "
             "specify another folder or change its permissions"
         )
     for name in names:
         if (target / name).is_dir():
             raise OutputError(
-                f"{target / name}: is a folder, but the file {name} has to be written there; specify another folder"
+                f"{target / name} is a folder, but a file of this name has to be written; specify another output folder"
             )
 
 
 def check_output_file(path: str | os.PathLike[str]) -> None:
-    """Check before a long computation that a file can be written.
+    """Check that a file can be written. Call this before a long computation.
 
     Raises:
         OutputError: the path is a folder, or its folder does not exist or is not writable.
     """
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path):
-        raise OutputError(f"{os.fspath(path)}: is a folder; specify a file")
+        raise OutputError(f"{os.fspath(path)} is a folder; specify a file")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"{os.fspath(path)}: the folder {folder} does not exist or is not writable")
 
 
 def draft_prefix(name: str) -> str:
-    """Prefix of this process's temporary files for a file or folder; later processes use it to recognise leftover files."""
+    """Prefix of the temporary files that this process creates for `name`. It lets later processes recognise leftovers."""
     return f".{name}.{platform.node()}-{os.getpid()}."
 
 
 def remove_stale_drafts(folder: Path, name: str) -> None:
-    """Remove temporary files of killed processes: at once if the process ran on this machine, otherwise after a day."""
+    """Remove temporary files left by killed processes: files from this machine at once, files from others after a day."""
     for path in folder.glob(f".{glob.escape(name)}.*part"):
         made = re.fullmatch(re.escape(f".{name}.") + r"(.*)-(\d+)\.\w*part", path.name)
         if made is None:
             continue
-        here = made[1] == platform.node() and os.name == "posix"  # signal 0 is not harmless on other systems
+        here = made[1] == platform.node() and os.name == "posix"  # elsewhere, os.kill(pid, 0) can end the process
         try:
             if _runs(int(made[2])) if here else time.time() - path.stat().st_mtime < 86400:
                 continue

@@ -16,14 +16,14 @@ class Geometry:
 
     Attributes:
         link: name of the link or body in the file.
-        kind: kind of shape.
-        pose: pose of the shape's frame in the link frame [m]; the frame is at the centre, and the axis of cylinders and
-            capsules is z.
+        kind: box, cylinder, capsule, sphere, ellipsoid or mesh.
+        pose: pose of the shape's frame in the link frame [m]. Except for meshes, the origin is the centre of the shape; the
+            axis of a cylinder or capsule is z.
         size: edge lengths of a box [m]; (radius, radius, length) of a cylinder, or of a capsule without its caps [m];
             (radius, radius, radius) of a sphere [m]; semi-axes of an ellipsoid [m]; scale factors of a mesh along x, y, z.
-        colour: red, green, blue and opacity from 0 to 1; None if the file specifies none.
-        file: mesh file.
-        triangles: vertices in the shape's frame [m] and faces of a mesh that is given in memory instead of in a file.
+        colour: red, green, blue and opacity, each from 0 to 1; None if the file does not specify a colour.
+        file: mesh file; None for other shapes and for a mesh held in `triangles`.
+        triangles: vertices in the shape's frame [m] and faces of a mesh held in memory; otherwise None.
     """
 
     link: str

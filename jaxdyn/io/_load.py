@@ -1,4 +1,4 @@
-"""`load` and `loads`: read robot descriptions in all supported formats, distinguished by their root element."""
+"""`load` and `loads`: read a robot description, whose format (URDF or MJCF) is detected from its root element."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -32,58 +32,70 @@ def load(
     allow_nonphysical: bool = False,
     ignore_inertials: bool = False,
 ) -> Chain:
-    """Load a robot from a URDF or MJCF file, distinguished by the root element, `<robot>` or `<mujoco>`.
+    """Load a robot from a URDF or MJCF file; the root element, `<robot>` or `<mujoco>`, determines the format.
 
-    MJCF is read by MuJoCo (pip install "jaxdyn[mjcf]"): see `from_mujoco`. For URDF, the robot is the entire tree from the
-    root link (the base), or the serial chain to `tip`. Its joints are in depth-first order, with branches in file order.
+    MJCF files are read by MuJoCo (pip install "jaxdyn[mjcf]"); see `from_mujoco`. A URDF file is converted to the entire
+    tree of links below the root link (the base), or to the serial chain from the base to `tip`. Joints are in depth-first
+    order, with branches in file order. The elements of a URDF file are converted as follows:
 
-    - Revolute, continuous and prismatic joints are movable.
-    - A planar joint J becomes two prismatic joints J_x, J_y and a rotation J about its axis.
-    - A floating joint J at the root becomes a free joint with coordinates J_wx to J_vz.
+    - Revolute, continuous and prismatic joints become moving joints.
+    - A planar joint J becomes two prismatic joints, J_x and J_y, and a revolute joint J about its axis.
+    - A floating joint J at the root becomes a free joint with the coordinates J_wx, J_wy, J_wz, J_vx, J_vy and J_vz.
     - Mimic joints become a `Coupling`.
-    - A link on a fixed or locked joint is fused to the moving link or base that carries it: its inertia is added (except to
-      the base), and its frame remains available by name.
+    - A link on a fixed or locked joint is fused with the moving link that carries it. Its inertia is added to that of the
+      moving link, and its frame remains available by name. The inertia of a link that is fused with the base is discarded.
+    - `<inertial>` becomes the mass m, first moment h and inertia I_o about the origin of the link frame. Without
+      `<inertial>`, a link has zero inertia, so a file without inertias can be loaded. An all-zero `<inertial>`, which is
+      common at the root and on fixed joints, is ignored there.
+    - `<dynamics>` provides the coefficients of viscous friction (damping) and Coulomb friction (friction).
+    - `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>`, inside
+      `<joint>`, provides properties that URDF lacks: rotor inertia, torque offset, the width of the smooth sign function in
+      Coulomb friction, the Stribeck term, and a spring.
+    - `<limit>` is required for revolute and prismatic joints. As in the URDF specification, lower and upper default to 0.
+      Continuous joints have infinite position limits. Limits beyond 1e12 are read as infinite, since URDF cannot express
+      infinity.
 
-    The inertial parameters (m, h, I_o) of a link are about the origin of its frame. A link without `<inertial>` has zero
-    inertia, so files without inertias can be loaded. An all-zero `<inertial>` is ignored at the root and on fixed joints,
-    where it is common.
-
-    `<dynamics>` specifies viscous (damping) and Coulomb (friction) coefficients. Properties that URDF lacks are read from
-    `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>` in a `<joint>`:
-    rotor inertia, torque offset, the width of the smooth sign in Coulomb friction, the Stribeck term, and a spring.
-    Revolute and prismatic joints require `<limit>` (lower and upper default to 0, as in the URDF specification); position
-    limits of continuous joints and limits beyond 1e12 are infinite, since URDF cannot express infinity.
-    URDF does not specify gravity; the argument `gravity` does.
+    URDF does not specify gravity; pass `gravity` instead.
 
     Args:
-        lock: URDF only: positions [rad or m] at which joints are locked. Joints that mimic a locked joint are locked, too.
-            Joints that are fixed in the file are ignored, with a warning.
-        tip: URDF only: the link at which a serial chain ends. Joints that do not move the tip are removed together with the
-            bodies that they carry, including their mass: lock them to retain these bodies. By default all joints are
-            included; if the tree has a single end, the tip is the last moving link, or the last link fixed to it.
-        floating_base: URDF only: connect the root link to the world by a free joint of this name (for True
-            "floating_base", or "root_joint" if the file has a joint of that name). The new root link is "world", or
-            "universe" if the file has a link "world".
+        lock: URDF only: positions [rad or m] at which to lock joints, by joint name. Joints that mimic a locked joint are
+            also locked. Locks of joints that are fixed in the file are ignored, with a warning.
+        tip: URDF only: the last link of a serial chain. Joints that do not move the tip are removed, together with the
+            bodies they carry and the mass of these bodies; to keep the bodies, lock the joints. By default, all joints are
+            included. If the tree has a single end, its tip is then the last moving link, or the last link fixed to it.
+        floating_base: URDF only: name of a free joint that connects the root link to the world. True stands for
+            "floating_base", or for "root_joint" if the file already has a joint "floating_base". The new root link is
+            called "world", or "universe" if the file already has a link "world".
         ignore_mimic: URDF only: treat mimic joints as independent joints.
-        gravity: acceleration in world axes [m/s^2]; by default (0, 0, -9.81), or that of an MJCF file.
+        gravity: gravitational acceleration in world axes [m/s^2]. The default is (0, 0, -9.81) for URDF, and the gravity in
+            the file for MJCF.
         ignore: MJCF only: features to omit although they change the motion (see `from_mujoco`).
         allow_nonphysical: accept physically inconsistent masses and inertias.
         ignore_inertials: URDF only: load only the kinematics, as if no link had an `<inertial>`.
 
     Warns:
-        ModelWarning: a single warning that lists all tolerated faults: inertias that violate the triangle inequality by up
-            to 15 % (rounded or badly estimated); inconsistent inertias that become consistent by fusing or have no effect
-            (at the base, or removed by `tip`); swapped limits and a second `<axis>`, both of which are ignored; bodies with
-            mass that `tip` removes; and joints that move no mass, which make the mass matrix singular.
+        ModelWarning: the file has faults that are tolerated. A single warning lists all of them:
+
+            - inertias that violate the triangle inequality by up to 15 % (rounded or badly estimated);
+            - inconsistent inertias that become consistent by fusing, or that have no effect (at the base, or removed by
+              `tip`);
+            - a lower position limit above the upper one (both are ignored), or a second `<axis>` (the first is used);
+            - bodies with mass that `tip` removes;
+            - joints that move no mass, which make the mass matrix singular.
 
     Raises:
-        ModelError: (with file, line, element and remedy) the file is missing, is not XML, declares entities, or is not a
-            URDF; names are repeated or unknown; links form a loop, have two parents or are not connected; a joint type
-            is not supported, or a floating joint is not at the root; a joint mimics an unknown joint, a joint that does
-            not move the tip, or, indirectly, itself; a limit is missing; a number is malformed; a mass that has an effect
-            is not positive, or an inertia that has an effect is inconsistent; a lock or the tip is unknown, or a lock is
-            outside its limits; an argument is for the other format. For MJCF: MuJoCo is not installed or rejects the file
-            (with its message); see also `from_mujoco`.
+        ModelError: the robot cannot be loaded. The message names the file, line, element and remedy. For MJCF, see
+            `from_mujoco`; in addition, MuJoCo may be missing or may reject the file. For URDF, the causes are:
+
+            - the file is missing, is not XML, declares entities, or is not a URDF;
+            - names are repeated or unknown, or a number is malformed;
+            - links form a loop, have two parents or are not connected;
+            - a joint type is not supported, or a floating joint is not at the root;
+            - a joint mimics an unknown joint, a joint that does not move the tip, or, indirectly, itself;
+            - a limit is missing;
+            - a mass that has an effect is not positive, or an inertia that has an effect is inconsistent;
+            - a lock or the tip is unknown, or a lock is outside the joint's limits;
+            - an argument applies only to the other format.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
@@ -104,7 +116,7 @@ def loads(
     allow_nonphysical: bool = False,
     ignore_inertials: bool = False,
 ) -> Chain:
-    """Load a robot from URDF or MJCF text in memory; arguments, warnings and errors are those of `load`."""
+    """Load a robot from URDF or MJCF text in memory. The arguments, warnings and errors are those of `load`."""
     of_urdf = {"lock": lock, "tip": tip, "floating_base": floating_base, "ignore_mimic": ignore_mimic}
     of_urdf |= {"ignore_inertials": ignore_inertials}
     return _read(text, None, ignore, gravity, allow_nonphysical, of_urdf)
@@ -138,18 +150,24 @@ def read_geometry(
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
     """Read the shapes of all links in a URDF or MJCF file, with notes on shapes that cannot be drawn.
 
-    For URDF, these are the `<visual>` shapes. The path of a mesh file may be relative to the folder of the URDF, absolute, a
-    file:// URL, or package://NAME/REST. Packages are searched in `packages`, in the folders above the URDF (a folder that is
-    called NAME or contains NAME), in ROS_PACKAGE_PATH, and in share/NAME of AMENT_PREFIX_PATH. A mesh that is missing or
-    has another URL scheme is noted and omitted. For MJCF, see `geometry_from_mujoco`.
+    For MJCF files, see `geometry_from_mujoco`. For URDF files, the shapes are the `<visual>` elements. The path of a mesh
+    may be absolute, relative to the folder of the URDF file, a file:// URL, or a URL of the form package://NAME/REST. The
+    package NAME is searched for in these places, in this order:
+
+    - the argument `packages`;
+    - the folders above the URDF file: a folder that is called NAME or contains a folder NAME;
+    - the folders in the environment variable ROS_PACKAGE_PATH;
+    - share/NAME in the folders of the environment variable AMENT_PREFIX_PATH.
+
+    A mesh that is not found, or whose URL has another scheme, is omitted with a note.
 
     Args:
         collision: return collision shapes instead of visual ones.
         packages: URDF only: folders of packages by name.
 
     Raises:
-        ModelError: the file cannot be read, or is neither URDF nor MJCF; a shape's numbers are malformed; the file is MJCF
-            and MuJoCo is not installed, or packages are specified.
+        ModelError: the file cannot be read, or is neither URDF nor MJCF; a number in a shape is malformed; or, for an MJCF
+            file, MuJoCo is not installed or `packages` is passed.
 
     Source: the URDF XML specification (wiki.ros.org/urdf/XML/link) and MuJoCo's XML reference (mujoco.readthedocs.io).
     """
@@ -161,16 +179,16 @@ def read_geometry(
 
 def _only_for(kind: str, given: Mapping[str, object], source: str) -> None:
     if meant := [name for name, value in given.items() if value]:
-        remedy = f"{{{meant[0]}}} is for {kind} files, and this is not one; omit it"
+        remedy = f"{{{meant[0]}}} is for {kind} files, which this is not; omit it"
         raise ModelError(remedy=remedy, place=source, **{meant[0]: ""})
 
 
 class _Found(Exception):
-    """Passes the root element's tag out of the parser."""
+    """Exception that stops the parser at the root element and carries its tag."""
 
 
 def is_mjcf(data: bytes | str) -> bool:
-    """True if the root element is `<mujoco>`; False for other root elements and for text that is not XML."""
+    """Return True if the root element is `<mujoco>`, and False for other root elements or text that is not XML."""
 
     def start(tag: str, _: dict[str, str]) -> None:
         raise _Found(tag)

@@ -1,4 +1,4 @@
-"""Triangles from mesh files, read by the optional dependency trimesh."""
+"""Reading of triangle meshes with the optional dependency trimesh."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ Colour = tuple[float, float, float, float]
 
 
 def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
-    """The surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour, or None if it has none.
+    """Read the surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour or None.
 
     Textures are not read.
 
     Raises:
-        ModelError: trimesh is not installed (the message names the extra), or cannot read the file.
+        ModelError: trimesh is not installed (the message names the extra to install), or cannot read the file.
     """
     try:
         import trimesh
@@ -29,14 +29,14 @@ def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
         scene = trimesh.load_scene(file)
         meshes = [mesh for mesh in scene.dump() if isinstance(mesh, trimesh.Trimesh)]
     except Exception as error:  # trimesh's readers raise all kinds of exceptions
-        raise ModelError(f"{file}: this mesh cannot be read: {type(error).__name__}: {error}") from None
+        raise ModelError(f"{file}: the mesh cannot be read: {type(error).__name__}: {error}") from None
     if not meshes:
-        raise ModelError(f"{file}: this mesh contains no triangles")
+        raise ModelError(f"{file}: the mesh contains no triangles")
     return [((np.asarray(m.vertices, float), np.asarray(m.faces, int)), _colour(m)) for m in meshes]
 
 
 def _colour(mesh) -> Colour | None:
-    """The single colour of a mesh, if its file has one."""
+    """Return the main colour of a mesh, or None if the file specifies none."""
     visual = mesh.visual
     if not getattr(visual, "defined", False):
         return None

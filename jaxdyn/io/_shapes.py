@@ -1,4 +1,4 @@
-"""Inertias of links from the shapes in a robot description, for files without inertias."""
+"""Link inertias computed from the shapes in a robot description, for files without inertias."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,16 @@ from ._meshes import read_mesh
 def with_inertias_of_shapes(
     chain: Chain, shapes: Sequence[Geometry], density: float, *, keep_given: bool = True
 ) -> Chain:
-    """The chain with the inertias of its shapes as solids of uniform density, for descriptions without `<inertial>`.
+    """Return the chain with link inertias computed from shapes, which are treated as solids of uniform density.
 
-    Example: `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`.
-    Shapes on fused links are added to the links that carry them; shapes on the base are ignored. The inertias of several
-    shapes on a link are added even if the shapes overlap. A mesh must be closed (see `spatial.solids.mesh`); reading it
-    requires trimesh. Since real links are hollow and contain motors and gears, the result is only a first model for
-    simulation and a prior for identification.
+    This provides inertias for robot descriptions without `<inertial>`, for example by
+    `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`.
+    Since real links are hollow and contain motors and gears, use the result only as a first model for simulation or as a
+    prior for identification.
+
+    The inertia of a shape on a fused link is added to the moving link that carries the fused link. Shapes on the base are
+    ignored. The inertias of several shapes on one link are summed, even if the shapes overlap. Meshes must be closed (see
+    `spatial.solids.mesh`); reading mesh files requires trimesh.
 
     Args:
         shapes: shapes from `read_geometry` or `geometry_from_mujoco`.
@@ -29,8 +32,8 @@ def with_inertias_of_shapes(
         keep_given: keep the inertia of links that already have mass.
 
     Raises:
-        ModelError: the density is not positive; a shape is on an unknown link; a mesh cannot be read or does not enclose a
-            volume.
+        ModelError: the density is not positive, a shape is on an unknown link, or a mesh cannot be read or does not
+            enclose a volume.
     """
     if not density > 0:
         raise ModelError(f"the density is {density:g} kg/m^3; it must be positive")
@@ -49,7 +52,7 @@ def with_inertias_of_shapes(
 
 
 def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
-    """Ten parameters of a shape in the frame of its link."""
+    """Compute the ten inertial parameters of a shape in the frame of its link."""
     x, y, z = shape.size
     if shape.kind == "mesh":
         surfaces = [shape.triangles] if shape.triangles is not None else [s for s, _ in read_mesh(_file(shape))]
@@ -77,6 +80,6 @@ def _mesh(shape: Geometry, vertices: np.ndarray, faces: np.ndarray, density: flo
     body = np.asarray(solids.mesh(vertices, faces, density, pose))
     if not np.isfinite(body).all():
         raise ModelError(
-            f"the mesh of link {shape.link!r} does not enclose a volume, so its mass is undefined; close it"
+            f"the mesh of link {shape.link!r} does not enclose a volume, so its mass is undefined; close the mesh"
         )
     return body

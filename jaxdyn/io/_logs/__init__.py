@@ -1,1 +1,1 @@
-"""Logged runs as tables: files, columns, units and unusable rows."""
+"""Reading of logged runs as tables: files, columns, units and unusable rows."""

@@ -1,4 +1,4 @@
-"""ROS 1 bags, ROS 2 bags and MCAP files with joint states or joint trajectories, read by rosbags as named columns."""
+"""Reading of joint states or joint trajectories from ROS 1 bags, ROS 2 bags and MCAP files, with rosbags."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ _REPAIR = {
 
 
 class _Damaged(Exception):
-    """An error that rosbags raises for a file, or a value that an intact file cannot contain."""
+    """Error for a damaged bag: rosbags cannot read it, or it contains a value that is impossible in an intact bag."""
 
 
 class _Bag(NamedTuple):
@@ -48,20 +48,24 @@ def open_bag(
 ) -> Table:
     """Read joint states from a bag or its parts as a table of time (header stamps), positions, velocities and efforts.
 
-    If no topic has joint states, or the chosen topic has trajectories, the points of joint trajectories are read instead. The
-    time of a point is the header's stamp + `time_from_start`. A new trajectory replaces the remaining points of the previous
-    one.
+    If no topic has joint states, or if the chosen topic has trajectories, the points of joint trajectories are read instead.
+    The time of a point is its `time_from_start` added to the stamp of the header. A new trajectory replaces the remaining
+    points of the previous one.
 
     Args:
         paths: the bag, or its parts in order.
         joint_names: the joints to read, in this order; if None, all joints of the topic.
         topic: the topic of the joint states; detected if None.
-        efforts: require efforts; if False, efforts are omitted if some messages lack them.
+        efforts: require efforts. If False, efforts are omitted if some messages lack them.
 
     Raises:
-        LogError: rosbags is not installed; the file does not exist, is truncated or damaged (the message says what is
-            readable and how to repair it); the bag or the topic has no joint states; several topics match; a joint is
-            missing or repeated; a message does not have one number per name.
+        LogError: the bag cannot be used. The causes are:
+
+            - rosbags is not installed;
+            - the bag does not exist, is truncated or damaged (the message names the readable part and a way to repair it);
+            - the bag or the topic has no joint states, or several topics match;
+            - a joint is missing or repeated;
+            - the number of values in a message differs from the number of joint names.
     """
     states: dict[str, JointStates] = {}
     for path in paths:
@@ -69,8 +73,8 @@ def open_bag(
             raise LogError(f"{path}: there is no such file")
         if path.is_dir() and not (path / "metadata.yaml").is_file():
             raise LogError(
-                f"{path}: this folder does not contain the metadata.yaml of a ROS 2 bag; specify the file in it, or create "
-                "metadata.yaml with `ros2 bag reindex FOLDER`"
+                f"{path}: this folder does not contain the metadata.yaml of a ROS 2 bag; specify a bag file inside it, or "
+                "create metadata.yaml with `ros2 bag reindex FOLDER`"
             )
         with _opened(path) as bag:
             try:
@@ -105,11 +109,11 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
     try:
         reader: Any = Reader1(path) if first else Reader2(path)
         reader.open()
-    except Exception as error:  # on damaged files rosbags raises all kinds of exceptions, including AssertionError
+    except Exception as error:  # on damaged files, rosbags raises all kinds of exceptions, including AssertionError
         size = "" if path.is_dir() else f" of its {path.stat().st_size} bytes"
         raise LogError(
             f"{path}: the bag cannot be opened: {_reason(error)}. Was it truncated, or is it still being recorded? "
-            f"Without its index nothing{size} can be read: {_repair(path)}, or copy it again"
+            f"Without its index, nothing{size} can be read: {_repair(path)}, or copy it again"
         ) from error
     try:
         yield _Bag(reader, decode)
@@ -119,12 +123,12 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
 
 
 def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
-    """Find the connections of each topic with joint states or, if there is none, of each topic with joint trajectories.
+    """Find the connections of each topic with joint states or, if there are none, of each topic with joint trajectories.
 
-    If `topic` is given, only the connections of this topic are returned.
+    If `topic` is not None, only the connections of this topic are returned.
 
     Raises:
-        LogError: the given topic, or, without `topic`, the whole bag, contains neither joint states nor joint trajectories.
+        LogError: the topic, or the entire bag if `topic` is None, contains neither joint states nor joint trajectories.
         _Damaged: a topic, type or number of messages is invalid.
     """
     found: dict[str, dict[str, list[Any]]] = {MESSAGE: {}, TRAJECTORY: {}}
@@ -133,11 +137,11 @@ def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[
         kinds[connection.topic] = connection.msgtype
         if connection.msgtype in found:
             found[connection.msgtype].setdefault(connection.topic, []).append(connection)
-    there = ", ".join(f"{name} ({kind})" for name, kind in sorted(kinds.items())) or "none at all"
+    there = ", ".join(f"{name} ({kind})" for name, kind in sorted(kinds.items())) or "none (empty bag)"
     states, trajectories = found.values()
     if not (states or trajectories):
         raise LogError(
-            f"{path}: no topic in the bag has joint states ({MESSAGE}) or joint trajectories; its topics are {there}"
+            f"{path}: no topic in the bag has joint states ({MESSAGE}) or joint trajectories; topics in the bag: {there}"
         )
     if topic is None:
         return states or trajectories
@@ -145,12 +149,12 @@ def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[
         if name in states or name in trajectories:
             return {name: (states if name in states else trajectories)[name]}
     raise LogError(
-        f"{path}: topic {topic!r} has neither joint states ({MESSAGE}) nor trajectories; the topics in the bag are {there}"
+        f"{path}: topic {topic!r} has neither joint states ({MESSAGE}) nor trajectories; topics in the bag: {there}"
     )
 
 
 def _connections(bag: _Bag) -> list[Any]:
-    """The connections in the index, with checked types: rosbags reads them from metadata.yaml without checks."""
+    """Return the connections in the index after checking their types, since rosbags reads metadata.yaml without checks."""
     try:
         connections = list(bag.reader.connections)
     except Exception as error:  # raised by rosbags
@@ -167,11 +171,10 @@ def _connections(bag: _Bag) -> list[Any]:
 
 
 def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any]]:
-    """Stamp and time of reception [ns] of each message, and the message.
+    """Iterate over messages, each with its stamp and time of reception [ns].
 
     Raises:
-        _Damaged: rosbags cannot read or decode a message, or its time of reception is invalid. Exceptions that the
-            caller raises between messages are passed on.
+        _Damaged: rosbags cannot read or decode a message, or the time of reception of a message is invalid.
     """
     try:
         for connection, received, raw in bag.reader.messages(connections=connections):
@@ -180,12 +183,12 @@ def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any
             if type(received) is not int or not -(2**63) <= received < 2**63:
                 raise ValueError(f"{repr(received)[:80]} is not a time of reception")
             yield stamp.sec * 10**9 + stamp.nanosec, received, message
-    except Exception as error:  # raised by rosbags, which raises all kinds of exceptions for damaged files
+    except Exception as error:  # on damaged files, rosbags raises all kinds of exceptions
         raise _Damaged(_reason(error)) from error
 
 
 def _read(path: pathlib.Path, bag: _Bag, states: JointStates, connections: list[Any]) -> None:
-    """Read all joint states on a topic."""
+    """Read all messages on a topic into `states`."""
     expected = sum(connection.msgcount for connection in connections)
     trajectories = connections[0].msgtype == TRAJECTORY
     count, reason, last = 0, "", Trajectory()
@@ -204,7 +207,7 @@ def _read(path: pathlib.Path, bag: _Bag, states: JointStates, connections: list[
     except _Damaged as error:
         reason = str(error)
     if reason or count < expected:
-        span = f", the first {states.span:.6g} s" if len(states) else ""
+        span = f", the first {states.span:.6g} s," if len(states) else ""
         raise LogError(
             f"{path}: topic {states.topic}: only {count} of its {expected} messages{span} could be read"
             f"{f': {reason}' if reason else ''}. The bag is truncated or damaged: {_repair(path)}, or copy it again"

@@ -28,9 +28,11 @@ def read_log_chunks(
 ) -> Iterator[Log]:
     """Read a log in parts of `rows` samples, each a `Log`, with only one part in memory at a time.
 
-    Columns, units and `gains` are as for `read_log`. Text is read line by line, .npz archives (compressed or not) member by
-    member, and Parquet in batches. As in `read_log`, implausible rows, jumps, and time stamps that do not increase raise an
-    error; rows cannot be dropped. Checks of the entire log are omitted, for example whether any joint moves.
+    Columns, units and `gains` are the same as for `read_log`. Text files are read line by line, Parquet files in batches,
+    and the arrays of .npz archives (compressed or not) as streams.
+
+    As in `read_log`, implausible rows, jumps, and time stamps that do not increase raise an error; here, they cannot be
+    dropped. Checks that require the entire log, for example whether any joint moves, are omitted.
 
     Args:
         path: a .csv (.tsv, .txt), .npz or .parquet file.
@@ -42,8 +44,12 @@ def read_log_chunks(
         The parts of the log in order.
 
     Raises:
-        LogError: the file cannot be read; columns are missing; numbers are non-finite or implausible, or positions
-            jump; time does not increase; there are currents without gains. The message names file, row and column.
+        LogError: the log cannot be used. The message names the file, row and column. The causes are:
+
+            - the file cannot be read, or columns are missing;
+            - numbers are not finite or are implausible, or positions jump;
+            - time does not increase;
+            - the log has currents, but no gains are passed.
     """
     path = pathlib.Path(path)
     if rows < 100:
@@ -68,7 +74,7 @@ def read_log_chunks(
             if "i" in blocks and (factors is None or factors.shape != (n,)):
                 raise LogError(
                     f"{path}: the log has motor currents",
-                    f"specify {{gains}}, one for each of {n} joints [N m/A]",
+                    f"specify {{gains}}, one for each of the {n} joints [N m/A]",
                     gains="[..]",
                 )
             _check(path, kinds, blocks, at, last)
@@ -87,7 +93,7 @@ def _check(
     at: int,
     last: tuple[float, np.ndarray] | None,
 ) -> None:
-    """Check a part that starts at row `at`, after the `last` row of the previous part."""
+    """Check a part of a log that starts at row `at`. `last` is the time and positions of the row before it."""
     n = blocks["q"].shape[1]
     labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
     t = blocks["t"][:, 0]
@@ -96,20 +102,20 @@ def _check(
     if found:
         bad = found[0]
         raise LogError(
-            f"{path}: {len(bad.rows)} of the rows {at + 1} to {at + len(t)} cannot be used: {bad.what}, first at row "
+            f"{path}: unusable rows among rows {at + 1} to {at + len(t)}: {len(bad.rows)} {bad.what}, first at row "
             f"{at + int(bad.rows[0]) + 1}, column {bad.column!r} ({bad.value:.6g}). Repair the file"
         )
     if last is not None and t[0] <= last[0]:
         raise LogError(f"{path}: time does not increase at row {at + 1}: {t[0]:.9g} s follows {last[0]:.9g} s")
     for joint, row in jumps(values[:, :n], np.ones(len(t), bool)):
         raise LogError(
-            f"{path}: the position jumps at row {at + row + 1}, column {labels[joint]!r}: unwrap angles that fold back at a "
-            "full turn (numpy.unwrap)"
+            f"{path}: the position jumps at row {at + row + 1}, column {labels[joint]!r}: unwrap angles that jump by a full "
+            "turn (numpy.unwrap)"
         )
 
 
 def _text(path: pathlib.Path, rows: int) -> Generator[Part]:
-    """Parts of a text file, each preceded by the file's head: the lines before the first row of numbers."""
+    """Read a text file in parts. The lines above the first row of numbers are repeated at the start of each part."""
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         head: list[str] = []
         for line in file:

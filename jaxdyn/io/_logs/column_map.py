@@ -31,7 +31,7 @@ UNITS: dict[str, dict[str, float]] = {
     "i": {"A": 1.0, "mA": 1e-3},
     "temperature": {"degC": 1.0, "K": 1.0},
 }
-_ZEROS = {"K": -273.15}  # added after conversion by a unit whose zero is not that of the SI unit or of degC
+_ZEROS = {"K": -273.15}  # offsets, added after scaling, of units with another zero than the standard unit (here degC)
 _FILE_KEYS = {"separator": str, "decimal": str, "skip_lines": int, "header": bool, "topic": str, "joints": list}
 _KEYS = ("column", "columns", "unit", "scale", "sign", "offset", "gains")
 
@@ -41,12 +41,12 @@ class ColumnMap:
     """The contents of a column map.
 
     Attributes:
-        source: the file, for messages.
+        source: name of the file, for messages.
         form: separator, decimal mark and header of a text file.
         topic: topic of a bag's joint states.
         joints: joint names in a bag, in the robot's order.
-        kinds: the keys and values of each quantity in the map: t, q, qd, tau, i or temperature.
-        text: the text of the file, to find line numbers for messages.
+        kinds: for each quantity (t, q, qd, tau, i or temperature), the keys and values of its table in the map.
+        text: text of the file, used to find line numbers for messages.
     """
 
     source: str
@@ -57,7 +57,7 @@ class ColumnMap:
     text: str
 
     def error(self, kind: str | None, key: str | None, what: str = "", remedy: str = "", **arguments: str) -> LogError:
-        """A `LogError` that names the file, the line and the key."""
+        """Create a `LogError` that names the file, the line and the key."""
         line = _line_of(self.text, kind, key)
         places = [self.source, f"line {line}" if line else "", f"[{kind}]" if kind else "", key or ""]
         return LogError(what, remedy, place=", ".join(place for place in places if place), **arguments)
@@ -87,15 +87,16 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     gains = [14.87, 13.26]     # tau = gain x current [N m/A]
     ```
 
-    If all columns are specified by number, `header` may be omitted: whether there is a header line is then detected.
+    If all columns are specified by number and `header` is omitted, a header line is detected automatically.
 
-    A value in the log is converted to sign x scale x unit x value + offset; a temperature in K is then converted to degC.
-    For a bag, `topic` and `joints` (the joint names in the bag, in the robot's order) are top-level keys, and columns need
-    not be specified; `[i]` with `gains` declares efforts to be currents.
+    Each value in the log is converted to sign x scale x unit x value + offset. Temperatures in K are then converted to degC.
+
+    For a bag, specify `topic` and `joints` (the joint names in the bag, in the robot's order) as top-level keys. The columns
+    may be omitted. A table `[i]` with `gains` declares that the efforts in the bag are currents.
 
     Raises:
-        LogError: the file cannot be read or is not TOML; a key, unit or type is unknown or unsuitable. The message names
-            file, line and key.
+        LogError: the file cannot be read or is not TOML, or a key, unit or type is unknown or unsuitable. The message names
+            the file, line and key.
     """
     if isinstance(given, Mapping):
         source, text, content = "the column map", "", dict(given)
@@ -123,7 +124,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
             raise empty.error(None, key, f"{value!r} is not {_SPOKEN[_FILE_KEYS[key]]}")
     for kind, keys in kinds.items():
         if kind not in UNITS:
-            raise empty.error(kind, None, f"unknown; known tables are {_tables()}")
+            raise empty.error(kind, None, f"unknown table; known tables are {_tables()}")
         for key in keys:
             if key not in _KEYS or (key == "gains" and kind != "i"):
                 raise empty.error(kind, key, f"unknown key; known keys are {', '.join(_KEYS)} (gains only in [i])")
@@ -137,7 +138,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
             None, "separator", f'{separator!r} is not a single character; write " " for blanks, "\\t" for tabs'
         )
     if decimal not in (".", ",") or decimal == separator:
-        raise empty.error(None, "decimal", f"{decimal!r} is not '.' or ',', or is also the separator")
+        raise empty.error(None, "decimal", f"{decimal!r} is neither '.' nor ',', or is also the separator")
     if plain.get("skip_lines", 0) < 0:
         raise empty.error(None, "skip_lines", "the number of lines cannot be negative")
     joints, topic = plain.get("joints"), plain.get("topic")
@@ -177,19 +178,19 @@ def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
 
 
 def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: bool = True) -> Table:
-    """The table with columns assigned and converted to SI units as the map specifies.
+    """Assign the columns of a table to quantities, and convert them to SI units, as specified in a column map.
 
     Args:
         torques: require torques or currents.
 
     Raises:
-        LogError: a column is missing or used twice, or the number of factors differs from the number of columns.
+        LogError: a column is missing or used twice, or the number of values of a key differs from the number of columns.
     """
     known = table.kinds or {}
     kinds = dict(known)
     if columns.kinds.keys() & {"i"}:
         kinds.pop("tau", None)
-    changes: dict[str, list[tuple[str, int | None, int]]] = {}  # name -> kind, index within it, number of columns
+    changes: dict[str, list[tuple[str, int | None, int]]] = {}  # column -> kind, index among its columns, their number
     for kind, keys in columns.kinds.items():
         names = _resolve(table, path, columns, kind, keys, known.get("tau" if kind == "i" else kind))
         for place, name in enumerate(names):
@@ -228,11 +229,11 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
 def _resolve(
     table: Table, path: pathlib.Path, columns: ColumnMap, kind: str, keys: Mapping[str, Any], known: list[str] | None
 ) -> list[str]:
-    """Names of the columns of one kind."""
+    """Find the names of the columns of one quantity."""
     key = "column" if "column" in keys else "columns"
     if key not in keys:
         if known is None:
-            there = f"; {path} does not contain such values" if table.kinds else ""
+            there = f"; {path} does not contain this quantity" if table.kinds else ""
             raise columns.error(kind, None, f"key {'column' if kind == 't' else 'columns'} is missing{there}")
         return known
     wanted = keys[key]
@@ -258,14 +259,14 @@ def _resolve(
             name = table.names[item - 1]
             item = (
                 name if table.names.count(name) == 1 else f"column {item}"
-            )  # a name that the table of a text file also accepts
+            )  # tables of text files also accept "column N" as a name
         elif item not in table.names:
             raise columns.error(
                 kind, key, f"{item!r} is not a column of {path}; its columns are {', '.join(table.names)}"
             )
         elif table.names.count(item) > 1:
             raise columns.error(
-                kind, key, f"{path} has several columns {item!r}; specify the number of the right one, starting with 1"
+                kind, key, f"{path} has several columns {item!r}; specify the column by its number, counted from 1"
             )
         names.append(item)
     if not names or (kind == "t" and len(names) > 1):
@@ -276,7 +277,7 @@ def _resolve(
 
 
 def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Factor and offset of each column: sign x scale x unit x gain, and offset x gain (of kelvins, also -273.15 degC)."""
+    """Factor sign x scale x unit x gain and offset of each column. The offset includes the gain, and -273.15 for kelvins."""
     keys = columns.kinds[kind]
 
     def one_each(key: str, usual: Any) -> list[Any]:
@@ -329,7 +330,7 @@ _SPOKEN = {str: "a text in quotes", int: "an integer", bool: "true or false", li
 
 
 def _line_of(text: str, kind: str | None, key: str | None) -> int:
-    """Line number of a table, or of a key in it; 0 if unknown."""
+    """Find the line number of a table, or of a key in the table; 0 if unknown."""
     at, found = None, 0
     for number, line in enumerate(text.splitlines(), 1):
         plain = line.strip()

@@ -35,9 +35,9 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Return the columns of each kind in joint order, the remaining names, and notes.
+    """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes.
 
-    If the table has both torques and currents, `currents` selects the currents.
+    If the table has both torques and currents, the currents are returned if `currents` is True, otherwise the torques.
     """
     stems = [stem_of(name) for name in names]
     joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
@@ -89,7 +89,7 @@ def find_columns(
         raise LogError(
             f"{path}: missing columns: {', '.join(missing)}; {there}. "
             "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn",
-            "If the columns have other names, list them in a column map: {columns}",
+            "If the columns have other names, specify them in a column map: {columns}",
             columns="'map.toml'",
         )
     notes = []
@@ -101,7 +101,7 @@ def find_columns(
 
 
 def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> list[str]:
-    """Names of missing columns: each quantity in the table needs as many columns as the positions, numbered from `first`."""
+    """Names of missing columns. Each quantity in the table needs one column per position, numbered from `first`."""
     count = max(numbered["q"], default=first - 1) + 1 - first
     missing = []
     for kind in ("q", "qd", "tau", "i"):
@@ -116,7 +116,7 @@ def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> l
 
 
 def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """One (N, n) array per kind."""
+    """Concatenate the columns of each quantity into one (N, n) array."""
     time = arrays[kinds["t"][0]]
     if time.ndim == 0 or not len(time):
         raise LogError(f"{path}: {kinds['t'][0]!r} has shape {time.shape}: the log contains no samples")

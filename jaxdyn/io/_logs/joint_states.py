@@ -1,4 +1,4 @@
-"""Joint state messages, in any order and possibly incomplete, converted to one table of samples."""
+"""Conversion of joint state messages, which may be incomplete and in any order, to one table of samples."""
 
 import array
 import pathlib
@@ -15,7 +15,7 @@ _NANO = 1e-9
 
 
 class _Group:
-    """The messages that have the same list of names, in order."""
+    """The messages with the same list of joint names, in the order of the bag."""
 
     def __init__(self):
         self.whole = {key: array.array("q") for key in ("number", "stamp", "received")}
@@ -49,7 +49,7 @@ class JointStates:
         """Add a message with its stamp and time of reception [ns].
 
         Raises:
-            LogError: a joint is repeated, or the numbers of values and names differ.
+            LogError: a joint is repeated, or the number of values differs from the number of names.
         """
         names = tuple(message.name)
         group = self._groups.get(names)
@@ -73,9 +73,9 @@ class JointStates:
         self._count += 1
 
     def joint(self, name: str) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-        """Return a joint's series in bag order, and the fields that some of its messages lack.
+        """Return the data of a joint in the order of the bag, and the fields that some of its messages lack.
 
-        The series are the indices, stamps and times of reception [ns] of the joint's messages, and the joint's values.
+        The data are arrays with one entry per message: message index, stamp and time of reception [ns], and joint values.
         """
         parts: dict[str, list[np.ndarray]] = {}
         lacking = []
@@ -148,7 +148,7 @@ def one_table(
     clock = "stamp"
     if any(not x["stamp"].any() for x in series.values()):
         clock = "received"
-        notes.append("the messages have no stamps: the times of reception are used, which have more jitter")
+        notes.append("the messages have no stamps: the times of reception, which have more jitter, are used instead")
     start = min(int(x[clock].min()) for x in series.values())
     for x in series.values():
         x["t"] = (x[clock] - start) * _NANO
@@ -165,7 +165,7 @@ def one_table(
 def _sources(
     path: pathlib.Path, topics: Mapping[str, JointStates], joint_names: Sequence[str] | None
 ) -> tuple[dict[str, str], list[str]]:
-    """The topic of each joint, in the order of the joints, and notes."""
+    """Choose the topic of each joint. Return the topics by joint name, in the order of the joints, and notes."""
     there = "; ".join(f"{topic}: {', '.join(states.joint_names) or 'none'}" for topic, states in topics.items())
     if joint_names is None:
         if len(topics) > 1:
@@ -182,7 +182,7 @@ def _sources(
     if missing:
         raise LogError(
             f"{path}: no joint states for {', '.join(missing)}; the joints on each topic are {there}",
-            "If the names differ from the robot's, list them in a column map: {columns} with joints = [..]",
+            "If the joint names differ from the robot's, list them in a column map: {columns} with joints = [..]",
             columns="'map.toml'",
         )
     complete = [topic for topic, states in topics.items() if set(joint_names) <= set(states.joint_names)]
@@ -224,7 +224,7 @@ def _common(
         if len(steps) == 0 or steps.min() <= 0:
             raise LogError(
                 f"{path}: topic {source[name]}: the joints are in separate messages, and the stamps of {name!r} do not "
-                "increase: do two publishers send it, or were messages received out of order?",
+                "increase: do two publishers send this joint, or were messages received out of order?",
                 "Choose a topic with {topic}",
                 topic="'/name'",
             )
@@ -240,6 +240,6 @@ def _common(
     out = f"{len(t) - int(keep.sum())} of {len(t)} samples"
     notes.append(
         f"{', '.join(others)} are in separate messages ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps "
-        f"of {main} ({rates[main]:.4g} Hz); {out} omitted because some joints were not published there"
+        f"of {main} ({rates[main]:.4g} Hz); {out} omitted because some joints were not published at these times"
     )
     return t[keep], dict.fromkeys(series, True)

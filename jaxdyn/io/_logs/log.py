@@ -1,4 +1,4 @@
-"""`Log`, a logged run of a robot, and `read_log`, which reads one or explains why it cannot be used."""
+"""Logged runs of robots: `Log`, and `read_log`, which reads a log and rejects unusable data."""
 
 import dataclasses
 import os
@@ -33,10 +33,10 @@ class Log:
         q: joint positions [rad or m].
         qd: joint velocities as logged, if any [rad/s or m/s].
         tau: joint torques [N m or N].
-        source: origin of the log.
-        notes: remarks from reading the log.
+        source: origin of the log, such as its file name.
+        notes: remarks made while reading and checking the log.
         path: the file from which the log was read, or the first of several files.
-        temperature: temperatures of the joints, if logged [°C]; `TemperatureDependent` friction uses them.
+        temperature: joint temperatures, if logged [°C], for `TemperatureDependent` friction.
     """
 
     t: Float[np.ndarray, " N"]
@@ -61,7 +61,7 @@ class Log:
         return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` of q1.., tau1.. and, if logged, qd1.. and temperature1.., with time as the index.
+        """Return a `pandas.DataFrame` indexed by time, with columns q1.., tau1.. and, if logged, qd1.. and temperature1...
 
         Raises:
             ImportError: pandas is not installed.
@@ -84,12 +84,12 @@ def read_log(
     """Read a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
     Parquet requires the extra `jaxdyn[parquet]`, bags require `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag,
-    or an .mcap or .db3 file with `sensor_msgs/JointState` messages. Time is read from the header stamps, torques from efforts,
-    and joints by name (pass `chain.joint_names` as `joints`), in any order and any number of messages. If there are no such
-    messages or `topic` has trajectories, `trajectory_msgs/JointTrajectory` messages are read point by point.
+    or an .mcap or .db3 file with `sensor_msgs/JointState` messages. Header stamps are read as time, and efforts as torques.
+    Joints are identified by name (pass `chain.joint_names` as `joints`), in any order, and may be spread over several messages.
+    If the bag has no such messages or `topic` has trajectories, `trajectory_msgs/JointTrajectory` messages are read instead.
 
-    In other files, columns are recognised by their names, in any order and case, with joints numbered from 1 or 0. Other
-    columns are ignored and listed in a note. The names are:
+    In other files, columns are recognised by name, in any order and case, with joints numbered from 1 or 0. Columns with other
+    names are ignored and listed in a note. The recognised names are:
 
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
@@ -97,38 +97,38 @@ def read_log(
     - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`;
     - temperatures of the joints, optional [°C]: `temperature1`, `temp1`, or one column for all; empty cells are interpolated.
 
-    `q_1`, `q.1`, `q[1]` and `q(1)` mean `q1`; suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in brackets
-    are ignored. In .npz and .parquet files a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
-    Text may be separated by commas, semicolons, tabs or blanks, with `#` comments, a byte-order mark and any line endings.
+    `q_1`, `q.1`, `q[1]` and `q(1)` are equivalent to `q1`. Suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in
+    brackets are ignored. In .npz and .parquet files, a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
+    Text columns may be separated by commas, semicolons, tabs or blanks; `#` comments and a byte-order mark are accepted.
 
-    Gaps in time (steps longer than 5 times the median step) are noted but accepted: `preprocess` treats the pieces separately.
+    Gaps (time steps longer than 5 times the median step) are noted but accepted: `preprocess` treats the pieces separately.
 
     Args:
-        path: the file, or the files of one run: files with the same columns are concatenated; files with other columns
+        path: the file, or the files of one run. Files with the same columns are concatenated. Files with different columns
             are interpolated linearly to the time stamps of the first file, except in gaps.
-        joints: the required number of joints, or their names, which select and order the joints of a bag.
-        gains: one gain per joint [N m/A], required for currents: tau_j = gain_j x current_j. A log's torques are multiplied
-            by the gains if it has no currents, and are ignored if it has both and gains are passed.
-        rows: first and last data row to read, inclusive and counted from 1; other rows are not checked.
-        on_bad_rows: "raise" an error if there are implausible rows, or "drop" them with a note, up to a tenth of all rows. A
-            row is implausible if it contains NaN, infinity or a number beyond 1e6, if its stamp is out of order or far from
-            all others, or if a position jumps away and back.
-        columns: a column map for other layouts, units, signs, offsets and gains: a TOML file (docs/logs.md) or a mapping.
+        joints: the required number of joints, or the joint names, which select and order the joints of a bag.
+        gains: one gain per joint [N m/A], required if the log has currents: tau_j = gain_j x current_j. If the log has
+            torques but no currents, the torques are multiplied by the gains. If it has both, the torques are ignored.
+        rows: first and last data row to read, inclusive and counted from 1. Other rows are not checked.
+        on_bad_rows: "raise" reports implausible rows as an error; "drop" removes up to a tenth of all rows, with a note. A
+            row is implausible if it contains NaN, infinity or a number beyond 1e6, if its time stamp is out of order or far
+            from all others, or if a position jumps away and back.
+        columns: a column map for other names, units, signs, offsets and gains: a TOML file (docs/logs.md) or a mapping.
         topic: topic of the joint states in a bag; detected if None.
 
     Raises:
-        LogError: the file cannot be read; columns are missing, repeated or incomplete; there are currents without gains;
-            cells are not finite numbers, or are implausible; time does not increase or is not in seconds; positions jump;
-            there are fewer than 20 samples; nothing moves or no torque was recorded. The message names file, row and column.
+        LogError: the file cannot be read; columns are missing, repeated or incomplete; the log has currents, but no gains are
+            passed; cells are not finite or not plausible; time does not increase or is not in seconds; positions jump; there
+            are fewer than 20 samples; no joint moves or no torque was recorded. The message names the file, row and column.
 
-    Cost: about 0.1 s for 20 000 rows with 22 columns from CSV.
+    Cost: about 0.1 s for a CSV file with 20 000 rows and 22 columns.
     """
     files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
     path = pathlib.Path("+".join(map(str, files)))  # for messages
     names = None if joints is None or isinstance(joints, int) else tuple(joints)
     given = None if columns is None else read_column_map(columns)
     if given is not None and gains is not None and "gains" in given.kinds.get("i", {}):
-        raise given.error("i", "gains", remedy="{gains} are also given; omit one of them", gains="")
+        raise given.error("i", "gains", remedy="{gains} is also passed; omit one of the two", gains="")
     table = open_log(files, names, given, topic)
     if table.kinds is None:
         kinds, ignored, notes = find_columns(path, table.names, gains is not None)
@@ -178,7 +178,7 @@ def read_log(
 
 
 def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"] | None:
-    """Interpolate missing numbers of slow signals in time; None if a column contains no numbers."""
+    """Interpolate the missing values of slow signals in time. Return None if a column contains no numbers."""
     known = np.isfinite(values)
     if not known.any(axis=0).all():
         return None
@@ -186,9 +186,9 @@ def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Floa
 
 
 def named_apart(logs: Sequence[Log]) -> list[Log]:
-    """The logs with distinct sources: folder/name for files with the same name, name (1), .. for parts of the same file.
+    """Make the sources of logs distinct: folder/name for files with the same name, and name (1), .. for parts of one file.
 
-    Logs without a file are unchanged.
+    Logs that were not read from a file are unchanged.
     """
     names = [log.source for log in logs]
     parts = [log.path.absolute().parts if log.path is not None and names.count(log.source) > 1 else () for log in logs]
@@ -214,30 +214,30 @@ def check_log(
     units_checked: bool = False,
     allow_still: bool = False,
 ) -> Log:
-    """Check the units and plausibility of a log, and return the log with notes; clear faults raise an error.
+    """Check the units and plausibility of a log. Clear faults raise an error; doubtful data are noted in the returned log.
 
-    Degrees (or millimetres) are suspected if any of these conditions is satisfied for a joint:
+    A joint is assumed to be logged in degrees (or millimetres) if one of these conditions is satisfied:
 
     - |q| exceeds 4 pi, and also the joint's limits, if any;
-    - more than half of the positions are outside the limits, whereas q pi/180 is inside;
+    - more than half of the positions q are outside the limits, whereas all q pi/180 are inside;
     - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of the speed does not;
-    - the logged velocity is 57.3 times the derivative of the logged position, or 1/57.3 of it, within 20 %.
+    - the logged velocity is 57.3 or 1/57.3 times the derivative of the logged position, within 20 %.
 
-    Only notes are added for positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit, and
-    logged velocities that are not the derivative of the positions (wrong sign or scale).
+    Positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit, and logged velocities whose sign
+    or scale differs from that of the derivative of the positions are only noted.
 
     Args:
         log: the log.
-        chain: the robot; by default, limits and names are those of its joints, or of its coordinates if joints are coupled.
-        position_limits: lower and upper limit of each joint; infinite if there is none [rad or m].
+        chain: the robot, for default limits and names: those of its joints, or of its coordinates if joints are coupled.
+        position_limits: lower and upper limit of each joint; infinite for a joint without limits [rad or m].
         velocity_limit: largest |qd| of each joint [rad/s or m/s].
         joint_names: joint names for messages.
-        units_checked: accept the numbers as SI units and radians even if they look like degrees (multi-turn joints).
-        allow_still: accept a joint that does not move, with a note; its own parameters remain unidentified.
+        units_checked: accept values that look like degrees as SI units and radians, as for multi-turn joints.
+        allow_still: accept joints that do not move, with a note. Parameters that affect only such a joint cannot be identified.
 
     Raises:
-        LogError: numbers look like degrees; the positions of a joint span less than 1e-3 rad (m); the number of limits or
-            names differs from that of joints.
+        LogError: values look like degrees, the positions of a joint span less than 1e-3 rad (m), or the number of limits or
+            names differs from the number of joints.
     """
     n = log.n
     if chain is not None:
@@ -261,7 +261,7 @@ def check_log(
             if reason:
                 raise LogError(
                     f"{log.source}: {name} looks like degrees (or millimetres), not radians (metres): {reason}",
-                    "Convert the log, or pass {units_checked} if the numbers are right (a multi-turn joint)",
+                    "Convert the log, or pass {units_checked} if the values are correct (a multi-turn joint)",
                     units_checked="True",
                 )
     notes = list(log.notes)
@@ -301,7 +301,7 @@ def row_range(path: pathlib.Path, rows: tuple[int, int] | None, count: int) -> t
 def _bad_rows(
     found: Sequence[BadRows], cells: Sequence[BadCell], place: Callable[[int], str]
 ) -> tuple[np.ndarray, str]:
-    """The unusable rows, and the reasons."""
+    """Return the indices of the unusable rows, and a text that lists the faults."""
     text = {(row, column): cell for row, column, cell in cells}
     said = []
     for reason in found:
@@ -321,7 +321,7 @@ def _refuse_rows(path: pathlib.Path, counted: str, on_bad_rows: str, too_many: b
         )
     if too_many:
         raise LogError(
-            f"{path}: {counted}. That is more than a tenth, too many to drop",
+            f"{path}: {counted}. This is more than a tenth, too many to drop",
             "repair the file, or select the rows to read with {rows}",
             rows="(first, last)",
         )
@@ -343,7 +343,7 @@ def _refuse_jumps(
         raise LogError(
             f"{path}: {len(found)} jumps in position, first at {place(row)}, column {labels[joint]!r}, which reaches "
             f"{q[row, joint]:.6g} in one step",
-            "Unwrap angles that jump by a full turn (numpy.unwrap), or cut the log with {rows}",
+            "Unwrap angles that jump by a full turn (numpy.unwrap), or select rows without jumps with {rows}",
             rows="(first, last)",
         )
 
@@ -361,7 +361,7 @@ def check_time(path: pathlib.Path, t: np.ndarray, place: Callable[[int], str]) -
     if gaps == 0:
         return []
     return [
-        f"{gaps} gaps in time (steps over {GAP:g} times the median {median:.6g} s); "
+        f"gaps in time: {gaps} (steps longer than {GAP:g} times the median of {median:.6g} s); "
         f"the longest, {steps[longest]:.6g} s, follows {place(longest)}"
     ]
 

@@ -49,17 +49,19 @@ def read_motion(
     columns: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     topic: str | None = None,
 ) -> Motion:
-    """Read a motion of this robot from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
+    """Read a motion of a robot from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
     The following columns are read, in any order; others are ignored:
 
-    - time [s]: `t`, `time`, `timestamp` or `stamp`;
-    - positions [rad or m]: `NAME` or `q_NAME` for every joint; or `q1` to `qN` (also `pos1`, `position1`) in the order of `q`.
-      In .npz and .parquet files, one array `q` is also accepted. Joint names are not accepted if a joint has a quaternion;
-    - torques [N m or N], optional: `tau_NAME`, or `tau1` (`torque1`, `effort1`) and so on, or one array `tau`.
+    - Time [s]: `t`, `time`, `timestamp` or `stamp`.
+    - Positions [rad or m]: `NAME` or `q_NAME` for every joint, or `q1` to `qN` (also `pos1`, `position1`) in the order of
+      `q`. If a joint has a quaternion, only the numbered form is accepted.
+    - Torques [N m or N], optional: `tau_NAME` for every joint, or `tau1` to `tauN` (also `torque1`, `effort1`).
 
-    Bags contain joint states or joint trajectories, as for `read_log`. In contrast to `read_log`, torques are not
-    required, and joints at rest, short files and planned motions are accepted.
+    Instead of numbered columns, .npz and .parquet files may contain one array `q` and one array `tau`.
+
+    Bags contain joint states or joint trajectories, as for `read_log`. In contrast to `read_log`, torques are optional, and
+    joints at rest, short files and planned motions are accepted.
 
     Args:
         path: the file, or the files of one run, as for `read_log`.
@@ -68,8 +70,8 @@ def read_motion(
         topic: topic of a bag, as for `read_log`.
 
     Raises:
-        LogError: the file cannot be read; time or positions are missing or not finite; the number of position or torque
-            columns does not match the robot; time does not increase.
+        LogError: the file cannot be read, time or positions are missing or not finite, the number of position or torque
+            columns does not match the robot, or time does not increase.
     """
     files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
     path = pathlib.Path("+".join(map(str, files)))  # for messages
@@ -93,7 +95,7 @@ def read_motion(
 
 
 def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str], list[str], list[str]]:
-    """The columns of time, positions and, if present, torques, by name."""
+    """Find the names of the columns of time, positions and, if present, torques."""
     time = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
     positions = _find(table.names, "q", chain.nq, coordinate_names(chain) if chain.nq == chain.nv else ())
     torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
@@ -110,7 +112,7 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
     if not positions:
         names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
         raise LogError(
-            f"{path}: the columns do not match the {chain.nq} positions of this robot; name them {names}q1 .. "
+            f"{path}: the columns do not match the {chain.nq} positions of this robot, which must be called {names}q1 .. "
             f"q{chain.nq}; "
             f"{there}",
             "If joints are missing because they do not move, load the model with them locked: {lock}",
@@ -120,7 +122,7 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
 
 
 def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) -> list[str]:
-    """The columns of one kind in order; empty if any column is missing."""
+    """Find the columns of one quantity, in order; empty if any column is missing."""
     for form in ("{}", "q_{}") if kind == "q" else ("tau_{}",):
         wanted = [form.format(joint) for joint in joints]
         if wanted and set(wanted) <= set(names):
@@ -135,7 +137,7 @@ def _find(names: Sequence[str], kind: str, count: int, joints: Sequence[str]) ->
 
 
 def _numbered(names: Sequence[str], kind: str) -> list[str]:
-    """The numbered columns of one kind."""
+    """Find the numbered columns of one quantity."""
     stems = {name: stem_of(name) for name in names}
     return [name for name, (stem, number) in stems.items() if stem in ALIASES[kind] and number is not None]
 

@@ -1,4 +1,4 @@
-"""A log as one table, possibly from several files of one run, which are concatenated in time or joined by time stamps."""
+"""Reading of a log as one table. Several files of one run are concatenated, or joined by their time stamps."""
 
 import pathlib
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def open_log(
     *,
     torques: bool = True,
 ) -> Table:
-    """The files of one run as a table, with columns named according to a column map, if given.
+    """Open the files of one run as one table, with columns assigned by the column map `given`, if any.
 
     Args:
         torques: require torques.
@@ -38,7 +38,7 @@ def open_log(
         names = joint_names if given is None or given.joints is None else given.joints
         table = open_bag(paths, names, topic or (given.topic if given else None), efforts=torques)
     elif topic is not None:
-        raise LogError(remedy="{topic} is for bags, and this is not one; omit it", place=paths[0], topic="")
+        raise LogError(remedy="{topic} is for bags, which this is not; omit it", place=paths[0], topic="")
     else:
         tables = [open_table(path, given.form if given else None) for path in paths]
         table = tables[0] if len(tables) == 1 else _joined(paths, tables, given)
@@ -46,14 +46,14 @@ def open_log(
 
 
 def _joined(paths: Sequence[pathlib.Path], tables: Sequence[Table], given: ColumnMap | None) -> Table:
-    """The tables of one run, combined."""
+    """Concatenate the tables of one run if they have the same columns; otherwise join them by time."""
     if all(set(table.names) == set(tables[0].names) for table in tables):
         return _one_after_the_other(paths, tables)
     return _side_by_side(paths, tables, [_clock(path, table, given) for path, table in zip(paths, tables, strict=True)])
 
 
 def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table]) -> Table:
-    """Tables with the same columns, concatenated in the given order."""
+    """Concatenate tables with the same columns, in the order of the files."""
     starts: list[int] = []
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
@@ -75,7 +75,7 @@ def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table])
 
 
 def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks: Sequence[str]) -> Table:
-    """Join tables with different columns by time: all others are interpolated linearly to the time stamps of the first."""
+    """Join tables with different columns by time. Later tables are interpolated linearly to the time stamps of the first."""
     owner: dict[str, int] = {}
     for k, (table, clock) in enumerate(zip(tables, clocks, strict=True)):
         for name in table.names:
@@ -122,7 +122,7 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
 
 
 def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
-    """The time column, specified in a column map or found by a standard name."""
+    """Find the time column: the column specified in the column map, or the one with a standard name."""
     named = given.kinds.get("t", {}).get("column") if given else None
     if isinstance(named, int) and 1 <= named <= len(table.names):
         named = table.names[named - 1]
@@ -138,7 +138,7 @@ def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
 
 
 def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
-    """Time stamps by which tables are joined.
+    """Read the time stamps by which tables are joined.
 
     Raises:
         LogError: fewer than two stamps, or stamps that are not finite or do not increase.

@@ -1,4 +1,4 @@
-"""Unusable rows of a log, and gaps in its time."""
+"""Detection of unusable rows and time gaps in a log."""
 
 import bisect
 import dataclasses
@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 ABSURD = 1e6  # maximum plausible magnitude of positions, velocities, torques and currents, in SI units
-GAP = 5.0  # a step longer than this multiple of the median step is a gap
+GAP = 5.0  # a time step longer than this multiple of the median step is a gap
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BadRows:
-    """Rows with the same fault: their indices from 0, the fault, and the column and value of its first occurrence."""
+    """Rows with the same fault: their indices from 0, a description, and the column and value of the first occurrence."""
 
     rows: Int[np.ndarray, " k"]
     what: str
@@ -29,12 +29,13 @@ def find_bad_rows(
     positions: int,
     clock: str = "t",
 ) -> list[BadRows]:
-    """Find implausible rows, grouped by reason. Each criterion is applied to the rows that passed the previous ones.
+    """Find implausible rows, grouped by fault. Each criterion is applied to the rows that passed the previous ones.
 
-    1. NaN or infinite numbers, and numbers beyond 1e6.
-    2. A few time stamps that differ from the median time by more than ten times the interquartile range: at most 10, or 1 %
-       of the rows if that is more.
-    3. The smallest set of rows without which time increases: those outside the longest increasing subsequence of time stamps.
+    1. Rows with NaN or infinite numbers, or with numbers beyond 1e6.
+    2. Rows whose time stamps differ from the median time by more than ten times the interquartile range, if they are few: at
+       most 10, or at most 1 % of all rows.
+    3. The smallest set of rows whose removal makes time increase: all rows outside a longest increasing subsequence of the
+       time stamps.
     4. Rows in which a position jumps away and back. A jump is a step of more than 3 rad (or m) that is also more than 20
        times the joint's largest step, not counting the largest 1 % of its steps (at least 5).
 
@@ -95,7 +96,7 @@ def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.nda
 def jumps(
     q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
 ) -> list[tuple[int, int]]:
-    """Pairs (joint, row) at which a position jumps. With `there_and_back`, it must also jump on the next step."""
+    """Find the pairs (joint, row) at which a position jumps, or with `there_and_back`, jumps on two consecutive steps."""
     kept = np.flatnonzero(alive)
     if len(kept) < 3:
         return []
@@ -131,11 +132,11 @@ def _longest_increasing(t: Float[np.ndarray, " N"]) -> list[int]:
 
 
 def segments(t: Float[np.ndarray, " N"], gap: float | None = None) -> tuple[tuple[int, int], ...]:
-    """The pieces without gaps in time, as row ranges (start, stop) with stop excluded.
+    """Split a log at gaps in time into pieces, and return them as row ranges (start, stop), with stop excluded.
 
     Args:
         t: increasing time stamps [s].
-        gap: longest step within a piece [s]; by default 5 times the median step.
+        gap: longest time step within a piece [s]; by default 5 times the median step.
     """
     steps = np.diff(t)
     limit = GAP * float(np.median(steps)) if gap is None else gap

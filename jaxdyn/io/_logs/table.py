@@ -23,11 +23,11 @@ class Table:
     """An open table with known column names; numbers are read on demand.
 
     Attributes:
-        names: the columns, in the order of the file.
-        read: function of column names that returns their arrays (N,) or (N, k), and the unusable cells, which are NaN.
-        line: function of a row index from 0 that returns its place in the file, for messages: "row 12 (line 13)".
-        notes: remarks from opening the table.
-        kinds: columns of time, positions and so on, in joint order, if they are known independently of their names.
+        names: column names, in the order of the file.
+        read: function from column names to their arrays, (N,) or (N, k), and a list of unusable cells, whose values are NaN.
+        line: function from a row index, counted from 0, to its place in the file, for messages: "row 12 (line 13)".
+        notes: remarks made while opening the table.
+        kinds: columns of time, positions and other quantities, in joint order; None if only column names identify them.
     """
 
     names: tuple[str, ...]
@@ -42,10 +42,10 @@ class TextForm:
     """The layout of a text file.
 
     Attributes:
-        separator: the character between columns, " " for any number of blanks; detected if None.
-        decimal: "." or ","; "," is also detected if columns have another separator.
+        separator: the character between columns; " " stands for any number of blanks; detected if None.
+        decimal: decimal mark, "." or ",". Decimal commas are also detected if semicolons or tabs separate the columns.
         skip_lines: number of lines to skip above the header line.
-        header: True: there is a header line; False: columns are called column 1, column 2, ...; None: detected.
+        header: whether there is a header line; detected if None. Without one, columns are called column 1, column 2, ...
     """
 
     separator: str | None = None
@@ -70,7 +70,7 @@ def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
 
 
 def checked_suffix(path: pathlib.Path) -> str:
-    """The suffix of a log file, in lower case, after checks of the file.
+    """Check that a log file exists, is supported and is not empty, and return its suffix in lower case.
 
     Raises:
         LogError: the file is missing, unsupported or empty.
@@ -117,7 +117,8 @@ def _open_text(path: pathlib.Path, form: TextForm) -> Table:
             text = raw.decode("utf-16")
         except UnicodeDecodeError as error:
             raise LogError(
-                f"{path}: the text is not UTF-16, although its first two bytes say so: {error}; was it truncated?"
+                f"{path}: the file begins with the byte-order mark of UTF-16, but cannot be decoded as UTF-16: {error}; was it "
+                "truncated?"
             ) from None
     else:
         text = raw.decode("utf-8-sig", errors="replace")
@@ -125,7 +126,7 @@ def _open_text(path: pathlib.Path, form: TextForm) -> Table:
 
 
 def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Table:
-    """A table from the text of a file, or from part of the text preceded by the file's head."""
+    """Create a table from the text of a file, or from part of the text preceded by the header lines of the file."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     filled = [
         k
@@ -133,7 +134,7 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
         if k >= form.skip_lines and line and not line.isspace() and not line.lstrip().startswith("#")
     ]
     if not filled:
-        raise LogError(f"{path}: there is no data in the file")
+        raise LogError(f"{path}: the file contains no data")
     notes: tuple[str, ...] = ()
     first = filled[0]
     blank = form.separator is not None and form.separator.isspace() and form.separator != "\t"
@@ -175,7 +176,7 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
 
 
 def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Sequence[str]) -> list[BadCell]:
-    """Rows whose number of cells differs from the number of columns: their cells cannot be assigned to columns.
+    """Find rows whose number of cells differs from the number of columns, so that cells cannot be assigned to columns.
 
     Empty cells after the last column are accepted.
     """
@@ -192,7 +193,7 @@ def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Se
 def _read_slowly(
     body: list[str], delimiter: str | None, columns: list[int], names: Sequence[str], left_out: set[int]
 ) -> tuple[np.ndarray, list[BadCell]]:
-    """Read cell by cell, to name each cell that is not a number."""
+    """Read cell by cell, and list the cells that are not numbers."""
     values = np.full((len(body), len(columns)), np.nan)
     bad: list[BadCell] = []
     for row, line in enumerate(body):
@@ -226,7 +227,7 @@ def _open_npz(path: pathlib.Path) -> Table:
             for name in wanted:
                 try:
                     arrays[name] = np.asarray(archive[name])  # bytes, if the member is not an array
-                except Exception as error:  # on damaged bytes, all kinds of exceptions are raised
+                except Exception as error:  # on damaged bytes, NumPy and zipfile raise all kinds of exceptions
                     why = "it contains objects, not numbers" if "pickle" in str(error) else f"it is damaged: {error}"
                     raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
         return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
@@ -259,7 +260,7 @@ def _open_parquet(path: pathlib.Path) -> Table:
 
 
 def parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
-    """The numbers of a column: (N,), or (N, k) for lists of k.
+    """Convert a column to an array of numbers: (N,), or (N, k) if the column contains lists of k numbers.
 
     Raises:
         LogError: the column does not contain numbers, or lists have different lengths.

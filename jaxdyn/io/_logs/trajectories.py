@@ -1,4 +1,4 @@
-"""Joint trajectory messages as joint states: one message per point."""
+"""Conversion of joint trajectory messages to joint states: one message per point."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,17 +17,17 @@ class Point(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """A message of type `trajectory_msgs/JointTrajectory`: each point with its stamp and time of reception [ns].
+    """The points of a `trajectory_msgs/JointTrajectory` message, each with its stamp and time of reception [ns].
 
-    The time of a point is the header's stamp + `time_from_start`, or the time of reception + `time_from_start` if the
-    header has no stamp, which means an immediate start.
+    The time of a point is its `time_from_start` added to the stamp of the header. A header without a stamp means an
+    immediate start; `time_from_start` is then added to the time of reception.
     """
 
     points: tuple[tuple[int, int, Point], ...] = ()
 
     @classmethod
     def of(cls, stamp: int, received: int, message: Any) -> "Trajectory":
-        """The trajectory in a message.
+        """Create a trajectory from a message.
 
         Raises:
             LogError: a point has no positions.
@@ -47,7 +47,7 @@ class Trajectory(NamedTuple):
         return self.points[0][:2] if self.points else None
 
     def add_to(self, states: JointStates, until: tuple[int, int] | None = None) -> None:
-        """Add the points before `until`, the start of the next trajectory, which replaces the remaining points."""
+        """Add the points to joint states, except those replaced by the next trajectory, which starts at `until`."""
         for stamp, received, point in self.points:
             if until is None or (stamp, received) < until:
                 states.add(stamp, received, point)

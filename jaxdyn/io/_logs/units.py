@@ -1,14 +1,14 @@
-"""Detection of joints that were not logged in radians or metres, from the logged numbers."""
+"""Detection of joints that were not logged in radians or metres, based on the logged values."""
 
 import numpy as np
 from jaxtyping import Float
 
-STILL = 1e-3  # minimum span of a joint that moves [rad or m]; minimum RMS speed for estimating a velocity scale [rad/s or m/s]
-LARGE = 4 * np.pi  # larger positions are suspicious unless the joint's limits are larger [rad]
+STILL = 1e-3  # minimum span of a moving joint [rad or m]; minimum RMS speed to estimate a velocity scale [rad/s or m/s]
+LARGE = 4 * np.pi  # positions above this are suspicious, unless the joint's limits allow them [rad]
 
 
 def smooth_speed(t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
-    """Joint velocities from position differences over about 50 ms: coarse, but not affected by noise of single steps."""
+    """Joint velocities from position differences over about 50 ms. They are coarse, but insensitive to sample noise."""
     half = min(max(1, round(0.025 / float(np.median(np.diff(t))))), (len(t) - 1) // 2)
     index = np.arange(len(t))
     after, before = np.minimum(index + half, len(t) - 1), np.maximum(index - half, 0)
@@ -29,7 +29,7 @@ def looks_like_degrees(
     fastest: float,
     scale: float,
 ) -> str:
-    """The reason why a joint's numbers look like degrees; empty if they do not."""
+    """Explain why a joint's values look like degrees. The text is empty if they do not."""
     largest = np.abs(q).max()
     reach = np.abs(limits).max()
     if largest > LARGE and not (np.isfinite(reach) and reach >= largest):

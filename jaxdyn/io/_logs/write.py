@@ -1,4 +1,4 @@
-"""Logs as text files."""
+"""Writing of logs as text files."""
 
 import io
 import os
