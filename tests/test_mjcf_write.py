@@ -151,7 +151,7 @@ def inertia(chain: jaxdyn.Chain, link: int, *pi: float) -> jaxdyn.Chain:
         (lambda: inertia(arm(), 0, 1, 0, 0, 0, 1, 0, np.nan, 0, 0, 1), "link 'link1': its inertia .* is not finite"),
         (
             lambda: inertia(arm(), 3, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0),
-            "link 'link4': .*rejects moving bodies with one of these below 1e-15",
+            "link 'link4': .*rejects a moving body if one of these is below 1e-15",
         ),
         (lambda: inertia(arm(), 3, *np.zeros(10)), "link 'link4' has no mass and is the last"),
         (lambda: random_chain(3, 0, "helical"), "joint 'joint1' is helical"),

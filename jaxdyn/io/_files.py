@@ -74,7 +74,7 @@ def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...
         raise OutputError(f"{target} cannot be the output folder, because {where} is a file; specify another folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise OutputError(
-            f"{target} cannot be written: there is no permission to write in {existing}; "
+            f"{target}: cannot be written: there is no permission to write in {existing}; "
             "specify another folder or change its permissions"
         )
     for name in names:

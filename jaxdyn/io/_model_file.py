@@ -1,8 +1,8 @@
-"""`save_model`, `load_model`: a chain in one bit-exact file, independent of the robot description.
+"""`save_model` and `load_model`: a chain in a single bit-exact file, independent of the robot description.
 
-The file consists of a line of JSON and the leaves, each in NumPy's array format (`.npy`), as Equinox's
-`tree_serialise_leaves` writes them after its line of hyperparameters. The JSON contains everything else: the version of
-the format, names and parents, and the name, shape and type of every leaf. Any program can therefore read the file.
+The file consists of a line of JSON, followed by the leaves (arrays) of the chain, each in NumPy's `.npy` format. This is
+the layout that Equinox's `tree_serialise_leaves` writes after a line of hyperparameters. The JSON contains the version of
+the format, names and parents, and the name, shape and type of every leaf, so that any program can read the file.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ from ..model._joint_properties import STRIBECK_VELOCITY, Friction, JointLimits, 
 from ._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn model"
-# All versions can be read. In version 1, the checksum covers only the numbers; versions 1 and 2 have other leaf names; version
-# 4 has terms that a chain cannot represent.
+# All versions can be read. In version 1, the checksum covers only the arrays. In versions 1 and 2, leaves have other names. In
+# version 4, the file has terms that a chain cannot represent.
 VERSION, VERSION_OF_CHAINS = 4, 3
 BEYOND = "beyond."
 _MODULES = {
@@ -56,18 +56,18 @@ _TYPES = ("float32", "float64", "float16")
 
 
 def save_model(chain: Chain, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
-    """Write any chain to one file (`model.eqx`), from which `load_model` restores all names and bit-exact numbers.
+    """Write a chain to a single file (`model.eqx`), from which `load_model` restores all names and bit-exact numbers.
 
-    Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are supported.
-    The file does not depend on the original robot description. Its first line is JSON (version, structure, names, shapes
-    and types of leaves). Saving the same chain again yields the same bytes.
+    Trees, quaternion joints, couplings (mimic joints), transmissions, base poses and batches of robots are supported. The
+    file does not depend on the original robot description. The first line of the file is JSON, with the version, the
+    structure, and the names, shapes and types of the leaves (arrays). Saving the same chain again yields the same bytes.
 
     Args:
         about: notes on the model, such as its origin, saved as text in the first line.
 
     Raises:
-        ModelError: a leaf is traced by JAX (a call inside `jit` or `grad`) or is not an array of floats; the file cannot
-            be written, in which case an existing file is left unchanged.
+        ModelError: a leaf is traced by JAX (`save_model` was called inside `jit` or `grad`) or is not an array of floats; or
+            the file cannot be written, in which case an existing file is left unchanged.
     """
     write_model(chain, path, about)
 
@@ -79,9 +79,9 @@ def write_model(
     beyond: Mapping[str, Any] | None = None,
     arrays: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a chain as `save_model` does, together with a description (JSON) and further arrays by name.
+    """Write a chain as `save_model` does, together with a JSON description (`beyond`) and further named arrays.
 
-    Without a description and arrays, the file equals that of `save_model`, which older versions can read.
+    Without a description and further arrays, the file is identical to that of `save_model`, and older versions can read it.
     """
     further = {f"{BEYOND}{name}": array for name, array in (arrays or {}).items()}
     leaves = _leaves(named_leaves(chain) | further)
@@ -105,21 +105,22 @@ def write_model(
 
 
 def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> Chain:
-    """Read a chain written by `save_model`; its structure, names and numbers are restored to the last bit.
+    """Read a chain written by `save_model`, with exactly the same structure, names and numbers.
 
     If the file was written by `identification.save_torque_model` and has terms that a chain cannot represent, the
     nearest chain is returned, with a warning.
 
     Args:
-        dtype: floating-point type of the leaves; if None, that of the file, with float32 for float64 if float64 is disabled.
+        dtype: floating-point type of the leaves. If None, the type in the file is used, except that float64 becomes float32
+            if float64 is disabled in JAX.
 
     Warns:
-        ModelWarning: the numbers are rounded, because the file contains float64, float64 is disabled in this process, and
-            no dtype is specified; or the file has terms that a chain cannot represent.
+        ModelWarning: numbers are rounded, because the file contains float64, float64 is disabled in this process, and no
+            dtype is specified; or the file has terms that a chain cannot represent.
 
     Raises:
         ModelError: the file does not exist, is not a model file, is truncated or modified, or has a version that this
-            jaxdyn does not support; float64 is requested, but disabled in this process.
+            version of jaxdyn does not support; or float64 is requested, but disabled in this process.
     """
     chain, beyond, _ = read_model(path, dtype)
     if beyond:
@@ -133,7 +134,7 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
 def read_model(
     path: str | os.PathLike[str], dtype: DTypeLike | None = None
 ) -> tuple[Chain, dict[str, Any], dict[str, Any]]:
-    """The chain, the description and the further arrays (by name) in a file from `write_model`.
+    """Read the chain, the JSON description and the further arrays (by name) from a file written by `write_model`.
 
     Raises:
         ModelError: as for `load_model`.
@@ -147,12 +148,12 @@ def read_model(
         return _rebuilt(Chain, fields), dict(header.get("beyond", {})), further
     except (ModelError, ModelWarning):  # ModelWarning: if warnings are treated as errors
         raise
-    except Exception:  # any exception caused by JSON with another structure
+    except Exception:  # JSON with another structure can cause any exception
         raise ModelError(f"{name}: the first line does not describe a model: was it edited by hand?") from None
 
 
 def _arrays(header: Mapping[str, Any], body: io.BytesIO, name: str, dtype: DTypeLike | None) -> dict[str, Any]:
-    """All leaves, by their current names."""
+    """Read all leaves, by their current names."""
     held = {leaf["name"]: np.load(body, allow_pickle=False) for leaf in header["leaves"]}
     if dtype is not None:
         held = {key: array.astype(jnp.dtype(dtype), copy=False) for key, array in held.items()}
@@ -170,13 +171,13 @@ def _rounded(name: str, dtype: DTypeLike | None) -> None:
     if dtype is not None:
         raise ModelError(f"{name}: float64 is requested, but disabled in this process", remedy)
     warn(
-        f"{name}: the model is in float64, which is disabled in this process: its numbers are rounded. To avoid it, {remedy}; "
-        'to round them without this warning, load it with dtype="float32"'
+        f"{name}: the model is in float64, which is disabled in this process: its numbers are rounded. "
+        f'To keep float64, {remedy}; to suppress this warning, load the model with dtype="float32"'
     )
 
 
 def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves by their current names; friction leaves of motors that old files lack are added."""
+    """Rename the leaves of old files to their current names, and add the motor friction leaves that these files lack."""
     found = {}
     for name, x in arrays.items():
         part, dot, leaf = name.rpartition(".")
@@ -188,7 +189,7 @@ def _renamed(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
-    """A module with these leaves. As in JAX, field converters are not called, because the leaves may be batches."""
+    """Create a module from its leaves. As in JAX, field converters are not called, because the leaves may be batches."""
     fields = {name: x for name, x in leaves.items() if "." not in name}
     for part in {name.partition(".")[0] for name in leaves if "." in name}:
         inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}
@@ -203,7 +204,7 @@ def _rebuilt(kind: type[Any], leaves: Mapping[str, Any]) -> Any:
 
 
 def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The notes passed to `save_model`, and the version of jaxdyn that wrote the file (key `jaxdyn`).
+    """Read the notes that were passed to `save_model`, and the version of jaxdyn that wrote the file (key `jaxdyn`).
 
     Raises:
         ModelError: as for `load_model`.
@@ -213,7 +214,7 @@ def model_about(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _leaves(named: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Name and array of every leaf, in order."""
+    """Convert the leaves to NumPy arrays, by name and in order."""
     arrays = {}
     for name, value in named.items():
         if isinstance(value, Tracer):
@@ -226,7 +227,7 @@ def _leaves(named: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], bytes]:
-    """The header and the bytes of the leaves, checked."""
+    """Read and check the header and the bytes of the leaves."""
     line, _, content = read_bytes(path, "model file").partition(b"\n")
     try:
         header = json.loads(line)
@@ -237,12 +238,12 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
     if not known:
         raise ModelError(
             f"{name}: this is not a model written by save_model, or its first line was truncated or changed; URDF and MJCF "
-            "files are read by load, exported functions by load_exported"
+            "files are read by load, and exported functions by load_exported"
         )
     if header.get("version") not in _READ:
         raise ModelError(
             f"{name}: the file has format version {header.get('version')}, written by jaxdyn {header.get('jaxdyn')}, but "
-            f"this jaxdyn {version_of()} reads version {VERSION}: use the jaxdyn that wrote it, or "
+            f"this jaxdyn {version_of()} reads versions up to {VERSION}: use the version of jaxdyn that wrote the file, or "
             "save the model again"
         )
     if len(content) < expected:
@@ -252,14 +253,14 @@ def _parts_of(path: str | os.PathLike[str], name: str) -> tuple[dict[str, Any], 
         )
     if len(content) > expected or digest != header.get("sha256"):
         raise ModelError(
-            f"{name}: the checksum differs from the one written: the file was modified or damaged; copy it again (as binary), "
-            "or save the model again with save_model"
+            f"{name}: the checksum differs from the one in the first line: the file was modified or damaged; copy it again (in "
+            "binary mode), or save the model again with save_model"
         )
     return header, content
 
 
 def checksum(header: Mapping[str, Any], content: bytes) -> str:
-    """Checksum of the first line's contents and the bytes after it; in version 1 of a format, only of the bytes."""
+    """Checksum of the contents of the first line and the bytes after it; in version 1 of a format, only of these bytes."""
     said = {key: value for key, value in header.items() if key != "sha256"}
     text = json.dumps(said, sort_keys=True).encode() if header["version"] > 1 else b""
     return hashlib.sha256(text + content).hexdigest()

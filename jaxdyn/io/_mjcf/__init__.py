@@ -1,1 +1,1 @@
-"""MJCF files and compiled MuJoCo models as chains, and chains as MJCF files."""
+"""Conversion of MJCF files and compiled MuJoCo models to chains, and of chains to MJCF files."""

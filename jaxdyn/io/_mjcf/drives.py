@@ -9,11 +9,12 @@ from .tree import Link
 
 
 def drives(model: Any, links: list[Link]) -> dict[str, Any]:
-    """The chain's leaves for drives, springs and limits, by name.
+    """Compute the chain's leaves for drives, springs and limits, by name.
 
-    An actuator adds its armature and damping, multiplied by the square of its gear ratio. Its effort limit is its gear ratio
-    times the force that its control or force range allows, whichever is smaller; without a range it is infinite. The effort
-    limit of a joint is the sum over its actuators, limited by the joint's `actuatorfrcrange`.
+    The armature and damping of an actuator, multiplied by the square of its gear ratio, are added to those of its joint. The
+    effort limit of an actuator is its gear ratio times the smaller of the forces that its control range and its force range
+    allow; without these ranges, it is infinite. The effort limit of a joint is the sum over its actuators, but at most the
+    joint's `actuatorfrcrange`.
     """
     joints, dofs = np.array([link.joint for link in links]), np.array([link.dof for link in links])
     kinds = model.jnt_type[joints]
@@ -28,7 +29,7 @@ def drives(model: Any, links: list[Link]) -> dict[str, Any]:
     rest = model.qpos_spring[model.jnt_qposadr[joints]]
     effort = np.where(single, _efforts(model)[joints], np.inf)
     return {
-        # the linear part of a free joint is in world axes (`features.unsupported`)
+        # omitted for the linear part of a free joint, which is in world axes (see `features.unsupported`)
         "armature": np.where(linear, 0.0, model.dof_armature[dofs]) + rotors[dofs],
         "friction.viscous": (model.dof_damping[dofs] + losses[dofs]) * damps,
         "friction.coulomb": np.where(linear, 0.0, model.dof_frictionloss[dofs]) * rubs,
@@ -40,7 +41,7 @@ def drives(model: Any, links: list[Link]) -> dict[str, Any]:
 
 
 def _of_actuators(model: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Armature and damping added by actuators to every degree of freedom (MuJoCo 3.5 and later)."""
+    """Compute the armature and damping that actuators add to every degree of freedom (MuJoCo 3.5 and later)."""
     armature, damping = np.zeros(model.nv), np.zeros(model.nv)
     if not hasattr(model, "actuator_armature"):
         return armature, damping
@@ -52,7 +53,7 @@ def _of_actuators(model: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _efforts(model: Any) -> np.ndarray:
-    """The effort limit of every joint."""
+    """Compute the effort limit of every joint."""
     total, driven = np.zeros(model.njnt), np.zeros(model.njnt, bool)
     motors = plain_motors(model)
     controls = getattr(model, "actuator_ctrladr", np.arange(len(motors)))

@@ -1,4 +1,4 @@
-"""MuJoCo features without a counterpart in a chain: features that change the motion, and external forces."""
+"""Detection of MuJoCo features that a chain cannot represent, including external forces such as contacts."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ FEATURES = (
     "quaternion_spring",
     "tendon",
 )
-# omitted with a warning: external forces such as contacts, and properties of free bodies in world axes
+# features omitted with a warning: external forces, and properties of free bodies in world axes
 OUTSIDE = frozenset({"equality", "fluid", "free_joint", "tendon"})
 
 
 def disabled(model: Any, *names: str) -> bool:
-    """True if the model's `<flag>` disables one of these features; names unknown to this MuJoCo version are ignored."""
+    """True if the model's `<flag>` disables one of the named features. Names unknown to this MuJoCo version are ignored."""
     import mujoco
 
     flags: Any = mujoco
@@ -34,7 +34,7 @@ def disabled(model: Any, *names: str) -> bool:
 
 
 def unsupported(model: Any) -> dict[str, str]:
-    """Features that affect the motion and cannot be converted: names from `FEATURES`, and how the model uses them."""
+    """Find features that affect the motion and cannot be converted: names from `FEATURES`, with descriptions of their use."""
     found: dict[str, str] = {}
     if names := _active_equalities(model):
         found["equality"] = f"equality constraints ({_list(names)})"
@@ -65,7 +65,7 @@ def unsupported(model: Any) -> dict[str, str]:
 
 
 def left_out(model: Any) -> list[str]:
-    """Descriptions of the parts that a chain omits because they do not affect the motion without constraints and controls."""
+    """Describe the parts that a chain omits because they do not affect the motion without constraints and controls."""
     found = []
     if not disabled(model, "CONTACT", "CONSTRAINT") and _may_touch(model):
         found.append("contacts")
@@ -86,7 +86,7 @@ def left_out(model: Any) -> list[str]:
 
 
 def on_plain_joint(model: Any) -> np.ndarray:
-    """The actuators that drive a single hinge or slide."""
+    """Mask of the actuators that drive a single hinge or slide joint."""
     kind, target = np.asarray(model.actuator_trntype), np.asarray(model.actuator_trnid).reshape(-1, 2)[:, 0]
     on_joint = (kind == _JOINT) | (kind == _JOINT_IN_PARENT)
     types = np.array([model.jnt_type[j] if on else FREE for j, on in zip(target, on_joint, strict=True)], int)
@@ -94,7 +94,7 @@ def on_plain_joint(model: Any) -> np.ndarray:
 
 
 def plain_motors(model: Any) -> np.ndarray:
-    """The actuators whose torque or force on a single hinge or slide is proportional to their control."""
+    """Mask of the actuators whose torque or force on a single hinge or slide joint is proportional to their control."""
     plain = (model.actuator_gaintype == 0) & (model.actuator_biastype == 0) & (model.actuator_dyntype == 0)
     return np.asarray(plain, bool) & on_plain_joint(model)
 
@@ -118,7 +118,7 @@ def _active_equalities(model: Any) -> list[str]:
 
 
 def _any(model: Any, count: int, *fields: str) -> np.ndarray:
-    """For each of `count` elements, True if one of these fields is nonzero; old MuJoCo versions lack some fields."""
+    """Mask of the elements for which one of the named fields is nonzero. Fields that MuJoCo lacks (old versions) are zero."""
     found = np.zeros(count, bool)
     for field in fields:
         values = np.asarray(getattr(model, field, np.zeros(count)))
@@ -132,7 +132,7 @@ def _tendons_with_forces(model: Any) -> np.ndarray:
 
 
 def _polynomial(model: Any) -> list[str]:
-    """Joints and actuators with nonlinear or yielding springs or nonlinear dampers, which recent MuJoCo versions support."""
+    """Names of joints and actuators with nonlinear or yielding springs or nonlinear dampers (recent MuJoCo versions)."""
     odd = _any(model, model.njnt, "jnt_stiffnesspoly", "jnt_springyield")
     odd[np.asarray(model.dof_jntid)[_any(model, model.nv, "dof_dampingpoly")]] = True
     drives = _any(model, len(model.actuator_trntype), "actuator_dampingpoly")
@@ -140,14 +140,14 @@ def _polynomial(model: Any) -> list[str]:
 
 
 def _odd_free(model: Any, joint: int) -> bool:
-    """True if a property of a free joint's linear motion depends on the axes in which accelerations are expressed."""
+    """True if a free joint's linear motion has armature, frictionloss or unequal damping, which depend on the axes."""
     linear = slice(int(model.jnt_dofadr[joint]), int(model.jnt_dofadr[joint]) + 3)
     damping = model.dof_damping[linear]
     return bool(model.dof_armature[linear].any() or model.dof_frictionloss[linear].any() or np.ptp(damping) > 0)
 
 
 def _may_touch(model: Any) -> bool:
-    """True if two geoms can be in contact, according to their contact bits and bodies."""
+    """True if any two geoms can be in contact, according to their contact bits and bodies."""
     if model.npair:
         return True
     weld = np.asarray(model.body_weldid)[model.geom_bodyid]

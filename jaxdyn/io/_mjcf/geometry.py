@@ -1,4 +1,4 @@
-"""Geometry of a MuJoCo model: geoms with their poses, colours and meshes, as compiled by MuJoCo."""
+"""Geometry of a compiled MuJoCo model: geoms with their poses, colours and meshes."""
 
 from typing import Any
 
@@ -10,19 +10,25 @@ from .features import unsupported
 from .tree import body_names, pose_matrix
 
 _SHOWN = 3  # groups 0, 1 and 2, which MuJoCo's viewer shows by default
-_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom; the colour of its material then applies
+_DEFAULT = (
+    0.5,
+    0.5,
+    0.5,
+    1.0,
+)  # default rgba of a geom; a geom with this colour has the colour of its material, if any
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """The shapes of all bodies of a compiled MuJoCo model (`mujoco.MjModel`), and notes on omitted parts.
+    """Return the shapes of all bodies of a compiled MuJoCo model (`mujoco.MjModel`), and notes on omitted parts.
 
-    The shapes are the visible geoms in groups 0 to 2, which MuJoCo's viewer shows by default.
-    The colour is that of the geom, or of its material if the geom has the default colour; textures are not read.
-    Planes are omitted, since the viewer draws its own ground; height fields are omitted with a note. If the model has equality
-    constraints, a note says that they are not enforced: the robot is shown at the given positions.
+    The shapes are the visible geoms in groups 0 to 2, which MuJoCo's viewer shows by default. A shape has the colour of the
+    geom, or the colour of its material if the geom has the default colour; textures are not read.
+
+    Planes are omitted, since the viewer draws its own ground. Height fields are omitted with a note. If the model has equality
+    constraints, a note states that they are not enforced: the robot is shown at the given positions.
 
     Args:
-        collision: instead, return the geoms of any group that can be in contact (contype or conaffinity is not 0).
+        collision: return instead the geoms that can be in contact (contype or conaffinity is not 0), in any group.
 
     Source: MuJoCo's XML reference (mujoco.readthedocs.io, body/geom).
     """
@@ -62,7 +68,7 @@ def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[
 
 
 def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float]:
-    """Size of a shape as in `Geometry`, from MuJoCo's half sizes."""
+    """Convert MuJoCo's half sizes to the size of a shape as in `Geometry`."""
     x, y, z = (float(s) for s in size)
     if kind == "box":
         return 2 * x, 2 * y, 2 * z
@@ -74,7 +80,7 @@ def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float
 
 
 def _triangles(model: Any, mesh: int) -> tuple[np.ndarray, np.ndarray]:
-    """A mesh in the frame of its geom, which MuJoCo moves to the mesh's centre of mass and principal axes."""
+    """Vertices and faces of a mesh in its geom's frame, which MuJoCo places at the centre of mass, along principal axes."""
     first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
     face, faces = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
     return np.array(model.mesh_vert[first : first + count], float), np.array(model.mesh_face[face : face + faces], int)

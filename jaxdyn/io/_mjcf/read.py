@@ -1,4 +1,4 @@
-"""MJCF files and compiled MuJoCo models as chains: MuJoCo reads the file, and the compiled model is converted."""
+"""Conversion of MJCF files, which MuJoCo reads and compiles, and of compiled MuJoCo models to chains."""
 
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -29,56 +29,66 @@ def from_mujoco(
 ) -> Chain:
     """Convert a compiled MuJoCo model (`mujoco.MjModel`) to a chain: bodies, joints, inertias, drives and gravity.
 
-    Joints are in MuJoCo's order, and q equals MuJoCo's qpos; velocities, accelerations and forces differ from MuJoCo's only at
-    free joints (see `layouts`).
+    Joints are in MuJoCo's order, and q equals MuJoCo's qpos. Velocities, accelerations and forces differ from those of MuJoCo
+    only at free joints (see `layouts`).
 
-    - A hinge or slide becomes one joint, a ball joint J becomes the spherical joint J_wx, J_wy, J_wz, and a free joint J
-      becomes the free joint J_wx to J_vz.
-    - The link of a body's last joint has the name of the body. If the body has no joint, or its ball joint is not at its
-      origin, a named frame has the name instead. `frame_pose` of a body equals its xpos and xquat.
-    - Sites become named frames. A site with the name of a body gets the suffix _site.
-    - Unnamed elements are numbered: body1, joint0 or site0.
+    - A hinge or slide becomes a single joint. A ball joint J becomes the spherical joint J_wx, J_wy, J_wz, and a free joint J
+      becomes the free joint J_wx, J_wy, J_wz, J_vx, J_vy, J_vz.
+    - The link of a body's last joint has the name of the body. If the body has no joint, or its ball joint is not at the
+      body's origin, a named frame represents the body instead. `frame_pose` of a body equals its xpos and xquat in MuJoCo.
+    - Sites become named frames. If a site has the same name as a body, the suffix _site is added.
+    - Unnamed elements are numbered, for example body1, joint0 or site0.
 
-    The conversion includes armature, damping, frictionloss (Coulomb friction), stiffness with springref, ranges of limited
-    joints, and effort limits from the ranges of actuators on single joints, unless `<flag>` disables them. The following are
-    omitted, and a warning lists them: external forces (contacts, equality constraints, tendons, a fluid), armature and friction
-    of a free joint's linear motion, actuators other than plain motors, limits of ball joints, sensors and mocap bodies. Visual
-    elements (geoms, cameras, lights), keyframes and solver settings are omitted without a warning. Any other feature that
-    changes the motion raises an error, unless it is named in `ignore`.
+    The following properties are converted, unless `<flag>` disables them:
+
+    - armature, damping, and frictionloss (as Coulomb friction);
+    - stiffness and springref;
+    - ranges of limited joints, and effort limits from the ranges of actuators on single joints.
+
+    The following features are omitted, and listed in a warning:
+
+    - external forces: contacts, equality constraints, tendons and a fluid;
+    - armature, frictionloss and unequal damping of a free joint's linear motion;
+    - actuators other than plain motors;
+    - limits of ball joints;
+    - sensors and mocap bodies.
+
+    Visual elements (geoms, cameras, lights), keyframes and solver settings are omitted without a warning. Any other feature
+    that changes the motion raises an error, unless it is named in `ignore`.
 
     Args:
         ignore: features to omit although they change the motion: "actuators",
             "flex", "gravcomp", "plugin", "polynomial", "quaternion_spring".
-        gravity: acceleration in world axes [m/s^2]; by default that of the model.
-        coulomb_velocity: width v_c of the smooth sign in Coulomb friction, fc tanh(qd / v_c), which replaces MuJoCo's
+        gravity: gravitational acceleration in world axes [m/s^2]; by default that of the model.
+        coulomb_velocity: width v_c of the smooth sign function in Coulomb friction, fc tanh(qd / v_c), which replaces MuJoCo's
             friction constraint [rad/s or m/s].
         allow_nonphysical: accept physically inconsistent masses and inertias.
 
     Warns:
-        ModelWarning: a single warning that lists the omitted features.
+        ModelWarning: features are omitted. A single warning lists all of them.
 
     Raises:
-        ModelError: no body has a joint; the model has an unsupported feature that is not ignored; a feature to ignore is
-            unknown; an inertia is inconsistent and `allow_nonphysical` is False.
+        ModelError: no body has a joint, the model has an unsupported feature that is not ignored, a feature in `ignore` is
+            unknown, or an inertia is inconsistent and `allow_nonphysical` is False.
     """
     return chain_of(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 
 def compile_mjcf(text: str | bytes) -> Any:
-    """The compiled model (`mujoco.MjModel`) of MJCF text; errors from MuJoCo become ModelErrors."""
+    """Compile MJCF text to a model (`mujoco.MjModel`). An error in MuJoCo raises a `ModelError`."""
     text = text if isinstance(text, str) else text.decode("utf-8", errors="replace")
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_string(text), "<text>")
 
 
 def compile_mjcf_file(path: str | os.PathLike[str]) -> Any:
-    """The compiled model of a file, which may include others; errors from MuJoCo become ModelErrors."""
-    read_bytes(path)  # for paths, raises the same errors as all other readers
+    """Compile an MJCF file, which may include other files. An error in MuJoCo raises a `ModelError`."""
+    read_bytes(path)  # if the file cannot be read, raises the same errors as all other readers
     source = os.fspath(path)
     return _compile(lambda mujoco: mujoco.MjModel.from_xml_path(source), source)
 
 
 def _compile(read: Callable[[Any], Any], source: str) -> Any:
-    """The result of `read(mujoco)`; errors from MuJoCo become ModelErrors that name the source."""
+    """Return `read(mujoco)`. An error in MuJoCo raises a `ModelError` that names the source."""
     try:
         import mujoco
     except ImportError:
@@ -100,15 +110,15 @@ def chain_of(
     coulomb_velocity: float = COULOMB_VELOCITY,
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """The chain of a compiled model; `source` is its name in errors."""
+    """Convert a compiled model to a chain. `source` is the name of the model in error messages."""
     ignored = {ignore} if isinstance(ignore, str) else set(ignore)
     if unknown := sorted(ignored - set(FEATURES)):
         raise ModelError(f"unknown feature {unknown[0]!r} in ignore; choose among {', '.join(FEATURES)}")
     acting = unsupported(model)
     if refused := [key for key in acting if key not in ignored | OUTSIDE]:
         raise ModelError(
-            f"{source}: not supported: {'; '.join(acting[key] for key in refused)}. Remove what the robot does not need, "
-            f"or omit it with ignore={refused!r}"
+            f"{source}: not supported: {'; '.join(acting[key] for key in refused)}. Remove these features from the model, "
+            f"or omit them with ignore={refused!r}"
         )
     if not model.njnt:
         raise ModelError(f"{source}: no body has a joint; a robot needs at least one")

@@ -1,9 +1,9 @@
 """The moving links of a compiled MuJoCo model, in MuJoCo's order, with bodies and sites as named frames.
 
-The joints of a body act one after the other in the frame of the body: the screw A_j of joint j is its axis through its anchor,
-the frame of its link coincides with that of the body, and the pose at q = qpos0 is the one in the file. The placement M_j of
-the link at q = 0 therefore contains the factor exp(-[A_j] qpos0). A ball joint rotates about its anchor, which is the origin of
-the frames of its links; a body with another origin becomes a named frame.
+MuJoCo applies the joints of a body one after the other, in the frame of the body. The screw A_j of joint j is therefore the
+joint's axis through its anchor, and the frame of its link coincides with the frame of the body. Since the body has the pose
+in the file at q = qpos0, the placement M_j of the link at q = 0 contains the factor exp(-[A_j] qpos0). A ball joint rotates
+about its anchor, which is the origin of the frames of its links; a body with another origin becomes a named frame.
 """
 
 from typing import Any, NamedTuple
@@ -20,8 +20,8 @@ _TWIST = ("wx", "wy", "wz", "vx", "vy", "vz")
 
 
 class Link(NamedTuple):
-    """A one-degree-of-freedom joint and its link: names, parent, pose relative to the parent at q = 0,
-    screw, and MuJoCo's joint and dof indices."""
+    """A joint with one degree of freedom, and its link: names, parent, pose in the parent at q = 0, screw, and the indices
+    of the joint and the degree of freedom in MuJoCo."""
 
     joint_name: str
     name: str
@@ -33,7 +33,7 @@ class Link(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """Links, their ten parameters, named frames (link, pose), quaternion joints (first link, size), and the base name."""
+    """Links and their inertial parameters, named frames (link, pose), quaternion joints (first link, size), and base name."""
 
     links: list[Link]
     inertia: Float[np.ndarray, "n 10"]
@@ -46,10 +46,12 @@ _PLACES = {"body": ("pos", "quat", "ipos", "iquat"), "joint": ("pos", "axis"), "
 
 
 def tree_of(model: Any) -> Tree:
-    """The tree of a model. Bodies without joints are fused to their parents: their mass is added, except to the world.
+    """Convert a model to a tree of links.
+
+    Bodies without joints are fused with their parents: their inertia is added, except to the world.
 
     Raises:
-        ModelError: a body, joint or site is placed at infinity or NaN, which MuJoCo's compiler accepts.
+        ModelError: the pose of a body, joint or site contains NaN or infinity, which MuJoCo's compiler accepts.
     """
     _check_places(model)
     taken: set[str] = set()
@@ -98,17 +100,17 @@ def tree_of(model: Any) -> Tree:
 
 
 def body_names(model: Any) -> list[str]:
-    """Names of the bodies in the chain, by MuJoCo's indices."""
+    """Names of the bodies in the chain, in the order of MuJoCo's body indices."""
     taken: set[str] = set()
     return [fresh(model.body(b).name or f"body{b}", taken) for b in range(model.nbody)]
 
 
 def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
-    """Placement, screw and degree of freedom of each link of joint j, whose body is at `pose`; and the pose of the body
-    in the last link, or None for the identity."""
+    """Split joint j, whose body is at `pose`, into links. Return the placement, screw and degree of freedom of each link,
+    and the pose of the body in the last link, or None for the identity."""
     kind, anchor, axis = int(model.jnt_type[j]), np.array(model.jnt_pos[j]), np.array(model.jnt_axis[j])
     dof, unit = int(model.jnt_dofadr[j]), np.eye(6)
-    if kind == FREE:  # its position defines the placement; MuJoCo has the linear velocity first
+    if kind == FREE:  # q contains the entire pose; MuJoCo orders linear before angular velocities
         return [(np.eye(4), unit[k], dof + (k + 3) % 6) for k in range(6)], None
     if kind == BALL:
         there = pose_of(translation=anchor)
@@ -123,13 +125,13 @@ def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray,
 
 
 def _about_com(model: Any, b: int) -> np.ndarray:
-    """Ten parameters of a body about its centre of mass, in its principal axes."""
+    """The ten inertial parameters of a body about its centre of mass, in its principal axes."""
     x, y, z = model.body_inertia[b]
     return np.array([model.body_mass[b], 0, 0, 0, x, 0, y, 0, 0, z])
 
 
 def pose_matrix(position: np.ndarray, quaternion: np.ndarray) -> np.ndarray:
-    """A pose (4, 4) from a position and a quaternion (w, x, y, z) of any nonzero length."""
+    """Compute the pose matrix (4, 4) of a position and a quaternion (w, x, y, z) of any nonzero length."""
     w, x, y, z = np.asarray(quaternion) / np.linalg.norm(quaternion)
     rotation = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],

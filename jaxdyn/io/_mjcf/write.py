@@ -1,8 +1,9 @@
-"""Chains as new MJCF files: `to_mjcf`, `write_mjcf`.
+"""Writing of chains as new MJCF files: `to_mjcf`, `write_mjcf`.
 
-The body of link i is placed at M_i in its parent, and its hinge rotates about the axis of the screw A_i = (w, v), which passes
-through the point w x v. The pose M_i exp([A_i] q_i) in MuJoCo is therefore exactly that of the chain. MuJoCo does not support
-massless links between joints. The joints of such links become joints of the next body with mass:
+The body of link i is placed at M_i in its parent. Its hinge rotates about the axis of the screw A_i = (w, v), which passes
+through the point w x v. The pose of the body in its parent is therefore M_i exp([A_i] q_i), exactly as in the chain.
+
+MuJoCo does not support massless links between joints. The joints of such links are assigned to the next body with mass, since
 M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
 """
 
@@ -22,13 +23,13 @@ from .._files import write_whole
 from .._urdf.elements import arrays_of, check_consistent, written
 
 _LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound on a moving body's mass and principal moments
-_FAR = 1e10  # substitute for an infinite limit if the joint's other limit is finite
+_FAR = 1e10  # replaces an infinite position limit of a joint whose other limit is finite
 _FREE, _BALL, _SINGLE = 6, 3, 1
 _text = functools.partial(written, form="MJCF")
 
 
 class _Joint(NamedTuple):
-    """One MuJoCo joint: its first link, the number of links it represents, its screw and its anchor in the body's frame."""
+    """A MuJoCo joint: its first link, the number of links it represents, and its screw and anchor in the body's frame."""
 
     link: int
     size: int
@@ -49,7 +50,7 @@ def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") 
     """Write `to_mjcf(chain, name)` to a file atomically.
 
     Returns:
-        Descriptions of the features that were omitted because MJCF does not support them.
+        Descriptions of the features of the chain that were omitted because MJCF does not support them.
 
     Raises:
         ModelError: as for `to_mjcf`, or the file cannot be written.
@@ -62,21 +63,28 @@ def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") 
 def to_mjcf(chain: Chain, name: str = "robot") -> str:
     """Convert a chain or tree to MJCF text for MuJoCo, with one body per link; `loads(text)` restores the numbers.
 
-    Inertias are written as mass, centre of mass, principal moments and principal axes (`quat`). Joints have armature,
-    damping (viscous friction), frictionloss (Coulomb friction), springs, position limits and effort limits
-    (`actuatorfrcrange`). Gravity becomes the option of that name, named frames become sites, a free joint becomes a joint of
-    type free, and a spherical joint becomes a joint of type ball. A transmission in which each motor drives one joint is added
-    to the armature, damping and frictionloss of that joint. A base pose becomes the pose of the base body. Without friction,
-    `mujoco.mj_inverse` equals `inverse_dynamics`; for free joints, convert with `layouts` first.
+    - Inertias are written as mass, centre of mass, principal moments and principal axes (`quat`).
+    - Joints have armature, damping (viscous friction), frictionloss (Coulomb friction), springs, position limits and effort
+      limits (`actuatorfrcrange`).
+    - A free joint becomes a joint of type free, and a spherical joint becomes a joint of type ball.
+    - If each motor of a transmission drives one joint, its armature, viscous friction and Coulomb friction are added to those
+      of the joint.
+    - Named frames become sites, and a base pose becomes the pose of the base body.
+    - Gravity becomes the attribute `gravity` of `<option>`.
 
-    Features that MJCF lacks are omitted and listed in a comment at the top: torque offsets, the width of the smooth sign
-    in Coulomb friction (MuJoCo uses a constraint), Stribeck friction, velocity limits, and position limits of zero
-    width, which MuJoCo rejects.
+    Without friction, `mujoco.mj_inverse` equals `inverse_dynamics`; for free joints, convert with `layouts` first.
+
+    Features that MJCF lacks are omitted and listed in a comment at the top of the text: torque offsets, the width of the smooth
+    sign function in Coulomb friction (MuJoCo uses a constraint), Stribeck friction, and velocity limits. Position limits of
+    zero width, which MuJoCo rejects, are also omitted.
 
     Raises:
-        ModelError: an inertia is inconsistent, or MuJoCo would reject it (a moving body without mass or with a zero
-            principal moment); a joint is helical; joints mimic others; motors drive several joints; a free joint is not at
-            the root; a number is not finite; a name cannot be written.
+        ModelError: the chain cannot be written as MJCF. The causes are:
+
+            - an inertia is inconsistent or is rejected by MuJoCo (a moving body without mass or with a zero principal moment);
+            - a joint is helical, joints mimic others, or a free joint is not at the root;
+            - a motor drives several joints;
+            - a number is not finite, or a name cannot be written.
     """
     arrays = arrays_of(chain, decimals=False)
     _check(chain)
@@ -93,7 +101,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
             _place(base, np.asarray(chain.base_pose, float), f"the pose of the base {topology.base_name!r}")
     elif chain.base_pose is not None:
         raise ModelError(
-            "the base is called 'world', but has a pose in the world, which MuJoCo's world cannot have; rename the base"
+            "the base is called 'world' and has a base pose, but MuJoCo's world body cannot have a pose; rename the base"
         )
     nodes = {-1: base}
     for body in _bodies(chain, arrays):
@@ -108,7 +116,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
     ):
         if i not in nodes:
             raise ModelError(
-                f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and therefore is "
+                f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and is therefore "
                 "not a body in MuJoCo; fix the frame to a link with mass"
             )
         _place(ET.SubElement(nodes[i], "site", name=frame), pose, f"frame {frame!r}")
@@ -125,7 +133,7 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
 
 
 def without_place(chain: Chain) -> tuple[str, ...]:
-    """Descriptions of the leaves that an MJCF file omits, if they differ from their neutral values."""
+    """Describe the features that an MJCF file omits and that differ from their neutral values."""
     arrays = arrays_of(chain, decimals=False)
     driven = _with_motors(chain, arrays)
 
@@ -164,9 +172,10 @@ def _check(chain: Chain) -> None:
 
 
 def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The drives of the joints, including those of motors with one joint each.
+    """Add the drives of motors, each of which must drive a single joint, to the drives of the joints.
 
-    With the gear ratio r, a motor adds r^2 J (armature), r^2 B (viscous friction) and |r| fc (Coulomb friction) to its joint.
+    A motor with rotor inertia J, viscous friction B, Coulomb friction fc and gear ratio r adds r^2 J to the armature, r^2 B to
+    the viscous friction and |r| fc to the Coulomb friction of its joint.
     """
     if chain.transmission is None:
         return arrays
@@ -176,7 +185,7 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
         driven = ", ".join(chain.joint_names[j] for j in np.flatnonzero(ratios[motor]))
         raise ModelError(
             f"motor {motor + 1} of the transmission drives {driven} together, which MJCF cannot represent; save the model "
-            "with save_model"
+            "with save_model instead"
         )
     motors = {
         "armature": (ratios**2, chain.transmission.rotor_inertia),
@@ -189,7 +198,7 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
-    """The bodies, parents first: one per link with mass, with the joints of the massless links that carry only this link."""
+    """Iterate over the links with mass as bodies, parents first. A body has the joints of massless links that carry only it."""
     parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
     inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
     started: dict[int, _Body] = {}  # bodies without mass so far, by their last link
@@ -231,7 +240,7 @@ def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
 
 
 def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
-    """One body with the joints of both bodies; joints of the first are expressed in the frame of the second."""
+    """Join two bodies into one. The joints of the first body are expressed in the frame of the second."""
     rotation, p = second.pose[:3, :3], second.pose[:3, 3]
     turned = np.abs(rotation - np.eye(3)).max() > 1e-12
     moved = []
@@ -255,12 +264,12 @@ def _check_free(chain: Chain, joint: _Joint, pose: np.ndarray) -> None:
 
 
 def _check_mass(link: str, pi: np.ndarray) -> None:
-    """Raise an error for moving bodies that MuJoCo's compiler rejects."""
+    """Raise an error for a moving body that MuJoCo's compiler rejects."""
     moments = np.linalg.eigvalsh(about_com(pi)[1])
     if pi[0] < _LEAST or moments[0] < _LEAST:
         raise ModelError(
             f"link {link!r}: mass {pi[0]:g} kg and principal moments {', '.join(f'{x:.3g}' for x in moments)} kg m^2: MuJoCo "
-            f"rejects moving bodies with one of these below {_LEAST:g} (a point mass, a rod without width); increase it"
+            f"rejects a moving body if one of these is below {_LEAST:g} (a point mass, a rod without width); increase it"
         )
 
 
@@ -275,7 +284,9 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
     com, inertia = about_com(pi)
     moments, axes = np.linalg.eigh(inertia)
     axes[:, 2] *= np.sign(np.linalg.det(axes))
-    moments[2] = min(moments[2], moments[0] + moments[1])  # rounding can violate the triangle inequality of a flat body
+    moments[2] = min(
+        moments[2], moments[0] + moments[1]
+    )  # rounding can violate the triangle inequality for a flat body
     label = f"the inertia of link {link!r}"
     node.append(
         ET.Element(
@@ -345,7 +356,7 @@ def _place(node: ET.Element, pose: np.ndarray, label: str) -> None:
 
 
 def _quaternion(r: np.ndarray) -> np.ndarray:
-    """Quaternion (w, x, y, z) of a rotation, from the largest of the four components (Shepperd 1978)."""
+    """Quaternion (w, x, y, z) of a rotation matrix, computed from its largest component (Shepperd 1978)."""
     trace = np.trace(r)
     squares = np.array([trace, *np.diag(r)])
     k = int(np.argmax(squares))
