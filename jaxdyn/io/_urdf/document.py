@@ -1,4 +1,4 @@
-"""XML parsing for robot descriptions: elements with line numbers and checked numbers; entities are not allowed."""
+"""XML parsing for robot descriptions, with line numbers for errors and checks of numbers. Entities are not allowed."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ class Node(ET.Element):
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A checked document: its root element, and the comments and processing instructions before and after it."""
+    """A parsed document: its root element, and the comments and processing instructions before and after the root."""
 
     root: Node
     before: tuple[str, ...]
@@ -26,13 +26,14 @@ class Document:
 
 
 def parse_xml(data: bytes | str, source: str) -> Document:
-    """Parse a document, including comments. Entities are never expanded: a document type declaration is an error.
+    """Parse a document, including comments. A document type declaration is an error, so that entities are never expanded.
 
     Args:
-        source: name of the document in errors, usually the file name.
+        source: name of the document in error messages, usually the file name.
 
     Raises:
-        ModelError: the document is empty, not well-formed, declares a document type, or nests deeper than 100 elements.
+        ModelError: the document is empty, is not well-formed, declares a document type, or has elements nested more than 100
+            levels deep.
     """
     if not data.strip():
         raise ModelError(f"{source}: the document is empty")
@@ -94,15 +95,15 @@ def parse_xml(data: bytes | str, source: str) -> Document:
 
 
 def fail(node: Node, fault: str, remedy: str = "", **arguments: str) -> ModelError:
-    """A `ModelError` that names the position of an element."""
+    """Create a `ModelError` that names the position of an element in the file."""
     return ModelError(fault, remedy, place=node.where, **arguments)
 
 
 def only_child(node: Node, tag: str, label: str) -> Node | None:
-    """The child element `tag`, or None.
+    """Return the child element with this tag, or None.
 
     Raises:
-        ModelError: there are several such elements.
+        ModelError: there are several children with this tag.
     """
     found = node.findall(tag)
     if len(found) > 1:
@@ -111,7 +112,7 @@ def only_child(node: Node, tag: str, label: str) -> Node | None:
 
 
 def attribute(node: Node, name: str, label: str) -> str:
-    """A required attribute.
+    """Read a required attribute.
 
     Raises:
         ModelError: the attribute is missing or empty.
@@ -125,14 +126,14 @@ def attribute(node: Node, name: str, label: str) -> str:
 def numbers(
     node: Node | None, name: str, count: int, label: str, default: tuple[float, ...] | None = None
 ) -> list[float]:
-    """The numbers in an attribute; `default`, if given, is used for a missing element or attribute.
+    """Read the numbers in an attribute. If the element or attribute is missing, return `default`, unless it is None.
 
     Raises:
         ModelError: the attribute is missing and has no default, or does not contain `count` finite numbers.
     """
     if node is None or name not in node.attrib:
         if default is None:
-            assert node is not None  # only elements with a default may be missing
+            assert node is not None  # an element may be missing only if there is a default
             raise fail(node, f'{label}: <{node.tag}> needs the attribute {name}=".."')
         return list(default)
     text = node.attrib[name]
@@ -141,7 +142,7 @@ def numbers(
         raise fail(node, f"{here} is a xacro expression; run xacro on the file first: xacro FILE > robot.urdf")
     parts = text.split()
     if len(parts) != count:
-        raise fail(node, f"{here} has {len(parts)} numbers, but needs {count}, separated by spaces")
+        raise fail(node, f"{here} has {len(parts)} numbers, but needs {count} numbers, separated by spaces")
     values = [_finite(part) for part in parts]
     for part, value in zip(parts, values, strict=True):
         if value is None:
@@ -150,7 +151,7 @@ def numbers(
 
 
 def number(node: Node | None, name: str, label: str, default: float | None = None) -> float:
-    """The single number in an attribute: `numbers` with a count of one."""
+    """Read a single number in an attribute: `numbers` with a count of one."""
     return numbers(node, name, 1, label, None if default is None else (default,))[0]
 
 
@@ -159,4 +160,4 @@ def _finite(part: str) -> float | None:
         value = float(part)
     except ValueError:
         return None
-    return value if math.isfinite(value) and part.isascii() and "_" not in part else None  # other readers do the same
+    return value if math.isfinite(value) and part.isascii() and "_" not in part else None  # as in other readers

@@ -1,4 +1,4 @@
-"""Conversion of a chain's numbers to URDF elements, for writing and updating files."""
+"""Conversion of a chain's parameters to URDF elements, for writing and updating files."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -13,7 +13,7 @@ from ...model._build import JOINT_LEAVES, SLIGHTLY, inertia_faults
 from ...model._chain import Chain, named_leaves
 from ...spatial._host import Values, move_inertia, pose_of, rotation_from_rpy
 
-# for each leaf of a joint: the URDF element and attribute that contain it
+# URDF element and attribute for each leaf of a joint
 DRIVES = {
     "friction.viscous": ("dynamics", "damping"),
     "friction.coulomb": ("dynamics", "friction"),
@@ -29,10 +29,10 @@ HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 
 
 def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
-    """The leaves by name, in float64.
+    """Return the leaves of a chain by name, in float64.
 
     Args:
-        decimals: round to the fewest digits that reproduce the numbers in the chain's type; if False, keep all digits.
+        decimals: round to the fewest digits that reproduce the numbers in the chain's dtype. If False, keep all digits.
     """
     if chain.inertia.ndim != 2:
         raise ModelError(f"the chain is a batch (inertia has shape {chain.inertia.shape}); write one robot at a time")
@@ -40,7 +40,7 @@ def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
 
 
 def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
-    """Round numbers to the fewest digits that reproduce them in a type (by default their own).
+    """Round numbers to the fewest digits that reproduce them in a dtype (by default, their own).
 
     For example, 0.34150001406669617 in single precision becomes 0.3415.
     """
@@ -52,7 +52,7 @@ def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
 
 
 def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.ndarray:
-    """Round numbers to the fewest significant digits for which `fits` is true; unchanged if it never is."""
+    """Round numbers to the fewest significant digits for which `fits` is true; unchanged if there are none."""
     for digits in range(16):
         rounded = np.array([float(f"{x:.{digits}e}") for x in values])
         if fits(rounded):
@@ -84,7 +84,7 @@ def check_consistent(chain: Chain, advice: str = "write them unchanged with allo
         advice: alternative remedy in the message.
 
     Raises:
-        ModelError: an inertia is inconsistent; the message contains the first fault and names all affected links.
+        ModelError: an inertia is inconsistent. The message contains the first fault and names all affected links.
     """
     inertia = dict(zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True))
     reasons = inertia_faults({link: pi for link, pi in inertia.items() if np.all(np.isfinite(pi))}, SLIGHTLY)
@@ -92,13 +92,13 @@ def check_consistent(chain: Chain, advice: str = "write them unchanged with allo
         first, *others = reasons
         more = f" (also for {', '.join(others)})" if others else ""
         raise ModelError(
-            f"{reasons[first].fault}; this is impossible for a rigid body{more}, and other programs reject or misuse such a "
+            f"{reasons[first].fault}; this is impossible for a rigid body{more}, and other programs reject or misread such a "
             f"file. Make the inertias physically consistent, or {advice}"
         )
 
 
 def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype: DTypeLike = np.float64) -> None:
-    """Set a link's `<inertial>` to numbers that reproduce the parameters in a dtype; remove it if they are all zero."""
+    """Set a link's `<inertial>` to numbers that reproduce the parameters `pi` in a dtype, or remove it if `pi` is zero."""
     old = link.find("inertial")
     if not np.any(pi):
         remove(link, {"inertial"})
@@ -127,7 +127,7 @@ def set_inertial(link: ET.Element, name: str, pi: Float[np.ndarray, "10"], dtype
 
 
 def _fewest_digits_of(pi: np.ndarray, com: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Centre of mass and inertia about it, with the fewest digits that reproduce these ten parameters in a dtype."""
+    """Centre of mass, and inertia about it, with the fewest digits that reproduce the inertial parameters in a dtype."""
 
     def moved(moments: np.ndarray, centre: np.ndarray) -> np.ndarray:
         return move_inertia(np.array([pi[0], 0, 0, 0, *moments]), pose_of(translation=centre))
@@ -140,7 +140,7 @@ def _fewest_digits_of(pi: np.ndarray, com: np.ndarray, dtype: np.dtype) -> tuple
 
 
 def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, np.ndarray], i: int) -> None:
-    """Set `<dynamics>` and `<jaxdyn>` of a joint; default values are omitted."""
+    """Set the `<dynamics>` and `<jaxdyn>` elements of a joint. Default values are omitted."""
     for leaf, (tag, key) in DRIVES.items():
         element, value = node.find(tag), arrays[leaf][i]
         if value != shortest(JOINT_LEAVES[leaf], chain.dtype):
@@ -155,7 +155,7 @@ def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, n
 def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, dtype: DTypeLike = np.float64) -> None:
     """Set xyz and rpy to numbers that reproduce the pose in a dtype.
 
-    Roll and pitch are computed after removing yaw, and are therefore also exact near pitch = +-pi/2.
+    Roll and pitch are computed from the rotation without yaw, so that they are exact also near pitch = +-pi/2.
     """
     r = pose[:3, :3]
     yaw = np.arctan2(r[1, 0], r[0, 0])
@@ -168,7 +168,7 @@ def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, d
 
 
 def insert(parent: ET.Element, tag: str, index: int | None = None) -> ET.Element:
-    """Insert a child on a separate line, like its siblings."""
+    """Insert a child element on a line of its own, indented like its siblings."""
     node = parent.makeelement(tag, {})
     index = len(parent) if index is None else index
     inner = parent.text if len(parent) and parent.text and not parent.text.strip() else "\n    "
@@ -181,7 +181,7 @@ def insert(parent: ET.Element, tag: str, index: int | None = None) -> ET.Element
 
 
 def remove(parent: ET.Element, tags: Container[str]) -> None:
-    """Remove children by tag; the white space before the next sibling is preserved."""
+    """Remove children by tag, and preserve the white space before the next sibling."""
     for child in [c for c in parent if c.tag in tags]:
         index = list(parent).index(child)
         if index == len(parent) - 1:
@@ -193,7 +193,7 @@ def remove(parent: ET.Element, tags: Container[str]) -> None:
 
 
 def written(values: Iterable[float] | np.ndarray, label: str, form: str = "a URDF") -> str:
-    """Numbers as text with all digits."""
+    """Format finite numbers as text, with all digits."""
     numbers = [float(x) + 0.0 for x in values]
     if not np.all(np.isfinite(numbers)):
         raise ModelError(f"{label} is {numbers}, not finite; {form} cannot represent it")
@@ -201,7 +201,7 @@ def written(values: Iterable[float] | np.ndarray, label: str, form: str = "a URD
 
 
 def fresh(name: str, taken: set[str]) -> str:
-    """A variant of the name that is not in `taken`; the variant is added to `taken`."""
+    """Return the name, or a variant of the name if it is in `taken`, and add the result to `taken`."""
     while name in taken:
         name += "_"
     taken.add(name)

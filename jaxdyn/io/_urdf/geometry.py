@@ -21,9 +21,9 @@ def read_urdf_geometry(
     collision: bool = False,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """The `<visual>` or `<collision>` shapes of all links in a URDF file, and notes on shapes that cannot be shown.
+    """Read the `<visual>` or `<collision>` shapes of all links in a URDF file, with notes on shapes that cannot be drawn.
 
-    Search paths of meshes and errors are those of `read_geometry`.
+    The search paths of meshes and the errors are those of `read_geometry`.
     """
     robot = parse_robot(read_bytes(path), os.fspath(path))
     palette = dict(_named_colours(robot.document.root))
@@ -62,14 +62,14 @@ def _shape(
         name = attribute(shape, "filename", label)
         file = find_mesh(name, urdf, packages)
         if file is None:
-            return None, f"{shape.where}: there is no mesh file {name}; {label} is omitted"
+            return None, f"{shape.where}: the mesh file {name} was not found; {label} is omitted"
         x, y, z = numbers(shape, "scale", 3, label, (1.0, 1.0, 1.0))
         return Geometry(link, "mesh", pose, (x, y, z), None, file), None
     return None, f"{shape.where}: {label} is a <{shape.tag}>, which is not a URDF shape; omitted"
 
 
 def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Path | None:
-    """The mesh file with this name in a URDF, or None if it is missing; see `read_geometry` for the search paths."""
+    """Find a mesh file by its name in a URDF; None if it is missing. The search paths are those of `read_geometry`."""
     scheme, mark, rest = name.partition("://")
     folder = urdf.absolute().parent
     if not mark or len(scheme) == 1:
@@ -85,7 +85,7 @@ def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[st
 
 
 def _places(package: str, folder: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Iterator[Path]:
-    """Candidate folders of the package, most likely first."""
+    """Iterate over the candidate folders of a package, in the order of the search."""
     if package in packages:
         yield Path(packages[package])
     for above in (folder, *folder.parents):
@@ -99,7 +99,7 @@ def _places(package: str, folder: Path, packages: Mapping[str, str | os.PathLike
 
 
 def _named_colours(root: Node) -> Iterator[tuple[str, tuple[float, float, float, float]]]:
-    """Materials with a colour, anywhere in the file."""
+    """Iterate over the names and colours of all named materials in the file that have a colour."""
     for node in root.iter("material"):
         colour = node.find("color")
         if colour is not None and node.get("name"):

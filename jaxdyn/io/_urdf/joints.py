@@ -1,4 +1,4 @@
-"""Splitting of planar and floating joints in a URDF into one-degree-of-freedom joints, and coupling of mimic joints."""
+"""Splitting of planar and floating URDF joints into joints with one degree of freedom, and coupling of mimic joints."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 
 
 class Arrangement(NamedTuple):
-    """The structure of a chain: moving joints, base name, free joints as (first link, 6), and coupling of mimic joints."""
+    """The structure of a chain: layout, base name, free joints as (first link, 6), coupling of mimic joints, coordinates."""
 
     layout: Layout
     root: str
@@ -33,7 +33,7 @@ def arrange(
     floating_base: bool | str = False,
     ignore_mimic: bool = False,
 ) -> Arrangement:
-    """Split joints, fuse fixed links and couple mimic joints; arguments and errors as for `jaxdyn.load`."""
+    """Split joints, fuse fixed links and couple mimic joints. The arguments and errors are those of `jaxdyn.load`."""
     if ignore_mimic:
         robot = _without_mimics(robot)
     else:
@@ -43,7 +43,7 @@ def arrange(
         joint = next((whole for whole in free if name in free[whole]), None)
         if joint is not None:
             raise ModelError(
-                f"{robot.source}: lock names {name!r}, a part of the free joint {joint!r}, which cannot be locked"
+                f"{robot.source}: lock contains {name!r}, a part of the free joint {joint!r}, which cannot be locked"
             )
     layout = fuse(robot, lock, tip)
     coupling, coordinates = coupling_of(layout.joints, robot.source)
@@ -53,10 +53,10 @@ def arrange(
 
 
 def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict[str, tuple[str, ...]]]:
-    """Split planar and floating joints; return the robot and the names of the parts of every free joint.
+    """Split planar and floating joints. Return the robot, and the names of the parts of every free joint.
 
-    A planar joint J becomes two prismatic joints J_x and J_y in its plane and a revolute joint J. A floating joint
-    becomes the six joints of a free joint, J_wx to J_vz. The links between them are massless.
+    A planar joint J becomes two prismatic joints J_x and J_y in its plane and a revolute joint J. A floating joint J
+    becomes the six parts of a free joint: J_wx, J_wy, J_wz, J_vx, J_vy and J_vz. The links between the parts are massless.
 
     Args:
         floating_base: name of a free joint to insert above the root link, or True for a default name.
@@ -77,8 +77,8 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
             if joint.parent != robot.root or np.abs(joint.origin - np.eye(4)).max() > 0:
                 raise fail(
                     joint.node,
-                    f"joint {joint.name!r} is floating, but not relative to the origin of the root {robot.root!r}, which is "
-                    "not supported; attach it to the root, without <origin>",
+                    f"joint {joint.name!r} is floating, but not relative to the origin of the root {robot.root!r}: floating "
+                    "joints are supported only there; attach the joint to the root, without <origin>",
                 )
             kinds = ["continuous"] * 3 + ["prismatic"] * 3
             parts = [
@@ -104,7 +104,7 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
 
 
 def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tuple[str, ...] | None]:
-    """The coupling of mimic joints, q_mimic = multiplier q + offset, and the names of the independent coordinates.
+    """Compute the coupling of mimic joints, q_mimic = multiplier q + offset, and the names of the independent coordinates.
 
     Raises:
         ModelError: a joint mimics an unknown joint, or joints mimic each other cyclically.
@@ -137,7 +137,7 @@ def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, 
         matrix[i, own.index(index[here.name])] = ratio
         offset[i] = shift
     if not own:
-        raise ModelError(f"{source}: every joint mimics another")
+        raise ModelError(f"{source}: every joint mimics another joint, so that no independent coordinate remains")
     return Coupling(matrix, offset), tuple(joints[i].name for i in own)  # type: ignore[arg-type]
 
 
@@ -191,7 +191,7 @@ def _free_of_limits(joint: Joint, name: str, kind: str, axis: np.ndarray, parent
 
 
 def _basis(normal: np.ndarray) -> np.ndarray:
-    """Two axes of a plane, such that (first, second, normal) is right-handed: x and y for the normal z."""
+    """Compute two axes of a plane such that (first, second, normal) is right-handed; for the normal z, they are x and y."""
     start = np.eye(3)[0] if abs(normal[0]) < 0.9 else np.eye(3)[1]
     first = start - (start @ normal) * normal
     first /= np.linalg.norm(first)
@@ -199,5 +199,5 @@ def _basis(normal: np.ndarray) -> np.ndarray:
 
 
 def _choose(names: tuple[str, ...], taken: Mapping) -> str:
-    """The first unused name, or a variant of the last name if all are used."""
+    """Return the first unused name, or a variant of the last name if all are in use."""
     return next((name for name in names if name not in taken), fresh(names[-1], set(taken)))

@@ -1,4 +1,4 @@
-"""Check that every motion of a robot has kinetic energy; otherwise the mass matrix is singular."""
+"""Search for motions without kinetic energy, for which the mass matrix is singular."""
 
 import numpy as np
 from jaxtyping import Float
@@ -7,13 +7,13 @@ from ...spatial._host import adjoint, inertia_tensor, pose_inverse, skew
 from .joints import Arrangement
 from .tree import Layout
 
-_SINGULAR = 1e-13  # smaller eigenvalues of M, scaled to a unit diagonal, count as zero
+_SINGULAR = 1e-13  # eigenvalues of M, scaled to a unit diagonal, that are smaller than this (times n) count as zero
 
 
 def massless_motion(parts: Arrangement) -> list[str]:
-    """The joints that take part in a motion without kinetic energy, tested at one generic configuration.
+    """Find the joints that take part in a motion without kinetic energy, at one generic configuration.
 
-    The result is empty if no link has mass, as in a kinematics-only model, unless the base is free.
+    For a robot in which no link has mass (a kinematic model), the result is empty, unless the robot has a free joint.
     """
     layout = parts.layout
     if not np.any(layout.inertia[:, 0]) and not parts.quaternion_joints:
@@ -33,7 +33,7 @@ def massless_motion(parts: Arrangement) -> list[str]:
 
 
 def _mass_matrix(layout: Layout) -> Float[np.ndarray, "n n"]:
-    """Mass matrix M = sum J_i^T G_i J_i over the links, with J_i in the link frames."""
+    """Mass matrix M = sum_i J_i^T G_i J_i, with the Jacobian J_i and spatial inertia G_i of each link in the link's frame."""
     n = len(layout.joints)
     positions = np.random.default_rng(0).uniform(0.3, 1.2, n)
     jacobians, matrix = np.zeros((n, 6, n)), np.zeros((n, n))

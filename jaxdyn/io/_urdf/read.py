@@ -25,8 +25,8 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
     """Parse a URDF document into a tree of links and joints, and check everything except inertias.
 
     Args:
-        source: name of the document in errors.
-        inertials: read `<inertial>` elements; if False, links have none.
+        source: name of the document in error messages.
+        inertials: read `<inertial>` elements. If False, all links are without inertia.
 
     Raises:
         ModelError: see `jaxdyn.load`.
@@ -37,7 +37,7 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
         if isinstance(node, Node) and str(node.tag).startswith("xacro:"):
             raise fail(
                 node,
-                f"<{node.tag}> is a xacro macro, not URDF; run xacro on the file first: xacro FILE > robot.urdf",
+                f"<{node.tag}> is a xacro element, not URDF; run xacro on the file first: xacro FILE > robot.urdf",
             )
     if root.tag != "robot":
         raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is not a URDF")
@@ -67,7 +67,7 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
 
 
 def chain_arrays(layout: Layout) -> dict[str, Any]:
-    """The leaves of a chain with this layout, by name."""
+    """Compute the leaves of a chain with this layout, by name."""
     arrays = {name: np.array([joint.leaves[name] for joint in layout.joints]) for name in JOINT_LEAVES}
     return {
         "rotation": layout.placements[:, :3, :3],
@@ -84,7 +84,7 @@ def chain_of(
     allow_nonphysical: bool,
     **options: Any,
 ) -> Chain:
-    """The chain of a URDF document, with the arguments and errors of `jaxdyn.load`."""
+    """Convert a parsed URDF document to a chain, with the arguments and errors of `jaxdyn.load`."""
     parts = arrange(robot, **options)
     layout = parts.layout
     remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_dropped_mass(robot, layout)]
@@ -98,7 +98,7 @@ def chain_of(
         warn(f"{robot.source}: {'; '.join(remarks)}")
     try:
         with warnings.catch_warnings():
-            if remarks:  # reported above, for each link of the file
+            if remarks:  # already reported above, with the names in the file
                 warnings.simplefilter("ignore", ModelWarning)
             chain = build_chain(
                 {**chain_arrays(layout), "gravity": gravity},
@@ -122,7 +122,7 @@ def chain_of(
 
 
 def _doubtful_locks(robot: Robot, layout: Layout, lock: Iterable[str], ignore_mimic: bool) -> list[str]:
-    """Warnings about locks without effect, and about locked mimic joints that no longer follow a moving joint."""
+    """Compose warnings about locks without effect, and about locked mimic joints that no longer follow a moving joint."""
     remarks, moving = [], {joint.name for joint in layout.joints}
     for joint in (robot.joints[name] for name in lock if name in robot.joints):
         if joint.kind == "fixed":
@@ -133,7 +133,7 @@ def _doubtful_locks(robot: Robot, layout: Layout, lock: Iterable[str], ignore_mi
 
 
 def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
-    """A warning about the bodies that the choice of the tip removes."""
+    """Compose a warning about bodies with mass that the choice of the tip removes from the chain."""
     kept = {robot.root, *layout.frames, *(joint.child for joint in layout.joints)}
     masses = {
         name: float(x.inertia[0]) for name, x in robot.links.items() if name not in kept and x.inertia is not None
@@ -142,11 +142,14 @@ def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
     if not lost:
         return []
     names = ", ".join(map(repr, lost))
-    return [f"the tip {layout.tip!r} drops {names} ({sum(lost.values()):.3g} kg); lock their joints to keep the mass"]
+    return [
+        f"the chain to the tip {layout.tip!r} drops {names} ({sum(lost.values()):.3g} kg); lock their joints to keep the "
+        "mass"
+    ]
 
 
 def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
-    """Warnings about inconsistent inertias that have no effect, are only slightly wrong, or are consistent after fusing.
+    """Compose warnings about inconsistent inertias that have no effect, are only slightly wrong, or are consistent once fused.
 
     Raises:
         ModelError: an inertia that has an effect cannot be read or is inconsistent.
@@ -172,14 +175,14 @@ def _faults(robot: Robot, layout: Layout, allow_nonphysical: bool) -> list[str]:
 
 
 def _possible(name: str, pi: np.ndarray) -> bool:
-    """True if the inertia is physically consistent, to within the tolerance."""
+    """True if the inertia `pi` of a link is physically consistent within the tolerance."""
     return bool(pi[0] > 0) and not inertia_faults({name: pi}, SLIGHTLY)
 
 
 def _link(node: Node, moved: Container[str | None], inertials: bool) -> Link:
-    """Read a link. Its `<inertial>` may be all zero unless a moving joint carries the link (`moved`).
+    """Read a link. `moved` contains the links on moving joints; for other links, an all-zero `<inertial>` is allowed.
 
-    An unreadable `<inertial>` is recorded as a fault of the link, which is reported only if the link's inertia has an effect.
+    If `<inertial>` cannot be read, the error is stored with the link, and raised later only if the inertia has an effect.
     """
     name = attribute(node, "name", "a link")
     if not inertials:
@@ -213,7 +216,7 @@ def _with_inertial(name: str, node: Node, moved: Container[str | None]) -> Link:
 
 
 def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node: Node) -> Fault | None:
-    """The fault of a link's inertia about its centre of mass."""
+    """Find the fault of an inertia `pi` about the centre of mass, if any. `moved`: the link is on a moving joint."""
     mass = pi[0]
     if mass < 0 or (mass == 0 and moved):
         what = ModelError(f"link {name!r}: mass {mass:g} kg is not positive", "correct it, remove <inertial>")
@@ -261,7 +264,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
     if (width := leaves["friction.coulomb_velocity"]) <= 0:
         raise fail(
             node if motion["jaxdyn"] is None else motion["jaxdyn"],
-            f"{label}: coulomb_velocity {width:g} is not positive; it is the width of a smooth sign",
+            f"{label}: coulomb_velocity {width:g}, the width of the smooth sign function in Coulomb friction, is not positive",
         )
     follows = motion["mimic"]
     if follows is not None and kind in ("planar", "floating"):
@@ -286,7 +289,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
 
 
 def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list[str]) -> dict[str, Any]:
-    """The leaves of limits; very large numbers represent infinity."""
+    """Read the limits of a joint as leaves. Very large numbers are read as infinity."""
     if kind == "fixed":
         return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
     bounded = kind in ("revolute", "prismatic")
@@ -316,7 +319,7 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list
 
 
 def origin_pose(node: Node, label: str) -> np.ndarray:
-    """The pose in an element's `<origin>`, with R = Rz(yaw) Ry(pitch) Rx(roll); the identity if there is none."""
+    """Read the pose in an element's `<origin>`, with R = Rz(yaw) Ry(pitch) Rx(roll). Without `<origin>`, it is the identity."""
     origin = only_child(node, "origin", label)
     if origin is not None and "quat_xyzw" in origin.attrib:
         raise fail(origin, f"{label}: <origin> quat_xyzw is not supported; write the rotation as rpy")

@@ -1,4 +1,4 @@
-"""A robot description as a tree of links, and the fusion of fixed links."""
+"""Robot descriptions as trees of links, and fusion of fixed links."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ from .document import Document, Node, fail
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fault:
-    """An inconsistency in a link's `<inertial>`, and its element; a `slight` inconsistency is tolerated."""
+    """A fault in a link's `<inertial>`: the error, whether it is slight (and tolerated), and the element at fault."""
 
     what: ModelError
     slight: bool
@@ -24,7 +24,7 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Link:
-    """A link: its element, and its ten parameters about the origin of its frame (None without a readable `<inertial>`)."""
+    """A link: its element in the file, and its inertial parameters about its origin (None without a readable `<inertial>`)."""
 
     name: str
     inertia: Float[np.ndarray, "10"] | None
@@ -36,7 +36,8 @@ class Link:
 class Joint:
     """A joint as declared in the file, with its pose in the parent link and its unit axis.
 
-    `leaves` contains the limits and drive under the names of a chain's leaves; `mimic` is (joint, multiplier, offset).
+    `leaves` contains the limits, friction, armature and spring by the names of a chain's leaves; `mimic` is (joint,
+    multiplier, offset).
     """
 
     name: str
@@ -51,7 +52,7 @@ class Joint:
 
     @property
     def screw(self) -> Float[np.ndarray, "6"]:
-        """Screw (axis, 0) of a revolute or continuous joint, (0, axis) of a prismatic joint."""
+        """Screw of the joint: (axis, 0) if it is revolute or continuous, (0, axis) if it is prismatic."""
         zero = np.zeros(3)
         return np.concatenate([zero, self.axis] if self.kind == "prismatic" else [self.axis, zero])
 
@@ -63,9 +64,9 @@ class Joint:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Robot:
-    """A complete description: links and joints in file order, the root link, and the joints from root to leaves.
+    """A complete robot description: links and joints in file order, root link, and joints in depth-first order (`outward`).
 
-    `remarks` describe oddities in the file and how they were interpreted.
+    `remarks` lists irregularities in the file and their interpretation.
     """
 
     source: str
@@ -83,13 +84,13 @@ class Layout:
 
     Attributes:
         joints: the moving joints, from the base to the tips.
-        parents: index of the moving link that carries each moving link, -1 for the base.
-        placements: pose of each moving link (at q = 0) in the moving link or base that carries it.
-        inertia: ten parameters of each moving link, including all fused links.
-        frames: link index (-1: base) and pose of every fused link, in the order of the file.
+        parents: for each moving link, the index of the moving link that carries it, or -1 for the base.
+        placements: pose of each moving link at q = 0, in the moving link or base that carries it.
+        inertia: ten inertial parameters of each moving link, including those of all links fused with it.
+        frames: index of the carrying link (-1 for the base) and pose of every fused link, in file order.
         tip: name of the tip link; None if the tree has several ends.
-        locked: positions of locked joints, including mimic joints.
-        bodies: the links whose inertia has an effect, and the index of the moving link that carries each.
+        locked: positions of locked joints, including mimic joints that follow them.
+        bodies: index of the carrying moving link, for every link whose inertia has an effect.
     """
 
     joints: tuple[Joint, ...]
@@ -103,10 +104,10 @@ class Layout:
 
 
 def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) -> tuple[str, tuple[Joint, ...]]:
-    """The root link, and the joints in an order in which each joint follows the joint that carries its parent link.
+    """Find the root link, and sort the joints so that each joint comes after the joint that carries its parent link.
 
     Raises:
-        ModelError: a joint names a link that does not exist, a link has two parents, links form a loop or are not
+        ModelError: a joint names a link that does not exist, a link has two parents, or links form a loop or are not
             connected.
     """
     above: dict[str, Joint] = {}
@@ -130,7 +131,7 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
     if not roots:
         raise ModelError(
             f"{source}: no link is the root, since the joints form a loop: {_loop(above, next(iter(links)))}; open "
-            "the loop"
+            "the loop by removing a joint"
         )
     if len(roots) > 1:
         raise ModelError(
@@ -151,11 +152,11 @@ def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) 
 
 
 def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None = None) -> Layout:
-    """The entire tree, or the serial chain from the root to `tip`, with fixed links fused.
+    """Extract the entire tree, or the serial chain from the root to `tip`, and fuse fixed links.
 
-    The inertia of a link b that fixed and locked joints attach to a moving link a is added to that of the moving link as G_a =
-    Ad_{T_ba}^T G_b Ad_{T_ba}, and the link becomes a named frame. Links fixed to the base only become frames. If a tip is
-    specified, links attached to the chain by other moving joints are removed.
+    If fixed or locked joints attach a link b to a moving link a, the spatial inertia G_b of link b is added to that of
+    link a as Ad_{T_ba}^T G_b Ad_{T_ba}, where T_ba is the pose of frame a in frame b, and link b becomes a named frame. Links
+    fixed to the base only become frames. If a tip is specified, links on moving joints outside the chain are removed.
 
     Raises:
         ModelError: see `jaxdyn.load`.
@@ -163,7 +164,7 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
     if tip is not None and tip not in robot.links:
         raise ModelError(f"{robot.source}: unknown link {tip!r} in tip; the links are {', '.join(robot.links)}")
     locked = _locked(robot, lock or {})
-    # each link is carried by the link of a moving joint (named by this joint) or by the base (None)
+    # carrier of each link: the name of the moving joint whose link carries it, or None for the base
     carrier: dict[str, str | None] = {robot.root: None}
     pose = {robot.root: np.eye(4)}
     placement: dict[str, np.ndarray] = {}
@@ -218,13 +219,13 @@ def _path(
         )
         free = "" if tip is not None else ". For a body that moves freely, pass floating_base=True"
         raise ModelError(
-            f"{robot.source}: {what}; a chain needs at least one revolute, continuous or prismatic joint{free}"
+            f"{robot.source}: {what}, but a chain needs at least one revolute, continuous or prismatic joint{free}"
         )
     return names
 
 
 def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
-    """Positions of the locked joints and of the mimic joints that follow them."""
+    """Compute the positions of the locked joints and of the mimic joints that follow them."""
     locked: dict[str, float] = {}
     for name, value in lock.items():
         if name not in robot.joints:
@@ -234,7 +235,7 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
         if robot.joints[name].kind == "fixed":  # for example in a file written from a chain with locked joints
             continue
         if not math.isfinite(value):
-            raise ModelError(f"{robot.source}: lock has {value} for the joint {name!r}; specify a finite position")
+            raise ModelError(f"{robot.source}: lock contains {value} for joint {name!r}; specify a finite position")
         locked[name] = float(value)
     mimics = [joint for joint in robot.joints.values() if joint.mimic is not None and joint.name not in locked]
     found = True
@@ -254,7 +255,7 @@ def _locked(robot: Robot, lock: Mapping[str, float]) -> dict[str, float]:
             raise fail(
                 robot.joints[name].node,
                 f"joint {name!r} is locked at {value:g}{follows}, outside its limits "
-                f"{lower:g} to {upper:g}; lock it within them",
+                f"{lower:g} to {upper:g}; lock it within its limits",
             )
     return locked
 

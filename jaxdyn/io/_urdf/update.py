@@ -35,16 +35,18 @@ def update_urdf(
     ignore_mimic: bool = False,
     allow_nonphysical: bool = False,
 ) -> None:
-    """Write a copy of a URDF file with the inertias and friction of a chain that was loaded from it and then identified.
+    """Write a copy of a URDF file with the inertias and friction of a chain that was loaded from the file and identified.
 
-    Relative mesh paths are adapted to the new location. Everything else is unchanged: names, comments, base links, and
-    branches outside the chain. The inertias of fused links are included in those of the moving links, and removed from
-    the fused links. A locked joint becomes a fixed joint at its position. `path` may be equal to `source_path`.
+    - The inertias of fused links are included in those of the moving links, and removed from the fused links.
+    - A locked joint becomes a fixed joint at the locked position.
+    - Relative mesh paths are adapted to the new location of the file.
+
+    Everything else is unchanged, for example names, comments, base links, and branches outside the chain.
 
     Args:
         source_path: the URDF file from which the chain was loaded.
         chain: the identified chain.
-        path: the file to write.
+        path: the file to write, which may be `source_path`.
         lock: as passed to `load`.
         tip: as passed to `load`.
         floating_base: as passed to `load`.
@@ -52,11 +54,16 @@ def update_urdf(
         allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
-        ModelError: the source cannot be read as a URDF; the chain was not loaded from it; the chain differs from it in
-            properties that this function does not write (placements, axes, limits, frames, the drive of a floating base,
-            different drives of the parts of a planar joint: use `save_urdf`); a part of a planar joint is locked; the
-            chain has features that URDF lacks; an inertia is inconsistent or cannot be written as mass and centre of
-            mass; the file cannot be written.
+        ModelError: the file cannot be updated. The causes are:
+
+            - the source cannot be read as a URDF, or the chain was not loaded from it;
+            - the chain differs from the source in properties that this function does not write, for which `save_urdf` is
+              required: placements, axes, limits, frames, the drive of a floating base, or different drives of the parts of a
+              planar joint;
+            - a part of a planar joint is locked;
+            - the chain has features that URDF lacks;
+            - an inertia is inconsistent, or cannot be written as mass and centre of mass;
+            - the file cannot be written.
     """
     source = os.fspath(source_path)
     robot = parse_robot(read_bytes(source_path), source, inertials=False)  # inertias are replaced
@@ -73,16 +80,16 @@ def update_urdf(
     for name in layout.locked:
         if name not in robot.joints or robot.joints[name].kind == "planar":
             raise ModelError(
-                f"{source}: {name!r} is a part of a planar joint, which cannot be locked here; use save_urdf"
+                f"{source}: {name!r} is a part of a planar joint, which cannot be locked in an updated file; use save_urdf"
             )
     for i, joint in enumerate(layout.joints):
-        if joint.child in robot.links:  # otherwise an internal link of a planar or floating joint
+        if joint.child in robot.links:  # otherwise, an internal link of a planar or floating joint
             set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i], chain.dtype)
             if joint.node.tag == "joint":  # a floating base that `load` added has no element
                 set_drive(joint.node, joint.name, chain, arrays, i)
         elif np.any(arrays["inertia"][i]):
             raise ModelError(
-                f"{source}: link {joint.child!r} is internal to a joint with several degrees of freedom but has "
+                f"{source}: link {joint.child!r} is internal to a joint with several degrees of freedom, but has "
                 "inertia; move the inertia to the joint's last link"
             )
     for frame, (i, _) in layout.frames.items():
@@ -95,7 +102,7 @@ def update_urdf(
         origin = joint.node.find("origin")
         set_origin(insert(joint.node, "origin") if origin is None else origin, joint.pose_at(value), f"joint {name!r}")
     for joint in robot.joints.values():
-        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint does not follow
+        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint is independent
             remove(joint.node, {"mimic"})
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
     body = ET.tostring(robot.document.root, encoding="unicode")
@@ -108,7 +115,7 @@ def update_urdf(
 
 
 def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
-    """Raise an error if the joints of a chain differ from those in the file."""
+    """Raise an error if the joints, links or couplings of a chain differ from those in the file."""
     layout = parts.layout
     advice = "pass the file, lock=, tip=, floating_base= and ignore_mimic= with which the chain was loaded"
     for kind, ours, theirs in (
@@ -127,7 +134,7 @@ def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
 
 
 def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], parts: Arrangement) -> None:
-    """Raise an error if the updated file would not describe the chain."""
+    """Raise an error if the updated file, apart from inertias, would not describe the chain."""
     layout = parts.layout
     tolerance = max(1e-12, 1e2 * float(np.finfo(chain.dtype).eps))
     pairs = [
@@ -147,8 +154,8 @@ def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], par
         ours, theirs = np.atleast_1d(ours), np.atleast_1d(theirs)
         if not np.allclose(ours, theirs, rtol=tolerance, atol=tolerance):
             raise ModelError(
-                f"{source}: {key} of {name!r} differs between the chain and the file; update_urdf writes only inertias and "
-                "friction. Write the complete chain with save_urdf, or pass the lock= and tip= with which it was loaded"
+                f"{source}: {key} of {name!r} differs between the chain and the file, but update_urdf writes only inertias and "
+                "friction. Write the entire chain with save_urdf, or pass the lock= and tip= with which it was loaded"
             )
 
 

@@ -1,4 +1,4 @@
-"""Chains as new URDF files: `to_urdf`, `save_urdf`."""
+"""Writing of chains as new URDF files: `to_urdf`, `save_urdf`."""
 
 import os
 import sys
@@ -32,25 +32,34 @@ from .read import parse_robot
 def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:
     """Convert a chain or tree to URDF text; `loads(text)` restores its numbers.
 
-    Inertias are written as mass, centre of mass c = h / m and inertia about c, I_c = I_o + m [c]^2; an all-zero inertia is
-    omitted. Named frames become links on fixed joints. Armature, torque offset, Coulomb velocity, Stribeck term and
-    spring of a joint are written to a `<jaxdyn>` element, which other readers ignore. Infinite limits for which URDF
-    requires a number are written as the largest double. A link whose joint axis does not pass through its origin is
-    attached by a fixed joint to a link `<name>_axis` on the axis, so that all names retain their poses.
+    - Inertias are written as mass m, centre of mass c = h / m (h is the first moment) and inertia about the centre of mass,
+      I_c = I_o + m [c]^2 (I_o is the inertia about the link's origin). An all-zero inertia is omitted.
+    - Named frames become links on fixed joints.
+    - Armature, torque offset, Coulomb velocity, Stribeck term and spring of a joint are written to a `<jaxdyn>` element,
+      which other readers ignore.
+    - Infinite limits for which URDF requires a number are written as the largest double.
+    - A link whose joint axis does not pass through the link's origin is attached by a fixed joint to an additional link
+      `<name>_axis` on the axis, so that all named links keep their poses.
+    - A free joint becomes a floating joint, which `load` converts back to a free joint. A planar joint remains two prismatic
+      joints and a continuous joint.
+    - Coupled joints become mimic joints. Each of them follows the joint whose position is the coordinate it depends on.
 
-    A free joint becomes a floating joint, which `load` converts back to a free joint. Planar joints remain two prismatic
-    joints and a continuous joint. Coupled joints become mimic joints, each of which follows the joint whose position is its
-    coordinate. Joints are read back in depth-first order, as in every loaded chain. A URDF contains neither gravity nor
-    the choice of the tip; for a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
+    Joints are read back in depth-first order, as in every loaded chain. A URDF contains neither gravity nor the choice of
+    the tip; for a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
 
     Args:
         allow_nonphysical: also write physically inconsistent inertias.
 
     Raises:
-        ModelError: an inertia is inconsistent; a joint is helical or spherical; a coupling does not represent mimic
-            joints; the chain has a transmission or a base pose; a free joint has limits, different drives of its parts,
-            or inertia before its last link; a number is not finite; a name cannot be written; an inertia cannot be
-            written as mass and centre of mass to nine digits (a first moment without mass).
+        ModelError: the chain cannot be written as a URDF. The causes are:
+
+            - an inertia is inconsistent, or cannot be written as mass and centre of mass to nine digits (a first moment
+              without mass);
+            - a joint is helical or spherical;
+            - a coupling does not represent mimic joints;
+            - the chain has a transmission or a base pose;
+            - a free joint has limits, different drives of its parts, or inertia before its last link;
+            - a number is not finite, or a name cannot be written.
     """
     arrays = arrays_of(chain)
     check_writable(chain)
@@ -114,10 +123,10 @@ def save_urdf(
 def _write_joint(
     robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], i: int, parent: str, taken: set[str]
 ) -> tuple[ET.Element, str, np.ndarray]:
-    """Write the elements of an ordinary joint and its link.
+    """Write the elements of a joint with one degree of freedom and of its link.
 
     Returns:
-        The joint element, the name of its child, and the offset of its axis from the link.
+        The joint element, the name of the joint's child link, and the offset of the joint axis from the link's origin.
     """
     link, joint = chain.link_names[i], chain.joint_names[i]
     eps = 1e2 * float(np.finfo(chain.dtype).eps)
@@ -125,7 +134,7 @@ def _write_joint(
     revolute = bool(np.any(w))
     if revolute and abs(w @ v) > eps * (1 + np.linalg.norm(v)):
         raise ModelError(
-            f"joint {joint!r} is helical (pitch {w @ v:g} m/rad); URDF only supports revolute and prismatic joints"
+            f"joint {joint!r} is helical (pitch {w @ v:g} m/rad); URDF supports only revolute and prismatic joints"
         )
     place = pose_of(arrays["rotation"][i], arrays["translation"][i])
     offset = np.cross(w, v)
@@ -154,7 +163,7 @@ def _write_joint(
 def _write_free(
     robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], first: int, joint_names: set[str]
 ) -> None:
-    """Write a free joint as a floating joint, and its body."""
+    """Write the elements of a free joint, as a floating joint, and of its body."""
     joints, body = chain.joint_names[first : first + 6], chain.link_names[first + 5]
     stem = joints[0].removesuffix("_" + FREE[0])
     named = joints == tuple(f"{stem}_{x}" for x in FREE)
@@ -171,7 +180,7 @@ def _write_free(
         values = arrays[leaf][first : first + 6]
         if np.any(values != values[0]):
             raise ModelError(
-                f"the six parts of the free joint {name!r} differ in {leaf}; URDF has one value for all of them"
+                f"the six parts of the free joint {name!r} differ in {leaf}; URDF supports only a single value for all of them"
             )
     set_inertial(ET.SubElement(robot, "link", name=body), body, arrays["inertia"][first + 5], chain.dtype)
     node = _joint(robot, name, "floating", (chain.topology.base_name, body), np.eye(4), chain.dtype)
@@ -179,7 +188,7 @@ def _write_free(
 
 
 def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
-    """For each joint that mimics another one: the name of the other joint, multiplier and offset.
+    """Find the joints that mimic another joint: the other joint's name, the multiplier and the offset, by joint index.
 
     Raises:
         ModelError: the coupling does not represent mimic joints.
@@ -199,7 +208,7 @@ def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
             )
         masters.append(chain.joint_names.index(name if name in own else own[0]))
     if masters != sorted(masters):
-        raise ModelError("the coordinates of the coupling are not in the order of their joints; sort them")
+        raise ModelError("the coordinates of the coupling are not in the order of their joints; sort the coordinates")
     found: dict[int, tuple[str, float, float]] = {}
     for i in sorted(set(range(chain.n)) - set(masters)):
         columns = np.flatnonzero(matrix[i])
