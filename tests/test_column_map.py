@@ -146,7 +146,7 @@ def test_cells_are_still_checked(write):
         (("separator = ", "separator "), r"map.toml: the column map is not TOML: .*line 2"),
         (('separator = ";"', 'separator = ";;"'), r"map.toml, line 2, separator: ';;' is not a single character"),
         (('separator = ";"', "separator = 3"), r"line 2, separator: 3 is not a text in quotes"),
-        (('decimal = ","', 'decimal = ";"'), r"line 3, decimal: ';' is not '.' or ','"),
+        (('decimal = ","', 'decimal = ";"'), r"line 3, decimal: ';' is neither '.' nor ','"),
         (("skip_lines = 2", "skip_lines = -2"), r"line 4, skip_lines: .* cannot be negative"),
         (
             ("skip_lines = 2", "skip = 2"),

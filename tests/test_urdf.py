@@ -535,7 +535,7 @@ def test_nonphysical_on_request(name):
         ({"lock": {"elbo": 0.0}}, "unknown joint 'elbo' in lock; the joints are bolt, rail"),
         ({"lock": {"elbow": 2.3}}, "joint 'elbow' is locked at 2.3, outside its limits 0 to 2.2"),
         ({"lock": {"left": 0.04, "right": 0.2}}, "joint 'right' is locked at 0.2, outside"),
-        ({"lock": {"roll": float("nan")}}, "lock has nan for the joint 'roll'"),
+        ({"lock": {"roll": float("nan")}}, "lock contains nan for joint 'roll'"),
         ({"tip": "finger"}, "unknown link 'finger' in tip; the links are world, pedestal"),
         ({"tip": "pedestal"}, "no joint moves between the root 'world' and the tip 'pedestal'"),
     ],

@@ -126,7 +126,11 @@ BAD = {
         r"<text>:5: joint 'k' is floating, but not relative to the origin of the root 'a'",
     ),
     "floating on a floating base": (FLOATING, {"floating_base": True}, "joint 'free' is floating, but not relative to"),
-    "lock of a part": (FLOATING, {"lock": {"free_vx": 1.0}}, "lock contains 'free_vx', a part of the free joint 'free'"),
+    "lock of a part": (
+        FLOATING,
+        {"lock": {"free_vx": 1.0}},
+        "lock contains 'free_vx', a part of the free joint 'free'",
+    ),
 }
 
 
