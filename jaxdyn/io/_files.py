@@ -14,7 +14,7 @@ from ..errors import JaxdynError, ModelError, OutputError
 def read_bytes(
     path: str | os.PathLike[str], kind: str = "robot description file", error: type[JaxdynError] = ModelError
 ) -> bytes:
-    """Read a file as bytes. Error messages refer to the file as a `kind`.
+    """Read a file as bytes. `kind` describes the file in error messages.
 
     Raises:
         JaxdynError: (of the class `error`) the file does not exist, is a folder, or cannot be read.

@@ -34,9 +34,10 @@ def load(
 ) -> Chain:
     """Load a robot from a URDF or MJCF file; the root element, `<robot>` or `<mujoco>`, determines the format.
 
-    MJCF files are read by MuJoCo (pip install "jaxdyn[mjcf]"); see `from_mujoco`. A URDF file is converted to the entire
-    tree of links below the root link (the base), or to the serial chain from the base to `tip`. Joints are in depth-first
-    order, with branches in file order. The elements of a URDF file are converted as follows:
+    MJCF files are read by MuJoCo (pip install "jaxdyn[mjcf]"); see `from_mujoco`.
+
+    From a URDF file, `load` reads the entire tree of links, whose root link is the base, or only the serial chain from the
+    base to `tip`. Joints are in depth-first order, with branches in file order. The elements are converted as follows:
 
     - Revolute, continuous and prismatic joints become moving joints.
     - A planar joint J becomes two prismatic joints, J_x and J_y, and a revolute joint J about its axis.

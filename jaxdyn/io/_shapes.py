@@ -17,10 +17,11 @@ def with_inertias_of_shapes(
 ) -> Chain:
     """Return the chain with link inertias computed from shapes, which are treated as solids of uniform density.
 
-    This provides inertias for robot descriptions without `<inertial>`, for example by
+    Use this function for robot descriptions without `<inertial>`. Example:
     `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`.
-    Since real links are hollow and contain motors and gears, use the result only as a first model for simulation or as a
-    prior for identification.
+
+    Since real links are hollow and contain motors and gears, the result is only a first model for simulation and a prior for
+    identification.
 
     The inertia of a shape on a fused link is added to the moving link that carries the fused link. Shapes on the base are
     ignored. The inertias of several shapes on one link are summed, even if the shapes overlap. Meshes must be closed (see

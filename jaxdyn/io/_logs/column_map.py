@@ -31,7 +31,8 @@ UNITS: dict[str, dict[str, float]] = {
     "i": {"A": 1.0, "mA": 1e-3},
     "temperature": {"degC": 1.0, "K": 1.0},
 }
-_ZEROS = {"K": -273.15}  # offsets, added after scaling, of units with another zero than the standard unit (here degC)
+# offset of each unit whose zero is not that of the standard unit (here degC), added after scaling
+_ZEROS = {"K": -273.15}
 _FILE_KEYS = {"separator": str, "decimal": str, "skip_lines": int, "header": bool, "topic": str, "joints": list}
 _KEYS = ("column", "columns", "unit", "scale", "sign", "offset", "gains")
 
@@ -107,10 +108,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
             content = tomllib.loads(text)
         except OSError as error:
             raise LogError(f"{source}: the column map cannot be read: {error.strerror or error}") from None
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # not TOML or text, nested too deeply, or a null character in the path
+        except (ValueError, RecursionError) as error:  # not TOML, nested too deeply, or a null character in the path
             raise LogError(f"{source}: the column map is not TOML: {error}") from None
     if _beyond_64_bits(content):
         raise LogError(f"{source}: an integer in the column map exceeds the 64 bits of TOML integers")
@@ -131,7 +129,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
         if "column" in keys and "columns" in keys:
             raise empty.error(kind, "column", "specify column or columns, not both")
     if "tau" in kinds and "i" in kinds:
-        raise empty.error("i", None, "specify [tau] or [i], not both: torques, or currents with gains")
+        raise empty.error("i", None, "specify [tau] or [i], not both; [i] replaces torques by currents and gains")
     separator, decimal = plain.get("separator"), plain.get("decimal", ".")
     if separator is not None and len(separator) != 1:
         raise empty.error(
@@ -190,7 +188,8 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
     kinds = dict(known)
     if columns.kinds.keys() & {"i"}:
         kinds.pop("tau", None)
-    changes: dict[str, list[tuple[str, int | None, int]]] = {}  # column -> kind, index among its columns, their number
+    # for each column name: quantity, index among the columns of the quantity, number of these columns
+    changes: dict[str, list[tuple[str, int | None, int]]] = {}
     for kind, keys in columns.kinds.items():
         names = _resolve(table, path, columns, kind, keys, known.get("tau" if kind == "i" else kind))
         for place, name in enumerate(names):
@@ -257,9 +256,8 @@ def _resolve(
                     kind, key, f"{item} is not a column of {path}, which has columns 1 to {len(table.names)}"
                 )
             name = table.names[item - 1]
-            item = (
-                name if table.names.count(name) == 1 else f"column {item}"
-            )  # tables of text files also accept "column N" as a name
+            # tables of text files also accept "column N" as a name
+            item = name if table.names.count(name) == 1 else f"column {item}"
         elif item not in table.names:
             raise columns.error(
                 kind, key, f"{item!r} is not a column of {path}; its columns are {', '.join(table.names)}"
@@ -277,7 +275,7 @@ def _resolve(
 
 
 def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Factor sign x scale x unit x gain and offset of each column. The offset includes the gain, and -273.15 for kelvins."""
+    """Compute the factor (sign x scale x unit x gain) and the offset of each column, in SI units or degC."""
     keys = columns.kinds[kind]
 
     def one_each(key: str, usual: Any) -> list[Any]:

@@ -144,7 +144,7 @@ def one_table(
         del fields["tau"]
     if "velocity" in without:
         del fields["qd"]
-        notes.append(f"no velocities: they are missing for {', '.join(without['velocity'])}")
+        notes.append(f"no velocities, since they are missing for {', '.join(without['velocity'])}")
     clock = "stamp"
     if any(not x["stamp"].any() for x in series.values()):
         clock = "received"
@@ -181,7 +181,7 @@ def _sources(
     missing = [name for name in joint_names if not any(name in states.joint_names for states in topics.values())]
     if missing:
         raise LogError(
-            f"{path}: no joint states for {', '.join(missing)}; the joints on each topic are {there}",
+            f"{path}: no joint states for {', '.join(missing)}; joints by topic: {there}",
             "If the joint names differ from the robot's, list them in a column map: {columns} with joints = [..]",
             columns="'map.toml'",
         )
@@ -212,7 +212,7 @@ def _sources(
 def _common(
     path: pathlib.Path, series: dict[str, dict[str, np.ndarray]], source: dict[str, str], notes: list[str]
 ) -> tuple[np.ndarray, dict[str, bool]]:
-    """The time stamps of the samples, and the joints to interpolate to them."""
+    """Choose the time stamps of the samples. For each joint, also return whether it must be interpolated to these stamps."""
     main = max(series, key=lambda name: len(series[name]["t"]))
     t = series[main]["t"]
     moved = {name: not np.array_equal(x["t"], t) for name, x in series.items()}

@@ -61,7 +61,7 @@ class Log:
         return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` indexed by time, with columns q1.., tau1.. and, if logged, qd1.. and temperature1...
+        """Return a `pandas.DataFrame` indexed by time: columns q1.., tau1.. and, if logged, qd1.., temperature1.. of all joints.
 
         Raises:
             ImportError: pandas is not installed.
@@ -220,11 +220,11 @@ def check_log(
 
     - |q| exceeds 4 pi, and also the joint's limits, if any;
     - more than half of the positions q are outside the limits, whereas all q pi/180 are inside;
-    - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of the speed does not;
+    - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of the speed is within it;
     - the logged velocity is 57.3 or 1/57.3 times the derivative of the logged position, within 20 %.
 
-    Positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit, and logged velocities whose sign
-    or scale differs from that of the derivative of the positions are only noted.
+    The following only add notes: positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit, and
+    logged velocities that differ in sign or scale from the derivative of the positions.
 
     Args:
         log: the log.

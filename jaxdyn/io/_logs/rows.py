@@ -96,7 +96,7 @@ def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.nda
 def jumps(
     q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
 ) -> list[tuple[int, int]]:
-    """Find the pairs (joint, row) at which a position jumps, or with `there_and_back`, jumps on two consecutive steps."""
+    """Find the pairs (joint, row) at which a position jumps. With `there_and_back`, it must jump again on the next step."""
     kept = np.flatnonzero(alive)
     if len(kept) < 3:
         return []

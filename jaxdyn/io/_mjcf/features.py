@@ -118,7 +118,7 @@ def _active_equalities(model: Any) -> list[str]:
 
 
 def _any(model: Any, count: int, *fields: str) -> np.ndarray:
-    """Mask of the elements for which one of the named fields is nonzero. Fields that MuJoCo lacks (old versions) are zero."""
+    """Mask of the elements for which one of the named fields is nonzero. Fields that old MuJoCo versions lack count as zero."""
     found = np.zeros(count, bool)
     for field in fields:
         values = np.asarray(getattr(model, field, np.zeros(count)))

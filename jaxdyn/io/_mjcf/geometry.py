@@ -80,7 +80,7 @@ def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float
 
 
 def _triangles(model: Any, mesh: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices and faces of a mesh in its geom's frame, which MuJoCo places at the centre of mass, along principal axes."""
+    """Vertices and faces of a mesh in its geom's frame: the origin is the centre of mass, the axes are principal axes."""
     first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
     face, faces = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
     return np.array(model.mesh_vert[first : first + count], float), np.array(model.mesh_face[face : face + faces], int)

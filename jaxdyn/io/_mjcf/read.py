@@ -48,7 +48,7 @@ def from_mujoco(
     The following features are omitted, and listed in a warning:
 
     - external forces: contacts, equality constraints, tendons and a fluid;
-    - armature, frictionloss and unequal damping of a free joint's linear motion;
+    - armature and frictionloss of a free joint's linear motion;
     - actuators other than plain motors;
     - limits of ball joints;
     - sensors and mocap bodies.

@@ -67,8 +67,8 @@ def to_mjcf(chain: Chain, name: str = "robot") -> str:
     - Joints have armature, damping (viscous friction), frictionloss (Coulomb friction), springs, position limits and effort
       limits (`actuatorfrcrange`).
     - A free joint becomes a joint of type free, and a spherical joint becomes a joint of type ball.
-    - If each motor of a transmission drives one joint, its armature, viscous friction and Coulomb friction are added to those
-      of the joint.
+    - If each motor of a transmission drives a single joint, the inertia, viscous friction and Coulomb friction of the motor
+      are added to those of the joint.
     - Named frames become sites, and a base pose becomes the pose of the base body.
     - Gravity becomes the attribute `gravity` of `<option>`.
 
@@ -198,7 +198,10 @@ def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
-    """Iterate over the links with mass as bodies, parents first. A body has the joints of massless links that carry only it."""
+    """Iterate over the bodies, parents first: one per link with mass.
+
+    The joints of massless links are assigned to the only body that these links carry.
+    """
     parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
     inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
     started: dict[int, _Body] = {}  # bodies without mass so far, by their last link

@@ -52,7 +52,7 @@ def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
 
 
 def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.ndarray:
-    """Round numbers to the fewest significant digits for which `fits` is true; unchanged if there are none."""
+    """Round numbers to the fewest significant digits for which `fits` is true, or leave them unchanged if it never is."""
     for digits in range(16):
         rounded = np.array([float(f"{x:.{digits}e}") for x in values])
         if fits(rounded):

@@ -268,7 +268,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
         )
     follows = motion["mimic"]
     if follows is not None and kind in ("planar", "floating"):
-        raise fail(follows, f"{label}: a {kind} joint cannot mimic another; remove <mimic>")
+        raise fail(follows, f"{label}: a {kind} joint cannot mimic another joint; remove <mimic>")
     return Joint(
         name=name,
         kind=kind,

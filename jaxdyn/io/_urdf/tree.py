@@ -156,7 +156,8 @@ def fuse(robot: Robot, lock: Mapping[str, float] | None = None, tip: str | None 
 
     If fixed or locked joints attach a link b to a moving link a, the spatial inertia G_b of link b is added to that of
     link a as Ad_{T_ba}^T G_b Ad_{T_ba}, where T_ba is the pose of frame a in frame b, and link b becomes a named frame. Links
-    fixed to the base only become frames. If a tip is specified, links on moving joints outside the chain are removed.
+    fixed to the base also become named frames, but their inertia is discarded. If a tip is specified, links on moving joints
+    outside the chain are removed.
 
     Raises:
         ModelError: see `jaxdyn.load`.
