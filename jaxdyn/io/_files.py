@@ -1,4 +1,4 @@
-"""Reading and atomic writing of files."""
+"""Read files, and write them atomically."""
 
 import glob
 import os

@@ -1,4 +1,4 @@
-"""Reading of triangle meshes with the optional dependency trimesh."""
+"""Read triangle meshes with the optional dependency trimesh."""
 
 from pathlib import Path
 

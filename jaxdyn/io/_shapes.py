@@ -1,4 +1,4 @@
-"""Link inertias computed from the shapes in a robot description, for files without inertias."""
+"""Compute link inertias from the shapes in a robot description, for files without inertias."""
 
 from collections.abc import Sequence
 

@@ -1,1 +1,1 @@
-"""Reading of logged runs as tables: files, columns, units and unusable rows."""
+"""Read logged runs as tables: files, columns, units and unusable rows."""

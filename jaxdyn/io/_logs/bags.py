@@ -1,4 +1,4 @@
-"""Reading of joint states or joint trajectories from ROS 1 bags, ROS 2 bags and MCAP files, with rosbags."""
+"""Read joint states or joint trajectories from ROS 1 bags, ROS 2 bags and MCAP files, with rosbags."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Assignment of a table's columns to the time, positions, velocities and torques of a log."""
+"""Assign the columns of a table to the time, positions, velocities and torques of a log."""
 
 import itertools
 import pathlib

@@ -1,4 +1,4 @@
-"""Conversion of joint state messages, which may be incomplete and in any order, to one table of samples."""
+"""Convert joint state messages, which may be incomplete and in any order, to one table of samples."""
 
 import array
 import pathlib

@@ -61,7 +61,7 @@ class Log:
         return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` indexed by time: columns q1.., tau1.. and, if logged, qd1.., temperature1.. of all joints.
+        """Return a `pandas.DataFrame` indexed by time, with q1.., tau1.. and, if logged, qd1.., temperature1.. as columns.
 
         Raises:
             ImportError: pandas is not installed.
@@ -220,7 +220,7 @@ def check_log(
 
     - |q| exceeds 4 pi, and also the joint's limits, if any;
     - more than half of the positions q are outside the limits, whereas all q pi/180 are inside;
-    - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of the speed is within it;
+    - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of it is within the limit;
     - the logged velocity is 57.3 or 1/57.3 times the derivative of the logged position, within 20 %.
 
     The following only add notes: positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit, and

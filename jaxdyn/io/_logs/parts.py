@@ -1,4 +1,4 @@
-"""Reading of a log as one table. Several files of one run are concatenated, or joined by their time stamps."""
+"""Read a log as one table. Several files of one run are concatenated, or joined by their time stamps."""
 
 import pathlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Detection of unusable rows and time gaps in a log."""
+"""Detect unusable rows and time gaps in a log."""
 
 import bisect
 import dataclasses

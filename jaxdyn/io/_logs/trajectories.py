@@ -1,4 +1,4 @@
-"""Conversion of joint trajectory messages to joint states: one message per point."""
+"""Convert joint trajectory messages to joint states: one message per point."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Detection of joints that were not logged in radians or metres, based on the logged values."""
+"""Detect joints that were not logged in radians or metres, based on the logged values."""
 
 import numpy as np
 from jaxtyping import Float

@@ -1,4 +1,4 @@
-"""Writing of logs as text files."""
+"""Write logs as text files."""
 
 import io
 import os

@@ -1,1 +1,1 @@
-"""Conversion of MJCF files and compiled MuJoCo models to chains, and of chains to MJCF files."""
+"""Convert MJCF files and compiled MuJoCo models to chains, and chains to MJCF files."""

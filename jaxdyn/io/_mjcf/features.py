@@ -1,4 +1,4 @@
-"""Detection of MuJoCo features that a chain cannot represent, including external forces such as contacts."""
+"""Detect MuJoCo features that a chain cannot represent, including external forces such as contacts."""
 
 from typing import Any
 

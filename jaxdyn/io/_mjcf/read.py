@@ -1,4 +1,4 @@
-"""Conversion of MJCF files, which MuJoCo reads and compiles, and of compiled MuJoCo models to chains."""
+"""Convert MJCF files, which MuJoCo reads and compiles, and compiled MuJoCo models to chains."""
 
 import os
 from collections.abc import Callable, Collection, Sequence

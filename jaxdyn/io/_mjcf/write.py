@@ -1,4 +1,4 @@
-"""Writing of chains as new MJCF files: `to_mjcf`, `write_mjcf`.
+"""Write chains as new MJCF files: `to_mjcf`, `write_mjcf`.
 
 The body of link i is placed at M_i in its parent. Its hinge rotates about the axis of the screw A_i = (w, v), which passes
 through the point w x v. The pose of the body in its parent is therefore M_i exp([A_i] q_i), exactly as in the chain.

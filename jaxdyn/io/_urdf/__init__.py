@@ -1,1 +1,1 @@
-"""Conversion of URDF documents to chains, and of chains to URDF documents."""
+"""Convert URDF documents to chains, and chains to URDF documents."""

@@ -1,4 +1,4 @@
-"""XML parsing for robot descriptions, with line numbers for errors and checks of numbers. Entities are not allowed."""
+"""Parse XML robot descriptions, with line numbers for errors and checks of numbers. Entities are not allowed."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Conversion of a chain's parameters to URDF elements, for writing and updating files."""
+"""Convert a chain's parameters to URDF elements, for writing and updating files."""
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Container, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Splitting of planar and floating URDF joints into joints with one degree of freedom, and coupling of mimic joints."""
+"""Split planar and floating URDF joints into joints with one degree of freedom, and couple mimic joints."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Conversion of URDF documents to chains, for `jaxdyn.load`."""
+"""Convert URDF documents to chains, for `jaxdyn.load`."""
 
 import warnings
 from collections.abc import Container, Iterable, Sequence

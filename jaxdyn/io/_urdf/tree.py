@@ -1,4 +1,4 @@
-"""Robot descriptions as trees of links, and fusion of fixed links."""
+"""Represent a robot description as a tree of links, and fuse fixed links."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Writing of chains as new URDF files: `to_urdf`, `save_urdf`."""
+"""Write chains as new URDF files: `to_urdf`, `save_urdf`."""
 
 import os
 import sys
