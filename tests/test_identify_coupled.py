@@ -154,7 +154,7 @@ def test_a_log_of_coupled_joints_is_checked_by_the_limits_of_its_coordinates():
     log = Log(t, q, None, 0 * q, "gripper")
     (note,) = check_log(log, gripper()).notes
     assert note.startswith("a is beyond its position limits -1 .. 1 by up to 0.4")
-    with pytest.raises(LogError, match=r"grip looks like degrees .* beyond its limits 0 \.\. 0\.04"):
+    with pytest.raises(LogError, match=r"grip look like degrees .* beyond the limits 0 \.\. 0\.04"):
         check_log(dataclasses.replace(log, q=q * [1, 1, 1, 50.0]), gripper())
 
 

@@ -260,7 +260,7 @@ def check_log(
             )
             if reason:
                 raise LogError(
-                    f"{log.source}: {name} looks like degrees (or millimetres), not radians (metres): {reason}",
+                    f"{log.source}: the values of {name} look like degrees (or millimetres), not radians (metres): {reason}",
                     "Convert the log, or pass {units_checked} if the values are correct (a multi-turn joint)",
                     units_checked="True",
                 )

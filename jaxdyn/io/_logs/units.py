@@ -33,14 +33,14 @@ def looks_like_degrees(
     largest = np.abs(q).max()
     reach = np.abs(limits).max()
     if largest > LARGE and not (np.isfinite(reach) and reach >= largest):
-        return f"|q| reaches {largest:.4g}" + (f", but its limits only {reach:.4g}" if np.isfinite(reach) else "")
+        return f"|q| reaches {largest:.4g}" + (f", but the limits only {reach:.4g}" if np.isfinite(reach) else "")
     beyond = ((q < limits[0] - 0.1) | (q > limits[1] + 0.1)).mean()
     radians = np.radians(q)
     if beyond > 0.5 and ((radians >= limits[0] - 0.1) & (radians <= limits[1] + 0.1)).all():
-        return f"{100 * beyond:.0f} % of its positions are beyond its limits {limits[0]:.4g} .. {limits[1]:.4g}"
+        return f"{100 * beyond:.0f} % of the positions are beyond the limits {limits[0]:.4g} .. {limits[1]:.4g}"
     typical = float(np.percentile(np.abs(speed), 90))
     if typical > 3 * fastest >= 3 * np.radians(typical):
-        return f"it moves faster than {typical:.4g} for a tenth of the time, but its velocity limit is {fastest:.4g}"
+        return f"the joint moves faster than {typical:.4g} for a tenth of the time, but its velocity limit is {fastest:.4g}"
     for factor in (180 / np.pi, np.pi / 180):
         if 0.8 < scale / factor < 1.25:
             return f"the logged velocity is {scale:.4g} times the derivative of the logged position"

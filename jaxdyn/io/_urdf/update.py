@@ -89,7 +89,7 @@ def update_urdf(
                 set_drive(joint.node, joint.name, chain, arrays, i)
         elif np.any(arrays["inertia"][i]):
             raise ModelError(
-                f"{source}: link {joint.child!r} is internal to a joint with several degrees of freedom, but has "
+                f"{source}: link {joint.child!r} is internal to a joint with several degrees of freedom but has "
                 "inertia; move the inertia to the joint's last link"
             )
     for frame, (i, _) in layout.frames.items():
