@@ -157,7 +157,7 @@ def read_geometry(
 
     - the argument `packages`;
     - the folders above the URDF file: a folder that is called NAME or contains a folder NAME;
-    - the folders in the environment variable ROS_PACKAGE_PATH;
+    - the folders in the environment variable ROS_PACKAGE_PATH, by the same rule;
     - share/NAME in the folders of the environment variable AMENT_PREFIX_PATH.
 
     A mesh that is not found, or whose URL has another scheme, is omitted with a note.

@@ -174,7 +174,8 @@ def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any
     """Iterate over messages, each with its stamp and time of reception [ns].
 
     Raises:
-        _Damaged: rosbags cannot read or decode a message, or the time of reception of a message is invalid.
+        _Damaged: rosbags cannot read or decode a message, or the time of reception of a message is invalid. Exceptions
+            that the caller raises between messages are not converted.
     """
     try:
         for connection, received, raw in bag.reader.messages(connections=connections):

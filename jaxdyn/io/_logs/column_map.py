@@ -275,7 +275,7 @@ def _resolve(
 
 
 def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the factor (sign x scale x unit x gain) and the offset of each column, in SI units or degC."""
+    """Compute factor (sign x scale x unit x gain) and offset (offset x gain, and -273.15 for kelvins) of each column."""
     keys = columns.kinds[kind]
 
     def one_each(key: str, usual: Any) -> list[Any]:

@@ -99,7 +99,7 @@ def read_log(
 
     `q_1`, `q.1`, `q[1]` and `q(1)` are equivalent to `q1`. Suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in
     brackets are ignored. In .npz and .parquet files, a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
-    Text columns may be separated by commas, semicolons, tabs or blanks; `#` comments and a byte-order mark are accepted.
+    Text files may have commas, semicolons, tabs or blanks as separators, `#` comments, a byte-order mark and any line endings.
 
     Gaps (time steps longer than 5 times the median step) are noted but accepted: `preprocess` treats the pieces separately.
 

@@ -37,7 +37,7 @@ def find_bad_rows(
     3. The smallest set of rows whose removal makes time increase: all rows outside a longest increasing subsequence of the
        time stamps.
     4. Rows in which a position jumps away and back. A jump is a step of more than 3 rad (or m) that is also more than 20
-       times the joint's largest step, not counting the largest 1 % of its steps (at least 5).
+       times the joint's largest step, not counting the largest 1 % of its steps (at least 5 steps).
 
     Args:
         t: time stamps [s].

@@ -10,12 +10,7 @@ from .features import unsupported
 from .tree import body_names, pose_matrix
 
 _SHOWN = 3  # groups 0, 1 and 2, which MuJoCo's viewer shows by default
-_DEFAULT = (
-    0.5,
-    0.5,
-    0.5,
-    1.0,
-)  # default rgba of a geom; a geom with this colour has the colour of its material, if any
+_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, which is replaced by the colour of its material, if any
 
 
 def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:

@@ -287,9 +287,7 @@ def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray],
     com, inertia = about_com(pi)
     moments, axes = np.linalg.eigh(inertia)
     axes[:, 2] *= np.sign(np.linalg.det(axes))
-    moments[2] = min(
-        moments[2], moments[0] + moments[1]
-    )  # rounding can violate the triangle inequality for a flat body
+    moments[2] = min(moments[2], moments[0] + moments[1])  # rounding can violate the triangle inequality of a flat body
     label = f"the inertia of link {link!r}"
     node.append(
         ET.Element(
