@@ -89,7 +89,7 @@ def find_columns(
         raise LogError(
             f"{path}: missing columns: {', '.join(missing)}; {there}. "
             "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn",
-            "If the columns have other names, specify them in a column map: {columns}",
+            "If the columns have other names, list them in a column map: {columns}",
             columns="'map.toml'",
         )
     notes = []
