@@ -264,7 +264,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
     if (width := leaves["friction.coulomb_velocity"]) <= 0:
         raise fail(
             node if motion["jaxdyn"] is None else motion["jaxdyn"],
-            f"{label}: coulomb_velocity {width:g}, the width of the smooth sign function in Coulomb friction, is not positive",
+            f"{label}: coulomb_velocity {width:g} is not positive; it is the width of a smooth sign function",
         )
     follows = motion["mimic"]
     if follows is not None and kind in ("planar", "floating"):

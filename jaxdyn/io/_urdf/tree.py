@@ -220,7 +220,7 @@ def _path(
         )
         free = "" if tip is not None else ". For a body that moves freely, pass floating_base=True"
         raise ModelError(
-            f"{robot.source}: {what}, but a chain needs at least one revolute, continuous or prismatic joint{free}"
+            f"{robot.source}: {what}; a chain needs at least one revolute, continuous or prismatic joint{free}"
         )
     return names
 
