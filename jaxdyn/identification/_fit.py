@@ -309,7 +309,8 @@ class Fitting:
         if zone:
             notes = [
                 *notes,
-                f"dead zone: samples at which a joint is slower than {zone:g} rad/s (m/s) are excluded from that joint's equations",
+                f"dead zone: samples at which a joint is slower than {zone:g} rad/s (m/s) are excluded from that joint's "
+                "equations",
             ]
         densities = (self.consistent and self.consistent.densities) or DENSITIES
         return Identification(
