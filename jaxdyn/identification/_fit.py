@@ -229,7 +229,7 @@ class Fitting:
         names: tuple[str, ...],
         stated: Float[np.ndarray, "k w"] | None,
     ) -> ConsistentEstimate | None:
-        """The physically consistent estimate; `names` are the names of the friction model's parameters."""
+        """Compute the physically consistent estimate, if requested; `names` are those of the friction parameters."""
         if self.consistent is None:
             return None
         columns = self.setup.columns
@@ -256,7 +256,7 @@ class Fitting:
         return found.with_covariance_of(wls)
 
     def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:
-        """Evaluate a solution on a stretch, with the torques predicted by the model that would be saved."""
+        """Evaluate a solution on a stretch; the torques are predicted by the model that would be saved for it."""
         s, columns = part.samples, self.setup.columns
         torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
         predicted, nearest = torques(solution.parameters), torques(solution.nearest)

@@ -57,7 +57,7 @@ class Evaluation:
 
     @property
     def raw(self) -> Fit | None:
-        """Errors of the prediction relative to the raw, noisy torque in the log; None if the raw torque is unknown."""
+        """Errors of the prediction with respect to the raw, noisy torque in the log; None if that torque is unknown."""
         return None if self.logged is None else fit_quality(*self.logged, self.samples.qd)
 
     def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:

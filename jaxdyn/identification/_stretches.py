@@ -48,7 +48,7 @@ class Stretch:
         return self.samples.tau - self.given
 
     def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:
-        """Split the stretch into a part to fit and a held-out part, which contains the last `holdout` of the samples.
+        """Split the stretch into a part to fit and a held-out part, which is the last fraction `holdout` of the samples.
 
         Raises:
             LogError: one of the parts would be too short.
@@ -127,7 +127,7 @@ def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.nda
 
 
 def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit | None, dead_zone: float) -> Stretch:
-    """A run as a stretch, with the columns of a fitted friction model, if any.
+    """Convert a run to a stretch, with the columns of a fitted friction model, if any.
 
     A joint's row is excluded if the joint moves more slowly than `dead_zone` [rad/s or m/s], or if its friction memory
     is not yet known.
@@ -150,7 +150,7 @@ def fit_friction_beside(
     stride: int,
     iterations: int = 10,
 ) -> FrictionFit:
-    """Fit a friction model, together with the regressor's columns, to runs at the log's rate.
+    """Fit a friction model together with the regressor's columns to runs at the log's rate.
 
     Args:
         iterations: maximum number of Gauss-Newton steps on the nonlinear parameters.

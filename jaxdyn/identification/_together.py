@@ -55,9 +55,8 @@ def identify_together(
 
     Args:
         chain: the robots' model; its inertias are the prior.
-        logs: dictionary from the name of each robot to its runs for the fit.
-        validate: dictionary from the name of each robot to its validation runs, or the share of each fitted run to hold
-            out at its end.
+        logs: the runs to fit, by name of the robot.
+        validate: validation runs, by name of the robot, or the share of each fitted run to hold out at its end.
         own: drive terms with separate values for each robot. The other drive terms (by default the rotor inertias) are
             shared, like the links.
         terms: drive terms to fit, by default all of them; term selection must be disabled (`choose=()`), and further

@@ -47,7 +47,7 @@ class ConsistentProblem:
         values: (b,) the right-hand side y, with the same weights.
         floor: irreducible part of the cost: half the sum of squared weighted residuals of the unconstrained estimate.
         prior: (p,) prior values of the full parameters, with strictly consistent inertias, in SI units.
-        start: (p,) full parameters nearest to the prior with the unconstrained base parameters; the initial drive terms.
+        start: (p,) full parameters nearest to the prior that reproduce the unconstrained fit; used for the drive terms.
         links: number of links; the first 10 * links columns are inertial.
         positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
         constraints: constraints from prior knowledge.
@@ -170,7 +170,7 @@ def consistent_problem(
     The cost is expressed in units of the noise: a residual of one standard deviation in one independent sample costs
     1/2. Scaling all inertial parameters of a link by 1 + e costs 2 e^2 per unit of prior weight, to second order. A
     prior of weight 1 therefore has the same influence as four samples that each determine the link's mass with a
-    standard deviation of 100 %. The prior is negligible for parameters that the log determines, but determines the others.
+    standard deviation of 100 %. Its effect is negligible on parameters that the log determines, but it determines the others.
 
     Args:
         factors: factors of the log.

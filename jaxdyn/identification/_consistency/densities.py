@@ -13,7 +13,7 @@ from .._regression.base_parameters import BaseParameters
 from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares
 from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_inequalities, no_constraints
 
-AROUND = 0.5  # lateral extent of a link, as a fraction of the longer of its two distances between joints
+AROUND = 0.5  # lateral extent of a link, as a fraction of the larger of its lengths L and P (`link_bounds`)
 LEAST_REACH = 0.1  # minimum lateral extent, as a fraction of the sum of the distances between consecutive joints
 ROOM = 1.5  # factor by which the bounds exceed what the links of the given model require
 ROUNDS = 8  # maximum number of rounds to enforce bounds on density
@@ -62,8 +62,7 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
     between these two points is L / 2 + w, and the other semi-axes are w = max(L / 2, P / 2, S / 10). This width leaves
     room for parts that lie off the line, such as motors.
 
-    If the chain has inertias, the bounds are widened where necessary, so that its links satisfy them with a margin of a
-    factor of 1.5.
+    If the chain has inertias, the bounds are widened where necessary to include its links with a safety factor of 1.5.
 
     Args:
         chain: the robot; only links with inertia can widen the bounds.

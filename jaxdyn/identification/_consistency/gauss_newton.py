@@ -14,6 +14,7 @@ from .priors import Divergence, entropic_divergence
 
 REACH = 0.95  # longest step, as a fraction of the distance to the boundary of consistency
 TAKEN = 1e-3  # smallest ratio of actual to predicted decrease at which a step is accepted
+
 # map from the entries (0, 0), (0, 1), ... of the pseudo-inertia to the ten parameters
 LINEAR = np.zeros((10, 4, 4))
 LINEAR[0, 3, 3] = LINEAR[1, 0, 3] = LINEAR[2, 1, 3] = LINEAR[3, 2, 3] = 1

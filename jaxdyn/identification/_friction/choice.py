@@ -129,7 +129,7 @@ def choose_friction(
     Cost: one fit per model and run.
     """
     if not runs:
-        raise IdentificationError("no run was given for the selection of friction; pass at least one")
+        raise IdentificationError("no run was given for the friction selection; pass at least one")
     models = friction_candidates(runs[0].torque_cutoff) if models is None else models
     if not models or len({model.cutoff for model in models.values()}) > 1:
         raise IdentificationError("specify at least one friction model, all with the same cutoff")

@@ -190,7 +190,7 @@ def fit_prepared(
 ) -> FrictionFit:
     """Variant of `fit_friction` for runs from `prepare`, which lets several fits share the regressors of the runs."""
     if not runs:
-        raise IdentificationError("no run was given to fit friction to; pass at least one")
+        raise IdentificationError("no run was given for the friction fit; pass at least one")
     n = chain.n
     start = model.for_joints(n)
     known = [start.known(run.samples)[run.kept] for run in runs]

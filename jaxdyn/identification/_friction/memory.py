@@ -129,8 +129,8 @@ class LuGre(FrictionTerm):
 
     At steady slip, z tends to g(qd) sign(qd). Therefore fg is the Coulomb friction [N m or N], and static friction
     exceeds it by fg excess. The second term damps the spring, with the parameter fgd [N m or N]. In the notation of the
-    source, the deflection is width z, the stiffness sigma_0 is fg / width, and the damping coefficient sigma_1 is fgd /
-    velocity. Each step is solved exactly for constant g.
+    source, the stiffness is sigma_0 = fg / width, the damping coefficient is sigma_1 = fgd / velocity, and the bristle
+    deflection is width times z. Each step is solved exactly for constant g.
 
     Source: Canudas de Wit, Olsson, Astrom & Lischinsky (1995).
 

@@ -25,10 +25,10 @@ LENGTHS = 1024  # runs are padded to multiples of this length, so that few progr
 
 
 class FrictionModel(eqx.Module):
-    """Friction of all joints as the sum of several terms.
+    """Friction of all joints, as a sum of terms.
 
-    The usual model is `FrictionModel((Viscous(), Coulomb(), Offset()))`. In a fit, its columns along a run (`signals`)
-    are combined with those of `Columns(("armature",))`; they replace the viscous, Coulomb and constant drive terms.
+    The usual model is `FrictionModel((Viscous(), Coulomb(), Offset()))`. In a fit, the model's columns along a run
+    (`signals`) replace the viscous, Coulomb and constant drive terms, and are combined with `Columns(("armature",))`.
 
     Attributes:
         terms: the terms.
@@ -78,7 +78,7 @@ class FrictionModel(eqx.Module):
             return jax.tree.map(spread, self)
 
     def chosen(self, n: int) -> Bool[np.ndarray, "n k"]:
-        """Mask of the columns that each joint has, among the k columns of all terms in order."""
+        """Mask of each joint's columns among the k columns of all terms, in order."""
         rows = [
             [term.joints is None or j + 1 in term.joints for term in self.terms for _ in term.labels] for j in range(n)
         ]

@@ -16,12 +16,12 @@ from .._regression.robot import as_float64
 from .fit import FrictionFit
 from .terms import Coulomb
 
-WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # candidate widths of the smooth sign [rad/s or m/s]
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # candidate widths of the smooth sign function [rad/s or m/s]
 _LAW = ("friction.viscous", "friction.coulomb", "friction.offset", "friction.stribeck")
 
 
 def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float | None = None) -> Chain:
-    """Approximate a friction model along given runs by viscous, Coulomb and constant friction, and add it to the chain.
+    """Return the chain with the viscous, Coulomb and constant friction that best fits a friction model on given runs.
 
     The friction of a chain cannot have memory or depend on the load. For simulation and files, the friction of each
     joint is therefore approximated by f = fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0, fitted to the
@@ -30,7 +30,7 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
     Args:
         fit: the fitted friction model.
         runs: samples at the log's rate.
-        width: width of the smooth sign [rad/s or m/s]. By default, the width with the best fit is selected for each
+        width: width of the smooth sign function [rad/s or m/s]. By default, the width with the best fit is selected for each
             joint. The candidates are five widths from 0.005 to 0.1, and the width of the Coulomb term, or that of the
             chain if there is no Coulomb term. If the fit has extra columns, which may depend on the chain's width, the
             default is the chain's width.
@@ -56,7 +56,7 @@ def with_nearest_friction(
     """Return the chain with the dissipative friction that best fits given torques, as in `chain_with_friction`.
 
     Args:
-        widths: candidate widths of the smooth sign, in addition to that of the chain.
+        widths: candidate widths of the smooth sign function, in addition to that of the chain.
         width: the only candidate width, if not None.
     """
     found = []

@@ -146,7 +146,7 @@ class Viscous(FrictionTerm):
 
 
 class Coulomb(FrictionTerm):
-    """Coulomb friction with a smooth sign, fc tanh(qd / width), with fc [N m or N].
+    """Coulomb friction with a smooth sign function, fc tanh(qd / width), with fc [N m or N].
 
     Attributes:
         width: width of the smooth sign function, the speed at which tanh reaches 0.76 [rad/s or m/s].

@@ -72,7 +72,7 @@ def identify_elastic_joints(
             [N m].
         theta: motor positions referred to the joints, rotor angle / gear_ratio, at the log's times [rad].
         filters: cutoffs and stride, as for `preprocess`.
-        coulomb_velocity: v, the width of the smooth sign of Coulomb friction [rad/s].
+        coulomb_velocity: v, the width of the smooth sign function in Coulomb friction [rad/s].
 
     Raises:
         LogError: theta has the wrong shape or is not finite; or as for `preprocess`.

@@ -1,4 +1,4 @@
-"""Logs of robots with orientations, contact wrenches or closed loops."""
+"""Logs of robots with floating bases, spherical joints, contact wrenches or closed loops."""
 
 import dataclasses
 import functools
@@ -47,7 +47,7 @@ class MechanismLog:
         constraints: constraints that close the robot's loops, whose forces are not measured. Set the torques of passive
             joints to zero, because NaN means an unmeasured drive torque. If the positions of passive joints were not
             measured, compute them with `project_configuration`.
-        source: origin of the log.
+        source: origin of the log, such as a file name.
     """
 
     t: Float[np.ndarray, " N"]
@@ -266,7 +266,7 @@ def _jacobians(chain: Chain, q: Array, frame: str) -> Array:
 
 
 def _continuous(x: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 4"]:
-    """Unit quaternions with signs that make them continuous from sample to sample."""
+    """Normalise quaternions, with signs that make them continuous from sample to sample."""
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     flips = np.concatenate([[1.0], np.where((x[1:] * x[:-1]).sum(axis=1) < 0, -1.0, 1.0)])
     return x * np.cumprod(flips)[:, None]

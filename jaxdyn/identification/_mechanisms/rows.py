@@ -1,9 +1,10 @@
 """Rows of the equations of motion that are free of unmeasured forces.
 
 With parameters pi and unmeasured forces x, the equations of motion are W pi = tau + A x. The matrix A contains the
-transposed Jacobians of the fixed frames and loop constraints, and a unit column for every unmeasured drive. Rows are divided by their noise,
-the diagonal matrix S. The projection of S^-1 (W pi - tau) onto the orthogonal complement of the range of S^-1 A does not
-depend on x. Its least-squares solution equals that of a combined fit of pi and all x.
+transposed Jacobians of the fixed frames and loop constraints, and a unit column for every unmeasured drive. The rows
+are divided by their noise, which forms the diagonal matrix S. The projection of S^-1 (W pi - tau) onto the orthogonal
+complement of the range of S^-1 A does not depend on x. Its least-squares solution equals that of a combined fit of pi
+and all x.
 """
 
 import dataclasses

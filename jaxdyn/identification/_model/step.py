@@ -37,7 +37,7 @@ def advanced(
     tau: Float[Array, " n"],
     dt: Float[Array, ""],
 ) -> Deviation:
-    """Deviation e from a given motion at the end of a step, where the motion is (q, qd, qdd) and the torques are tau.
+    """Deviation e from a given motion at the end of a step, at which the motion is (q, qd, qdd) and the torques are tau.
 
     The step solves load(q + e, qd + e', qdd + x) + f(e' + dt x) = tau for x = e'', with the friction f at the velocity
     and travel after the step. Then e' is increased by dt x, and e is integrated by the trapezoidal rule. The load is
