@@ -74,7 +74,7 @@ def estimate_delay(
     selects delays and presliding friction together by cross-validation.
 
     Args:
-        chain: the robot's kinematics and gravity; its inertias are not used.
+        chain: the robot; only its kinematics and gravity are used.
         log: a run in which all joints move, ideally with many velocity reversals, or several such runs with the same
             delays.
         filters: as in `preprocess`.

@@ -64,7 +64,7 @@ def identify(
             the chain's springs. If a friction model is selected, the chain approximates it by viscous, Coulomb and
             constant friction, and `Identification.model` is the complete model.
         filters: cutoffs, stride and delay; by default they are chosen from the first run and used for all runs.
-        consistent: constraints on the estimate: links must be physically consistent, and armature and friction must be
+        consistent: constraints on the estimate. Links must be physically consistent, and armature and friction must be
             non-negative. By default, the sizes and densities of links are also limited to those of ordinary machines
             (`Consistency.densities`). Further prior knowledge may be added. With None, the estimate is unconstrained:
             the identified chain has the full parameters nearest to the prior among those that reproduce the base

@@ -92,7 +92,7 @@ class Identification(Summary):
         base: the base parameters.
         ols: base parameters estimated by ordinary least squares.
         wls: base parameters estimated by weighted least squares.
-        consistent: the physically consistent estimate, which `chain` contains; None if not requested.
+        consistent: the physically consistent estimate, whose parameters `chain` contains; None if not requested.
         parameters: (p,) the full parameters of the chain in SI units, in column order.
         unconstrained: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of
             `wls`; `chain` contains them if `consistent` is None.

@@ -135,7 +135,7 @@ def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequ
     """Raise an error if the robots cannot be fitted together."""
     if terms.choose or terms.further:
         raise IdentificationError(
-            "several robots can only be fitted with plain drive terms, without term selection or further terms",
+            "several robots can only be fitted with plain drive terms: no terms can be selected or added",
             "Use {terms}",
             terms="Terms(choose=())",
         )

@@ -350,8 +350,8 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
         violation = miss
     if miss >= TIGHT:
         raise IdentificationError(
-            f"no physically consistent parameters satisfy the constraints (relative violation {miss:.2g}); they may "
-            "contradict each other or require physically inconsistent links"
+            f"no physically consistent parameters satisfy the constraints (relative violation {miss:.2g}); the "
+            "constraints may contradict each other or require physically inconsistent links"
         )
     along = base.matrix @ point.jacobian(cost.scale(point))
     covariance = along @ np.linalg.solve(cost.model(point)[1], along.T)

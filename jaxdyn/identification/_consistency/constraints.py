@@ -94,7 +94,7 @@ class Consistency:
         constraints: constraints on the parameters, for example from `known_parameters`, `mass_bounds` or
             `bounding_ellipsoid`.
         densities: lower and upper bounds on the density of a link [kg/m^3], defined as the density of the solid
-            ellipsoid with the link's mass and inertia. If given, the size of each link is also bounded, by an ellipsoid
+            ellipsoid with the link's mass and inertia. If given, the size of each link is also bounded by an ellipsoid
             derived from the distances between joints (`link_bounds`). None means no bounds on size and density.
         prior_weight: weight of the chain's inertias relative to the log (`consistent_problem`).
         divergence: measure of how far a link's parameters are from those of the chain; the cost penalises it.

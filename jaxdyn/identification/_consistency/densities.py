@@ -53,7 +53,7 @@ def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> Lin
 
     The size of each link is bounded by an ellipsoid that follows from the distances between joints:
 
-    - L is the distance from the link's joint to the farthest of its child links' joints and its named frames.
+    - L is the distance from the link's joint to the farthest of the child links' joints and the link's named frames.
     - P is the distance between the link's joint and its parent's joint, plus the travel if the link's joint is
       prismatic.
     - S is the sum of P over all joints.

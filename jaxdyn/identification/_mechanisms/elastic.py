@@ -68,7 +68,7 @@ def identify_elastic_joints(
     on both sides, large accelerations and large loads keep the bias small.
 
     Args:
-        log: log with time [s], link positions q [rad], and the motor torques referred to the joints, gear_ratio * tau_m
+        log: a log with time [s], link positions q [rad] and motor torques referred to the joints, gear_ratio * tau_m
             [N m].
         theta: motor positions referred to the joints, rotor angle / gear_ratio, at the log's times [rad].
         filters: cutoffs and stride, as for `preprocess`.

@@ -38,11 +38,11 @@ def read_mechanism_log(
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions of all joints [rad or m]: `q_NAME` or `NAME`;
     - torques of the joints whose torque was measured [N m or N]: `tau_NAME`;
-    - either the pose of the base in the world: position `base_px`, `base_py`, `base_pz` [m] and unit quaternion
-      `base_qw`, `base_qx`, `base_qy`, `base_qz`;
-    - or the readings of the base's IMU, in the axes and at the origin of the base link: angular velocity `imu_wx`,
-      `imu_wy`, `imu_wz` [rad/s] and specific force `imu_ax`, `imu_ay`, `imu_az` [m/s^2], which is +9.81 upwards at
-      rest; if the file also contains the pose, the pose is not used;
+    - pose of the base in the world, unless the motion of the base is given by an IMU: position `base_px`, `base_py`,
+      `base_pz` [m] and unit quaternion `base_qw`, `base_qx`, `base_qy`, `base_qz`;
+    - IMU readings, in the axes and at the origin of the base link: angular velocity `imu_wx`, `imu_wy`, `imu_wz`
+      [rad/s] and specific force `imu_ax`, `imu_ay`, `imu_az` [m/s^2], which is +9.81 upwards at rest; if the file
+      contains IMU readings, the pose is not used;
     - contact wrench that the world exerts on the robot at a frame or link, in the frame's axes about its origin:
       `FRAME_fx`, `FRAME_fy`, `FRAME_fz` [N] and `FRAME_mx`, `FRAME_my`, `FRAME_mz` [N m]; without the moment columns,
       the contact is a point contact.

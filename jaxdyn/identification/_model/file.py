@@ -24,7 +24,7 @@ from .torque_model import TorqueModel
 
 
 def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
-    """Save a complete model to one file (`model.eqx`), from which `load_torque_model` restores it bit for bit.
+    """Save a complete model to one file, for example model.eqx, from which `load_torque_model` restores it bit for bit.
 
     `load_model` reads only the chain from such a file, and warns if the file contains further terms. If the model is
     only a chain, the file is identical to one written by `save_model`.
@@ -62,7 +62,7 @@ def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: M
 
 
 def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> TorqueModel:
-    """Read a model saved by `save_torque_model` or a chain saved by `save_model`, in any version of the library.
+    """Read a model saved by `save_torque_model`, or a chain saved by `save_model`, from any version of the library.
 
     Args:
         path: the file.
