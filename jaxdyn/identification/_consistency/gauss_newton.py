@@ -64,11 +64,10 @@ class Point:
 class Cost:
     """Cost function and its quadratic model at a point.
 
-    The cost of the parameters x = (pi_1, ..., pi_n, non-inertial parameters) is
+    The cost of the parameters x = (pi_1, ..., pi_n, non-inertial parameters) is the sum of a ridge penalty |x - prior|^2
+    / 2 with a weight for each parameter, the penalties of the constraints, and
 
         |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i) + barrier * entropy
-
-    plus a ridge penalty |x - prior|^2 / 2 with a weight for each parameter, and the penalties of the constraints.
 
     Attributes:
         matrix: (b, p) A.

@@ -140,9 +140,9 @@ def fit_friction(
 
         sum_j N_j log |tau_j - W_j x - F_j(a) c|
 
-    which weights each joint by its noise. For joint j, W_j is the regressor of the base parameters x, F_j(a) contains
-    the friction columns, and N_j is the number of rows. The vectors c and a are the linear and the nonlinear parameters
-    of friction.
+    For joint j, W_j is the regressor of the base parameters x, F_j(a) contains the friction columns, and N_j is the
+    number of rows. The vectors c and a are the linear and the nonlinear parameters of friction. The logarithm weights
+    each joint by its noise.
 
     Load-dependent terms use the loads from the rigid-body parameters of the previous iteration. Samples at which the
     friction memory is not yet known (`FrictionModel.known`) are excluded.

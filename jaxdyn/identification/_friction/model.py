@@ -181,7 +181,7 @@ class FrictionModel(eqx.Module):
         return 1 + sum(term.remembers for term in self.terms)
 
     def step(self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """Memory one sample later, for a model returned by `for_joints`."""
+        """Friction memory one sample later, for a model returned by `for_joints`."""
         travel, states = q - memory[:, 0], iter(memory[:, 1:].T)
         moved = [term.step(next(states), travel, qd) for term in self.terms if term.remembers]
         return jnp.stack([q, *moved], axis=1)
