@@ -64,8 +64,8 @@ class Point:
 class Cost:
     """Cost function and its quadratic model at a point.
 
-    The cost of the parameters x = (pi_1, ..., pi_n, non-inertial parameters) is the sum of a ridge penalty |x - prior|^2
-    / 2 with a weight for each parameter, the penalties of the constraints, and
+    The cost of the parameters x = (pi_1, ..., pi_n, non-inertial parameters) is the sum of the penalties of the
+    constraints, a ridge penalty |x - prior|^2 / 2 with a weight for each parameter, and
 
         |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i) + barrier * entropy
 
