@@ -1,4 +1,4 @@
-"""Delay between position and torque signals, estimated for each joint."""
+"""Estimation of the delay between the position and torque signals of each joint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,21 +21,22 @@ from ._regression.factors import triangle_of
 from ._regression.robot import as_float64
 from ._regression.rows import by_chunks, chunk_rows
 
-BLOCKS = 20  # jackknife blocks of each run
+BLOCKS = 20  # jackknife blocks per run
 SHIFTS = 10  # number of shifts tried on either side of zero
-LOAD_PASSES = 3  # in each pass, friction depends on the load estimated in the previous pass
+LOAD_PASSES = 3  # each pass computes load-dependent friction from the loads estimated in the previous pass
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Delay:
-    """Delay of each joint's recorded torque relative to the position.
+    """Delay of each joint's recorded torque relative to its position.
 
     Attributes:
         seconds: delay of each joint [s]; the torque logged at time t belongs to the positions logged at t - seconds.
         standard_deviations: standard deviations of the delays [s], from a jackknife over twenty blocks of each run.
-        inside: True for joints whose best shift lies inside the range that was tried; the other delays are unreliable.
-        gain: percentage by which removing the delay reduces the RMS residual torque [%].
-        shifts: the shifts tried [s].
+        inside: True for joints whose best shift lies inside the tested range; the delays of the other joints are
+            unreliable.
+        gain: reduction of the RMS residual torque when the delay is removed [%].
+        shifts: tested shifts [s].
         residuals: RMS residual torque of each joint at each shift [N m or N].
     """
 
@@ -56,22 +57,25 @@ def estimate_delay(
 ) -> Delay:
     """Estimate, for each joint, the time shift at which the motion best explains the logged torque.
 
-    The delay d of joint j minimises r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|. Each joint is fitted with its own
-    parameters p, so wrong torque gains or delays of other joints do not affect the result. W contains the columns of
-    the base parameters, viscous, Coulomb and constant friction, and Coulomb friction proportional to the transmitted
-    torque.
+    For joint j with torque tau_j and regressor W_j, the delay d minimises the residual
 
-    Torques are shifted by cubic splines through the filtered samples. A parabola through the smallest r_j^2 and its two
-    neighbours then gives the delay with a resolution much finer than the sample time.
+        r_j(d) = min over p of |tau_j(t + d) - W_j(t) p|
 
-    Velocity reversals are the most informative part of a motion, because friction changes its sign there. Presliding
-    friction builds up over a distance. At slow reversals, it therefore looks like a torque delay of a few milliseconds,
-    or of tens of milliseconds if the contact is soft. `choose_terms` estimates delays together with presliding
-    friction, by cross-validation.
+    The parameters p are fitted separately for each joint, so errors in the torque gains or delays of other joints do
+    not affect the result. W_j contains the columns of the base parameters, of viscous, Coulomb and constant friction,
+    and of Coulomb friction proportional to the transmitted torque.
+
+    Torques are shifted by interpolating the filtered samples with cubic splines. The minimum of a parabola through the
+    smallest r_j^2 and its two neighbours then gives the delay with a resolution much finer than the sample time.
+
+    Velocity reversals are the most informative part of a motion, because friction changes sign there. However,
+    presliding friction builds up over a distance: at a slow reversal, it looks like a torque delay of a few
+    milliseconds, or of tens of milliseconds if the contact is soft. To separate the two effects, `choose_terms`
+    selects delays and presliding friction together by cross-validation.
 
     Args:
-        chain: the robot's kinematics and gravity; its inertias are not used.
-        log: a run in which all joints move, ideally with many velocity reversals; or several such runs with the same
+        chain: the robot; only its kinematics and gravity are used.
+        log: a run in which all joints move, ideally with many velocity reversals, or several such runs with the same
             delays.
         filters: as in `preprocess`.
         longest: largest shift tried in either direction [s].
@@ -122,12 +126,13 @@ def estimate_delay(
 
 
 def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
-    """Samples whose shifted times all lie within their piece, their torques at all shifts (N, n, k), and their indices."""
+    """Samples that stay within their continuous piece at every shift, their shifted torques (N, n, k), and their indices."""
     shape = np.broadcast_to(shifts, (samples.n, len(shifts)))
     kept, torques = shifted_torques(samples.t, samples.tau, samples.segments, shape)
     if len(kept) < LEAST_SAMPLES:
         raise LogError(
-            f"no piece of the log is longer than twice the largest shift, {shifts[-1]:g} s; log a longer run, or reduce longest"
+            f"no continuous piece of the log is longer than twice the largest shift ({shifts[-1]:g} s); log a longer run, or "
+            "reduce longest"
         )
     return samples.rows(kept, [(0, len(kept))]), torques, kept
 
@@ -135,7 +140,11 @@ def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray
 def _factors(
     chain: Chain, base: BaseParameters, runs: Sequence[tuple[Samples, np.ndarray]], own: np.ndarray
 ) -> Float[np.ndarray, "blocks n w c"]:
-    """Triangular factors of [base, friction, torques at all shifts]; `own` yields each joint's load."""
+    """Triangular factors of [base columns, friction columns, torques at all shifts].
+
+    Args:
+        own: (n, p) parameters of each joint, from which its load is computed.
+    """
     parts = []
     for s, shifted in runs:
         load = by_chunks(lambda *x: np.einsum("tjp,jp->tj", chunk_rows(RIGID, chain, *x), own), s.q, s.qd, s.qdd)
@@ -159,7 +168,7 @@ def _squares(r: np.ndarray, k: int) -> np.ndarray:
 
 
 def least_by_parabola(shifts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Minimise each column of `squares` by a parabola; return the shift, the minimum, and whether it is inside the range."""
+    """Minimum of each column of `squares` by parabolic interpolation: its shift, its value, and whether it is interior."""
     k = np.argmin(squares, axis=0)
     inside = (k > 0) & (k < len(shifts) - 1)
     middle = np.clip(k, 1, len(shifts) - 2)

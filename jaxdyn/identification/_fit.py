@@ -1,4 +1,4 @@
-"""The regression behind `identify`, on all runs or on parts of them."""
+"""Regression used by `identify`, on whole runs or parts of them."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -48,18 +48,18 @@ Progress = Callable[[str, int, int], None]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """Estimates from one set of factors; the parameters of a friction model are stored separately.
+    """Estimates from one set of QR factors, with the parameters of a friction model stored separately.
 
     Attributes:
-        blocks: the factors, with the friction model's torque subtracted.
+        blocks: the QR factors, with the friction model's torque subtracted.
         ols: estimate by ordinary least squares.
         wls: estimate by weighted least squares.
-        split_half: agreement between fits to the two halves of the blocks; None if one half is not informative enough.
+        split_half: agreement between fits to the two halves of the blocks; None if either half is not informative enough.
         consistent: the physically consistent estimate; None if not requested.
         parameters: (p,) the identified full parameters.
         nearest: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of `wls`.
-        friction: the friction model that belongs to `parameters`.
-        free: the friction model that belongs to `nearest`.
+        friction: the friction model fitted with `parameters`; None if there is none.
+        free: the friction model fitted with `nearest`; None if there is none.
     """
 
     blocks: BlockFactors
@@ -79,16 +79,16 @@ class Fitting:
 
     Attributes:
         setup: the robot, the identified columns, and the friction model.
-        consistent: constraints of physical consistency; None for plain least squares.
-        runs: all runs.
-        fitted: number of runs to fit; they precede the validation runs.
+        consistent: physical-consistency constraints; None for plain least squares.
+        runs: all runs, with the runs to fit before the validation runs.
+        fitted: number of runs to fit.
         model: the robot in float64.
         base: the base parameters.
         prior: (p,) prior values of the full parameters, used for those that the motion does not determine.
-        without_inertia: names of links that have no inertia in the model and therefore a default prior.
+        without_inertia: names of links without inertia in the model, for which a default prior is used.
         thickened: names of links whose prior inertia was flat, thin or inconsistent and was therefore thickened.
-        report: function that is called with the name of the current stage, the number of steps done, and their total
-            number.
+        report: callback that receives the name of the current stage, the number of steps done, and the total number of
+            steps.
         known: further prior knowledge of the parameters; None if there is none.
     """
 
@@ -116,7 +116,7 @@ class Fitting:
 
     @property
     def independence(self) -> float:
-        """Fraction of the samples that count as independent: the smallest fraction among the fitted runs."""
+        """Smallest fraction of effectively independent samples among the fitted runs."""
         return min(run.decimated.independence for run in self.runs[: self.fitted])
 
     @property
@@ -129,8 +129,8 @@ class Fitting:
         """Evaluate held-out stretches, if any, and compute the solution from all fitted data.
 
         Args:
-            holdout: share of each fitted run to hold out at its end. A first fit without this share predicts it; the
-                final fit includes it. If None, nothing is held out.
+            holdout: share of each fitted run to hold out at its end; None means that nothing is held out. The held-out
+                part is predicted by a first fit that excludes it. The final fit uses all data.
             titles: titles of the held-out stretches, one per fitted run.
         """
         if holdout is None:
@@ -147,7 +147,7 @@ class Fitting:
         return held, self.solved(self.accumulated(parts[: self.fitted]), found)
 
     def stretches(self, share: float, start: FrictionModel | None) -> tuple[list[Stretch], FrictionFit | None]:
-        """All runs as stretches, and the friction model fitted to the first part of each fitted run.
+        """Return all runs as stretches, and the friction model fitted to the first part of each fitted run.
 
         Args:
             share: share of each fitted run, from its beginning, to which the friction model is fitted.
@@ -160,7 +160,7 @@ class Fitting:
         self.report("fitting friction", 0, 1)
         parts = [run.samples for run in self.runs[: self.fitted]]
         parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
-        steps = 0 if self.setup.has_given_friction else 10  # iterations for the nonlinear parameters
+        steps = 0 if self.setup.has_given_friction else 10  # iterations on the nonlinear parameters
         found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride, steps)
         self.report("fitting friction", 1, 1)
         return self.as_stretches(found), found
@@ -170,7 +170,7 @@ class Fitting:
         return [stretch(self.model, self.setup.columns, run, friction, self.setup.terms.dead_zone) for run in self.runs]
 
     def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
-        """Factors of the given stretches, in blocks, with the friction model's columns last.
+        """Compute the QR factors of the given stretches in blocks, with the friction model's columns last.
 
         Args:
             share: fraction of the runs that the stretches cover; the number of blocks is proportional to it.
@@ -229,7 +229,7 @@ class Fitting:
         names: tuple[str, ...],
         stated: Float[np.ndarray, "k w"] | None,
     ) -> ConsistentEstimate | None:
-        """The physically consistent estimate; `names` are the names of the friction model's parameters."""
+        """Compute the physically consistent estimate, if requested; `names` are those of the friction parameters."""
         if self.consistent is None:
             return None
         columns = self.setup.columns
@@ -256,7 +256,7 @@ class Fitting:
         return found.with_covariance_of(wls)
 
     def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:
-        """Prediction of a stretch by the torque model that would be saved for a solution."""
+        """Evaluate a solution on a stretch; the torques are predicted by the model that would be saved for it."""
         s, columns = part.samples, self.setup.columns
         torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
         predicted, nearest = torques(solution.parameters), torques(solution.nearest)
@@ -276,12 +276,12 @@ class Fitting:
         return Evaluation(title, s, predicted, fit, unconstrained, logged, part.run, part.rows)
 
     def seen(self, titles: Sequence[str], solution: Solution) -> list[Evaluation]:
-        """Prediction of each run by the solution."""
+        """Evaluate the solution on each run."""
         parts = self.as_stretches(solution.friction)
         return [self.evaluated(title, part, solution) for title, part in zip(titles, parts, strict=True)]
 
     def identified_chain(self, solution: Solution) -> Chain:
-        """The robot with the parameters of a solution, in its original precision, and with an approximate friction model."""
+        """The robot with a solution's parameters and an approximation of its friction model, in the original precision."""
         model = self.model
         if solution.friction is not None:
             whole = [run.samples for run in self.runs[: self.fitted]]
@@ -303,13 +303,14 @@ class Fitting:
         """Assemble the result of `identify` from a solution and its evaluations.
 
         Args:
-            refit: True if held-out stretches were predicted by a fit without them.
+            refit: True if held-out stretches were predicted by a fit that excluded them.
         """
         identified, setup, zone = self.identified_chain(solution), self.setup, self.setup.terms.dead_zone
         if zone:
             notes = [
                 *notes,
-                f"dead zone: samples at which a joint is slower than {zone:g} rad/s (m/s) are excluded from its equations",
+                f"dead zone: samples at which a joint is slower than {zone:g} rad/s (m/s) are excluded from that joint's "
+                "equations",
             ]
         densities = (self.consistent and self.consistent.densities) or DENSITIES
         return Identification(
@@ -348,11 +349,11 @@ def begin(
     """Create the regression, with its base parameters and prior.
 
     Args:
-        choose_base: function that returns the base parameters for given prior knowledge; by default, they are computed
+        choose_base: function that computes the base parameters for given prior knowledge. By default, they are computed
             from the full regressor at random states.
     """
     model = as_float64(setup.chain)
-    if setup.friction is not None:  # its columns are filtered like the torques
+    if setup.friction is not None:  # filter its columns like the torques
         friction = dataclasses.replace(setup.friction, cutoff=runs[0].decimated.torque_cutoff)
         setup = dataclasses.replace(setup, friction=friction)
     report("finding base parameters", 0, 1)
@@ -388,7 +389,7 @@ def _first(estimate: Estimate, b: int) -> Estimate:
 
 
 def _taken_off(blocks: BlockFactors, values: Float[np.ndarray, " k"]) -> BlockFactors:
-    """Factors without the last k columns, whose torque for the given values is subtracted from the measured torque."""
+    """Remove the last k columns from the factors; subtract their torque at the given values from the measured torque."""
     if not len(values):
         return blocks
     p = blocks.r.shape[3] - 1 - len(values)

@@ -45,8 +45,8 @@ def identify(
     1. Select the torque terms by cross-validation over blocks of the logs (`choose_terms`).
     2. Resample the logs, filter them without phase shift and differentiate them (`preprocess`).
     3. Accumulate the regressor in chunks; the stacked regressor is never stored.
-    4. Estimate the base parameters by ordinary and by weighted least squares. Then repeat the weighted fit under the
-       constraint of physical consistency (`consistent_least_squares`); its result is the identified chain.
+    4. Estimate the base parameters by ordinary and by weighted least squares. Then repeat the weighted fit under
+       physical-consistency constraints (`consistent_least_squares`); the result is the identified chain.
     5. Predict the torques of held-out motion.
 
     Everything runs in float64 regardless of JAX's configuration.
@@ -54,26 +54,26 @@ def identify(
     Args:
         chain: the robot; its inertias are the prior for parameters that the data do not determine. Links without
             inertia (a kinematics-only model) get a default prior, which is reported in `Identification.notes`.
-        logs: the runs to fit, with the joints of the chain in the same order.
-        validate: validation runs, or the share of each fitted run to hold out at its end (default 0.3). A fit without
-            the held-out part predicts it; the final fit includes it.
-        terms: torque terms in addition to the links' inertias, and the kinds of terms to select. By default the usual
-            drive terms are fitted, and the filter, friction, springs and delays are selected by cross-validation.
-            `Terms(choose=())` disables the selection and fits the plain model, which is linear in its parameters: the
-            drive terms, the motors of a transmission (`motor_terms`), and the chain's springs. Held-out data are never
-            used for selection. If a friction model is selected, the chain approximates it by viscous, Coulomb and
-            constant friction; `Identification.model` is the complete model.
+        logs: the runs to fit, with the same joints as the chain, in the same order.
+        validate: validation runs, or the share of each fitted run to hold out at its end (default 0.3). The held-out
+            part is predicted by a fit that excludes it. The final fit uses all data.
+        terms: torque terms to fit in addition to the links' inertias, and the kinds of terms to select. By default, the
+            usual drive terms are fitted, and the filter, friction, springs and delays are selected by cross-validation.
+            Held-out data are never used for selection. `Terms(choose=())` disables the selection and fits the plain
+            model, which is linear in its parameters: the drive terms, the motors of a transmission (`motor_terms`), and
+            the chain's springs. If a friction model is selected, the chain approximates it by viscous, Coulomb and
+            constant friction, and `Identification.model` is the complete model.
         filters: cutoffs, stride and delay; by default they are chosen from the first run and used for all runs.
-        consistent: constraints on the estimate. Links are physically consistent, and armature and friction are
+        consistent: constraints on the estimate. Links must be physically consistent, and armature and friction must be
             non-negative. By default, the sizes and densities of links are also limited to those of ordinary machines
-            (`Consistency.densities`). Further prior knowledge may be added. If None, nothing is constrained: the
-            identified chain has the full parameters nearest to the prior among those that reproduce the base parameters
-            of weighted least squares, and may be physically inconsistent.
+            (`Consistency.densities`). Further prior knowledge may be added. With None, the estimate is unconstrained:
+            the identified chain has the full parameters nearest to the prior among those that reproduce the base
+            parameters of weighted least squares, and may be physically inconsistent.
         knowledge: which links and drives to identify, how well the chain's values for the others are known, and which
-            limbs mirror each other. By default everything is identified. If only a part of the robot is identified,
-            only the plain drive terms are fitted.
-        progress: function that is called with the name of the current stage, the number of steps done, and their total
-            number.
+            limbs mirror each other. By default, everything is identified. If only part of the robot is identified, only
+            the plain drive terms are fitted.
+        progress: callback that receives the name of the current stage, the number of steps done, and the total number
+            of steps.
 
     Raises:
         IdentificationError: the logs do not match the chain or do not excite its parameters; the chain has spherical
@@ -114,7 +114,7 @@ def identify(
 def _runs(
     chain: Chain, logs: Log | Sequence[Log], validate: Log | Sequence[Log] | float, knowledge: Knowledge | None
 ) -> tuple[list[Log], list[Log], float | None]:
-    """The runs to fit, the validation runs, and the held-out share, if any; all runs get unique names.
+    """Return the runs to fit, the validation runs, and the held-out share (if any), with a unique name for each run.
 
     Raises:
         IdentificationError: no log was given, a log has the wrong number of joints, or a joint does not move in any
@@ -150,7 +150,7 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
         yield "the physically consistent fit stopped before it converged: its links are consistent, but a better fit may exist"
     if fitting.thickened:
         yield (
-            f"the model's inertia of {', '.join(fitting.thickened)} is physically impossible or that of a body without "
+            f"the model's inertia of {', '.join(fitting.thickened)} is physically impossible or describes a body without "
             "thickness; the prior is the nearest inertia of a body with thickness"
         )
     if fitting.without_inertia:
@@ -160,14 +160,14 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
         )
     if not fitting.setup.terms.choose and "coulomb" in fitting.setup.columns.drive_terms:
         yield (
-            "plain model: the torques are low-pass filtered, but friction is not, which can bias Coulomb friction by 10 %; "
-            "the default terms avoid this bias"
+            "plain model: the measured torques are low-pass filtered, but the friction columns are not, which can bias "
+            "Coulomb friction by 10 %; the default terms avoid this bias"
         )
     if choice is not None:
         yield f"terms: {choice.sentence}"
     elif fitting.setup.terms.choose:
         mimics = fitting.setup.chain.coupling is not None
-        reason = "joints mimic others" if mimics else "the runs are too short for cross-validation"
+        reason = "some joints mimic others" if mimics else "the runs are too short for cross-validation"
         yield f"no terms were selected: {reason}"
     for log, run in zip(logs, fitting.runs, strict=True):
         yield from (f"{log.source}: {note}" for note in dict.fromkeys(run.decimated.notes))

@@ -1,4 +1,4 @@
-"""Result of `identify`, with a table of its parameters."""
+"""Result of `identify`, and the table of its parameters."""
 
 import dataclasses
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class Evaluation:
         prediction: (N, n) predicted torques [N m or N].
         fit: errors of the prediction.
         unconstrained: errors of the prediction by the unconstrained base parameters.
-        logged: (N, n) torques as logged, and their prediction with unfiltered friction [N m or N]; None if `identify`
+        logged: (N, n) raw logged torques, and their prediction with unfiltered friction [N m or N]; None if `identify`
             did not preprocess the log itself.
         run: the run at the log's rate, if a friction model was fitted; otherwise None.
         rows: indices of the samples in `run`.
@@ -57,7 +57,7 @@ class Evaluation:
 
     @property
     def raw(self) -> Fit | None:
-        """Errors of the prediction with respect to the raw logged torque, which contains noise; None if it is unknown."""
+        """Errors of the prediction with respect to the raw, noisy torque in the log; None if that torque is unknown."""
         return None if self.logged is None else fit_quality(*self.logged, self.samples.qd)
 
     def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
@@ -70,7 +70,7 @@ class Evaluation:
             return model.predict(self.run, self.rows)
         if model.needs_full_rate:
             raise IdentificationError(
-                f"{self.title}: friction with memory needs samples at the log's rate, but these were decimated: "
+                f"{self.title}: friction with memory needs samples at the log's rate, but these samples were decimated: "
                 "use preprocess(log, Filters(stride=1)) and TorqueModel.predict"
             )
         return self.with_unmeasured(model.predict(self.samples))
@@ -87,23 +87,23 @@ class Identification(Summary):
     Attributes:
         chain: the robot with the identified inertias, friction and armature. A friction model is approximated by
             dissipative viscous, Coulomb and constant friction; `model` is the complete identified model.
-        prior: the given model.
-        columns: the regressor's columns whose parameters were identified.
+        prior: the robot model that was passed to the identification.
+        columns: the regressor columns whose parameters were identified.
         base: the base parameters.
         ols: base parameters estimated by ordinary least squares.
         wls: base parameters estimated by weighted least squares.
-        consistent: the physically consistent estimate, which `chain` contains; None if not requested.
-        parameters: (p,) the full parameters of the chain, in column order, in SI units.
+        consistent: the physically consistent estimate, whose parameters `chain` contains; None if not requested.
+        parameters: (p,) the full parameters of the chain in SI units, in column order.
         unconstrained: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of
             `wls`; `chain` contains them if `consistent` is None.
         fitted: one evaluation per fitted log.
         validation: one evaluation per validation run or held-out stretch.
-        validation_refit: True if held-out stretches were predicted by a fit without them, while `chain` was fitted to
-            all data.
-        friction: the friction model that was fitted instead of viscous, Coulomb and constant friction; None if there is
+        validation_refit: True if held-out stretches were predicted by a separate fit that excluded them, while `chain`
+            was fitted to all data.
+        friction: the fitted friction model, which replaces viscous, Coulomb and constant friction; None if there is
             none.
-        delay: (n,) delay of the torques relative to the positions [s], which was removed before the fit; None if not
-            estimated.
+        delay: (n,) delay of the torques relative to the positions that was removed before the fit [s]; None if it was
+            not estimated.
         choice: the selected terms and all trials; None if no selection was requested, the runs were too short for it,
             or joints mimic others.
         factors: QR factors of the fitted runs; the last column is the torque minus known torques.
@@ -162,12 +162,12 @@ class Identification(Summary):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Names of the rows of the equations of motion: the joints, or the independent coordinates if joints are coupled."""
+        """Names of the rows of the equations of motion: joints, or independent coordinates if joints are coupled."""
         return coordinate_names(self.chain)
 
     @property
     def model(self) -> TorqueModel:
-        """The complete fitted model: the chain, the friction model, and terms that a chain cannot contain."""
+        """The complete fitted model: the chain, the friction model, and the terms that a chain cannot represent."""
         return torque_model(self.chain, self.columns, self.parameters, self.friction, self.delay)
 
     @property
@@ -182,18 +182,22 @@ class Identification(Summary):
 
     @property
     def total_mass(self) -> TotalMass:
-        """Total mass of the moving links [kg], with its standard deviation if the fitted rows determine it."""
+        """Total mass of the moving links [kg], with a standard deviation if the fitted rows determine the mass."""
         prior, bodies = prior_parameters(self.prior, self.columns), with_bodies(self.chain.topology)
         return total_mass_of(self.base, self.wls.covariance, self.parameters, prior, bodies)
 
     def to_pandas(self) -> Any:
-        """The base parameters, then the full parameters, as a `pandas.DataFrame` with one row per parameter, in SI units.
+        """Return the base parameters, then the full parameters, as a `pandas.DataFrame` with one row per parameter.
 
-        The index contains the names. The columns are those of parameters.csv: kind (base or full), belongs_to, value,
-        unit, standard_deviation (by jackknife), relative_sd_percent, lower and upper (ends of the 95 % interval,
-        `Estimate.confidence_intervals`), ols_value, ols_standard_deviation, prior, identifiable, and model_value (the
-        value in the identified chain). A full parameter has a standard deviation only if it is a base parameter on its
-        own.
+        The index contains the names. The columns are those of parameters.csv, in SI units:
+
+        - kind ("base" or "full"), belongs_to, value and unit;
+        - standard_deviation (by jackknife) and relative_sd_percent;
+        - lower and upper, the ends of the 95 % interval (`Estimate.confidence_intervals`);
+        - ols_value and ols_standard_deviation;
+        - prior, identifiable, and model_value, the value in the identified chain.
+
+        A full parameter has a standard deviation only if it is a base parameter on its own.
 
         Raises:
             ImportError: pandas is not installed.
@@ -211,9 +215,9 @@ Identifiable = Literal["yes", "only in sums", "no", "known"]
 
 @dataclasses.dataclass(frozen=True)
 class ParameterRow:
-    """One row of the parameter table, for a parameter or a combination of parameters.
+    """One row of the parameter table, for a single parameter or a combination of parameters.
 
-    Values that were not estimated are None.
+    Quantities that were not estimated are None.
 
     Attributes:
         kind: "base" for a combination that the torques determine, "full" for a single parameter.
@@ -229,8 +233,8 @@ class ParameterRow:
         ols_value: estimate by ordinary least squares.
         ols_standard_deviation: standard deviation of `ols_value`.
         prior: value in the given model.
-        identifiable: whether the data determine the parameter: "yes" if they determine it on its own, "only in sums" if
-            only in combination with others, "no" if not at all, and "known" if its value is taken from the model.
+        identifiable: "yes" if the data determine the parameter on its own, "only in sums" if they determine it only in
+            combination with others, "no" if they do not determine it, and "known" if its value is taken from the model.
         model_value: value in the identified model.
     """
 
@@ -253,8 +257,8 @@ class ParameterRow:
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
     """The base parameters and the full parameters, each in column order.
 
-    A full parameter has a standard deviation only if it is a base parameter on its own. Otherwise many values yield the
-    same torques; the prior and the constraints determine which of them is listed.
+    A full parameter has a standard deviation only if it is a base parameter on its own. Otherwise, many values yield
+    the same torques, and the listed value depends on the prior and the constraints.
     """
     units, owners = result.columns.units(result.prior), _owners(result)
     prior = prior_parameters(result.prior, result.columns)

@@ -1,4 +1,4 @@
-"""Stretches of runs that `identify` fits or predicts: samples, known torques, and the rows in use."""
+"""Stretches of runs that `identify` fits or predicts, with their samples, known torques and row weights."""
 
 import dataclasses
 import itertools
@@ -26,12 +26,12 @@ class Stretch:
 
     Attributes:
         samples: the samples.
-        given: known torques of the chain's drive terms that are not identified [N m or N].
-        weights: one number per sample and joint: zero if the row is excluded, otherwise one.
-        signals: columns of the friction model, if any.
-        logged: raw torques, which have not been filtered; None if unknown.
-        run: the run at the log's rate, for a friction model.
-        rows: indices of these samples in `run`.
+        given: known torques of the drive terms that are in the chain but not identified [N m or N].
+        weights: one weight per sample and joint: 0 if the row is excluded, otherwise 1.
+        signals: columns of the friction model; None if there is none.
+        logged: raw torques, without filtering; None if unknown.
+        run: the run at the log's rate, which a friction model needs; otherwise None.
+        rows: indices of the samples in `run`; None if there is no friction model.
     """
 
     samples: Samples
@@ -44,11 +44,11 @@ class Stretch:
 
     @property
     def tau(self) -> Float[np.ndarray, "N n"]:
-        """Measured minus known torques, to which the columns are fitted."""
+        """Measured torques minus known torques, to which the columns are fitted."""
         return self.samples.tau - self.given
 
     def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:
-        """Split the stretch into two parts; the second one is held out.
+        """Split the stretch into a part to fit and a held-out part, which is the last fraction `holdout` of the samples.
 
         Raises:
             LogError: one of the parts would be too short.
@@ -74,7 +74,7 @@ class FullRun:
         samples: all samples.
         decimated: the decimated samples.
         kept: indices of the decimated samples.
-        stride: decimation factor; every stride-th sample is kept.
+        stride: decimation factor: every stride-th sample is kept.
         logged: raw torques of the decimated samples; None if unknown.
     """
 
@@ -86,7 +86,7 @@ class FullRun:
 
 
 def full_run(samples: Samples, stride: int) -> FullRun:
-    """All samples of a run, and every stride-th sample of each piece."""
+    """Combine all samples of a run with a decimated copy, which keeps every stride-th sample of each continuous piece."""
     kept = [np.arange(a, b, stride) for a, b in samples.segments]
     ends = np.cumsum([0, *map(len, kept)]).tolist()
     rows = np.concatenate(kept)
@@ -96,10 +96,10 @@ def full_run(samples: Samples, stride: int) -> FullRun:
 def prepared(
     runs: Iterable[Log | Samples], filters: Filters, full_rate: bool, report: Callable[[int], None] = lambda done: None
 ) -> list[FullRun]:
-    """All runs, preprocessed with the same filters and decimated; with `full_rate`, also at the log's rate.
+    """Preprocess all runs with the same filters, and decimate them; with `full_rate`, also keep all samples.
 
     Args:
-        report: function that is called with the number of runs done.
+        report: callback that receives the number of runs done.
     """
     found, runs = [], list(runs)
     for one in preprocess_alike(runs, filters.but(stride=1) if full_rate else filters):
@@ -127,9 +127,10 @@ def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.nda
 
 
 def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit | None, dead_zone: float) -> Stretch:
-    """A run as a stretch, with the columns of a fitted friction model, if any.
+    """Convert a run to a stretch, with the columns of a fitted friction model, if any.
 
-    A joint's row is excluded if the joint is slower than the dead zone, or if its friction memory is not yet known.
+    A joint's row is excluded if the joint moves more slowly than `dead_zone` [rad/s or m/s], or if its friction memory
+    is not yet known.
     """
     s = run.decimated
     weights = (np.abs(s.qd) >= dead_zone).astype(float)
@@ -149,20 +150,20 @@ def fit_friction_beside(
     stride: int,
     iterations: int = 10,
 ) -> FrictionFit:
-    """Fit a friction model, together with the regressor's columns, to runs at the log's rate.
+    """Fit a friction model together with the regressor's columns to runs at the log's rate.
 
     Args:
-        iterations: number of iterations for the nonlinear parameters.
+        iterations: maximum number of Gauss-Newton steps on the nonlinear parameters.
     """
     rigid = [
         dataclasses.replace(
             s, tau=s.tau - given_torque(chain, with_friction_terms(columns), s.q, s.qd, s.qdd)
-        )  # the torque that the columns describe
+        )  # the torque that remains for the columns
         for s in runs
     ]
     return fit_friction(chain, rigid, friction, stride=stride, base=base, columns=columns, iterations=iterations)
 
 
 def with_friction_terms(columns: Columns) -> Columns:
-    """The columns plus those of viscous, Coulomb and constant friction, which a friction model replaces."""
+    """Add the columns of viscous, Coulomb and constant friction, which a friction model replaces."""
     return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION))

@@ -1,4 +1,4 @@
-"""`identify_together`: several robots of one type, with shared links and individual drives."""
+"""`identify_together`: identification of several robots of one type, with shared links and individual drives."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -44,29 +44,31 @@ def identify_together(
 
     All logs are fitted in one regression:
 
-        tau_r = W pi + W_own(r) d_r,        r = left, right, ..
+        tau_r = W pi + W_own(r) d_r,        r = left, right, ...
 
-    The parameters pi of the links and of the shared drive terms are common to all robots, with the regressor W. The
-    individual drive parameters of robot r are d_r, with the regressor W_own(r). The data of all robots determine pi, so
-    the motion of one robot can excite parameters that the motion of another does not. Each joint has one noise level,
-    which is the same for all robots. Everything else is as in `identify` with plain drive terms.
+    Here tau_r are the torques of robot r. The parameters pi of the links and of the shared drive terms, with regressor
+    W, are common to all robots. The drive parameters d_r, with regressor W_own(r), belong to robot r alone. Because the
+    data of all robots determine pi, one robot's motion can excite parameters that another's does not.
+
+    Each joint has one noise level, which is the same for all robots. Everything else is as in `identify` with plain
+    drive terms.
 
     Args:
         chain: the robots' model; its inertias are the prior.
-        logs: dictionary from the name of each robot to its runs for the fit.
-        validate: dictionary from the name of each robot to its validation runs, or the share of each fitted run to hold
-            out at its end.
-        own: drive terms with separate values for each robot; the other terms (by default the rotor inertias) are
+        logs: the runs to fit, by name of the robot.
+        validate: validation runs, by name of the robot, or the share of each fitted run to hold out at its end.
+        own: drive terms with separate values for each robot. The other drive terms (by default the rotor inertias) are
             shared, like the links.
-        terms: the drive terms to fit, without selection (`choose=()`) and without further terms; by default all drive
-            terms.
+        terms: drive terms to fit, by default all of them; term selection must be disabled (`choose=()`), and further
+            terms are not supported.
         filters: cutoffs, stride and delay; by default they are chosen from the first run and used for all runs.
         consistent: as in `identify`.
-        progress: function that is called with the name of the current stage, the number of steps done, and their total
-            number.
+        progress: callback that receives the name of the current stage, the number of steps done, and the total number
+            of steps.
 
     Returns:
-        The identification of each robot, by name; links, their covariances and the split-half agreement are shared.
+        One identification per robot, by name. All of them have the same links, link covariances and split-half
+        agreement.
 
     Raises:
         IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; `terms` requests
@@ -115,7 +117,7 @@ def identify_together(
 
 
 def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
-    """All runs, and the name of each run's robot."""
+    """List all runs, and the name of each run's robot."""
     check_identifiable(chain)
     runs, robots = [], []
     for robot, some in logs.items():
@@ -133,7 +135,7 @@ def _check(terms: Terms, own: Sequence[str], robots: Sequence[str], others: Sequ
     """Raise an error if the robots cannot be fitted together."""
     if terms.choose or terms.further:
         raise IdentificationError(
-            "several robots are fitted with plain drive terms: no terms can be selected or added",
+            "several robots can only be fitted with plain drive terms: no terms can be selected or added",
             "Use {terms}",
             terms="Terms(choose=())",
         )
@@ -155,8 +157,8 @@ class _Together:
     Attributes:
         single: the regression for one robot.
         fitting: the regression for all robots; its last columns are the individual terms, one set per robot.
-        columns: indices of each robot's columns.
-        robots: robot of each fitted run.
+        columns: indices of each robot's columns in `fitting`.
+        robots: name of the robot of each fitted run.
     """
 
     single: Fitting
@@ -187,18 +189,18 @@ class _Together:
         return cls(single, dataclasses.replace(single, setup=setup, base=base, prior=prior), places, tuple(robots))
 
     def solved(self, blocks: BlockFactors) -> Solution:
-        """Parameters of all robots, estimated from blocks of all runs."""
+        """Estimate the parameters of all robots from the blocks of all runs."""
         width = len(self.fitting.prior)
         r = np.stack(
             [_placed(x, self.columns[self.robots[k]], width) for x, k in zip(blocks.r, blocks.runs, strict=True)]
         )
         size = [(blocks.runs == k).sum() for k in blocks.runs]
         order = [(blocks.runs[:k] == blocks.runs[k]).sum() for k in range(len(blocks.runs))]
-        early_first = np.argsort(np.array(order) / size, kind="stable")  # each half then contains half of every run
+        early_first = np.argsort(np.array(order) / size, kind="stable")  # so that each half contains half of every run
         return self.fitting.solved(BlockFactors(*(x[early_first] for x in (r, blocks.counts, blocks.runs))), None)
 
     def of_robot(self, robot: str, solution: Solution) -> Solution:
-        """One robot's part of a solution, in the parameters of a single robot."""
+        """Extract one robot's part of a solution, as a solution for a single robot."""
         at, base = self.columns[robot], self.single.base
         change = base.matrix @ np.linalg.pinv(self.fitting.base.matrix)[at]
         values = lambda x: change @ x
@@ -231,7 +233,7 @@ class _Together:
 
 
 def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int) -> Float[np.ndarray, "n W W"]:
-    """Factors of one robot, with its columns placed among those of all robots."""
+    """Factors of one robot, with its columns moved to their places among those of all robots."""
     out = np.zeros((len(r), width + 1, width + 1))
     out[:, : r.shape[1], [*at, width]] = r
     return out

@@ -1,7 +1,8 @@
 """Physically consistent estimation: constrained least squares in log-Cholesky parameters.
 
-minimise over x = (pi_1 .. pi_n, drive terms):  |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i)
-subject to J(pi_i) positive definite, non-negative armature and friction, and prior knowledge (`Constraints`).
+The estimate x = (pi_1, ..., pi_n, drive terms) minimises |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i), where D is
+a divergence from the prior. The pseudo-inertias J(pi_i) must be positive definite, armature and friction must be
+non-negative, and prior knowledge may add further constraints (`Constraints`).
 
 A and y are computed from triangular factors of the complete weighted log, so the cost of a step does not depend on the
 length of the log. The problem is convex in x. Log-Cholesky parameters map one-to-one onto the interior of the feasible
@@ -28,11 +29,11 @@ from .gauss_newton import Cost, Point, minimise, prior_factors
 from .priors import Divergence, entropic_divergence
 
 POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
-PRECISION = 1e-4  # lower bound on the noise, as a share of the RMS torque
-GAP = 1e-8  # largest excess of the cost over its infimum, as a share of the cost
+PRECISION = 1e-4  # lower bound on the noise, as a fraction of the RMS torque
+GAP = 1e-8  # largest excess of the cost over its infimum, as a fraction of the cost
 RIDGE = 1e-4  # regularisation of undetermined drive terms, relative to a column's information
 STEPS = 100  # maximum number of steps per round
-FALL = 0.1  # reduction of the barrier from one round to the next
+FALL = 0.1  # factor by which the barrier weight changes from one round to the next
 ROUNDS = 25  # maximum number of rounds, each with its own barrier weight and multipliers
 TIGHT = 1e-9  # tolerance of constraints, relative to the size of their terms
 
@@ -46,12 +47,12 @@ class ConsistentProblem:
         values: (b,) the right-hand side y, with the same weights.
         floor: irreducible part of the cost: half the sum of squared weighted residuals of the unconstrained estimate.
         prior: (p,) prior values of the full parameters, with strictly consistent inertias, in SI units.
-        start: (p,) full parameters nearest to the prior with the unconstrained base parameters, for the initial drive terms.
+        start: (p,) full parameters nearest to the prior that reproduce the unconstrained fit; used for the drive terms.
         links: number of links; the first 10 * links columns are inertial.
         positive: (p,) mask of the non-inertial columns whose parameters must be non-negative.
-        constraints: prior knowledge.
+        constraints: constraints from prior knowledge.
         weight: weight of the divergence from the prior.
-        divergence: divergence between a link's ten parameters and those of the prior.
+        divergence: divergence of a link's ten parameters from those of the prior.
     """
 
     matrix: Float[np.ndarray, "b p"]
@@ -67,7 +68,7 @@ class ConsistentProblem:
 
     @property
     def ridge(self) -> Float[np.ndarray, " p"]:
-        """Weights (p,) of the penalty |x - prior|^2 / 2 on drive terms, small enough to affect only undetermined terms."""
+        """Weights (p,) of the quadratic penalty on drive terms, small enough to affect only undetermined terms."""
         information = (self.matrix**2).sum(0)
         ridge = RIDGE**2 * np.where(information > 0, information, 1.0)
         ridge[: 10 * self.links] = 0
@@ -119,7 +120,7 @@ class ConsistentEstimate:
     converged: bool
 
     def with_covariance_of(self, estimate: Estimate) -> "ConsistentEstimate":
-        """The estimate with a covariance for correlated residuals, derived from that of the unconstrained `estimate`.
+        """Return the estimate with a covariance for correlated residuals, derived from the unconstrained `estimate`.
 
         To first order, a change x of the unconstrained values changes the consistent values by T x with T = C C_0^-1.
         Here C is the inverse Hessian of the cost, and C_0 the unconstrained covariance for independent residuals. The
@@ -169,8 +170,7 @@ def consistent_problem(
     The cost is expressed in units of the noise: a residual of one standard deviation in one independent sample costs
     1/2. Scaling all inertial parameters of a link by 1 + e costs 2 e^2 per unit of prior weight, to second order. A
     prior of weight 1 therefore has the same influence as four samples that each determine the link's mass with a
-    standard deviation of 100 %. This influence is negligible for parameters that the log determines, and suffices to
-    determine the others.
+    standard deviation of 100 %. Its effect is negligible on parameters that the log determines, but it determines the others.
 
     Args:
         factors: factors of the log.
@@ -182,9 +182,8 @@ def consistent_problem(
         weight: weight of the prior.
         divergence: `entropic_divergence`, `pullback_divergence`, `euclidean_divergence`, or a user-defined function
             that is convex in a link's ten parameters.
-        constraints: prior knowledge.
-        known: rows [P, y] of further prior knowledge, scaled to unit standard deviation: P parameters = y +- 1
-            (`Known.stated`).
+        constraints: constraints from prior knowledge.
+        known: rows [P, y] of prior knowledge P @ parameters = y, scaled to unit standard deviation (`Known.stated`).
 
     Raises:
         IdentificationError: the prior is physically inconsistent, or the constraints or the weight are invalid.
@@ -221,18 +220,19 @@ def consistent_least_squares(problem: ConsistentProblem, base: BaseParameters) -
     Every step uses log-Cholesky parameters about the current iterate, so that all parameters have the same scale.
     Non-negative drive terms are represented by their logarithms. The Jacobians of the residuals and the Hessians of the
     divergences are exact.
+
     If the optimum lies on the boundary of consistency, log-Cholesky parameters tend to infinity, and steps near the
     boundary become tiny. The entropic divergence is therefore added to the cost as a barrier, whose weight is reduced
-    tenfold per round. A barrier of weight e increases the minimum of a convex cost by at most e times the number of its
-    logarithms; in the last round, this bound is 1e-8 of the larger of `floor` and b / 2, for b base parameters. An
-    augmented Lagrangian enforces the constraints, with a tolerance of 1e-9 relative to the size of their terms.
+    tenfold per round. A barrier of weight e increases the minimum of a convex cost by at most e times the number of
+    logarithms in the barrier. In the last round, this bound is 1e-8 times the larger of `floor` and b / 2, for b base
+    parameters. An augmented Lagrangian enforces the constraints to within 1e-9 of the size of their terms.
 
     Args:
         problem: result of `consistent_problem`.
         base: the base parameters.
 
     Raises:
-        IdentificationError: the constraints cannot be met.
+        IdentificationError: the constraints cannot be satisfied.
     """
     with jax.enable_x64(True):
         return _solve(problem, base)
@@ -262,10 +262,10 @@ def feasible_parameters(
         deviations: unit in which the deviation of each base parameter is measured; by default 1e-6 of its value, but at
             least 1e-9 of the largest value.
         divergence: measure of the distance from the prior.
-        constraints: prior knowledge.
+        constraints: constraints from prior knowledge.
 
     Raises:
-        IdentificationError: the prior is physically inconsistent, a shape is wrong, or the constraints cannot be met.
+        IdentificationError: the prior is physically inconsistent, a shape is wrong, or the constraints are infeasible.
     """
     values = np.asarray(values, float)
     if values.shape != (base.size,):
@@ -332,7 +332,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
     cost, point = _first(problem)
     links, positive = problem.links, int(cost.positive.sum())
     final = GAP * cost.barrier / (4 * links + positive + 1)
-    # limit set by rounding errors in the torques' sum of squares if only the prior determines the parameters
+    # accuracy limit due to rounding errors in the sum of squared torques, if only the prior determines the parameters
     rounding = (1e-14 * float(problem.values @ problem.values)) ** 2 / problem.weight
     steps, violation, rounds = 0, np.inf, 0
     while True:
@@ -350,8 +350,8 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
         violation = miss
     if miss >= TIGHT:
         raise IdentificationError(
-            f"no physically consistent parameters satisfy the constraints (relative violation {miss:.2g}); they may "
-            "contradict each other or require physically inconsistent links"
+            f"no physically consistent parameters satisfy the constraints (relative violation {miss:.2g}); the "
+            "constraints may contradict each other or require physically inconsistent links"
         )
     along = base.matrix @ point.jacobian(cost.scale(point))
     covariance = along @ np.linalg.solve(cost.model(point)[1], along.T)
@@ -368,7 +368,7 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
 
 
 def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:
-    """Cost of the first round, with the largest barrier weight, and the initial point, which has the links of the prior."""
+    """Cost of the first round, with the largest barrier weight, and the initial point, whose links are those of the prior."""
     inner = 10 * problem.links
     information = np.sqrt((problem.matrix**2).sum(0))
     spread = np.where(information > 0, 1 / np.where(information > 0, information, 1), 1.0)

@@ -14,9 +14,9 @@ DENSITIES = (100.0, 20_000.0)  # [kg/m^3]: from a hollow link with covers to sli
 
 @dataclasses.dataclass(frozen=True)
 class Constraints:
-    """Linear constraints equal @ x = equal_to and least @ x >= least_of on the parameters x, in column order and SI units.
+    """Linear constraints equal @ x = equal_to and least @ x >= least_of on the parameters x.
 
-    The sum (`+`) of two objects contains the constraints of both.
+    The parameters are in column order and in SI units. The sum `a + b` contains the constraints of both a and b.
 
     Attributes:
         equal: (e, p) coefficients of the parameters in each equation.
@@ -59,12 +59,12 @@ class Constraints:
         return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
 
     def given(self, fixed: Bool[np.ndarray, " p"], values: Float[np.ndarray, " p"]) -> "Constraints":
-        """Constraints on the free parameters, for given values of the fixed parameters.
+        """Reduce the constraints to the free parameters, for given values of the fixed parameters.
 
         Constraints that involve only fixed parameters are dropped.
 
         Raises:
-            IdentificationError: the values of fixed parameters contradict a constraint that refers only to them.
+            IdentificationError: the fixed parameters violate a constraint that involves no free parameter.
         """
         parts = []
         for rows, sides, sign in ((self.equal, self.equal_to, 1.0), (self.least, self.least_of, 0.0)):
@@ -93,11 +93,11 @@ class Consistency:
         mass: total mass of all moving links [kg], if known.
         constraints: constraints on the parameters, for example from `known_parameters`, `mass_bounds` or
             `bounding_ellipsoid`.
-        densities: lower and upper bounds on the density of a link [kg/m^3]. The density is that of the solid ellipsoid
-            with the link's mass and inertia. Each link is also bounded in size by an ellipsoid derived from the
-            distances between joints (`link_bounds`). None means no bounds on size and density.
+        densities: lower and upper bounds on the density of a link [kg/m^3], defined as the density of the solid
+            ellipsoid with the link's mass and inertia. If given, the size of each link is also bounded by an ellipsoid
+            derived from the distances between joints (`link_bounds`). None means no bounds on size and density.
         prior_weight: weight of the chain's inertias relative to the log (`consistent_problem`).
-        divergence: measure of the deviation of a link's parameters from those of the chain, which the cost penalises.
+        divergence: measure of how far a link's parameters are from those of the chain; the cost penalises it.
     """
 
     mass: float | None = None
@@ -107,7 +107,7 @@ class Consistency:
     divergence: Divergence = entropic_divergence
 
     def of(self, names: Sequence[str]) -> "Consistency":
-        """The same knowledge with the total mass expressed as a constraint; `names` are the names of all parameters."""
+        """Express the total mass as a constraint on the parameters; `names` are the names of all parameters."""
         known = self.constraints or no_constraints(len(names))
         if self.mass is not None:
             known = known + total_mass_constraint(names, self.mass)
@@ -162,7 +162,7 @@ def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Const
 
 
 def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
-    """Constraint that sets the total mass of all moving links; the mass of a fixed base is not included.
+    """Constraint that fixes the total mass of all moving links, without the mass of a fixed base.
 
     Args:
         names: names of all parameters (`Columns.names`).
@@ -183,8 +183,8 @@ def mass_bounds(
 
     Args:
         names: names of all parameters (`Columns.names`).
-        least: lower bounds [kg], minus infinity for links without a lower bound; None means no lower bounds.
-        most: upper bounds [kg], infinity for links without an upper bound; None means no upper bounds.
+        least: lower bounds [kg], with -inf for links without a lower bound; None means no lower bounds.
+        most: upper bounds [kg], with inf for links without an upper bound; None means no upper bounds.
 
     Raises:
         IdentificationError: the number of bounds differs from the number of links, a bound is NaN, or a lower bound
@@ -219,18 +219,17 @@ def bounding_ellipsoid(
 ) -> Constraints:
     """Constraint that a link's body lies within an ellipsoid, tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
 
-    J is the pseudo-inertia of the link, and Q the matrix for which tr(J Q) is the integral of 1 - (x - c)^T E (x - c)
-    over the body's mass, with E = R diag(1 / semi_axes^2) R^T. This integral is linear in the link's ten parameters,
-    and non-negative for any mass distribution inside the ellipsoid. Conversely, if it is non-negative and J is positive
-    definite, such a distribution exists.
+    J is the pseudo-inertia of the link. The matrix Q is chosen so that tr(J Q) is the integral over the body's mass of
+    1 - (x - c)^T E (x - c), with E = R diag(1 / semi_axes^2) R^T. The integral is linear in the link's ten parameters.
+    It is non-negative for every mass distribution inside the ellipsoid. Conversely, if it is non-negative and J is
+    positive definite, such a distribution exists.
 
     Args:
         names: names of all parameters (`Columns.names`).
         link: number of the link, counted from 1 as in the parameter names.
         centre: c, the centre in the link's frame [m].
         semi_axes: semi-axes of the ellipsoid [m].
-        rotation: R, whose columns are the ellipsoid's axes in the link's frame; by default they coincide with the axes
-            of the frame.
+        rotation: R, whose columns are the ellipsoid's axes in the link's frame; by default the identity.
 
     Raises:
         IdentificationError: the link does not exist, a shape is wrong, or a semi-axis is not positive.
@@ -245,7 +244,7 @@ def bounding_ellipsoid(
         )
     r = np.eye(3) if rotation is None else np.asarray(rotation, float)
     e = r @ np.diag(semi_axes**-2.0) @ r.T
-    # tr(J Q) = m (1 - c^T E c) + 2 h^T E c - tr(S E), with S from the inertia about the origin
+    # tr(J Q) = m (1 - c^T E c) + 2 h^T E c - tr(S E), where the second moment S follows from the inertia at the origin
     row = np.zeros(len(names))
     at = 10 * (link - 1)
     row[at] = 1 - centre @ e @ centre
@@ -257,7 +256,7 @@ def bounding_ellipsoid(
 
 
 def no_constraints(p: int) -> Constraints:
-    """Empty constraints on p parameters."""
+    """Empty set of constraints on p parameters."""
     return Constraints(np.zeros((0, p)), np.zeros(0), np.zeros((0, p)), np.zeros(0))
 
 

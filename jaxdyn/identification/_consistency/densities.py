@@ -13,12 +13,12 @@ from .._regression.base_parameters import BaseParameters
 from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares
 from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_inequalities, no_constraints
 
-AROUND = 0.5  # lateral extent of a link, as a fraction of the longer of its two distances between joints
+AROUND = 0.5  # lateral extent of a link, as a fraction of the larger of its lengths L and P (`link_bounds`)
 LEAST_REACH = 0.1  # minimum lateral extent, as a fraction of the sum of the distances between consecutive joints
-ROOM = 1.5  # factor by which bounds are wider than the links of the given model require
+ROOM = 1.5  # factor by which the bounds exceed what the links of the given model require
 ROUNDS = 8  # maximum number of rounds to enforce bounds on density
 NEARLY = 1.02  # factor by which a density may exceed its bound during estimation
-SLACK = 1.1  # factor by which a bound may be exceeded without a report
+SLACK = 1.1  # factor by which a link may exceed a bound before it is reported
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,15 +51,18 @@ class LinkBounds:
 def link_bounds(chain: Chain, densities: tuple[float, float] = DENSITIES) -> LinkBounds:
     """Bounds on the size and density of each link, widened if necessary to include the chain's links.
 
-    The size of each link is bounded by an ellipsoid that follows from the distances between joints. A link extends from
-    its joint to the joints of its child links and to its named frames; L is the distance from the joint to the farthest
-    of these points. P is the distance between the link's joint and that of its parent, plus the travel if the link's
-    joint is prismatic. S is the sum of P over all joints. The centre of the ellipsoid is halfway between the joint and
-    the farthest point. The semi-axes are L / 2 + w along that line and w across it, with w = max(max(L, P) / 2, S /
-    10), because parts of a link, for example motors, may lie off the line between the joints.
+    The size of each link is bounded by an ellipsoid that follows from the distances between joints:
 
-    If the chain has inertias, the bounds are widened where necessary, so that its links satisfy them by a factor of
-    1.5.
+    - L is the distance from the link's joint to the farthest of the child links' joints and the link's named frames.
+    - P is the distance between the link's joint and its parent's joint, plus the travel if the link's joint is
+      prismatic.
+    - S is the sum of P over all joints.
+
+    The centre of the ellipsoid is halfway between the joint and the farthest point. The semi-axis along the line
+    between these two points is L / 2 + w, and the other semi-axes are w = max(L / 2, P / 2, S / 10). This width leaves
+    room for parts that lie off the line, such as motors.
+
+    If the chain has inertias, the bounds are widened where necessary to include its links with a safety factor of 1.5.
 
     Args:
         chain: the robot; only links with inertia can widen the bounds.
@@ -114,7 +117,7 @@ def _along(direction: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
 
 
 def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBounds:
-    """The bounds, widened where necessary to contain links with these inertias; massless links are ignored."""
+    """Widen the bounds where necessary to contain links with these inertias; massless links are ignored."""
     semi_axes, least, most = bounds.semi_axes.copy(), bounds.least.copy(), bounds.most.copy()
     for i, pi in enumerate(inertia):
         if pi[0] <= 0 or not np.isfinite(density := equivalent_density(pi)):
@@ -126,7 +129,7 @@ def _holding(bounds: LinkBounds, inertia: Float[np.ndarray, "n 10"]) -> LinkBoun
 
 
 def filled_share(bounds: LinkBounds, link: int, pi: Float[np.ndarray, "10"]) -> float:
-    """RMS distance of a link's mass from its ellipsoid's centre, in units of the semi-axes; at most 1 for a body inside it."""
+    """RMS distance of a link's mass from its ellipsoid's centre, in units of the semi-axes; at most 1 if the link fits in."""
     second, h, m = second_moment(pi), pi[1:4], pi[0]
     c, r, s = bounds.centres[link], bounds.rotations[link], bounds.semi_axes[link]
     about = second - np.outer(c, h) - np.outer(h, c) + m * np.outer(c, c)
@@ -151,15 +154,18 @@ def _volume(pi: Float[np.ndarray, "10"]) -> float:
 def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: LinkBounds) -> ConsistentEstimate:
     """Solve a physically consistent estimation problem with bounds on the size and density of links.
 
-    Bounds on size are linear in the parameters (`LinkBounds.constraints`). Bounds on density are not linear, and are
-    enforced in several rounds of convex estimation. A link that was too dense in one round must be at least as thick,
-    in the next round, as a ball with its mass and the maximum density: J(pi) - m diag(e^2, e^2, e^2, 0) must be
-    positive definite, where e is the RMS extent of the ball along an axis. This is the same problem after a linear
-    change of parameters. For a link whose density was too low, the upper bound on log det J - 6 log m, which decreases
-    with density, is linearised about the parameters of the previous round.
+    Bounds on size are linear in the parameters (`LinkBounds.constraints`). Bounds on density are nonlinear, and are
+    enforced in several rounds of convex estimation:
 
-    If the density bounds conflict with the other constraints, the rounds end with the last feasible estimate, in which
-    some links may violate their bounds; `unusual_links` names these links.
+    - If a link was too dense in one round, it must be at least as thick, in the next round, as a ball with its mass and
+      the maximum density. The matrix J(pi) - m diag(e^2, e^2, e^2, 0) must be positive definite, where J is the
+      pseudo-inertia, m the mass, and e the RMS extent of the ball along an axis. A linear change of parameters turns
+      this condition into that of the original problem.
+    - If a link was not dense enough, its density bound is expressed as an upper bound on log det J - 6 log m, which
+      decreases with density. This bound is linearised about the parameters of the previous round.
+
+    If the density bounds conflict with the other constraints, the rounds end with the last feasible estimate. Some of
+    its links may then violate their bounds; `unusual_links` names these links.
 
     Args:
         problem: result of `consistent_problem`.
@@ -167,7 +173,7 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
         bounds: result of `link_bounds`.
 
     Raises:
-        IdentificationError: the constraints cannot be met.
+        IdentificationError: the constraints cannot be satisfied.
     """
     p, n = len(problem.prior), problem.links
     names = tuple(f"m{i // 10 + 1}" if i % 10 == 0 and i < 10 * n else "" for i in range(p))
@@ -196,7 +202,7 @@ def consistent_within(problem: ConsistentProblem, base: BaseParameters, bounds: 
 def _thickened(
     problem: ConsistentProblem, base: BaseParameters, known: Constraints, thickness: Float[np.ndarray, " n"]
 ) -> ConsistentEstimate:
-    """Physically consistent estimate in which every link has an RMS extent of at least `thickness` [m] in every direction."""
+    """Physically consistent estimate with an RMS extent of at least `thickness` [m] of each link in every direction."""
     change = np.eye(len(problem.prior))
     for i, least in enumerate(thickness):
         change[10 * i + np.array([4, 6, 9]), 10 * i] = 2 * least**2
@@ -210,7 +216,7 @@ def _thickened(
 
 
 def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:
-    """Lower bound on a link's density, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised about `pi`."""
+    """Lower bound on a link's density, log det J - 6 log m <= log(9 / (16 pi^2 125 least^2)), linearised at `pi`."""
     m, pseudo = pi[0], pseudo_inertia_of(pi)
     inverse = np.linalg.inv(pseudo)
     above = np.linalg.slogdet(pseudo)[1] - 6 * np.log(m) - np.log(9 / (16 * np.pi**2 * 125 * least**2))

@@ -1,4 +1,4 @@
-"""Damped Gauss-Newton method in log-Cholesky parameters of links, for costs that are convex in their inertial parameters."""
+"""Damped Gauss-Newton method in the log-Cholesky parameters of links, for costs convex in the inertial parameters."""
 
 import dataclasses
 import functools
@@ -12,8 +12,9 @@ from ...spatial.inertia import pseudo_inertia
 from ...spatial.pseudo_inertia import log_cholesky_factor, pseudo_inertia_factor
 from .priors import Divergence, entropic_divergence
 
-REACH = 0.95  # longest step, as a share of the distance to the boundary of consistency
+REACH = 0.95  # longest step, as a fraction of the distance to the boundary of consistency
 TAKEN = 1e-3  # smallest ratio of actual to predicted decrease at which a step is accepted
+
 # map from the entries (0, 0), (0, 1), ... of the pseudo-inertia to the ten parameters
 LINEAR = np.zeros((10, 4, 4))
 LINEAR[0, 3, 3] = LINEAR[1, 0, 3] = LINEAR[2, 1, 3] = LINEAR[3, 2, 3] = 1
@@ -23,13 +24,13 @@ LINEAR[[5, 7, 8], [0, 0, 1], [1, 2, 2]] = -1
 _GENERATORS = np.zeros((10, 4, 4))
 _GENERATORS[0] = np.eye(4)
 _GENERATORS[[1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 0, 1, 0, 0, 1, 2], [0, 1, 2, 1, 2, 2, 3, 3, 3]] = 1
-_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # the same derivatives of the pseudo-inertia
+_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # the corresponding derivatives of the pseudo-inertia
 _METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # Hessian of -log det at zero
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A point of the optimisation: inertias of physically consistent links, and the non-inertial parameters.
+    """Iterate of the optimisation: the inertias of physically consistent links, and the non-inertial parameters.
 
     Attributes:
         u: (n, 4, 4) upper triangular factors of the links' pseudo-inertias, J = U U^T.
@@ -63,20 +64,24 @@ class Point:
 class Cost:
     """Cost function and its quadratic model at a point.
 
-    The cost is |A x - y|^2 / 2 + weight sum_i D(pi_i, prior_i) + ridge + barrier * entropy + constraints.
+    The cost of the parameters x = (pi_1, ..., pi_n, non-inertial parameters) is the sum of the penalties of the
+    constraints, a ridge penalty |x - prior|^2 / 2 with a weight for each parameter, and
+
+        |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i) + barrier * entropy
 
     Attributes:
         matrix: (b, p) A.
         values: (b,) y.
         prior: (p,) prior parameters.
         u0: (n, 4, 4) factors of the prior's pseudo-inertias.
-        ridge: (p,) weights of |x - prior|^2 / 2.
+        ridge: (p,) weights of the ridge penalty.
         weight: weight of the divergence from the prior.
-        divergence: divergence D between a link's parameters and those of the prior.
+        divergence: divergence D of a link's parameters from those of the prior.
         positive: (m,) mask of the non-inertial parameters that must be positive.
         centre: (m,) values of the positive parameters at which their entropy is smallest.
         spread: (m,) scales of the non-inertial parameters that may have either sign.
-        barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k (r_k - log r_k - 1) with r = x / centre.
+        barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k (r_k - log r_k - 1), where r_k is the
+            ratio of a positive parameter to its `centre`.
         rows: (c, p) rows of the constraints rows @ x = sides or, for inequalities, rows @ x >= sides.
         sides: (c,) right-hand sides of the constraints.
         least: (c,) mask of the inequalities.
@@ -137,10 +142,10 @@ class Cost:
         return np.where(self.positive, point.rest, self.spread)
 
     def model(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
-        """Gradient and Gauss-Newton matrix J^T H J, where J is the Jacobian of x, and H the Hessian of the cost in x.
+        """Gradient and Gauss-Newton matrix J^T H J of the cost in local coordinates (`Point.jacobian`).
 
-        The neglected term is the curvature of the parametrisation times the gradient with respect to x; it vanishes at
-        the optimum.
+        J is the Jacobian of the parameters x, and H the Hessian of the cost with respect to x. The neglected term, the
+        curvature of the parametrisation times the gradient with respect to x, vanishes at the optimum.
         """
         x, n = point.parameters, len(self.u0)
         jacobian = point.jacobian(self.scale(point))
@@ -170,7 +175,7 @@ class Cost:
         return g, hessian
 
     def metric(self, weight: float) -> np.ndarray:
-        """Hessian of the entropy in local coordinates, the same at every point; `weight` scales the part for links."""
+        """Hessian of the entropy in local coordinates, which is the same at every point; `weight` scales the links' part."""
         inner = 10 * len(self.u0)
         metric = np.zeros((inner + len(self.positive),) * 2)
         metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)
@@ -192,7 +197,7 @@ def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
 
 
 def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
-    """Point after the parameter change Jacobian @ step; the step is shortened to keep all links strictly consistent."""
+    """Point after the parameter change jacobian @ step, which is shortened to keep all links strictly consistent."""
     inner, n = 10 * len(point.u), len(point.u)
     change = np.einsum("nk,kij->nij", step[:inner].reshape(n, 10), _ALONG)
     least = min(
@@ -205,12 +210,13 @@ def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
 
 
 def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Point, int, bool]:
-    """Take Levenberg-Marquardt steps until the predicted decrease of the cost is below the tolerance.
+    """Take at most `limit` Levenberg-Marquardt steps, until the predicted decrease of the cost is below the tolerance.
 
     Each step is tried in two ways: directly in the parameters, where the quadratic model of the misfit is exact, and in
-    log-Cholesky parameters, which never reach the boundary of consistency. The candidate with the lower cost is used. The
-    damping uses the metric of the entropy, in which the boundary is at least one unit away. It decreases after every
-    successful step and increases after every rejected step (Nielsen 1999).
+    log-Cholesky parameters, which never reach the boundary of consistency. The candidate with the lower cost is used.
+
+    The damping term uses the metric of the entropy, in which the boundary is at least one unit away. The damping factor
+    decreases after every successful step and increases after every rejected step (Nielsen 1999).
 
     Cost: O(p^3) per step.
 
@@ -262,7 +268,7 @@ def _factors_of(pi):
 
 
 def prior_factors(prior: Float[np.ndarray, " p"], n: int) -> Float[np.ndarray, "n 4 4"]:
-    """Upper triangular factors of the pseudo-inertias of the first n links of full parameters."""
+    """Upper triangular factors of the pseudo-inertias of n links, from full parameters."""
     with jax.enable_x64(True):
         return np.asarray(_factors_of(jnp.asarray(np.asarray(prior, float)[: 10 * n].reshape(n, 10))))
 

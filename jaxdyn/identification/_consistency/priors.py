@@ -1,9 +1,9 @@
-"""Divergences of a link from its prior, as convex regularisers of its ten parameters.
+"""Divergences of a link from its prior, as convex regularisers of its ten inertial parameters.
 
 J denotes the pseudo-inertia of the link, and J0 that of its prior. All three divergences are convex in the ten
-parameters, and zero only at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergences depend on
-relative changes of the parameters, so they do not depend on units or frames. To second order, both equal tr((J0^-1 (J -
-J0))^2) / 2.
+parameters, and zero only at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergences depend only
+on relative changes of the parameters, so they are independent of units and frames. To second order in dJ = J - J0, both
+equal tr((J0^-1 dJ)^2) / 2.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Selection of a friction model for each joint by the error on held-out runs."""
+"""Selection of a friction model for each joint, based on the error on held-out runs."""
 
 import dataclasses
 import itertools
@@ -48,7 +48,7 @@ class FrictionComparison:
     def to_pandas(self) -> Any:
         """Held-out errors [%] as a `pandas.DataFrame` with one row per model.
 
-        Each column label is a pair: "all" or "moving", and the number of the joint, counted from 1.
+        Each column label is a pair of "all" or "moving" and the joint's number, counted from 1.
 
         Raises:
             ImportError: pandas is not installed.
@@ -70,7 +70,7 @@ class FrictionComparison:
 
 
 def friction_candidates(cutoff: float | None = None) -> dict[str, FrictionModel]:
-    """Candidate friction models for `choose_friction`, from simple to complex.
+    """Candidate friction models for `choose_friction`, by name, from simple to complex.
 
     Args:
         cutoff: low-pass cutoff of the measured torques [Hz].
@@ -106,30 +106,30 @@ def choose_friction(
 ) -> FrictionComparison:
     """Select a friction model for each joint by leave-one-run-out cross-validation.
 
-    Each model is fitted to all runs but one, and predicts the run that was left out. If there is only one run, it is
-    divided into three stretches, which are treated as runs. The score of a model is the mean of its relative errors
-    over all samples and over the samples in motion. For each joint, the models whose score is within `tolerance` of the
-    lowest are compared, and the one with the fewest parameters is selected.
+    Each model is fitted to all runs but one, and then predicts the run that was left out. A single run is divided into
+    three stretches, which are treated as separate runs. The score of a model is the mean of its relative errors over
+    all samples and over the samples in motion. For each joint, the model with the fewest linear parameters is selected
+    among those whose score is within `tolerance` of the lowest.
 
     Args:
         chain: the robot; only its kinematics and gravity are used.
-        runs: samples at the log's rate (`preprocess` with stride 1). They should include phases at rest if the model is
-            to predict friction at rest.
+        runs: samples at the log's rate (`preprocess` with stride 1). If the model is to predict friction at rest, the
+            runs should include phases at rest.
         models: friction models by name; by default `friction_candidates` with the cutoff of the torques.
-        iterations: number of Gauss-Newton steps on the nonlinear parameters in each fold. With 0, the models are
-            compared with their given nonlinear parameters.
+        iterations: maximum number of Gauss-Newton steps on the nonlinear parameters in each fold; 0 keeps the given
+            nonlinear parameters.
         stride: decimation of the regressor's rows, as in `fit_friction`.
         tolerance: relative increase of the score that is accepted for a simpler model.
-        base: base parameters of the columns; by default they are computed.
+        base: base parameters of `columns`; by default they are computed.
         columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
 
     Raises:
-        IdentificationError: there are no runs, there are no models, or the cutoffs of the models differ.
+        IdentificationError: no runs or no models were given, or the models have different cutoffs.
 
     Cost: one fit per model and run.
     """
     if not runs:
-        raise IdentificationError("no run was given to select friction from; pass at least one")
+        raise IdentificationError("no run was given for the friction selection; pass at least one")
     models = friction_candidates(runs[0].torque_cutoff) if models is None else models
     if not models or len({model.cutoff for model in models.values()}) > 1:
         raise IdentificationError("specify at least one friction model, all with the same cutoff")
@@ -159,7 +159,7 @@ def choose_friction(
 
 
 def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
-    """Combine one friction model per joint into a single model, in which equal terms of several joints become one."""
+    """Combine one friction model per joint into a single model, and merge equal terms of several joints."""
     found: dict[tuple, tuple[FrictionTerm, list[int]]] = {}
     for j, model in enumerate(models):
         for term in model.terms:

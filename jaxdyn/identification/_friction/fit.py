@@ -1,10 +1,10 @@
-"""Combined estimation of friction and rigid body: linear parameters by least squares, others by Gauss-Newton steps.
+"""Combined fit of friction and the rigid body: linear parameters by least squares, others by Gauss-Newton steps.
 
 The problem is linear in all parameters except a few widths, velocity scales and exponents, so it is separable (Golub &
 Pereyra 1973). For given nonlinear parameters a, the linear parameters c of the friction columns F are computed exactly.
 The columns D = (dF/da) c, which describe changes of a, are appended to the other columns in each joint's triangular
-factor. The least-squares step in all columns together is the variable-projection step. Rows of the regressor are
-processed in chunks.
+factor. A least-squares solution for all columns together then gives the variable-projection step. Rows of the
+regressor are processed in chunks.
 """
 
 import dataclasses
@@ -36,14 +36,14 @@ DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # damping factors, tried in this order until 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FrictionFit:
-    """Result of fitting a friction model and the rigid body to runs.
+    """Friction model and rigid body fitted to runs.
 
     Attributes:
         chain: the robot.
         columns: columns of the rigid body and its rotors.
         base: base parameters of `columns`.
         model: the friction model with the fitted nonlinear parameters of each joint.
-        values: (b + f,) base parameters, followed by the linear parameters of friction, in SI units.
+        values: (b + f,) base parameters, followed by the linear friction parameters, in SI units.
         covariance: (b + f, b + f) covariance of the values for fixed nonlinear parameters, from a block jackknife as in
             `Estimate.covariance`.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
@@ -51,7 +51,7 @@ class FrictionFit:
         nonlinear_deviations: (n, p) standard deviations of the logarithms of the nonlinear parameters; infinite if the
             data do not determine them.
         likelihood: concentrated log-likelihood minus the regularisation, for comparison of fits to the same data.
-        iterations: number of Gauss-Newton steps.
+        iterations: number of Gauss-Newton steps taken.
     """
 
     chain: Chain
@@ -77,7 +77,7 @@ class FrictionFit:
         return by_joint(self.values[self.base.size :], self.model.chosen(self.chain.n))
 
     def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
-        """Rigid-body torques at the samples, without friction [N m or N]."""
+        """Rigid-body torques at the samples, excluding friction [N m or N]."""
         rigid = ~self.columns.of_friction(self.chain.n)[self.base.kept]
         return self._torque(np.where(rigid, self.values[: self.base.size], 0.0), samples)
 
@@ -94,7 +94,7 @@ class FrictionFit:
         return self._torque(self.values[: self.base.size], samples) + self.friction(samples)
 
     def friction(self, samples: Samples) -> Float[np.ndarray, "N n"]:
-        """Torques of the friction model for samples at the log's rate [N m or N]."""
+        """Friction torques for samples at the log's rate [N m or N]."""
         return self.signals(samples) @ self.values[self.base.size :]
 
     def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
@@ -134,10 +134,16 @@ def fit_friction(
     base: BaseParameters | None = None,
     columns: Columns | None = None,
 ) -> FrictionFit:
-    """Fit the rigid body, the rotor inertias and a friction model, including its nonlinear parameters, to runs.
+    """Fit a friction model, including its nonlinear parameters, together with the rigid body and the rotor inertias.
 
-    Minimises sum_j N_j log |tau_j - W_j x - F_j(a) c|, which weights each joint by its noise. Here x are the base
-    parameters, c the linear and a the nonlinear parameters of friction, and N_j is the number of rows of joint j.
+    The fit minimises
+
+        sum_j N_j log |tau_j - W_j x - F_j(a) c|
+
+    For joint j, W_j is the regressor of the base parameters x, F_j(a) contains the friction columns, and N_j is the
+    number of rows. The vectors c and a are the linear and the nonlinear parameters of friction. The logarithm weights
+    each joint by its noise.
+
     Load-dependent terms use the loads from the rigid-body parameters of the previous iteration. Samples at which the
     friction memory is not yet known (`FrictionModel.known`) are excluded.
 
@@ -148,17 +154,18 @@ def fit_friction(
         iterations: maximum number of Gauss-Newton steps; 0 keeps the initial nonlinear parameters.
         stride: decimation of the regressor's rows. Friction columns are computed at the log's rate before they are
             decimated.
-        base: base parameters of the columns; by default they are computed.
+        base: base parameters of `columns`; by default they are computed.
         columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
 
     Raises:
-        IdentificationError: there are no runs, or too few samples to determine the parameters.
+        IdentificationError: no runs were given, or there are too few samples to determine the parameters.
 
-    Cost: about 0.5 s per iteration for 6 joints and 10 000 samples that remain after decimation by `stride`.
+    Cost: about 0.5 s per iteration for 6 joints and 10 000 samples after decimation by `stride`.
 
-    Memory: the rigid-body regressor is processed in chunks, but the friction columns of whole runs are stored. N
-    samples with k columns and p nonlinear parameters per joint take 8 N n k (p + 1) bytes, for example 0.6 GiB for a
-    million samples of 6 joints with two Maxwell-slip terms. If memory does not suffice, pass shorter or fewer runs.
+    Memory: the rigid-body regressor is processed in chunks, but the friction columns of whole runs are stored. For N
+    samples of n joints, with k columns and p nonlinear parameters per joint, they take 8 N n k (p + 1) bytes, for
+    example 0.6 GiB for a million samples of 6 joints with two Maxwell-slip terms. If memory is insufficient, pass
+    shorter or fewer runs.
     """
     columns = columns or Columns(("armature",))
     base = base_parameters(chain, columns) if base is None else base
@@ -170,7 +177,7 @@ def fit_friction(
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Solution:
     model: FrictionModel
-    values: np.ndarray  # base parameters, then linear parameters of friction
+    values: np.ndarray  # base parameters, then linear friction parameters
     covariance: np.ndarray
     noise: np.ndarray
     cost: float
@@ -181,9 +188,9 @@ class _Solution:
 def fit_prepared(
     chain: Chain, columns: Columns, base: BaseParameters, runs: Sequence[Run], model: FrictionModel, iterations: int
 ) -> FrictionFit:
-    """Variant of `fit_friction` for runs from `prepare`, so that several fits can share the regressors of the runs."""
+    """Variant of `fit_friction` for runs from `prepare`, which lets several fits share the regressors of the runs."""
     if not runs:
-        raise IdentificationError("no run was given to fit friction to; pass at least one")
+        raise IdentificationError("no run was given for the friction fit; pass at least one")
     n = chain.n
     start = model.for_joints(n)
     known = [start.known(run.samples)[run.kept] for run in runs]
@@ -272,7 +279,7 @@ def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndar
 def _stack(
     factors: Float[np.ndarray, "n c c"], size: int, groups: Sequence[np.ndarray], noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, list[slice]]:
-    """The weighted factors of all joints as one system: common columns, then the columns of each group, by joint."""
+    """Stack the weighted factors of all joints as one system: common columns, then each group's columns by joint."""
     total = size + sum(int(group.sum()) for group in groups)
     matrix, right, rows = [], [], []
     at = 0
@@ -335,12 +342,12 @@ def _step(factors, noise, share, size, chosen, shift, damping):
 
 
 def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
-    """Append signals to base parameters; each signal must be linearly independent of all other columns.
+    """Append signal columns to base parameters; each signal must be linearly independent of all other columns.
 
-    Use the result with estimators that use factors from `accumulate(..., signals=...)`.
+    The result is for estimators that use factors from `accumulate(..., signals=...)`.
 
     Args:
-        base: base parameters of the columns.
+        base: base parameters of the other columns.
         names: one name per signal, for example from `FrictionModel.names`.
     """
     b, p = base.matrix.shape

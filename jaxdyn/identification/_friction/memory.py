@@ -2,8 +2,8 @@
 
 Before a dry contact slips, it yields like a spring over 1e-5 to 1e-2 rad. The state of this spring depends on the
 joint's displacement (Maxwell slip, Dahl), or on its displacement and velocity (LuGre). The state is scaled to 1 at
-steady slip (for LuGre, at high speed), so the coefficient of its column is the friction torque at steady slip. The
-state equation is solved exactly between samples, so the update is stable at any sample rate.
+steady slip (for LuGre, at steady slip at high speed), so the coefficient of its column is the friction torque at steady
+slip. The state equation is solved exactly between samples, so the update is stable at any sample rate.
 """
 
 import equinox as eqx
@@ -24,9 +24,9 @@ class MaxwellSlip(FrictionTerm):
     """Maxwell-slip element, a spring that slips at a limit torque: fz z with z <- clip(z + dq / width, -1, 1).
 
     Several of these terms in parallel, with different widths, form the Maxwell-slip (Iwan) model, a rate-independent
-    hysteresis with non-local memory. For given widths, the model is linear in the slip torques fz [N m or N]; the
-    stiffness of an element is fz / width. To make the friction during slip depend on the speed, as in the source, add
-    `Stribeck` and `Coulomb`.
+    hysteresis with non-local memory. For given widths, the model is linear in the slip torques fz [N m or N]. The
+    stiffness of an element is fz / width. For friction that depends on the slip speed, as in the source, add `Stribeck`
+    and `Coulomb`.
 
     Source: Al-Bender, Lampaert & Swevers (2005).
 
@@ -93,8 +93,8 @@ class LoadedSlip(FrictionTerm):
 class Dahl(FrictionTerm):
     """Dahl friction, a spring that softens gradually: fd z with dz/dq = (1 - z sign(qd)) / width (Dahl 1968).
 
-    Each step is solved exactly by z <- s + (z - s) exp(-|dq| / width) with s = sign(dq). fd is the Coulomb friction [N
-    m or N], which is approached but never fully reached.
+    Each step is solved exactly by z <- s + (z - s) exp(-|dq| / width) with s = sign(dq). The parameter fd [N m or N] is
+    the Coulomb friction, which is approached but never fully reached.
 
     Attributes:
         width: travel over which z covers 63 % of the distance to its final value [rad or m].
@@ -128,8 +128,9 @@ class LuGre(FrictionTerm):
         dz/dt = (qd - |qd| z / g(qd)) / width,   g(qd) = 1 + excess exp(-(qd / velocity)^2)
 
     At steady slip, z tends to g(qd) sign(qd). Therefore fg is the Coulomb friction [N m or N], and static friction
-    exceeds it by fg excess. The second term damps the spring, with the parameter fgd [N m or N]; the damping
-    coefficient sigma_1 of the literature equals fgd width / velocity. Each step is solved exactly for constant g.
+    exceeds it by fg excess. The second term damps the spring, with the parameter fgd [N m or N]. In the notation of the
+    source, the stiffness is sigma_0 = fg / width, the damping coefficient is sigma_1 = fgd / velocity, and the bristle
+    deflection is width times z. Each step is solved exactly for constant g.
 
     Source: Canudas de Wit, Olsson, Astrom & Lischinsky (1995).
 

@@ -25,15 +25,15 @@ LENGTHS = 1024  # runs are padded to multiples of this length, so that few progr
 
 
 class FrictionModel(eqx.Module):
-    """Friction of all joints as the sum of several terms.
+    """Friction of all joints, as a sum of terms.
 
-    The usual model is `FrictionModel((Viscous(), Coulomb(), Offset()))`. In a fit, its columns along a run (`signals`)
-    are combined with those of `Columns(("armature",))`; they replace the viscous, Coulomb and constant drive terms.
+    The usual model is `FrictionModel((Viscous(), Coulomb(), Offset()))`. In a fit, the model's columns along a run
+    (`signals`) replace the viscous, Coulomb and constant drive terms, and are combined with `Columns(("armature",))`.
 
     Attributes:
         terms: the terms.
         cutoff: low-pass cutoff of the measured torques [Hz]. The same filter is applied to the columns, so that both
-            sides of tau = W x are filtered equally when friction changes its sign. None means no filter.
+            sides of tau = W x are filtered equally when friction changes sign. None means no filter.
     """
 
     terms: tuple[FrictionTerm, ...]
@@ -50,7 +50,7 @@ class FrictionModel(eqx.Module):
         return any(isinstance(term, TemperatureDependent) for term in self.terms)
 
     def for_joints(self, n: int) -> "FrictionModel":
-        """The model with every nonlinear parameter as an array of length n, the number of joints.
+        """Return the model with every nonlinear parameter expanded to one value for each of the n joints.
 
         Raises:
             IdentificationError: a nonlinear parameter is not positive, or is neither a single number nor one number per
@@ -78,14 +78,14 @@ class FrictionModel(eqx.Module):
             return jax.tree.map(spread, self)
 
     def chosen(self, n: int) -> Bool[np.ndarray, "n k"]:
-        """Mask of the columns that each joint has, among the k columns of all terms in order."""
+        """Mask of each joint's columns among the k columns of all terms, in order."""
         rows = [
             [term.joints is None or j + 1 in term.joints for term in self.terms for _ in term.labels] for j in range(n)
         ]
         return np.array(rows, bool).reshape(n, -1)
 
     def stems(self) -> tuple[tuple[str, ...], ...]:
-        """The labels of each term; a letter is appended if several terms have the same label."""
+        """The labels of each term, with a letter appended if several terms have the same label."""
         count = Counter(label for term in self.terms for label in term.labels)
         seen: Counter[str] = Counter()
         out = []
@@ -110,8 +110,8 @@ class FrictionModel(eqx.Module):
     def blocks(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
         """Columns of all linear parameters for samples at the log's rate (stride 1), by joint.
 
-        The memory is relaxed at the start of each piece of the samples. A column is zero for joints that do not have
-        its term.
+        The friction memory is relaxed at the start of each continuous piece of the samples. A column is zero for joints
+        that do not have its term.
 
         Args:
             samples: the samples.
@@ -119,7 +119,7 @@ class FrictionModel(eqx.Module):
 
         Raises:
             IdentificationError: a term needs the load, but `load` is None; or a term needs temperatures, but the
-                samples do not contain them.
+                samples contain none.
         """
         return self._run(_blocks, samples, load)
 
@@ -167,7 +167,7 @@ class FrictionModel(eqx.Module):
     def at_temperature(
         self, memory: Float[Array, "*N n m"], temperature: Float[Array, "*N n"]
     ) -> Float[Array, "*N n m"]:
-        """The memory for joints at the given temperatures [°C]; unchanged if no term depends on temperature."""
+        """Return the memory for the given joint temperatures [°C]; unchanged if no term depends on temperature."""
         remembering = [term for term in self.terms if term.remembers]
         states = [
             term.warmth(temperature) if isinstance(term, TemperatureDependent) else memory[..., k]
@@ -181,7 +181,7 @@ class FrictionModel(eqx.Module):
         return 1 + sum(term.remembers for term in self.terms)
 
     def step(self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """The memory one sample later, for a model with nonlinear parameters per joint (a result of `for_joints`)."""
+        """Friction memory one sample later, for a model returned by `for_joints`."""
         travel, states = q - memory[:, 0], iter(memory[:, 1:].T)
         moved = [term.step(next(states), travel, qd) for term in self.terms if term.remembers]
         return jnp.stack([q, *moved], axis=1)
@@ -195,7 +195,7 @@ class FrictionModel(eqx.Module):
     ) -> Float[Array, "n k"]:
         """The columns of all terms for one sample, given the memory at this sample (`step`).
 
-        The columns include those of terms that a joint does not have.
+        Columns are also computed for joints that do not have the term.
         """
         states = iter(memory[:, 1:].T)
         none = jnp.zeros_like(q)
@@ -215,8 +215,8 @@ class FrictionModel(eqx.Module):
     def known(self, samples: Samples) -> Bool[np.ndarray, "N n"]:
         """Mask of samples at which the friction memory of a joint no longer depends on its unknown initial value.
 
-        The memory is known as soon as the positions since the start of the piece span more than the largest `reach` of
-        a term.
+        The memory is known as soon as the joint's positions since the start of the continuous piece span more than the
+        largest `reach` of any term.
         """
         reach = max(term.reach for term in self.terms)
         out = np.ones((len(samples), samples.n), bool)
@@ -235,7 +235,7 @@ class FrictionModel(eqx.Module):
 
 
 def chain_friction_model(chain: Chain) -> tuple[FrictionModel, Float[Array, "n k"]] | None:
-    """Friction of a chain's joints as a friction model and its coefficients; None for coupled or spherical joints.
+    """Express the friction of a chain's joints as a friction model and its coefficients; None for coupled or spherical joints.
 
     The friction of a transmission's motors is not included.
     """
@@ -250,7 +250,7 @@ def chain_friction_model(chain: Chain) -> tuple[FrictionModel, Float[Array, "n k
 
 
 def by_joint(values: Float[np.ndarray, " total"], chosen: Bool[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-    """Linear parameters in the order of `FrictionModel.names`, rearranged as one row per joint, with zero for absent terms."""
+    """Rearrange linear parameters from the order of `FrictionModel.names` to one row per joint, with 0 for absent terms."""
     out = np.zeros(chosen.shape)
     out[chosen] = values
     return out
@@ -268,7 +268,7 @@ def spread_blocks(
 
 
 def _blocks(model: FrictionModel, *samples: np.ndarray) -> np.ndarray:
-    """`FrictionModel.columns`, with one compiled program per kind of term, for any joints and any length of the run."""
+    """Evaluate `FrictionModel.columns` with one compiled program per kind of term, for any joints and run lengths."""
     blocks = []
     for term in model.terms:
         program = functools.partial(_columns, dataclasses.replace(term, joints=None))

@@ -1,4 +1,4 @@
-"""Approximation of a friction model by the dissipative friction of a chain, for files and simulators without other terms."""
+"""Approximation of a friction model by the dissipative friction of a chain, for files and simulators."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from .._regression.robot import as_float64
 from .fit import FrictionFit
 from .terms import Coulomb
 
-WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # candidate widths of the smooth sign [rad/s or m/s]
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # candidate widths of the smooth sign function [rad/s or m/s]
 _LAW = ("friction.viscous", "friction.coulomb", "friction.offset", "friction.stribeck")
 
 
 def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float | None = None) -> Chain:
-    """The chain with the viscous, Coulomb and constant friction that best fits a friction model along the given runs.
+    """Return the chain with the viscous, Coulomb and constant friction that best fits a friction model on given runs.
 
     The friction of a chain cannot have memory or depend on the load. For simulation and files, the friction of each
     joint is therefore approximated by f = fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0, fitted to the
@@ -30,12 +30,12 @@ def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float 
     Args:
         fit: the fitted friction model.
         runs: samples at the log's rate.
-        width: width of the smooth sign [rad/s or m/s]. By default, the width with the best fit is selected for each
-            joint. The candidates are five widths from 0.005 to 0.1, and the width of the Coulomb term (of the chain if
-            there is no Coulomb term). If the fit has extra columns, which may depend on the chain's width, the default
-            is the chain's width.
+        width: width of the smooth sign function [rad/s or m/s]. By default, the width with the best fit is selected for each
+            joint. The candidates are five widths from 0.005 to 0.1, and the width of the Coulomb term, or that of the
+            chain if there is no Coulomb term. If the fit has extra columns, which may depend on the chain's width, the
+            default is the chain's width.
     """
-    # the friction that acts on the joints is not filtered
+    # use unfiltered friction, which acts on the joints
     fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))
     friction = np.concatenate([fit.friction(s) for s in runs])
     chain, tried = fit.chain, () if fit.columns.extra else WIDTHS
@@ -53,10 +53,10 @@ def with_nearest_friction(
     widths: Sequence[float] = (),
     width: float | None = None,
 ) -> Chain:
-    """The chain with the dissipative friction that best fits given friction torques (see `chain_with_friction`).
+    """Return the chain with the dissipative friction that best fits given torques, as in `chain_with_friction`.
 
     Args:
-        widths: candidate widths of the smooth sign, in addition to that of the chain.
+        widths: candidate widths of the smooth sign function, in addition to that of the chain.
         width: the only candidate width, if not None.
     """
     found = []
@@ -93,7 +93,7 @@ def dissipative_chain(chain: Chain, runs: Sequence[Samples]) -> tuple[Chain, tup
 
     If viscous or Coulomb friction of a joint is negative, its friction is replaced by fv qd + fc tanh(qd / width) + off
     with fv >= 0 and fc >= 0, fitted to the original friction at the velocities of the runs by least squares. A negative
-    armature is replaced by zero. All other numbers are unchanged.
+    armature is replaced by zero. All other parameters are unchanged.
     """
     law = chain.friction
     viscous, coulomb, armature = (np.asarray(x, float) for x in (law.viscous, law.coulomb, chain.armature))

@@ -16,25 +16,26 @@ from .terms import FrictionTerm, like
 class Counterbalance(FrictionTerm):
     """Gas spring or hydropneumatic cylinder between a fixed pivot and a crank on the link.
 
-    The torque is:
+    The torque is the derivative of the energy of the gas with respect to q:
 
         cb h(q) ((s + r) / (s + r - x))^e
 
-    The length of the cylinder is L = sqrt(D^2 + k^2 - 2 D k cos(q + angle)), its lever arm is h = dL/dq = D k sin(q +
-    angle) / L, and its stroke is x = L - (D - k). The stroke is at most s = 2 k; at full stroke, a gas column of length
-    r remains. The linear parameter cb is the force at x = 0 [N], and may have either sign. For large r, the force is
-    nearly constant. The torque is the derivative of the energy of the gas with respect to q.
+    - L = sqrt(D^2 + k^2 - 2 D k cos(q + angle)) is the length of the cylinder.
+    - h = dL/dq = D k sin(q + angle) / L is its lever arm.
+    - x = L - (D - k) is its stroke, which is at most s = 2 k.
+    - r is the length of the gas column that remains at full stroke. For large r, the force is nearly constant.
+    - cb, the linear parameter, is the force at x = 0 [N]. It may have either sign.
 
     Source: Siciliano et al. 2009 (virtual work), with the gas law p V^e = const.
 
     Attributes:
         pivot: D, the distance from the joint's axis to the fixed pivot [m].
         crank: k < D, the distance from the joint's axis to the crank's pin [m].
-        angle: angle between the crank and the fixed pivot at q = 0 [rad]. It must be positive; add 2 pi to a negative
-            angle.
+        angle: angle between the crank and the fixed pivot at q = 0 [rad]; it must be positive, so add 2 pi to a
+            negative angle.
         reserve: r, the length of the gas column that remains at full stroke [m].
-        exponent: polytropic exponent e of the gas: 1 if isothermal, 1.4 if adiabatic.
-        fitted: names of the nonlinear parameters that `fit_friction` fits; the others are fixed.
+        exponent: polytropic exponent e of the gas: 1 for isothermal and 1.4 for adiabatic compression.
+        fitted: names of the nonlinear parameters that `fit_friction` fits; the others keep their values.
         joints: numbers of the joints that have the term, counted from 1; by default all joints.
 
     Raises:

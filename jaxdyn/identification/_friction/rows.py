@@ -1,7 +1,7 @@
-"""Rigid-body regressor of friction fits, in chunks, and its triangular factors with friction columns.
+"""Rigid-body regressor for friction fits, computed in chunks, and its triangular factors with friction columns.
 
-The regressor of a run is stored between evaluations if it takes at most `HELD` bytes; otherwise it is recomputed. For
-longer runs, memory use therefore grows only by the size of their friction columns.
+The regressor of a run is stored between evaluations if it takes at most `HELD` bytes; otherwise, it is recomputed. For
+long runs, memory use therefore grows only with the size of the friction columns.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ HELD = 1 << 28  # largest size of a cached regressor in bytes: 130 000 samples o
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run prepared for fitting: friction is computed from all samples, but only some are rows of the regressor.
+    """A run prepared for fitting: friction uses all samples, but the regressor has rows only for some of them.
 
     Attributes:
         chain: the robot, in float64.
@@ -45,11 +45,11 @@ class Run:
 
     @property
     def tau(self) -> Float[np.ndarray, "M n"]:
-        """Measured torques of the rows."""
+        """Measured torques of the rows [N m or N]."""
         return self.samples.tau[self.kept]
 
     def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
-        """Rigid-body torques at all samples, without friction, computed from base parameters [N m or N]."""
+        """Rigid-body torques at all samples, excluding friction, computed from base parameters [N m or N]."""
         rigid = np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, values)
         return base_torque(self.chain, self.columns, self.base, rigid, self.samples)
 
@@ -93,7 +93,7 @@ def factors_with(runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Seque
     """Triangular factors of [W_j, F_j, tau_j] for each joint and each block of all runs.
 
     Args:
-        known: for each run, the mask (M, n) of the rows in use.
+        known: for each run, the mask (M, n) of the rows to use.
         blocks: for each run, the friction columns (M, n, k) of each joint.
     """
     n, size = runs[0].samples.n, runs[0].base.size + blocks[0].shape[2] + 1

@@ -1,8 +1,8 @@
 """Friction that depends on the temperature of a joint, for logs that contain joint temperatures.
 
-The memory of this term is the difference between the joint's temperature and the reference; it does not depend on the
-motion. Along a run, the memory follows the logged temperature. In step-by-step evaluation and in simulation, it keeps
-the value set by `TorqueModel.at_temperature`.
+The memory of `TemperatureDependent` is the difference between the joint's temperature and the reference temperature; it
+does not depend on the motion. Along a run, the memory follows the logged temperature. In step-by-step evaluation and in
+simulation, it keeps the value set by `TorqueModel.at_temperature`.
 """
 
 import math
@@ -31,8 +31,8 @@ class TemperatureDependent(FrictionTerm):
 
     The relative changes per kelvin are therefore fvt / fv and fct / fc. The unit of fvt is N m s/(rad K) or N s/(m K),
     and that of fct is N m/K or N/K. If both kinds of friction change by the same fraction k per kelvin, then fvt = k fv
-    and fct = k fc. Grease becomes thinner as a joint warms up, so fvt is usually negative. The linear relation holds
-    only for temperatures that occur in the log; do not extrapolate.
+    and fct = k fc. Grease becomes thinner as a joint warms up, so fvt is usually negative. The linear relation is valid
+    only in the temperature range of the log; do not extrapolate.
 
     The log must contain temperatures (`Log.temperature`) that change while the joint moves. At a constant temperature,
     the columns are multiples of those of viscous and Coulomb friction, and their parameters cannot be determined.
@@ -41,7 +41,7 @@ class TemperatureDependent(FrictionTerm):
 
     Attributes:
         reference: temperature at which the term vanishes [°C].
-        width: width of the smooth sign [rad/s or m/s].
+        width: width of the smooth sign function [rad/s or m/s].
         joints: numbers of the joints that have the term, counted from 1; by default all joints.
 
     Raises:
@@ -54,7 +54,7 @@ class TemperatureDependent(FrictionTerm):
     _remembers = True
 
     def warmth(self, temperature: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """The memory for joints at this temperature [°C]: the difference from the reference temperature [K]."""
+        """Memory at the given joint temperatures [°C]: their difference from the reference temperature [K]."""
         return temperature - self.reference
 
     def _states(self, q, qd, temperature):

@@ -4,8 +4,8 @@ Each term has one or several columns per joint. The linear parameters, which mul
 together with the inertial parameters. Nonlinear parameters (widths, velocity scales, exponents) are leaves of the term,
 and are estimated by `fit_friction`. Terms with memory, whose columns depend on the past motion, are in `memory.py`.
 
-To add a term, define a class with its columns, labels and units and, if it has memory, the update of its state. The
-fit, `TorqueModel` and model files then support the term automatically.
+To add a term, define a class with its columns, labels and units and, for a term with memory, the update of its state.
+The fit, `TorqueModel` and model files then support the term automatically.
 """
 
 import abc
@@ -23,8 +23,8 @@ FRICTION = ("viscous", "coulomb", "offset")  # names of the drive terms that des
 class FrictionTerm(eqx.Module):
     """Base class of friction terms: columns of a joint's torque whose coefficients are linear parameters.
 
-    Array fields are the nonlinear parameters. All are positive; each is one number for all joints, or one number per
-    joint.
+    Array fields are the nonlinear parameters. They must be positive. Each contains one number for all joints, or one
+    number per joint.
 
     Attributes:
         joints: numbers of the joints that have the term, counted from 1; by default all joints.
@@ -45,8 +45,8 @@ class FrictionTerm(eqx.Module):
             q: positions [rad or m].
             qd: velocities [rad/s or m/s].
             load: rigid-body torque of each joint [N m or N].
-            temperature: temperature of each joint [°C], for terms that depend on it; by default the reference of the
-                term.
+            temperature: temperature of each joint [°C], for terms that depend on it; by default the term's reference
+                temperature.
         """
         held = self._states(q, qd, temperature) if self._remembers else jnp.zeros_like(q)
         return self._columns(q, qd, load, held)
@@ -69,11 +69,11 @@ class FrictionTerm(eqx.Module):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Stems of the linear parameters' names; the number of the joint is appended to each stem."""
+        """Stems of the linear parameters' names, to which the number of the joint is appended."""
         return self._labels()
 
     def units(self, turns: bool) -> tuple[str, ...]:
-        """Units of the linear parameters, for a revolute joint if `turns` is True, otherwise for a prismatic joint."""
+        """Units of the linear parameters for a revolute joint, or for a prismatic joint if `turns` is False."""
         return self._units("N m", "rad") if turns else self._units("N", "m")
 
     @property
@@ -88,7 +88,7 @@ class FrictionTerm(eqx.Module):
 
     @property
     def remembers(self) -> bool:
-        """True if the columns depend on a memory, which contains the effect of the past motion or a temperature."""
+        """True if the columns depend on a memory, which contains the effect of past motion or a temperature."""
         return self._remembers
 
     _loaded: ClassVar[bool] = False
@@ -146,10 +146,10 @@ class Viscous(FrictionTerm):
 
 
 class Coulomb(FrictionTerm):
-    """Coulomb friction with a smooth sign, fc tanh(qd / width), with fc [N m or N].
+    """Coulomb friction with a smooth sign function, fc tanh(qd / width), with fc [N m or N].
 
     Attributes:
-        width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
+        width: width of the smooth sign function, the speed at which tanh reaches 0.76 [rad/s or m/s].
         joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
@@ -167,7 +167,7 @@ class Coulomb(FrictionTerm):
 
 
 class Offset(FrictionTerm):
-    """Constant torque off [N m or N], for example an offset of the current sensor, or a difference between directions."""
+    """Constant torque off [N m or N], such as a current-sensor offset or a difference in friction between directions."""
 
     joints: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
@@ -182,10 +182,10 @@ class Offset(FrictionTerm):
 
 
 def chain_terms(width: ArrayLike, drives: Sequence[str] = FRICTION) -> tuple[FrictionTerm, ...]:
-    """Friction terms that correspond to drive terms; by default viscous, Coulomb and constant friction.
+    """Friction terms for the given drive terms, by default viscous, Coulomb and constant friction.
 
     Args:
-        width: width of the smooth sign [rad/s or m/s].
+        width: width of the smooth sign function [rad/s or m/s].
         drives: names of drive terms; those that do not describe friction are ignored.
     """
     terms = {"viscous": Viscous(), "coulomb": Coulomb(width=width), "offset": Offset()}
@@ -225,12 +225,12 @@ class PowerViscous(FrictionTerm):
 class Asymmetry(FrictionTerm):
     """Difference in friction between the two directions of motion, fva |qd| + fca tanh(qd / width)^2.
 
-    Together with `Viscous` and `Coulomb`, the coefficient of viscous friction is fv + fva in the positive direction,
-    and fv - fva in the negative direction [N m s/rad or N s/m]. The Coulomb friction is fc + fca and fc - fca,
-    respectively [N m or N].
+    Together with `Viscous` and `Coulomb`, the coefficient of viscous friction is fv + fva in the positive direction and
+    fv - fva in the negative direction [N m s/rad or N s/m]. Coulomb friction is fc + fca and fc - fca, respectively [N m
+    or N].
 
     Attributes:
-        width: width of the smooth sign, the speed at which tanh reaches 0.76 [rad/s or m/s].
+        width: width of the smooth sign function, the speed at which tanh reaches 0.76 [rad/s or m/s].
         joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
@@ -250,12 +250,13 @@ class Asymmetry(FrictionTerm):
 class Stribeck(FrictionTerm):
     """Stribeck friction, fs exp(-(qd / velocity)^2) tanh(qd / width): additional friction at low speed.
 
-    fs [N m or N] is added to Coulomb friction at low speed and may be negative. Source: Armstrong-Helouvry, Dupont &
-    Canudas de Wit (1994).
+    The parameter fs [N m or N] is added to Coulomb friction at low speed, and may be negative.
+
+    Source: Armstrong-Helouvry, Dupont & Canudas de Wit (1994).
 
     Attributes:
-        velocity: Stribeck velocity, which determines how fast the term decays with the speed [rad/s or m/s].
-        width: width of the smooth sign [rad/s or m/s].
+        velocity: Stribeck velocity, which determines how fast the term decays with increasing speed [rad/s or m/s].
+        width: width of the smooth sign function [rad/s or m/s].
         joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
 
@@ -275,13 +276,13 @@ class Stribeck(FrictionTerm):
 
 
 class LoadDependent(FrictionTerm):
-    """Friction that depends on the load, as in gears: sum_k fl_k |load|^k tanh(qd / width).
+    """Load-dependent friction, for example in gears: sum_k fl_k |load|^k tanh(qd / width).
 
     The load is the rigid-body torque of the joint due to gravity and inertia [N m or N]; it does not include friction.
     The unit of fl_k is (N m)^(1 - k) or N^(1 - k).
 
     Attributes:
-        width: width of the smooth sign [rad/s or m/s].
+        width: width of the smooth sign function [rad/s or m/s].
         powers: the powers k.
         joints: numbers of the joints that have the term, counted from 1; by default all joints.
     """
@@ -306,12 +307,12 @@ class GearRipple(FrictionTerm):
     """Torque ripple that is periodic in the rotation of a motor or gear: sum_k rc_k cos(h_k x) + rs_k sin(h_k x).
 
     The amplitudes are rc_k and rs_k [N m or N], and x = q - delay qd. A strain-wave gear with gear ratio N causes
-    ripple with h = 2 N, which is two periods per revolution of its wave generator. At such harmonics, a delay of a few
-    milliseconds between the logged position and torque shifts the phase by several radians, so the delay must be part
-    of the model.
+    ripple with h = 2 N, which is two periods per revolution of its wave generator. At harmonics this high, a delay of a
+    few milliseconds between the logged position and torque shifts the phase by several radians, so the delay must be
+    part of the model.
 
     Attributes:
-        harmonics: numbers h_k of periods per revolution of the joint; by default 202, for a strain-wave gear with a
+        harmonics: numbers of periods per revolution of the joint, h_k; by default 202, for a strain-wave gear with a
             ratio of 101.
         delay: delay of the logged torque relative to the position [s].
         joints: numbers of the joints that have the term, counted from 1; by default all joints.

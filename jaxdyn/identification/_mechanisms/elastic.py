@@ -20,14 +20,13 @@ class ElasticIdentification:
     """Result of `identify_elastic_joints`.
 
     Attributes:
-        values: (n, 6) identified values of each joint: stiffness K [N m/rad], damping D [N m s/rad], reflected rotor
-            inertia J [kg m^2], viscous friction B [N m s/rad], Coulomb friction F [N m] and offset [N m] of the motor's
-            equation.
+        values: (n, 6) identified parameters of each joint's motor equation: stiffness K [N m/rad], damping D [N m
+            s/rad], reflected rotor inertia J [kg m^2], viscous friction B [N m s/rad], Coulomb friction F [N m], and
+            offset [N m].
         standard_deviations: (n, 6) standard deviations of the values, from a jackknife over sixteen blocks.
-        residual: (n,) RMS error of the motor's equation [N m].
-        links: log of the links, for `identify` with a chain that does not include the rotors' armature and friction. It
-            contains low-pass filtered link positions q [rad] and, as torques, the spring torques K (theta - q) + D
-            (thetad - qd) [N m].
+        residual: (n,) RMS error of the motor equation [N m].
+        links: log of the links, for `identify` with a chain without the rotors' armature and friction. The log contains
+            the low-pass filtered link positions q [rad] and the spring torques K (theta - q) + D (thetad - qd) [N m].
     """
 
     values: Float[np.ndarray, "n 6"]
@@ -56,30 +55,29 @@ def identify_elastic_joints(
 ) -> ElasticIdentification:
     """Identify stiffness, damping and rotor inertia of elastic joints from encoders of the links and of the motors.
 
-    For each joint, the motor's equation of Spong's model (see `jaxdyn.mechanisms.ElasticJoints`) is fitted by least
-    squares:
+    For each joint, the motor equation of Spong's model (`jaxdyn.mechanisms.ElasticJoints`) is fitted by least squares:
 
-        gear_ratio tau_m = J thetadd + B thetad + F tanh(thetad / v) + offset + K (theta - q) + D (thetad - qd).
+        gear_ratio tau_m = J thetadd + B thetad + F tanh(thetad / v) + offset + K (theta - q) + D (thetad - qd)
 
-    It is linear in the unknowns K, D, J, B, F and offset, and does not need a model of the links. The offset combines
-    the rest angle of the spring with the offsets of the encoders and the motor. The identified spring torque is the
-    torque on the link, so the links can be identified from it (see `ElasticIdentification.links`).
+    The equation is linear in the unknowns K, D, J, B, F and offset, and does not need a model of the links. The offset
+    combines the rest angle of the spring with the offsets of the encoders and the motor. The identified spring torque
+    is the torque on the link, so it can be used to identify the links (`ElasticIdentification.links`).
 
-    Encoder noise biases K towards zero, because the deflection theta - q is only about a thousandth of a radian. The
-    relative bias is the variance of the low-pass filtered noise divided by the variance of theta - q. High-resolution
-    encoders on both sides, large accelerations and large loads keep it small.
+    Encoder noise biases K towards zero, because the deflection theta - q is typically only about 1 mrad. The relative
+    bias is the variance of the low-pass filtered noise divided by the variance of theta - q. High-resolution encoders
+    on both sides, large accelerations and large loads keep the bias small.
 
     Args:
-        log: time [s], link positions q [rad] and, as torques, motor torques referred to the joints, gear_ratio * tau_m
+        log: a log with time [s], link positions q [rad] and motor torques referred to the joints, gear_ratio * tau_m
             [N m].
         theta: motor positions referred to the joints, rotor angle / gear_ratio, at the log's times [rad].
         filters: cutoffs and stride, as for `preprocess`.
-        coulomb_velocity: v, the width of the smooth sign of Coulomb friction [rad/s].
+        coulomb_velocity: v, the width of the smooth sign function in Coulomb friction [rad/s].
 
     Raises:
         LogError: theta has the wrong shape or is not finite; or as for `preprocess`.
-        IdentificationError: the motion of a joint does not separate its parameters, because it is at rest or its spring
-            does not deflect.
+        IdentificationError: the motion of a joint does not separate its parameters, because the joint is at rest or its
+            spring does not deflect.
 
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """
@@ -110,8 +108,8 @@ def _fitted(
     scale = np.linalg.norm(rows, axis=0)
     if not (scale > 0).all() or np.linalg.cond(rows / scale) > LARGEST_CONDITION:
         raise IdentificationError(
-            f"{where}: stiffness, rotor inertia and friction cannot be separated: the joint hardly moves, or its spring "
-            "does not deflect; log a motion with varying speed and load"
+            f"{where}: stiffness, rotor inertia and friction cannot be separated, because the joint hardly moves or its "
+            "spring does not deflect; log a motion with varying speed and load"
         )
     solved = lambda keep: np.linalg.lstsq(rows[keep] / scale, tau[keep], rcond=None)[0] / scale
     everything = np.arange(len(rows))

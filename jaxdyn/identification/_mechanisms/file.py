@@ -38,10 +38,11 @@ def read_mechanism_log(
     - time [s]: `t`, `time`, `timestamp` or `stamp`;
     - positions of all joints [rad or m]: `q_NAME` or `NAME`;
     - torques of the joints whose torque was measured [N m or N]: `tau_NAME`;
-    - motion of the base, given by its pose or by its IMU; if the file has both, the pose is not used. Pose in the
-      world: position `base_px`, `base_py`, `base_pz` [m] and unit quaternion `base_qw`, `base_qx`, `base_qy`,
-      `base_qz`. IMU, in the axes and at the origin of the base link: angular velocity `imu_wx`, `imu_wy`, `imu_wz`
-      [rad/s] and specific force `imu_ax`, `imu_ay`, `imu_az` [m/s^2], which is +9.81 upwards at rest;
+    - pose of the base in the world, unless the motion of the base is given by an IMU: position `base_px`, `base_py`,
+      `base_pz` [m] and unit quaternion `base_qw`, `base_qx`, `base_qy`, `base_qz`;
+    - IMU readings, in the axes and at the origin of the base link: angular velocity `imu_wx`, `imu_wy`, `imu_wz`
+      [rad/s] and specific force `imu_ax`, `imu_ay`, `imu_az` [m/s^2], which is +9.81 upwards at rest; if the file
+      contains IMU readings, the pose is not used;
     - contact wrench that the world exerts on the robot at a frame or link, in the frame's axes about its origin:
       `FRAME_fx`, `FRAME_fy`, `FRAME_fz` [N] and `FRAME_mx`, `FRAME_my`, `FRAME_mz` [N m]; without the moment columns,
       the contact is a point contact.
@@ -50,7 +51,7 @@ def read_mechanism_log(
         path: the file.
         chain: the robot, with its floating base (`load(..., floating_base=True)`).
         held: frames that unmeasured forces hold in place, as in `MechanismLog`.
-        rows: first and last data row to read, counted from 1, both inclusive; by default all rows.
+        rows: first and last data row to read, counted from 1 and both inclusive; by default all rows.
 
     Raises:
         LogError: the file cannot be read; the robot does not have exactly one floating base, or has spherical joints;
@@ -128,7 +129,7 @@ def write_mechanism_log(path: str | os.PathLike[str], chain: Chain, log: Mechani
 
 
 def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
-    """Column names of each frame's wrench: forces, preceded by moments if the file has any."""
+    """Column names of each frame's wrench: forces, preceded by moments if the file contains any moment."""
     found = {}
     for frame in dict.fromkeys((*chain.topology.frame_names, *chain.link_names)):
         moment, force = (tuple(f"{frame}_{x}" for x in kind) for kind in (MOMENT, FORCE))
@@ -140,7 +141,7 @@ def _wrenches(chain: Chain, there: set[str]) -> dict[str, tuple[str, ...]]:
 def _numbers(
     path: pathlib.Path, table: Table, clock: str, columns: list[str], positions: int, rows: tuple[int, int] | None
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N m"]]:
-    """Time stamps and values of the columns, after checks for malformed rows."""
+    """Read the time stamps and the values of the columns, and check for malformed rows."""
     arrays, cells = table.read([clock, *columns])
     wrong = [name for name, x in arrays.items() if x.shape != (len(arrays[clock]),)]
     if wrong:

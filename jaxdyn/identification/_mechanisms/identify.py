@@ -28,7 +28,7 @@ from .._stretches import full_run
 from .log import MechanismLog, MechanismSamples, mechanism_samples, narrow_cutoff
 from .rows import left_over, projected_blocks, remaining_parameters, unknown_forces
 
-ROUNDS = 3  # iterations of the weights if unmeasured forces are eliminated
+ROUNDS = 3  # number of fits with updated weights, if unmeasured forces are eliminated
 LEAST_NOISE = 1e-4  # smallest noise of a row, relative to its RMS
 
 
@@ -45,15 +45,16 @@ def identify_mechanism(
 ) -> Identification:
     """Identify a robot with a floating base, contacts, spherical joints or closed loops, such as a humanoid or a linkage.
 
-    The equations of motion are W pi = S^T tau + sum_i J_i^T F_i. For a floating base, six of their rows have no drive
-    torque. The available measurements determine which rows are fitted:
+    The equations of motion are W pi = S^T tau + sum_i J_i^T F_i, with the regressor W, the parameters pi, the drive
+    torques tau and the contact wrenches F_i. For a floating base, six rows have no drive torque. The available
+    measurements determine which rows are fitted:
 
     - If joint torques and contact wrenches were measured, all rows are fitted.
     - If no joint torque was measured (tau is NaN), the six rows of the base are fitted. They determine all identifiable
       link parameters but no drive parameters (Ayusawa, Venture & Nakamura 2014; Mistry, Schaal & Yamane 2009).
     - If unmeasured forces act at fixed frames or in closed loops, the rows are weighted by their noise and projected
-      onto the orthogonal complement of the forces' transposed Jacobians. The result is the same as if parameters and
-      forces were estimated together.
+      onto the orthogonal complement of the range of the forces' transposed Jacobians. The result is the same as if
+      parameters and forces were estimated together.
 
     Everything else is as in `identify`: base parameters, ordinary and weighted least squares, physically consistent
     links, jackknife standard deviations, and validation on held-out data.
@@ -62,20 +63,20 @@ def identify_mechanism(
         chain: the robot, with its floating base (`load(..., floating_base=True)`); its inertias are the prior.
         logs: the runs to fit.
         validate: validation runs, or the share of each run to hold out at its end, as in `identify`.
-        columns: terms identified in addition to the links' parameters; by default drive terms, motors and springs if a
-            joint torque was measured, and none otherwise.
-        filters: cutoffs and stride, as for `preprocess`, the same for all runs. The default cutoff is 0.4 times that of
+        columns: terms to identify in addition to the links' parameters; by default drive terms, motors and springs if
+            any joint torque was measured, and none otherwise.
+        filters: cutoffs and stride for all runs, as for `preprocess`. The default cutoff is 0.4 times that of
             `preprocess`, but at least 8 Hz, because noise in the base's acceleration affects all columns of the
             regressor and biases all parameters.
-        consistent: constraints of physical consistency and prior knowledge of the links; None for plain least squares.
+        consistent: physical-consistency constraints and prior knowledge of the links; None for plain least squares.
         knowledge: as in `identify`, for example that left and right limbs mirror each other.
-        progress: function that is called with the name of the current stage, the number of steps done, and their total
-            number.
+        progress: callback that receives the name of the current stage, the number of steps done, and the total number
+            of steps.
 
     Raises:
-        LogError: a log does not match the chain or lacks a measurement (the message names it).
-        IdentificationError: there is no log, the motion does not excite the parameters, or there are as many unknown
-            forces as equations.
+        LogError: a log does not match the chain, or lacks a measurement, which the message names.
+        IdentificationError: no log was given, the motion does not excite the parameters, or there are at least as many
+            unmeasured forces as equations.
     """
     listed = lambda some: [some] if isinstance(some, MechanismLog) else list(some)
     share = float(validate) if isinstance(validate, int | float) else None
@@ -146,7 +147,7 @@ def _split(run: MechanismSamples, share: float) -> tuple[MechanismSamples, Mecha
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Fit:
-    """The fit of `identify`, applied to the rows of a mechanism; `projected` is True if unmeasured forces are eliminated."""
+    """The fit of `identify` for the rows of a mechanism; `projected` is True if unmeasured forces are eliminated."""
 
     fitting: Fitting
     projected: bool
@@ -189,7 +190,7 @@ class _Fit:
     def predicted(
         self, run: MechanismSamples, parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
     ) -> Float[np.ndarray, "N nv"]:
-        """Generalised forces predicted by parameters, including the unmeasured forces."""
+        """Generalised forces predicted with the given parameters, including the effect of unmeasured forces."""
         fitting, s = self.fitting, run.samples
         torque = predict(fitting.columns, fitting.model, parameters, s.q, s.qd, s.qdd) + _given(fitting, run)
         return self._with_forces(run, noise, torque) if self.projected else torque
@@ -203,7 +204,7 @@ class _Fit:
         return s.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
 
     def evaluated(self, title: str, run: MechanismSamples, solution: Solution) -> Evaluation:
-        """Evaluation of a solution on the measured rows; torques of unmeasured rows are NaN."""
+        """Evaluate a solution on the measured rows; the torques of unmeasured rows are NaN."""
         s, noise = run.samples, solution.wls.noise
         noise = noise if self.projected else np.ones(self.fitting.chain.nv)
         found, nearest = (self.predicted(run, x, noise) for x in (solution.parameters, solution.nearest))
@@ -230,7 +231,7 @@ def _begin(
     report: Progress,
     knowledge: Knowledge | None,
 ) -> _Fit:
-    """The regression, with its base parameters and its prior."""
+    """Create the regression, with its base parameters and its prior."""
     projected = any(run.is_held for run in runs)
     rows = np.any([run.measured for run in runs], axis=0).astype(float)
 

@@ -1,4 +1,4 @@
-"""Logs of robots with orientations, contact wrenches or closed loops."""
+"""Logs of robots with floating bases, spherical joints, contact wrenches or closed loops."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ NARROW = 0.4
 class MechanismLog:
     """Logged run of a robot with a floating base, contacts, spherical joints or closed loops, with N samples in SI units.
 
-    The motion of the base is given by its pose in `q`. If the pose was not measured, `imu` is enough, because the
+    The motion of the base is given by its pose in `q`. If the pose was not measured, `imu` is sufficient, because the
     dynamics depend only on the base's angular velocity and specific force. Every contact must be listed in `wrenches`
     or `held`.
 
@@ -36,18 +36,18 @@ class MechanismLog:
         t: time stamps, strictly increasing [s].
         q: positions in the chain's layout [rad or m], with (px, py, pz, w, x, y, z) for a floating base; with an IMU,
             these seven entries are ignored and may be NaN.
-        tau: measured generalised forces [N m or N]; NaN for drives whose torque was not measured. A floating base has
-            no drive; its six entries are ignored and taken as zero.
+        tau: measured generalised forces [N m or N], with NaN for drives whose torque was not measured. A floating base
+            has no drive, so its six entries are ignored and taken as zero.
         wrenches: (N, 6) contact wrenches (moment, force) by frame name, exerted by the world on the robot, in the
             frame's axes about its origin [N m, N]; zero while there is no contact.
-        held: frames that unmeasured forces hold in place during the whole run, by name: "pose" if position and
-            orientation are fixed, "point" if only the frame's origin is fixed.
+        held: frames that unmeasured forces hold in place during the whole run, by name, with the value "pose" if
+            position and orientation are fixed, or "point" if only the frame's origin is fixed.
         imu: angular velocity [rad/s] and specific force (acceleration minus gravity) [m/s^2], in the axes and at the
             origin of the base link.
-        constraints: constraints that close the robot's loops; their forces are not measured. Set the torque of passive
+        constraints: constraints that close the robot's loops, whose forces are not measured. Set the torques of passive
             joints to zero, because NaN means an unmeasured drive torque. If the positions of passive joints were not
             measured, compute them with `project_configuration`.
-        source: origin of the log.
+        source: origin of the log, such as a file name.
     """
 
     t: Float[np.ndarray, " N"]
@@ -68,10 +68,10 @@ class MechanismSamples:
     """Evenly spaced, filtered samples of a `MechanismLog`.
 
     Attributes:
-        samples: the filtered motion, and as `tau` the measured generalised forces of drives and contact wrenches.
+        samples: the filtered motion; its `tau` contains the measured generalised forces of drives and contact wrenches.
         measured: (nv,) mask of the rows of the equations of motion with a measured right-hand side.
-        held: fixed frames, as in the log.
-        constraints: loop constraints, as in the log.
+        held: fixed frames, as in `MechanismLog`.
+        constraints: loop constraints, as in `MechanismLog`.
     """
 
     samples: Samples
@@ -85,7 +85,7 @@ class MechanismSamples:
         return bool(self.held or self.constraints)
 
     def part(self, start: int, stop: int) -> "MechanismSamples":
-        """The samples from `start` to `stop` (excluded)."""
+        """The samples from index `start` up to but excluding `stop`."""
         return dataclasses.replace(self, samples=self.samples.part(start, stop))
 
     def __len__(self) -> int:
@@ -97,7 +97,7 @@ def check_mechanism_log(chain: Chain, log: MechanismLog) -> None:
 
     Raises:
         LogError: an array has the wrong shape or contains non-finite numbers, or the motion of the base was not measured.
-        ModelError: a frame is unknown, is in both `wrenches` and `held`, or has a value in `held` other than "pose" and
+        ModelError: a frame is unknown, is in both `wrenches` and `held`, or has a value in `held` other than "pose" or
             "point".
     """
     shapes = {"q": (log.q, chain.nq), "tau": (log.tau, chain.nv)}
@@ -138,13 +138,15 @@ def mechanism_samples(chain: Chain, log: MechanismLog, filters: Filters | None =
     """Filter and differentiate the log of a robot with a floating base, as `preprocess` does for a fixed-base arm.
 
     Quaternions are made continuous in sign and filtered entry by entry. The result r is normalised to n = r / |r|. The
-    angular velocity in body axes is w = 2 Im(n* dn/dt), and its derivative is 2 Im(n* d2n/dt2). For a base at position
-    p with orientation R, the linear part of the twist is v = R^T dp/dt, with the derivative R^T d2p/dt2 - w x v.
+    angular velocity in body axes is w = 2 Im(n* dn/dt), where n* is the conjugate, and its derivative is
+    2 Im(n* d2n/dt2). For a base at position p with orientation R, the linear part of the twist is v = R^T dp/dt, with
+    the derivative R^T d2p/dt2 - w x v.
 
     If an IMU is given, the pose of the base is set to the identity and its linear velocity to zero. The gyroscope
     provides w and dw/dt, and the linear acceleration is the specific force plus gravity.
 
-    Measured wrenches F_i are added to the measured torques as generalised forces sum_i J_i^T F_i.
+    Measured wrenches F_i are added to the measured torques as generalised forces sum_i J_i^T F_i, with the Jacobians J_i
+    of their frames.
 
     Args:
         chain: the robot.
@@ -200,7 +202,7 @@ def narrow_cutoff(chain: Chain, log: MechanismLog) -> float:
 
 
 def held_rows(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N k nv"]:
-    """Jacobians J of all constraints J qd = 0 with unmeasured forces, one per sample."""
+    """Jacobian J of all constraints J qd = 0 with unmeasured forces, for each sample."""
     q = run.samples.q
     rows = [np.zeros((len(q), 0, chain.nv))]
     for frame, hold in run.held.items():
@@ -264,7 +266,7 @@ def _jacobians(chain: Chain, q: Array, frame: str) -> Array:
 
 
 def _continuous(x: Float[np.ndarray, "N 4"]) -> Float[np.ndarray, "N 4"]:
-    """Unit quaternions with signs that make them continuous from sample to sample."""
+    """Normalise quaternions, with signs that make them continuous from sample to sample."""
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     flips = np.concatenate([[1.0], np.where((x[1:] * x[:-1]).sum(axis=1) < 0, -1.0, 1.0)])
     return x * np.cumprod(flips)[:, None]

@@ -1,9 +1,10 @@
 """Rows of the equations of motion that are free of unmeasured forces.
 
 With parameters pi and unmeasured forces x, the equations of motion are W pi = tau + A x. The matrix A contains the
-transposed Jacobians of the fixed frames and a unit column for every unmeasured drive. Rows are divided by their noise
-S. The projection of S^-1 (W pi - tau) orthogonal to the range of S^-1 A does not depend on x, and its least-squares
-solution equals that of a fit of pi and all x together.
+transposed Jacobians of the fixed frames and loop constraints, and a unit column for every unmeasured drive. The rows
+are divided by their noise, which forms the diagonal matrix S. The projection of S^-1 (W pi - tau) onto the orthogonal
+complement of the range of S^-1 A does not depend on x. Its least-squares solution equals that of a combined fit of pi
+and all x.
 """
 
 import dataclasses
@@ -28,16 +29,21 @@ ROUNDED = 1e-7  # relative rank tolerance of columns at logged postures, which s
 
 
 def unknown_forces(chain: Chain, run: MechanismSamples) -> Float[np.ndarray, "N nv k"]:
-    """Matrix A for each sample, which maps unmeasured forces to generalised forces."""
+    """Matrix A of each sample, which maps unmeasured forces to generalised forces."""
     missing = np.eye(chain.nv)[:, ~run.measured]
     missing = np.broadcast_to(missing, (len(run), *missing.shape))
     return np.concatenate([np.swapaxes(held_rows(chain, run), 1, 2), missing], axis=2)
 
 
 def left_over(a: Float[np.ndarray, "N nv k"], noise: Float[np.ndarray, " nv"]) -> Float[np.ndarray, "N m nv"]:
-    """Matrix P^T S^-1 with an orthonormal basis P of the complement of the range of S^-1 A; m = nv - k rows per sample.
+    """Matrix P^T S^-1 of each sample, where P is an orthonormal basis of the complement of the range of S^-1 A.
 
-    If A loses rank, for example at a straight knee, more than m rows are free of the forces; m of them are used.
+    It has m = nv - k rows. If A loses rank, for example at a straight knee, more than m rows are free of the forces, and
+    only m of them are used.
+
+    Args:
+        a: matrix A of each sample.
+        noise: diagonal of S, the standard deviation of each row [N m or N].
     """
     scaled = a / noise[None, :, None]
     u = np.linalg.svd(scaled, full_matrices=True)[0]
@@ -60,13 +66,13 @@ def projected_blocks(
     Args:
         given: known torques, which are subtracted [N m or N].
         noise: standard deviation of every row [N m or N].
-        progress: function that is called with the number of samples done.
+        progress: callback that receives the number of samples done.
     """
     model, done = as_float64(chain), 0
     kept = [chain.nv - unknown_forces(chain, run.part(0, 1)).shape[2] for run in runs]
     if min(kept) < 1:
         raise IdentificationError(
-            f"{runs[int(np.argmin(kept))].samples.source}: there are as many unmeasured forces as equations of "
+            f"{runs[int(np.argmin(kept))].samples.source}: there are at least as many unmeasured forces as equations of "
             "motion, so no equations are left to fit; measure the contacts or the joint torques, or list fewer "
             "frames in held"
         )
@@ -95,9 +101,9 @@ def remaining_parameters(
     known: Known | None = None,
     seed: int = 0,
 ) -> BaseParameters:
-    """The base parameters of the rows that are free of unmeasured forces.
+    """Compute the base parameters of the rows that are free of unmeasured forces.
 
-    Postures are taken from the runs. Velocities v and accelerations a are random but satisfy the constraints J v = 0
+    Postures are taken from the runs. Velocities v and accelerations a are random, but satisfy the constraints J v = 0
     and J a + dJ/dt v = 0.
 
     Args:

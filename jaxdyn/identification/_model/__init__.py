@@ -1,1 +1,1 @@
-"""The complete fitted torque model, and its file."""
+"""The complete fitted torque model, its file format and its generated code."""

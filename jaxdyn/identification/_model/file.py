@@ -1,8 +1,8 @@
-"""Files of complete torque models, with terms that a chain cannot contain: `save_torque_model`, `load_torque_model`.
+"""Files of complete torque models, including terms that a chain cannot contain: `save_torque_model`, `load_torque_model`.
 
-The file format is that of `save_model`. In addition, the first line lists the further terms with their class and static
-fields; the arrays of these terms follow those of the chain. Terms are found by their class name, so new classes of
-terms are supported automatically.
+The file format is that of `save_model`, with two additions. The first line also lists the further terms with their class
+and static fields, and the arrays of these terms follow those of the chain. Terms are found by their class name, so new
+classes of terms are supported automatically.
 """
 
 import dataclasses
@@ -24,19 +24,19 @@ from .torque_model import TorqueModel
 
 
 def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: Mapping[str, str] | None = None) -> None:
-    """Save a complete model to one file (`model.eqx`), from which `load_torque_model` restores it bit for bit.
+    """Save a complete model to one file, for example model.eqx, from which `load_torque_model` restores it bit for bit.
 
-    `load_model` reads only the chain of such a file, and warns if the file contains further terms. If the model is only
-    a chain, the file is identical to that of `save_model`.
+    `load_model` reads only the chain from such a file, and warns if the file contains further terms. If the model is
+    only a chain, the file is identical to one written by `save_model`.
 
     Args:
         model: the model.
         path: the file.
-        about: notes, stored as text in the first line.
+        about: notes, which are stored as text in the first line.
 
     Raises:
-        ModelError: the model has user-defined columns (`ExtraColumns`), which are functions and cannot be saved (remove
-            them by `dataclasses.replace(model, extra=(), extra_values=None)`); or as for `save_model`.
+        ModelError: the model has user-defined columns (`ExtraColumns`), which are functions and cannot be saved; or as
+            for `save_model`. `dataclasses.replace(model, extra=(), extra_values=None)` removes such columns.
     """
     if own := [name for e in model.extra if e.recipe is None for name in e.names]:
         raise ModelError(
@@ -62,15 +62,15 @@ def save_torque_model(model: TorqueModel, path: str | os.PathLike[str], about: M
 
 
 def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) -> TorqueModel:
-    """Read a model saved by `save_torque_model`, or a chain saved by `save_model`, with any version of the library.
+    """Read a model saved by `save_torque_model`, or a chain saved by `save_model`, from any version of the library.
 
     Args:
         path: the file.
         dtype: floating-point type of the leaves; by default that of the file.
 
     Raises:
-        ModelError: as for `load_model`; or the class of a friction term is unknown (import your subclass of
-            `FrictionTerm` first).
+        ModelError: as for `load_model`; or the class of a friction term is unknown. If it is your own subclass of
+            `FrictionTerm`, import it first.
     """
     chain, beyond, arrays = read_model(path, dtype)
     try:
@@ -83,7 +83,7 @@ def load_torque_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None =
         return TorqueModel(chain, friction, arrays.get("coefficients"), extra, *numbers)
     except ModelError as error:
         raise ModelError(error.fault, error.remedy, place=path) from None
-    except Exception:  # any exception caused by JSON of another form
+    except Exception:  # JSON of another form can cause any exception
         raise ModelError("the first line does not describe a model; was the file edited by hand?", place=path) from None
 
 

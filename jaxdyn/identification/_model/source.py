@@ -13,27 +13,28 @@ from .torque_model import TorqueModel, in_float64
 
 
 def write_predictor(model: TorqueModel, path: str | os.PathLike[str]) -> dict[str, Path]:
-    """Write a model as C (path.c, path.h) and Python (path.py) code, for control loops without JAX and this library.
+    """Write a model as C (path.c, path.h) and Python (path.py) code, for control loops without JAX or this library.
 
     The files define these functions, whose names in C are prefixed with the file name:
 
     - `start(q, memory)` computes the friction memory of a robot at rest at q, with relaxed friction.
-    - `torque(memory, q, qd, qdd, tau, next)` computes the torques of one cycle from all terms of the model, and the
-      memory for the next cycle.
-    - `gravity(q, tau)` computes the torques that hold the robot still: inverse dynamics, springs and further columns,
-      without friction.
+    - `torque(memory, q, qd, qdd, tau, next)` computes the torques of one control cycle, with all terms of the model,
+      and the memory for the next cycle.
+    - `gravity(q, tau)` computes the torques that hold the robot still, from inverse dynamics, springs and further
+      columns, without friction.
+    - `at_temperature(memory, temperature, next)` sets the temperatures of the joints [°C]. It exists only if the model
+      has `TemperatureDependent` friction.
 
-    If the model has `TemperatureDependent` friction, a further function `at_temperature(memory, temperature, next)`
-    sets the temperatures of the joints [°C].
+    In C, `next` may be the same array as `memory`. In Python, the functions return their results, for example
+    `tau, memory = torque(memory, q, qd, qdd)`. Positions, velocities, accelerations and torques are in SI units. The
+    header of each file lists the joints in order.
 
-    In C, `next` may be the same array as `memory`. In Python, the functions return their results: tau, memory =
-    torque(memory, q, qd, qdd). Positions, velocities, accelerations and torques are in SI units. The top of each file
-    lists the joints in the order used. The torques equal those of `TorqueModel.torque` up to rounding; they are neither
-    filtered nor delayed. `write_source` describes the properties of the code.
+    The torques equal those of `TorqueModel.torque` up to rounding. They are neither filtered nor delayed.
+    `write_source` describes the properties of the code.
 
     Args:
         model: the fitted model.
-        path: path of the files, without suffix.
+        path: path of the files, without the suffix.
 
     Raises:
         DeploymentError: a user-defined term uses operations that `write_source` does not support.

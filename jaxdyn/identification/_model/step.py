@@ -1,4 +1,4 @@
-"""One simulation step of a complete model, with implicit friction, which is stable for any friction stiffness at rest."""
+"""One simulation step of a complete model, with implicit friction for stability at rest with any friction stiffness."""
 
 from typing import NamedTuple
 
@@ -37,13 +37,14 @@ def advanced(
     tau: Float[Array, " n"],
     dt: Float[Array, ""],
 ) -> Deviation:
-    """The deviation e from a given motion (q, qd, qdd) at the end of a step, with the torques tau at that time.
+    """Deviation e from a given motion at the end of a step, at which the motion is (q, qd, qdd) and the torques are tau.
 
-    Solves load(q + e, qd + e', qdd + x) + f(e' + dt x) = tau for x = e'', with the friction f at the velocity and
-    travel after the step. Then e' is increased by dt x, and e is integrated by the trapezoidal rule. The load is affine
-    in x, M x + b, where b depends on the previous state. Newton's method uses the slope of the friction or, if it is
-    steeper, the secant of the last iteration. With the slope alone, the iteration would oscillate across a sign change
-    of the velocity.
+    The step solves load(q + e, qd + e', qdd + x) + f(e' + dt x) = tau for x = e'', with the friction f at the velocity
+    and travel after the step. Then e' is increased by dt x, and e is integrated by the trapezoidal rule. The load is
+    affine in x, equal to M x + b, where b depends on the previous state.
+
+    Newton's method uses the slope of the friction, or the secant of the last iteration if it is steeper. With the slope
+    alone, the iteration would oscillate across a sign change of the velocity.
 
     Cost: n + 1 evaluations of inverse dynamics, and the solution of six linear systems of n equations.
     """

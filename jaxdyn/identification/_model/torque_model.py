@@ -1,4 +1,4 @@
-"""`TorqueModel`: the complete fitted torque model, for evaluation along runs or by sample, and for forward dynamics."""
+"""`TorqueModel`: the complete fitted torque model, for evaluation along runs or by sample and for forward dynamics."""
 
 import dataclasses
 import functools
@@ -30,20 +30,20 @@ class TorqueModel(eqx.Module, Summary):
 
         tau = inverse_dynamics(q, qd, qdd) + spring_force(q) + E(q, qd, qdd) e + f
 
-    Without a friction model, f is the friction of the chain (`friction_force`). With a friction model, the friction of
-    joint j is sum_k c_jk F_jk; the columns F_jk may depend on memory and load, and c_jk are their coefficients. The
-    friction of the motors of a transmission is added to it.
+    E contains further columns with parameters e, and f is friction. Without a friction model, f is the friction of the
+    chain (`friction_force`). With a friction model, the friction of joint j is sum_k c_jk F_jk, plus the friction of the
+    motors of a transmission. The columns F_jk may depend on memory and load, and c_jk are their coefficients.
 
     Obtain a model from `identify` (`Identification.model`), from a file (`load_torque_model`), or from any chain
-    (`TorqueModel(chain)`). A model is a pytree; its methods `torques`, `torque` and `acceleration` work under
+    (`TorqueModel(chain)`). A model is a pytree, and its methods `torques`, `torque` and `acceleration` work under
     `jax.jit`, `jax.vmap` and `jax.grad`, in single and double precision. `predict` computes torques for the filtered
     samples of a log.
 
     Attributes:
-        chain: the robot. With a friction model, the friction of the chain's joints is an approximation for simulators
-            and files, which the torque model does not use.
-        friction: the friction model, which replaces the friction of the chain's joints; its nonlinear parameters are
-            given per joint.
+        chain: the robot. With a friction model, the friction of the chain's joints is only an approximation for
+            simulators and files, and the torque model does not use it.
+        friction: the friction model, which replaces the friction of the chain's joints and has nonlinear parameters for
+            each joint; None if there is none.
         coefficients: linear parameters c_jk of the friction model, one row per joint, in the order of
             `FrictionModel.blocks`.
         extra: further columns E, whose parameters the chain cannot contain.
@@ -62,7 +62,7 @@ class TorqueModel(eqx.Module, Summary):
         topology = self.chain.topology
         if (self.friction or self.extra) and (topology.quaternion_joints or self.chain.coupling is not None):
             raise IdentificationError(
-                "friction models and extra columns need uncoupled joints, none of them spherical, and a fixed base"
+                "friction models and extra columns need a fixed base and uncoupled joints, none of which is spherical"
             )
 
     def __repr__(self) -> str:
@@ -139,10 +139,10 @@ class TorqueModel(eqx.Module, Summary):
         return jnp.zeros((len(q), self.friction.memory_size), q.dtype).at[:, 0].set(q)
 
     def at_temperature(self, memory: Float[Array, "n m"], temperature: Float[Array, " n"]) -> Float[Array, "n m"]:
-        """The memory for joints at the given temperatures [°C], which remain in effect until they are set again.
+        """Return the memory for joints at the given temperatures [°C], which remain in effect until they are set again.
 
-        This method is needed only for models with `TemperatureDependent` friction, for which `start` assumes the
-        reference temperature. Other models return the memory unchanged.
+        Only models with `TemperatureDependent` friction need this method; their `start` assumes the reference
+        temperature. Other models return the memory unchanged.
         """
         return memory if self.friction is None else self.friction.at_temperature(memory, temperature)
 
@@ -166,8 +166,8 @@ class TorqueModel(eqx.Module, Summary):
         """Torques along an evenly sampled run, with relaxed initial memory [N m or N].
 
         Args:
-            temperature: temperatures of the joints for `TemperatureDependent` friction [°C]; by default its reference
-                temperature.
+            temperature: temperatures of the joints for `TemperatureDependent` friction [°C]; by default the reference
+                temperature of each term.
         """
         load = jax.vmap(self.load)(q, qd, qdd)
         if self.friction is None:
@@ -178,10 +178,11 @@ class TorqueModel(eqx.Module, Summary):
     def acceleration(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"], tau: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
-        """Accelerations [rad/s^2 or m/s^2] that the torques tau cause, and the memory for the next sample.
+        """Accelerations caused by the torques tau [rad/s^2 or m/s^2], and the memory for the next sample.
 
-        The accelerations qdd solve torque(memory, q, qd, qdd) = tau by Newton's method, with all terms of the model.
-        One step suffices if the torques are linear in qdd; if friction depends on the load, six steps are taken.
+        The accelerations qdd solve torque(memory, q, qd, qdd) = tau, with all terms of the model. They are computed by
+        Newton's method. One step suffices if the torques are linear in qdd; if friction depends on the load, six steps
+        are taken.
 
         Cost: n + 1 evaluations of inverse dynamics and the solution of n linear equations per Newton step. For a model
         that is only a chain, `forward_dynamics` is faster.
@@ -193,10 +194,10 @@ class TorqueModel(eqx.Module, Summary):
         return jax.lax.fori_loop(0, steps, improved, jnp.zeros_like(qd)), memory
 
     def predict(self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, "M n"]:
-        """Torques predicted for samples [N m or N], in double precision; the memory is relaxed at the start of each piece.
+        """Predict the torques for samples [N m or N], in double precision.
 
-        If the friction of the joints was filtered in the fit (`FrictionModel.cutoff`), it is low-pass filtered with the
-        torque cutoff of the samples.
+        The friction memory is relaxed at the start of each continuous piece of the samples. If joint friction was
+        filtered in the fit (`FrictionModel.cutoff`), it is low-pass filtered with the torque cutoff of the samples.
 
         Args:
             samples: the samples. If `needs_full_rate` is True, they must have the log's rate (`preprocess` with stride
@@ -231,7 +232,7 @@ class TorqueModel(eqx.Module, Summary):
         return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float))
 
     def memory(self, samples: Samples) -> Float[np.ndarray, "N n m"]:
-        """Friction memory at every sample; it is relaxed at the start of each piece."""
+        """Friction memory at every sample, relaxed at the start of each continuous piece of the samples."""
         pieces = samples.segments or ((0, len(samples)),)
         if self.friction is None:
             return samples.q[:, :, None]
@@ -246,7 +247,7 @@ class TorqueModel(eqx.Module, Summary):
     def advanced(
         self, memory: Float[Array, "n m"], q: Float[Array, " n"], qd: Float[Array, " n"]
     ) -> Float[Array, "n m"]:
-        """Friction memory at the next sample, with the new positions and velocities; `torque` returns the same memory."""
+        """Friction memory at the next sample, with positions q and velocities qd; `torque` returns the same memory."""
         return q[:, None] if self.friction is None else self.friction.step(memory, q, qd)
 
     def friction_at(self, memory: Array, q: Array, qd: Array, load: Array) -> Array:
@@ -293,7 +294,7 @@ def torque_model(
     Args:
         chain: the chain with the identified parameters in its leaves.
         columns: the identified columns.
-        parameters: the identified parameters; only those that have no leaf in the chain are used.
+        parameters: the identified parameters; only those without a leaf in the chain are used.
         friction: the fitted friction.
         delay: delay removed from the logs [s].
     """
