@@ -1,4 +1,4 @@
-"""Essential parameters: base parameters without which the predicted torques are noticeably worse."""
+"""Essential parameters: the base parameters needed to predict torques without a noticeable loss of accuracy."""
 
 import dataclasses
 from typing import NamedTuple

@@ -213,8 +213,8 @@ def estimation_problem(
     Args:
         chain: the robot; its parameters are the initial values of the estimators that simulate the robot.
         samples: the runs.
-        columns: the columns to identify; by default all drive terms or, if `friction` is given, only the rotor
-            inertias.
+        columns: columns to identify. By default, they include all drive terms or, if `friction` is given, only the
+            rotor inertias among these terms.
         base: the base parameters of the columns; by default they are computed.
         weights: (N, n) factors that multiply the rows of each run, by default 1; zero excludes the row of that sample
             and joint.

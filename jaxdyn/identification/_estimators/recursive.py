@@ -112,7 +112,7 @@ def recursive_path(
         The times of the estimates [s], the estimates, their standard deviations, and the final state.
 
     Raises:
-        IdentificationError: `forgetting` is not between 0 and 1.
+        IdentificationError: `forgetting` is not above 0 and at most 1.
 
     Memory: 8 N n b bytes for the base regressors of all runs.
     """
@@ -149,7 +149,7 @@ def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> E
         forgetting: factor that multiplies the weights of all previous samples at each sample.
 
     Raises:
-        IdentificationError: `forgetting` is not between 0 and 1; or as for `estimate_wls`.
+        IdentificationError: `forgetting` is not above 0 and at most 1; or as for `estimate_wls`.
     """
     batch = estimate_wls(problem)
     *_, state = recursive_path(problem, 1000, forgetting, batch.noise)

@@ -80,7 +80,7 @@ def summary(
     if compared is not None:
         lines.append(line("design, same filter as log", compared[0], compared[0]))
         lines.append(line("log", compared[1], compared[0]))
-    lines.append("largest share of each limit, on a grid ten times finer than that of the design:")
+    lines.append("largest share of each limit that is used, on a grid ten times finer than that of the optimisation:")
     for name, share in design.usage.items():
         limit = getattr(design.limits, "upper" if name == "position" else name)
         if np.isfinite(limit).any():

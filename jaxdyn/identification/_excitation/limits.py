@@ -78,8 +78,8 @@ def motion_limits(
         torque_rate: limit of |d tau / dt| [N m/s or N/s].
 
     Raises:
-        IdentificationError: a limit has the wrong shape or is NaN; a limit of a quantity other than the position is not
-            positive; or an upper position limit does not exceed the lower limit.
+        IdentificationError: a limit has the wrong shape or is NaN; a limit other than a position limit is not positive;
+            or an upper position limit does not exceed the lower limit.
     """
     own = coordinate_limits(chain)
     given = {"lower": lower, "upper": upper, "velocity": velocity, "acceleration": acceleration}

@@ -1,4 +1,4 @@
-"""Quality of an excitation trajectory: log det of the information matrix, and condition number of the regressor."""
+"""Quality of an excitation trajectory: log det of the information matrix and condition number of the regressor."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from .._regression.robot import as_float64
 class ExcitationQuality:
     """Measures of how well the samples of a motion determine the base parameters.
 
-    They are computed from the base regressor W of N samples and the information matrix H = W^T Sigma^-1 W / N, where
-    Sigma is the diagonal matrix of torque variances.
+    All measures are computed from the base regressor W of N samples and the information matrix H = W^T Sigma^-1 W / N,
+    where Sigma is the diagonal matrix of torque variances.
 
     Attributes:
         log_det: log det H. Of two motions with the same number of samples, the one with the larger value is better: a
@@ -91,7 +91,7 @@ def excitation_quality(
 
 
 def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float:
-    """Compute the geometric mean of the ratios of parameter variances, those from motion `other` to those from `better`.
+    """Compute the ratio of the parameter variances from motion `other` to those from `better`, as a geometric mean.
 
     The result is exp((better.log_det - other.log_det) / parameters), the relative D-efficiency of the two motions for
     the same number of samples. It is also the number of times that motion `other` would have to be repeated to yield a

@@ -1,4 +1,4 @@
-"""Parallel solver for a batch of excitation problems: D-optimality under limits by an augmented Lagrangian and Adam.
+"""Parallel solver for a batch of excitation problems: D-optimality within limits by an augmented Lagrangian method.
 
 The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is:
 

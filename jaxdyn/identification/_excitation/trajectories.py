@@ -94,7 +94,7 @@ def random_excitation(
         usage: largest fraction of the position range and of the velocity limit that a joint uses.
 
     Raises:
-        IdentificationError: there are fewer than two harmonics, so the motion cannot start at rest.
+        IdentificationError: there are fewer than two harmonics, with which the motion cannot start at rest.
     """
     if harmonics < 2:
         raise IdentificationError("an excitation trajectory needs at least two harmonics to start at rest")
@@ -129,7 +129,7 @@ def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarr
 class SplineTrajectory:
     """B-spline trajectory q(t) = sum_i c_i B_i(t), with uniform knots from 0 to `duration`.
 
-    Outside this interval, the polynomials of the first and last knot intervals are extrapolated.
+    Outside the interval from 0 to `duration`, the polynomials of the first and last knot intervals are extrapolated.
 
     Attributes:
         control: (n, m) control points c_i [rad or m]; the first and the last are the positions at the start and the

@@ -22,7 +22,7 @@ LARGEST_DEVIATION = 0.1  # gains with a larger relative standard deviation count
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DriveGains:
-    """Drive gains of the torques tau_j = gain_j i_j with motor currents i_j, calibrated with a known payload.
+    """Drive gains, tau_j = gain_j i_j for motor currents i_j, calibrated with a known payload.
 
     Attributes:
         factors: factors by which the logged torques must be multiplied, one per joint.
@@ -31,7 +31,7 @@ class DriveGains:
             `calibrate_gains`; if none were passed, they equal `factors`.
         determined: True for joints whose gain the runs determine. The factor of every other joint is the geometric mean
             of the determined factors.
-        common: single factor from a separate fit, in which it applies to all joints.
+        common: factor from a separate fit in which all joints share one factor.
         common_deviation: standard deviation of `common`.
         payload: (10,) parameters of the payload, with the known mass, in the frame of the link that carries it
             [kg, kg m, kg m^2].
@@ -89,7 +89,7 @@ def calibrate_gains(
     inadequate friction model, or parts of the payload that were not weighed, such as a flange and its screws.
 
     Args:
-        chain: the arm, of which only kinematics and gravity are used.
+        chain: the arm; only its kinematics and gravity are used.
         unloaded: one or several runs without the payload. The logged torques are either currents, or currents
             multiplied by nominal gains.
         loaded: one or several runs with the payload; their motion may differ from that of the unloaded runs.
@@ -104,8 +104,8 @@ def calibrate_gains(
         filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
-        IdentificationError: the logs do not match the chain, the mass is not positive, there is not one gain per joint,
-            or the payload's torque is too small to determine any gain.
+        IdentificationError: the logs do not match the chain, the mass is not positive, the number of gains is not that
+            of the joints, or the payload's torque is too small to determine any gain.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.

@@ -96,7 +96,7 @@ class Payload(Summary):
 
     @property
     def com(self) -> Float[np.ndarray, "3"]:
-        """Centre of mass, in the frame [m]."""
+        """Centre of mass, expressed in `frame` [m]."""
         return self.parameters[1:4] / self.mass
 
     @property
@@ -144,7 +144,7 @@ def identify_payload(
     alternative, subtracting two separate fits, adds the noise of both to the payload estimate.
 
     Args:
-        chain: the arm, of which only kinematics and gravity are used.
+        chain: the arm; only its kinematics and gravity are used.
         unloaded: one or several runs without the payload.
         loaded: one or several runs with the payload.
         frame: link or frame that carries the payload and in which the result is expressed; by default the tip.

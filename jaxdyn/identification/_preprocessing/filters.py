@@ -7,7 +7,7 @@ from scipy import signal
 from ...errors import LogError
 
 _TAIL = 3.0  # largest bandwidth of a motion, relative to the frequency below which 90 % of its power lies
-_STEEP = 64.0  # factor by which the amplitude can decrease within an octave without a filter
+_STEEP = 64.0  # largest factor by which the amplitude can decrease within an octave without a filter
 _RESTS = 8.0  # a joint with less than 90 % of its velocity's power below this frequency counts as at rest [Hz]
 
 
@@ -90,7 +90,7 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
 
 
 def low_pass_before(tau: Float[np.ndarray, "N n"], rate: float) -> float | None:
-    """Cutoff of a low-pass filter applied to the torques before logging [Hz]; None if none is detected.
+    """Estimate the cutoff of a low-pass filter applied to the torques before logging [Hz]; None if none is detected.
 
     Jumps of dry friction make the amplitude spectrum decrease like 1/f, and sensor noise makes it level off at high
     frequencies. If the amplitude decreases by more than a factor of 64 from f to 2 f (median over the joints), the
