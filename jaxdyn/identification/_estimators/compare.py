@@ -30,12 +30,12 @@ class Merit(NamedTuple):
     """Figures of merit of one estimate (Leboutet et al. 2021).
 
     Attributes:
-        torque: torque error d_tau = 100 |tau - W base| / |tau|, averaged over the runs [%].
-        position: position error d_q = 100 |q - q_s| / |q| of the motion q_s of the simulated closed loop, averaged over
-            the runs [%]. NaN if the problem has no loops; infinite if a loop is unstable.
-        parameters: error of the b parameters, d_beta = 200 / b sum |base - true| / (|base| + |true|) [%]; NaN if the
-            true parameters are unknown.
-        seconds: computation time d_t [s], which includes compilation on the first call with new array shapes.
+        torque: relative error of the predicted torques, d_tau = 100 |tau - W base| / |tau|, averaged over the runs [%].
+        position: relative error of the positions q_s of the simulated closed loop, d_q = 100 |q - q_s| / |q|, averaged
+            over the runs [%]. NaN if the problem has no closed loops; infinite if a loop is unstable.
+        parameters: mean relative error of the b base parameters, d_beta = 200 / b sum |base - true| / (|base| + |true|)
+            [%]. NaN if the true parameters are unknown.
+        seconds: computation time d_t [s], including compilation on the first call with new array shapes.
         iterations: number of iterations N_it.
         simulations: number of simulations N_sim; a simulation and its sensitivities together count as one.
     """
@@ -57,7 +57,7 @@ def figures_of_merit(
     """Compute the figures of merit of an estimate on the runs of a problem.
 
     Args:
-        problem: the problem whose runs are predicted; they may differ from the fitted runs.
+        problem: problem whose runs are predicted; they may differ from the runs used for the estimate.
         estimate: the estimate.
         truth: true base parameters, if known.
         seconds: computation time of the estimate [s].
@@ -89,7 +89,7 @@ class EstimatorComparison:
         names: names of the base parameters.
         estimates: one estimate per successful method.
         merits: figures of merit of each of the `estimates`.
-        failures: name and error message of each method that raised an error.
+        failures: name of each method that failed, with its error message.
     """
 
     names: tuple[str, ...]
@@ -110,7 +110,7 @@ class EstimatorComparison:
         return "\n".join([*lines, *(f"{name:8s}{reason}" for name, reason in self.failures)])
 
     def to_pandas(self) -> Any:
-        """Figures of merit, and whether the method converged, as a `pandas.DataFrame` with one row per successful method.
+        """Return figures of merit and convergence as a `pandas.DataFrame` with one row per successful method.
 
         Raises:
             ImportError: pandas is not installed.
@@ -126,16 +126,17 @@ def compare_estimators(
     truth: Float[np.ndarray, " b"] | None = None,
     check: EstimationProblem | None = None,
 ) -> EstimatorComparison:
-    """Solve one problem with several estimators and compute their figures of merit; `print` the result for a table.
+    """Solve one problem with several estimators and compare their figures of merit.
 
-    If an estimator raises an error, `failures` lists its name and the message, and the comparison continues.
+    `print` the result to see it as a table. If an estimator raises an `IdentificationError`, its name and the message
+    are added to `failures`, and the comparison continues.
 
     Args:
         problem: the problem.
-        estimators: functions from an estimation problem to an estimate. By default all linear estimators and, if the
-            problem has closed loops, those that simulate the robot.
+        estimators: functions that take an estimation problem and return an estimate; by default all linear estimators
+            and, if the problem has closed loops, those that simulate the robot.
         truth: true base parameters, if known.
-        check: problem whose runs are used to compare torques and positions; by default the fitted runs are used.
+        check: problem whose runs are used to evaluate the torque and position errors; by default `problem`.
     """
     chosen = estimators or (*LINEAR, *(SIMULATING if problem.loops else ()))
     estimates, merits, failures = [], [], []

@@ -13,11 +13,13 @@ from .simulation import check_loops, shortened, with_right_sides
 def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
     """Fit the torques of the simulated closed loop to the measured torques (DIDIM), without measured positions.
 
-    Minimises |tau - tau_s(base)|^2 by Gauss-Newton steps, where tau_s = W(q_s, qd_s, qdd_s) base is the torque of the
-    simulated motion q_s. The controller keeps q_s near its reference for any parameters, so the derivative d tau_s / d
-    base is approximately W(q_s, qd_s, qdd_s). Each step is therefore a linear least-squares fit on the simulated motion
-    (Gautier, Janot & Vandanjon 2013). Measured positions are not used, so their noise and filters do not affect the
-    regressor. Joints and runs are weighted by their noise.
+    Minimises |tau - tau_s(base)|^2 over the base parameters by the Gauss-Newton method, where tau is the measured
+    torque, and tau_s = W(q_s, qd_s, qdd_s) base is the torque of the simulated motion q_s. The controller keeps q_s
+    near its reference whatever the parameters, so the derivative d tau_s / d base is approximately W(q_s, qd_s, qdd_s).
+    Each step is therefore a linear least-squares fit on the simulated motion (Gautier, Janot & Vandanjon 2013).
+
+    Measured positions are not used, so their noise and filters do not affect the regressor. Each joint of each run is
+    weighted by the inverse of its noise.
 
     Args:
         problem: the estimation problem, which must contain closed loops.
@@ -29,9 +31,11 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
         The estimate, whose `history` contains the relative residual |tau - W base| / |tau| of each step.
 
     Raises:
-        IdentificationError: the problem has no closed loops; or a loop is unstable or does not cover the run's times.
+        IdentificationError: the problem has no closed loops; or a loop is unstable or does not cover the time range of
+            its run.
 
-    Cost: one simulation per step and run. Memory: 8 T n b bytes for the regressor of T time steps.
+    Cost: one simulation per step and run. Memory: 8 T n b bytes for the regressor of T time steps, n joints and b base
+    parameters.
     """
     check_loops(problem, "DIDIM")
     reduced = dataclasses.replace(problem.base, kept=np.arange(problem.base.size))

@@ -1,4 +1,4 @@
-"""Essential parameters: base parameters without which the predicted torques are noticeably worse."""
+"""Essential parameters: the base parameters needed to predict torques without a noticeable loss of accuracy."""
 
 import dataclasses
 from typing import NamedTuple
@@ -17,11 +17,11 @@ class Elimination(NamedTuple):
 
     Attributes:
         name: name of the parameter.
-        relative_deviation: relative standard deviation of the parameter in the last fit that included it, for
+        relative_deviation: relative standard deviation of the parameter in the last fit that included it, assuming
             independent residuals [%].
-        residual: increase of the weighted RMS residual with respect to the fit of all parameters [%].
-        probability: p-value of the F-test of all parameters removed so far: the probability of an increase of at least
-            this size if the true values of these parameters were zero.
+        residual: increase in the weighted RMS residual relative to the fit of all parameters [%].
+        probability: p-value of the F-test for all parameters removed so far. It is the probability of at least this
+            increase in the residual if the true values of these parameters were zero.
     """
 
     name: str
@@ -35,8 +35,8 @@ class EssentialParameters:
     """The essential base parameters.
 
     Attributes:
-        base: the essential base parameters. All other base parameters are zero, so the columns W[:, base.kept] alone
-            predict the torques.
+        base: the essential base parameters. All other base parameters are taken as zero, so the torques are predicted
+            by the columns W[:, base.kept] alone.
         estimate: estimate of the essential parameters by weighted least squares.
         eliminated: the removed parameters, in order of removal.
         stopped: the reason why the elimination stopped.
@@ -53,17 +53,21 @@ def essential_parameters(
 ) -> EssentialParameters:
     """Repeatedly remove the least certain base parameter and refit, until a removal would noticeably worsen the fit.
 
-    Each step removes the parameter with the largest relative standard deviation, computed for independent residuals
-    (Khalil & Dombre 2002, sec. 12.6.4; Gautier 1997). The elimination stops when the largest relative standard
-    deviation is below `ratio` times the smallest, when the F-test finds that the removed parameters are significant, or
-    when the residual would increase by more than `rise` percent. All fits use the weights of `estimate_wls` with all
-    parameters, so that their residuals are comparable.
+    Each step removes the parameter with the largest relative standard deviation, assuming independent residuals (Khalil
+    & Dombre 2002, sec. 12.6.4; Gautier 1997). The elimination stops in any of these cases:
+
+    - the largest relative standard deviation is below `ratio` times the smallest;
+    - the removed parameters are significant according to the F-test;
+    - the residual would increase by more than `rise` percent;
+    - only one parameter is left.
+
+    All fits use the weights of `estimate_wls` with all parameters, so that their residuals are comparable.
 
     Args:
         problem: the problem.
-        ratio: ratio of the largest to the smallest relative standard deviation below which to stop.
+        ratio: ratio of the largest to the smallest relative standard deviation below which the elimination stops.
         significance: significance level of the F-test; 0 disables it.
-        rise: maximum increase of the weighted RMS residual [%].
+        rise: maximum increase in the weighted RMS residual [%].
 
     Raises:
         IdentificationError: as for `estimate_wls`.
@@ -85,12 +89,12 @@ def essential_parameters(
         worst = int(np.argmax(relative))
         if relative[worst] < ratio * relative.min():
             stopped = (
-                f"{base.names[worst]!r} has the largest standard deviation, {relative[worst]:.3g} %, "
-                f"within a factor of {ratio:g} of the smallest"
+                f"the largest relative standard deviation, {relative[worst]:.3g} % for {base.names[worst]!r}, "
+                f"is within a factor of {ratio:g} of the smallest"
             )
             break
         if base.size == 1:
-            stopped = "one parameter is left"
+            stopped = "only one parameter is left"
             break
         fewer = _without(base, worst)
         trial = solve_factors(factors, fewer, weights, problem.independence)
@@ -99,10 +103,12 @@ def essential_parameters(
         probability = float(stats.f.sf(max(f, 0.0), len(out) + 1, degrees))
         residual = 100 * (np.sqrt(squares / first) - 1)
         if probability < significance:
-            stopped = f"without {base.names[worst]!r} the fit is significantly worse (F-test, p = {probability:.2g})"
+            stopped = (
+                f"without {base.names[worst]!r} the fit would be significantly worse (F-test, p = {probability:.2g})"
+            )
             break
         if residual > rise:
-            stopped = f"without {base.names[worst]!r} the residual is {residual:.2g} % larger"
+            stopped = f"without {base.names[worst]!r} the residual would be {residual:.2g} % larger"
             break
         out.append(Elimination(base.names[worst], float(relative[worst]), float(residual), probability))
         base, estimate = fewer, trial

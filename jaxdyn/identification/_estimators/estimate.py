@@ -15,8 +15,8 @@ class Estimate:
     Attributes:
         values: (b,) estimated base parameters, in SI units.
         covariance: (b, b) covariance of the values, from a jackknife over eight blocks of the data. It accounts for
-            residuals that are correlated, for example by filters or unmodelled friction. If the data were accumulated
-            without blocks, residuals are assumed to be independent.
+            residuals that are correlated, for example due to filters or unmodelled friction. If the data were
+            accumulated without blocks, independent residuals are assumed.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
         condition: condition number of the (weighted) base regressor.
         scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.
@@ -26,14 +26,13 @@ class Estimate:
             the same weights.
         iterations: number of updates of the values.
         simulations: number of simulations of the robot; a simulation and its sensitivities together count as one.
-        history: one number per iteration: the largest relative step, unless the estimator's documentation defines
-            another number.
+        history: one number per iteration: the largest relative step, unless the estimator documents another quantity.
         converged: True if the last step was below the tolerance.
-        degrees: degrees of freedom of the covariance, for confidence intervals. With blocks, they follow from the
-            number of blocks; without blocks, from the number of independent rows. Infinite if unknown.
+        degrees: degrees of freedom of the covariance, for confidence intervals. They follow from the number of blocks
+            or, without blocks, from the number of independent rows. Infinite if unknown.
         notes: remarks from the estimator.
-        independent: (b, b) covariance for residuals that are correlated only by the filter, s^2 (W^T W)^-1 with the
-            standard deviation s of the (weighted) rows; None if `covariance` is already this covariance.
+        independent: (b, b) covariance s^2 (W^T W)^-1 for residuals that are correlated only by the filter, where s is
+            the standard deviation of the (weighted) rows. None if `covariance` already has this value.
     """
 
     values: np.ndarray
@@ -53,7 +52,7 @@ class Estimate:
     independent: np.ndarray | None = None
 
     def with_covariance(self, covariance: Float[np.ndarray, "b b"], blocks: int) -> "Estimate":
-        """The estimate with a jackknife covariance; its covariance for independent residuals is stored in `independent`."""
+        """A copy with a jackknife covariance; `independent` keeps the covariance for independent residuals."""
         degrees = min(self.degrees, block_degrees(blocks))
         return dataclasses.replace(
             self, covariance=covariance, independent=self.independent_covariance, degrees=degrees
@@ -71,17 +70,17 @@ class Estimate:
 
     @property
     def relative_standard_deviations(self) -> np.ndarray:
-        """Standard deviations of the values in percent of their magnitude (b,)."""
+        """Standard deviations of the values as percentages of their magnitudes (b,)."""
         with np.errstate(divide="ignore"):
             return 100 * self.standard_deviations / np.abs(self.values)
 
     def interval_factor(self, level: float = 0.95) -> float:
-        """Half-width of a confidence interval with probability `level`, in standard deviations, by Student's t distribution."""
+        """Half-width of the confidence interval at `level`, in standard deviations, from Student's t distribution."""
         from scipy import stats  # slow to import
 
         return float(stats.t.ppf(0.5 + level / 2, self.degrees))
 
     def confidence_intervals(self, level: float = 0.95) -> Float[np.ndarray, "b 2"]:
-        """Confidence interval (lower, upper) of each value with probability `level`, from Student's t distribution."""
+        """Confidence interval (lower, upper) of each value at `level`, from Student's t distribution."""
         half = self.interval_factor(level) * self.standard_deviations
         return np.stack([self.values - half, self.values + half], axis=1)

@@ -1,4 +1,4 @@
-"""Instrumental variables from a simulation of the robot, which remove the bias due to noise in the measured regressor."""
+"""Instrumental variables from a simulation of the robot, to remove the bias due to noise in the measured regressor."""
 
 import numpy as np
 
@@ -13,11 +13,13 @@ from .simulation import check_loops, shortened
 def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 10) -> Estimate:
     """Estimate base parameters by instrumental variables from a simulated closed loop (IDIM-IV).
 
-    Computes base = (Z^T W)^-1 Z^T tau with the instruments Z = W(q_s, qd_s, qdd_s), which are the regressor of the
-    simulated motion. Least squares is biased, because position noise affects W and, through the controller, tau. The
-    simulated motion follows the reference and is free of noise, so Z is uncorrelated with the noise, and the estimate
-    is statistically consistent (Janot, Vandanjon & Gautier 2014). Each step simulates the robot with the parameters of
-    the previous step. Joints and runs are weighted by their noise.
+    Computes base = (Z^T W)^-1 Z^T tau, where W is the regressor of the measured motion. The instruments Z = W(q_s,
+    qd_s, qdd_s) are the regressor of the simulated motion.
+
+    Least squares is biased, because position noise affects W and, through the controller, tau. The simulated motion
+    follows the reference and is free of noise, so Z is uncorrelated with the noise, and the estimate is statistically
+    consistent (Janot, Vandanjon & Gautier 2014). Each step simulates the robot with the parameters from the previous
+    step. Each joint of each run is weighted by the inverse of its noise.
 
     Args:
         problem: the estimation problem, which must contain closed loops.
@@ -25,10 +27,11 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
         iterations: maximum number of steps.
 
     Raises:
-        IdentificationError: the problem has no closed loops; a loop is unstable or does not cover the run's times; the
-            data do not excite a parameter; or the instruments do not determine the parameters separately.
+        IdentificationError: the problem has no closed loops; a loop is unstable or does not cover the time range of its
+            run; the data do not excite a parameter; or the instruments do not determine the parameters separately.
 
-    Cost: one simulation per step and run. Memory: 16 N n b bytes for two regressors.
+    Cost: one simulation per step and run. Memory: 16 N n b bytes for two regressors of N samples, n joints and b base
+    parameters.
     """
     check_loops(problem, "IV")
     values = problem.initial

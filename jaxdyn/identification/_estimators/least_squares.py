@@ -12,7 +12,9 @@ from .._regression.factors import QRFactors
 from .estimate import Estimate
 from .problem import EstimationProblem
 
-ROUNDS_OF_NOISE = 3  # iterations that determine the weight of prior knowledge relative to equally weighted rows
+ROUNDS_OF_NOISE = (
+    3  # iterations for the noise level, which sets the weight of prior knowledge in ordinary least squares
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,7 +28,7 @@ class Stated:
 def estimate_ols(problem: EstimationProblem) -> Estimate:
     """Ordinary least squares: minimises sum |tau - W base|^2, with equal weights for all joints and runs.
 
-    The estimate is biased if the regressor W has errors, for example due to noisy velocities and accelerations.
+    The estimate is biased if the regressor W contains errors, for example due to noise in velocities and accelerations.
 
     Args:
         problem: the problem.
@@ -41,8 +43,8 @@ def estimate_ols(problem: EstimationProblem) -> Estimate:
 def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
     """Weighted least squares: minimises sum_rj |tau_rj - W_rj base|^2 / s_rj^2, with the noise s_rj of joint j in run r.
 
-    The iteration starts from ordinary least squares. Each step computes s from the residuals of the previous step,
-    until the values converge.
+    The iteration starts from ordinary least squares. Each step computes s from the residuals of the previous step. The
+    iteration ends when the values converge.
 
     Args:
         problem: the problem.
@@ -84,7 +86,7 @@ def relative_step(new: np.ndarray, old: np.ndarray) -> float:
 
 
 def inverse_noise(noise: np.ndarray) -> np.ndarray:
-    """Weights 1 / s for noise s, with an upper limit for joints (almost) without noise; equal weights if no joint has noise."""
+    """Weights 1 / s for noise s, capped for joints with (almost) no noise; equal weights if no joint has noise."""
     return 1 / np.maximum(noise, 1e-12 * float(noise.max()) or 1.0)
 
 
@@ -95,10 +97,10 @@ def with_blocks(
     weights: Float[np.ndarray, "runs n"],
     known: Stated | None = None,
 ) -> Estimate:
-    """The estimate with a jackknife covariance, for rows that are weighted by run and joint.
+    """A copy of the estimate with a jackknife covariance, for rows weighted by run and joint.
 
-    The jackknife leaves out blocks of data, but never the rows P of prior knowledge. The contribution C P^T P C of this
-    knowledge to the covariance C is therefore added separately.
+    The jackknife leaves out blocks of data, but never the rows P of prior knowledge. Their contribution C P^T P C to
+    the covariance C is therefore added separately.
 
     Args:
         known: prior knowledge, with the factor that scales it to the weighted rows of the data.
@@ -122,13 +124,13 @@ def ordinary_least_squares(
     """Ordinary least squares on factors: minimises sum |tau - W base|^2, with equal weights for all joints.
 
     Args:
-        factors: triangular factors of the log's regressor and torques. Standard deviations account for correlated
-            residuals only if the factors are accumulated in blocks.
+        factors: triangular factors of the regressor and the torques. Standard deviations account for correlated
+            residuals only if the factors were accumulated in blocks.
         base: the base parameters.
-        independence: share of the samples that count as independent. Filtered data are correlated if they are sampled
-            faster than twice the cutoff; standard deviations that ignored this would be too small by a factor of 1 /
+        independence: effective fraction of independent samples. Filtered data are correlated if they are sampled faster
+            than twice the cutoff; ignoring this would make standard deviations too small by a factor of 1 /
             sqrt(independence).
-        known: rows [P, y] of prior knowledge, scaled to unit standard deviation: P parameters = y +- 1
+        known: rows [P, y] of prior knowledge P @ parameters = y +- 1, scaled to unit standard deviation
             (`Known.stated`). Their weight relative to the data follows from the RMS of all residuals.
 
     Raises:
@@ -185,9 +187,10 @@ def weighted_least_squares(
 def solve_factors(
     factors: QRFactors, base: BaseParameters, weights: np.ndarray, independence: float, known: Stated | None = None
 ) -> Estimate:
-    """Least squares on factors with one weight per factor; it raises the same errors as `ordinary_least_squares`.
+    """Least squares on factors, with one weight per factor.
 
-    The covariance is s^2 (W^T W)^-1, where the variance s^2 accounts for the fraction of independent samples.
+    Raises the same errors as `ordinary_least_squares`. The covariance is s^2 (W^T W)^-1, where the variance s^2
+    accounts for the fraction of independent samples.
     """
     counts = factors.counts
     b = base.size

@@ -14,16 +14,17 @@ HALVINGS = 6  # maximum number of trial steps, each half as long as the previous
 
 
 def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iterations: int = 15) -> Estimate:
-    """Fit base parameters to joint positions alone, by simulation of the closed loop (closed-loop output error).
+    """Fit base parameters to joint positions alone by simulating the closed loop (closed-loop output error).
 
     Minimises sum_rj |q_rj - q_s,rj(base)|^2 / s_rj^2 by the Gauss-Newton method, where q_s is the motion of the
     simulated closed loop, and s_rj is the noise of joint j's position in run r. The derivatives d q_s / d base are
-    computed in forward mode for all parameters at once, and are exact for the discretised loop. A step is halved as
-    long as it worsens the fit or makes the loop unstable.
+    computed in forward mode for all parameters at once, and are exact for the discretised loop. A step that worsens the
+    fit or makes the loop unstable is halved and tried again.
 
-    All information comes from the tracking errors of the controller. If its gains are torques per position error [N
-    m/rad], these errors determine the parameters including their scale. With `ComputedTorqueLaw`, the simulated motion
-    hardly depends on the parameters, so the tracking errors contain no information about them.
+    The only information about the parameters is in the controller's tracking errors. If the controller's gains are
+    torques per position error [N m/rad], these errors determine the parameters, including their scale. With
+    `ComputedTorqueLaw`, the simulated motion hardly depends on the parameters, so the tracking errors contain almost no
+    information about them.
 
     Args:
         problem: the estimation problem, which must contain closed loops.
@@ -31,14 +32,15 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
         iterations: maximum number of steps.
 
     Returns:
-        The estimate, with `noise` and `joint_residuals` of the positions [rad or m], and the weighted RMS in `history`.
+        The estimate. Its `noise` and `joint_residuals` are those of the positions [rad or m], and its `history`
+        contains the weighted RMS residual after each step.
 
     Raises:
         IdentificationError: the problem has no closed loops; a loop is unstable with the initial parameters or does not
-            cover the run's times; or the positions do not determine the parameters separately.
+            cover the time range of its run; or the positions do not determine the parameters separately.
 
-    Cost: one simulation with b sensitivities per step, and one simulation per trial step. Memory: 8 T n b bytes for T
-    time steps.
+    Cost: one simulation with b sensitivities per step, for b base parameters, and one simulation per trial step.
+    Memory: 8 T n b bytes for T time steps and n joints.
     """
     check_loops(problem, "CLOE")
     runs, b = len(problem.samples), problem.base.size
@@ -72,7 +74,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
             if after < before:
                 break
             share, found = share / 2, None
-        if found is None:  # no point along the step is better, so this is the minimum, up to rounding
+        if found is None:  # no trial step improves the fit, so this is the minimum, up to rounding
             rest = True
             break
         new = values + share * step.values

@@ -37,16 +37,15 @@ class EstimationProblem:
         columns: the identified columns.
         base: the base parameters.
         samples: the runs.
-        weights: (N, n) factors by which the rows of each run are multiplied; zero excludes a sample for a joint.
-        independence: share of the samples that count as independent.
-        loops: the closed loop of each run, for the estimators that simulate the robot; empty if unknown. All other
-            estimators delay the logged torques by the `lead` of the loop, if there is one.
+        weights: (N, n) factors that multiply the rows of each run; zero excludes the row of that sample and joint.
+        independence: effective fraction of independent samples.
+        loops: the closed loop of each run, for the estimators that simulate the robot; empty if unknown. The other
+            estimators use only the `lead` of each loop, by which they delay the logged torques.
         start: (b,) initial base parameters of the estimators that simulate the robot; None means those of the chain.
-        parallel_cutoff: cutoff of the low-pass filter that is applied to the torques and to every column of the
-            regressor [Hz]; None if there is no such filter, so that only `preprocess` has filtered the torques.
-        filtered: (N, n, b + 1) rows [W, tau] of each run, filtered with `parallel_cutoff`; empty if there is no such
-            filter.
-        friction: friction model, whose k columns are computed from whole runs and are the last columns of W; None means
+        parallel_cutoff: cutoff of an additional low-pass filter, which is applied to the torques and to every column of
+            the regressor [Hz]; None means no filter beyond those of `preprocess`.
+        filtered: (N, n, b + 1) rows [W, tau] of each run, filtered with `parallel_cutoff`; empty if it is None.
+        friction: friction model whose k columns are computed from whole runs and are the last columns of W; None means
             no friction model.
         signals: (N, n, k) columns of the friction model along the measured motion of each run; empty without a friction
             model.
@@ -73,7 +72,7 @@ class EstimationProblem:
 
     @functools.cached_property
     def torques(self) -> tuple[np.ndarray, ...]:
-        """Torques that belong to the motion at each sample, minus the torques of drive terms that are not identified.
+        """Torques synchronised with the motion, minus the torques of the drive terms that are not identified.
 
         One array (N, n) per run [N m or N]. Logged torques are delayed by the `lead` of the loop, unless `preprocess`
         has already removed their delay, which includes this lead (`Filters.delay`).
@@ -82,7 +81,7 @@ class EstimationProblem:
 
     @functools.cached_property
     def commanded_torques(self) -> tuple[np.ndarray, ...]:
-        """`torques` at the instants at which the controller commands them, which are earlier by the `lead` of the loop."""
+        """`torques` at the times at which the controller commands them, which are earlier by the `lead` of the loop."""
         return self._torques(ahead=True)
 
     def _torques(self, ahead: bool) -> tuple[np.ndarray, ...]:
@@ -102,7 +101,7 @@ class EstimationProblem:
         return self.accumulated(self.weights)
 
     def accumulated(self, weights: Sequence[np.ndarray]) -> BlockFactors:
-        """Triangular factors of contiguous blocks of the runs, with the given weights on the rows."""
+        """Triangular factors of contiguous blocks of the runs, with the given weights of the rows."""
         if self.filtered:
             pairs = zip(self.measured_rows(), self.torques, strict=True)
             blocks = dense_blocks([np.concatenate([w, tau[:, :, None]], axis=2) for w, tau in pairs], weights)
@@ -129,7 +128,7 @@ class EstimationProblem:
         return self.blocks.total
 
     def full(self, values: np.ndarray) -> np.ndarray:
-        """Full parameters (p,) nearest to those of the chain among all with the given base parameters."""
+        """Full parameters (p,) closest to those of the chain among all that have the given base parameters."""
         return self.prior + self.completion @ (values - self.base.matrix @ self.prior)
 
     @functools.cached_property
@@ -204,29 +203,31 @@ def estimation_problem(
 ) -> EstimationProblem:
     """Create an estimation problem, the input of all estimators.
 
-    The fraction min(1, 2 * 0.9 * torque cutoff / rate) of the samples counts as independent (`Samples.independence`).
-    To use another fraction, call `dataclasses.replace(problem, independence=...)`.
+    By default, the effective fraction of independent samples is min(1, 2 * 0.9 * torque cutoff / rate)
+    (`Samples.independence`). To use another fraction, call `dataclasses.replace(problem, independence=...)`.
+
+    With a friction model, the estimators that simulate the robot apply the friction that the model predicts along the
+    loop's reference. To compare torques with measurements, they compute the friction columns along the simulated
+    motion.
 
     Args:
         chain: the robot; its parameters are the initial values of the estimators that simulate the robot.
         samples: the runs.
-        columns: the columns to identify; by default all drive terms or, if `friction` is given, only the rotor
-            inertias.
+        columns: columns to identify. By default, they include all drive terms or, if `friction` is given, only the
+            rotor inertias among these terms.
         base: the base parameters of the columns; by default they are computed.
-        weights: (N, n) factors by which the rows of each run are multiplied, by default one; zero excludes a sample for
-            a joint.
+        weights: (N, n) factors that multiply the rows of each run, by default 1; zero excludes the row of that sample
+            and joint.
         loops: the closed loop of each run, required by `estimate_iv`, `estimate_didim` and `estimate_cloe`.
         start: initial base parameters of the estimators that simulate the robot; by default those of the chain.
-        parallel_cutoff: cutoff of a low-pass filter that is applied both to the torques and to every column of the
-            regressor, before decimation [Hz]. The steps of dry friction and the products of fast motions are then
-            filtered equally on both sides of tau = W base. Use this filter for runs that were preprocessed with stride
-            1 and a much higher cutoff. It needs 8 N n b bytes of memory.
+        parallel_cutoff: cutoff of a low-pass filter that is applied to the torques and to every column of the regressor
+            before decimation [Hz]. Steps of dry friction and products of fast motions are then filtered identically on
+            both sides of tau = W base. Use this filter for runs that were preprocessed with stride 1 and a much higher
+            cutoff. It needs 8 N n b bytes of memory.
         friction: a friction model, with or without memory, or a `FrictionFit` if terms depend on the load. Its linear
             parameters replace the drive terms viscous, coulomb and offset, and are estimated together with the other
-            parameters. The runs must have the log's rate (stride 1). Samples at which the friction memory is not yet
-            known are excluded. The k columns of the model take 8 N n k bytes. Estimators that simulate the robot apply
-            the friction that the model predicts along the loop's reference; for the comparison with measured torques,
-            they compute the friction columns along the simulated motion.
+            parameters. Runs must have the log's rate (stride 1). Samples for which the state of the friction memory is
+            still unknown are excluded. The k columns of the model need 8 N n k bytes of memory.
 
     Raises:
         IdentificationError: there are no runs; the number of joints, loops or weights is wrong; `parallel_cutoff` is

@@ -1,4 +1,4 @@
-"""Recursive least squares: online estimation, which updates a triangular factor with each sample."""
+"""Recursive least squares: online estimation that updates a triangular factor with each sample."""
 
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ class RecursiveState(NamedTuple):
     """State of recursive least squares after the samples seen so far.
 
     Attributes:
-        r: triangular factor for which r^T r is the sum of forgetting^age [W, tau]^T [W, tau] / s^2 over all rows so
-            far, with the noise s of each row.
+        r: triangular factor such that r^T r is the sum of forgetting^age [W, tau]^T [W, tau] / s^2 over all rows so
+            far, where s is the noise of a row, and its age is counted in samples.
     """
 
     r: Float[Array, "c c"]
@@ -29,7 +29,7 @@ def recursive_start(values: Float[Array, " b"], deviations: Float[Array, " b"] |
     """Create the state before the first sample.
 
     Args:
-        values: prior base parameters; the state gets their floating-point type.
+        values: prior base parameters; the state has their floating-point type.
         deviations: standard deviations of the prior. Infinity means no prior knowledge; `recursive_values` then needs
             at least as many rows as parameters.
     """
@@ -48,11 +48,13 @@ def recursive_step(
 ) -> RecursiveState:
     """Update the state with one sample: r becomes the QR factor of [sqrt(forgetting) r; [W, tau] / noise].
 
-    The update is the square-root information form (Bierman 1977, ch. IV). With forgetting = 1, the result equals
-    weighted least squares on all samples up to rounding. With forgetting < 1, a sample that is k samples old has the
-    weight forgetting^k, so the memory spans about 1 / (1 - forgetting) samples. Forgetting also discards knowledge of
-    parameters that the current motion does not excite; in that case, start with finite standard deviations, or use
-    forgetting = 1. The function is pure and works under `jax.jit` and `jax.vmap`, in float32 and float64.
+    The update is the square-root information form (Bierman 1977, ch. IV). The function is pure and works under
+    `jax.jit` and `jax.vmap`, in float32 and float64.
+
+    With forgetting = 1, the result equals weighted least squares on all samples, up to rounding. With forgetting < 1, a
+    sample that is k samples old has the weight forgetting^k, so the memory spans about 1 / (1 - forgetting) samples.
+    Knowledge of parameters that the current motion does not excite is then also forgotten; if this is a problem, start
+    with finite standard deviations, or use forgetting = 1.
 
     Cost: O(b^2 (b + n)) per sample.
 
@@ -61,7 +63,7 @@ def recursive_step(
         rows: base regressor of the sample, `columns.matrix(chain, q, qd, qdd)[:, base.kept]`.
         tau: measured torques [N m or N].
         noise: standard deviation of each joint's torque [N m or N]; infinity excludes a joint.
-        forgetting: factor that multiplies the weight of all previous samples, above 0 and at most 1.
+        forgetting: factor that multiplies the weights of all previous samples, above 0 and at most 1.
     """
     new = jnp.concatenate([rows, tau[:, None]], axis=1) / noise[:, None]
     root = jnp.sqrt(jnp.asarray(forgetting, state.r.dtype))
@@ -69,7 +71,9 @@ def recursive_step(
 
 
 def recursive_values(state: RecursiveState) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
-    """Base parameters and their standard deviations, in SI units; not finite until there are enough samples.
+    """Compute the base parameters and their standard deviations, in SI units.
+
+    The results are not finite until there are enough samples to determine all parameters.
 
     Args:
         state: the state after the last sample.
@@ -100,7 +104,7 @@ def recursive_path(
     Args:
         problem: the problem.
         every: number of samples between two estimates.
-        forgetting: factor that multiplies the weight of all previous samples at each sample, as in `recursive_step`.
+        forgetting: factor that multiplies the weights of all previous samples at each sample, as in `recursive_step`.
         noise: standard deviation of each joint's torque [N m or N]; by default that of `estimate_wls`.
         start: initial state; by default `recursive_start` without prior knowledge.
 
@@ -108,7 +112,7 @@ def recursive_path(
         The times of the estimates [s], the estimates, their standard deviations, and the final state.
 
     Raises:
-        IdentificationError: `forgetting` is not between 0 and 1.
+        IdentificationError: `forgetting` is not above 0 and at most 1.
 
     Memory: 8 N n b bytes for the base regressors of all runs.
     """
@@ -134,18 +138,18 @@ def recursive_path(
 
 
 def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> Estimate:
-    """Recursive least squares after the last sample; equal to weighted least squares if forgetting = 1.
+    """Estimate base parameters by recursive least squares on all samples.
 
-    Joints are weighted by the noise from `estimate_wls`. With forgetting < 1, the covariance corresponds to the
-    effective number of samples. Correlated residuals increase the standard deviations by the same factors as in
-    `estimate_wls`.
+    With forgetting = 1, the values equal those of weighted least squares. With forgetting < 1, the covariance is based
+    on the effective number of samples. Joints are weighted by the inverse of the noise from `estimate_wls`. Correlated
+    residuals increase the standard deviations by the same factors as in `estimate_wls`.
 
     Args:
         problem: the problem.
-        forgetting: factor that multiplies the weight of all previous samples at each sample.
+        forgetting: factor that multiplies the weights of all previous samples at each sample.
 
     Raises:
-        IdentificationError: `forgetting` is not between 0 and 1; or as for `estimate_wls`.
+        IdentificationError: `forgetting` is not above 0 and at most 1; or as for `estimate_wls`.
     """
     batch = estimate_wls(problem)
     *_, state = recursive_path(problem, 1000, forgetting, batch.noise)

@@ -16,10 +16,10 @@ def estimate_irls(
 ) -> Estimate:
     """Robust M-estimate with Huber's loss function, computed by iteratively reweighted least squares.
 
-    Minimises the sum of rho(u) over all rows, with the scaled residuals u = (tau - W base) / s. The noise s of joint j
-    in run r is computed from the median of |tau - W base|, and rho is quadratic for |u| up to the threshold and linear
-    beyond. Each iteration multiplies the rows by sqrt(min(1, threshold / |u|)) and accumulates the regressor again
-    (Huber 1964; Holland & Welsch 1977). This bounds the influence of outliers, collisions and friction at rest.
+    Minimises the sum of rho(u) over all rows, with the scaled residuals u = (tau - W base) / s. Huber's loss rho is
+    quadratic for |u| up to the threshold and linear beyond. The noise s of joint j in run r is computed from the median
+    of |tau - W base|. Each iteration multiplies the rows by sqrt(min(1, threshold / |u|)) and accumulates the regressor
+    again (Huber 1964; Holland & Welsch 1977). This limits the influence of outliers, collisions and friction at rest.
 
     Args:
         problem: the problem.
@@ -85,8 +85,9 @@ def _independent(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Covariance of an M-estimate for independent rows, E[psi^2] / E[psi']^2 (W^T S^-2 W)^-1 (Huber 1981, sec. 7.6).
 
-    psi is the derivative of rho, and S the noise of the rows. Also returns E[psi^2] / E[psi'] (V^T V)^-1, where V are
-    the rows within the threshold; the two covariances are equal if outliers are evenly distributed.
+    psi is the derivative of rho, and S is the noise of the rows. Also returns E[psi^2] / E[psi'] (V^T V)^-1, where V
+    consists of the rows with residuals within the threshold. The two covariances are equal if outliers are evenly
+    distributed.
     """
     u = np.concatenate(
         [(e / np.maximum(s, 1e-300))[m > 0] for e, s, m in zip(residuals, scale, problem.weights, strict=True)]

@@ -1,4 +1,4 @@
-"""Functions shared by the estimators that simulate the robot: motions of the closed loop, filtered like the logs."""
+"""Closed-loop motions, filtered like the logs, for the estimators that simulate the robot."""
 
 import functools
 from collections.abc import Sequence
@@ -129,11 +129,11 @@ def shortened(
 ) -> tuple[np.ndarray, list[np.ndarray], int]:
     """Find base parameters between `old` and `new` for which all loops are stable.
 
-    The step from `old` to `new` is halved until all loops are stable. Returns the base parameters, the regressors of
-    the simulated motions, and the number of simulations.
+    The step from `old` to `new` is halved until all loops are stable. Returns the base parameters, the base regressor
+    of each run's simulated motion, and the number of simulations.
 
     Raises:
-        IdentificationError: a loop is unstable in all eight trial steps.
+        IdentificationError: a loop is unstable in each of the eight trial steps.
     """
     share = 1.0
     for tried in range(1, HALVINGS + 1):
@@ -151,5 +151,5 @@ def shortened(
 def with_right_sides(
     rows: Sequence[np.ndarray], right: Sequence[np.ndarray], weights: Sequence[np.ndarray]
 ) -> BlockFactors:
-    """Triangular factors of each block of the given rows, with the right-hand side as the last column."""
+    """Triangular factors of the rows in blocks, with the right-hand side as the last column."""
     return dense_blocks([np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(rows, right, strict=True)], weights)

@@ -1,4 +1,4 @@
-"""Split-half test: agreement between estimates from two halves of the data, in standard deviations."""
+"""Split-half test: agreement between estimates from the two halves of the data."""
 
 import dataclasses
 
@@ -52,7 +52,7 @@ class SplitHalf:
 
 
 def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> SplitHalf:
-    """Agreement of estimates x +- s and y +- r from disjoint data, by the differences (x_k - y_k) / sqrt(s_k^2 + r_k^2)."""
+    """Differences (x_k - y_k) / sqrt(s_k^2 + r_k^2) of two estimates x +- s and y +- r from disjoint data."""
     deviations = np.hypot(first.standard_deviations, second.standard_deviations)
     off = first.values - second.values
     return SplitHalf(names, np.divide(off, deviations, out=np.zeros_like(off), where=deviations > 0))
@@ -61,8 +61,8 @@ def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> Spli
 def split_half(blocks: BlockFactors, base: BaseParameters, independence: float = 1.0) -> SplitHalf | None:
     """Compare weighted least-squares fits to the first and the second half of the data.
 
-    If there are several runs, the first half contains the first runs. Returns None if one half alone does not determine
-    the base parameters.
+    If there are several runs, the first half contains the first runs. Returns None if either half alone does not
+    determine the base parameters.
 
     Args:
         blocks: factors of the data, in blocks.

@@ -19,14 +19,14 @@ MOST_NOISE = 0.5  # largest permissible share of noise in any combination of col
 def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] | None = None) -> Estimate:
     """Generalised total least squares, for errors in the regressor and the torques.
 
-    Minimises |[W tau] x|^2 / x^T C x, with x = (base, -1) and the covariance C of the errors of [W tau]. In contrast to
-    ordinary least squares, the estimate does not shrink parameters whose columns are noisy (Van Huffel & Vandewalle
-    1991, ch. 10). Rows are weighted as in `estimate_wls`.
+    Minimises |[W tau] x|^2 / x^T C x, with x = (base, -1) and the covariance C of the errors of [W tau]. Unlike
+    ordinary least squares, this does not bias parameters with noisy columns towards zero (Van Huffel & Vandewalle 1991,
+    ch. 10). Rows are weighted as in `estimate_wls`.
 
-    C must be known up to a common factor; `row_errors` derives it from the noise of positions and torques. By default,
-    all columns have equal relative errors except constant columns, which have none. This textbook assumption rarely
-    holds for robots. An error is raised if, under this assumption, noise would account for more than half of some
-    combination of columns.
+    C must be known up to a scale factor; `row_errors` derives it from the noise of positions and torques. By default,
+    all columns are assumed to have equal relative errors, except for constant columns, which have none. This textbook
+    assumption rarely holds for robots. An error is raised if it would attribute more than half of some combination of
+    columns to noise.
 
     Args:
         problem: the problem.
@@ -34,7 +34,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
 
     Raises:
         IdentificationError: the covariances have the wrong shape; the errors exceed the regressor; or `errors` is None,
-            and with equal relative errors more than half of some combination of columns would be noise.
+            and under the default assumption more than half of some combination of columns would be noise.
     """
     start = estimate_wls(problem)
     kept, b = problem.base.kept, problem.base.size
@@ -50,7 +50,7 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
         c = np.diag(np.where(constant, 0.0, norms**2))
     elif np.shape(errors) != (n, b + 1, b + 1):
         raise IdentificationError(
-            f"errors have shape {np.shape(errors)}; with one matrix per joint, it must be {(n, b + 1, b + 1)}"
+            f"errors have shape {np.shape(errors)}; it must be {(n, b + 1, b + 1)}, with one matrix per joint"
         )
     else:
         share = (counts * (weights.reshape(runs, n) ** 2)).sum(0)
@@ -62,9 +62,9 @@ def estimate_tls(problem: EstimationProblem, errors: Float[np.ndarray, "n c c"] 
     sizes, vectors = np.linalg.eigh(inverse.T @ (c / norms[:, None] / norms[None]) @ inverse)
     x = inverse @ vectors[:, -1] / norms
     if abs(x[-1]) < 1e-12 * np.abs(x * norms).max() / norms[-1] or sizes[-1] <= 0:
-        raise IdentificationError("the given errors exceed the regressor; specify smaller errors")
+        raise IdentificationError("the errors exceed the regressor; specify smaller errors")
     values = -x[:-1] / x[-1]
-    inexact = 1 / sizes[-1]  # factor that scales C to the errors in the rows
+    inexact = 1 / sizes[-1]  # factor that scales C to the actual errors of the rows
     if errors is None:
         _check_share(problem, r, inexact * c)
     gram = r[:, :-1].T @ r[:, :-1]
@@ -99,8 +99,8 @@ def _check_share(problem: EstimationProblem, r: Float[np.ndarray, "c c"], noise:
         direction = np.abs(inverse @ directions[:, -1]) * np.linalg.norm(r[:, :-1], axis=0)
         names = " and ".join(problem.base.names[k].split(" ")[0] for k in np.argsort(-direction)[:2])
         raise IdentificationError(
-            "without `errors`, total least squares assumes that all columns are equally noisy; then "
-            f"{100 * shares[-1]:.0f} % of the difference between {names} would be noise",
+            "without `errors`, total least squares assumes that all columns are equally noisy; "
+            f"{100 * shares[-1]:.0f} % of the difference between {names} would then be noise",
             "pass {errors}, from the noise of positions and torques, or use estimate_wls",
             errors="row_errors(problem, position, torque)",
         )
@@ -115,8 +115,8 @@ def row_errors(
     """Estimate the covariance of the errors of a row [W_j, tau_j] by adding noise to the positions of the runs.
 
     White noise at the sample rate is low-pass filtered like the samples, scaled to the given standard deviation,
-    differentiated twice, and added to the motion. The resulting change of W gives the covariance of the columns of each
-    joint.
+    differentiated twice, and added to the motion. The covariance of each joint's columns is computed from the resulting
+    change of W.
 
     Args:
         problem: the problem.

@@ -36,8 +36,8 @@ def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = T
     """Columns of the friction model for samples at the log's rate.
 
     Args:
-        filtered: True to apply the model's low-pass filter, as for measured torques; False for the unfiltered friction
-            that acts on the joints.
+        filtered: True for friction filtered with the model's low-pass, like measured torques; False for the unfiltered
+            friction that acts on the joints.
     """
     model = model_of(friction)
     if not filtered:
@@ -47,7 +47,7 @@ def friction_signals(friction: RunFriction, samples: Samples, filtered: bool = T
 
 
 def without_friction(chain: Chain) -> Chain:
-    """The chain with zero friction and offsets, because a friction model replaces them."""
+    """A copy of the chain with zero friction and offsets, which a friction model replaces."""
     none = jnp.zeros(chain.n, chain.dtype)
     friction = dataclasses.replace(chain.friction, viscous=none, coulomb=none, stribeck=none, offset=none)
     return dataclasses.replace(chain, friction=friction)
@@ -63,5 +63,5 @@ def samples_of(
 
 
 def reference_samples(loop: ClosedLoop) -> Samples:
-    """The reference of a closed loop at all its instants."""
+    """The reference of a closed loop at all its time steps."""
     return samples_of(loop.t_0, 1 / loop.dt, *(np.asarray(x, float) for x in (loop.q, loop.qd, loop.qdd)))

@@ -1,4 +1,4 @@
-"""Families of motions that are linear in their coefficients, and can start and end at rest."""
+"""Families of motions that are linear in their coefficients and can start and end at rest."""
 
 import dataclasses
 
@@ -32,11 +32,11 @@ class FourierSeries:
 
     @property
     def waves(self) -> float:
-        """Number of periods of the fastest component during the motion."""
+        """Number of periods of the fastest component within the motion."""
         return float(self.harmonics)
 
     def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
-        """Basis functions 1, sin(k w t) / (k w) and -cos(k w t) / (k w), k = 1..K, at times t [s], and their derivatives."""
+        """Basis functions 1, sin(k w t) / (k w), -cos(k w t) / (k w), k = 1..K, and their derivatives at times t [s]."""
         k = np.arange(1, self.harmonics + 1) * 2 * np.pi / self.duration
         phase = t[:, None] * k
         sin, cos = np.sin(phase), np.cos(phase)
@@ -85,7 +85,7 @@ class BSplines:
 
     @property
     def waves(self) -> float:
-        """Number of periods of the fastest component during the motion; one period spans two intervals."""
+        """Number of periods of the fastest component within the motion; one period spans two intervals."""
         return self.intervals / 2
 
     def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
@@ -121,10 +121,10 @@ def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
 def balanced(
     matrices: Matrices, rest: Float[np.ndarray, "k m"], sizes: Float[np.ndarray, "3 n"]
 ) -> Float[np.ndarray, "n k m"]:
-    """One matrix P per joint such that, for coefficients = P z, |z| measures how much of its limits a motion uses.
+    """Compute one matrix P per joint, such that |z| measures the use of the limits by the motion with coefficients P z.
 
-    |z|^2 is the mean over the samples of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2. Steps of
-    equal size in z are therefore equivalent in all directions.
+    |z|^2 is the mean of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2 over the samples. Steps of
+    equal size in z are therefore comparable in all directions.
     """
     at_rest = matrices[:3] @ rest
     out = []

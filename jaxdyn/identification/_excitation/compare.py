@@ -25,14 +25,14 @@ def compare_with_log(
     """Compare the quality of a design with that of a recorded motion.
 
     Both motions are rated with the same filter, base parameters and number of samples. The design is sampled at the
-    log's rate, and both motions are preprocessed with the cutoff chosen for the log. From each, the same number of
-    evenly spaced samples is used, even if their durations differ.
+    log's rate, and both motions are preprocessed with the cutoff chosen for the log. The same number of evenly spaced
+    samples is then taken from each, even if their durations differ.
 
     Args:
         chain: the robot; only its kinematics affect the result.
         design: the design.
         log: the recorded motion.
-        columns: the columns for which the motion was designed; by default as in `optimal_excitation`.
+        columns: columns for which the motion was designed; by default as in `optimal_excitation`.
         torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are 1.
         cutoff: cutoff of the filter [Hz]; by default that of `preprocess` for the log.
 
@@ -60,7 +60,7 @@ def summary(
     joint_names: tuple[str, ...],
     compared: tuple[ExcitationQuality, ExcitationQuality] | None = None,
 ) -> str:
-    """Text that compares a design with random and recorded motions, and lists how much of each limit the design uses."""
+    """Text that compares a design with random and recorded motions, and lists its largest share of each limit."""
     lines = [
         f"{'':30}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, relative to the design"
     ]
@@ -80,7 +80,7 @@ def summary(
     if compared is not None:
         lines.append(line("design, same filter as log", compared[0], compared[0]))
         lines.append(line("log", compared[1], compared[0]))
-    lines.append("largest share of each limit, on a grid ten times finer than that of the design:")
+    lines.append("largest share of each limit that is used, on a grid ten times finer than that of the optimisation:")
     for name, share in design.usage.items():
         limit = getattr(design.limits, "upper" if name == "position" else name)
         if np.isfinite(limit).any():

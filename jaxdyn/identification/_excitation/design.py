@@ -34,14 +34,14 @@ from .trajectories import JointTrajectory
 Progress = Callable[[str, int, int], None]
 STAGE = "designing the excitation"
 
-# samples per period of the fastest component; the spectrum of the information extends to four times its frequency
+# samples per period of the fastest component; the information matrix contains up to four times its frequency
 SAMPLES_A_WAVE = 8
 FINER = 4  # refinement of the grid for limits that are linear in the coefficients
 VERIFIED = 10  # refinement of the grid for the final check of all limits
 STEPS = 20  # Adam steps per round
 EVERY = 4  # rounds between two checks of all limits, after which the best motion is stored
-SLOWEST_SIGN = 0.05  # smallest width of the smooth sign during design, relative to the velocity limit
-RATE, LAST_RATE = 0.03, 0.02  # Adam's first step relative to the limits, and its last step relative to the first
+SLOWEST_SIGN = 0.05  # smallest width of the smooth sign function during design, relative to the velocity limit
+RATE, LAST_RATE = 0.03, 0.02  # Adam's first step size relative to the limits, and its last relative to the first
 MOST_TIGHTER = 1.1  # largest factor by which torque limits are tightened on the coarse grid
 PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
 
@@ -56,10 +56,10 @@ class ExcitationDesign:
             weighted regressor.
         random: quality of the random initial motions that could be scaled to satisfy the limits.
         limits: the limits.
-        usage: largest share of each limit that each joint uses (n,), by name of the limit, on a grid ten times finer
-            than the grid of the optimisation.
-        clearance: smallest value of the user's clearance function on the same fine grid as `usage`; infinite if there
-            is no such function.
+        usage: largest share of each limit that each joint uses (n,), by name of the limit. The shares are computed on a
+            grid ten times finer than that of the optimisation.
+        clearance: smallest value of the user's clearance function on the grid used for `usage`; infinite if there is no
+            such function.
         base: the base parameters that the motion excites.
         rounds: number of rounds of the solver.
         notes: remarks, for example that the search was interrupted.
@@ -106,44 +106,48 @@ def optimal_excitation(
     search: ExcitationSearch | None = None,
     progress: Progress | None = None,
 ) -> ExcitationDesign:
-    """Find the motion of a family that maximises log det(W^T Sigma^-1 W) of the base regressor within all limits.
+    """Find the motion of a family that is most informative about the base parameters and satisfies all limits.
 
-    The criterion combines D-optimality (Swevers et al. 1997) and the condition number; its gradients are exact. Several
-    random initial motions are optimised in parallel with an augmented Lagrangian method. Every few rounds, each motion
-    is scaled down until it satisfies all limits on a grid ten times finer than that of the optimisation. The best of
-    these motions is returned, even if the search is interrupted (Ctrl-C) or reaches its time limit. Everything runs in
-    float64 regardless of JAX's configuration.
+    The criterion combines log det(W^T Sigma^-1 W) of the base regressor W (D-optimality, Swevers et al. 1997), where
+    Sigma is the diagonal matrix of torque variances, and the condition number. Its gradients are exact.
+
+    Several random initial motions are optimised in parallel with an augmented Lagrangian method. Every few rounds, each
+    motion is scaled down until it satisfies all limits on a grid ten times finer than that of the optimisation. The
+    best of these motions is returned, even if the search is interrupted (Ctrl-C) or reaches its time limit. All
+    computations are in float64, regardless of JAX's configuration.
 
     Torques are computed from the inertias and friction of the chain. If the chain has no inertias, torque limits are
     meaningless.
 
     Args:
         chain: the robot.
-        family: family of motions, and their duration; by default a Fourier series of ten harmonics with a period of 10
+        family: family of motions and their duration; by default a Fourier series of ten harmonics with a period of 10
             s.
         limits: limits from `motion_limits`; by default the limits of the chain. A joint without position limits gets a
             range of one revolution or, if it is prismatic, 1 m.
-        usage: largest permissible share of each limit. With 0.95, positions may use the central 95 % of their range.
-        clearance: function q (n,) -> distances, () or (m,), that must not be negative, for example distances between
-            links. It must be traceable by JAX. Scale it so that its values span about ten units. It must be positive in
-            the middle of the position ranges, so that random initial motions can be scaled down until they satisfy it.
+        usage: largest permissible share of each limit. For example, 0.95 restricts positions to the central 95 % of
+            their range.
+        clearance: function from q (n,) to distances, () or (m,), that must not be negative, for example distances
+            between links. It must be traceable by JAX. Scale it so that its values span about ten units. It must be
+            positive in the middle of the position ranges, so that random initial motions can be scaled down until they
+            satisfy it.
         columns: columns to identify; by default all drive terms, motors and springs of the chain.
         torque_noise: (n,) standard deviations of the joint torques [N m or N]; only their ratios affect the motion. By
             default all are equal.
-        condition_weight: weight w of the condition number in the maximised criterion, log det / b - w log cond, for b
-            base parameters. With w = 0, the motion is D-optimal and does not depend on the units of the parameters.
-            With w > 0, the motion depends on the units, because the condition number does.
-        search: number of initial motions and rounds, time limit, and seed.
-        progress: function that is called with the name of the current stage, the number of steps done, and their total
-            number.
+        condition_weight: weight w of the condition number in the criterion to be maximised, log det / b - w log cond,
+            for b base parameters. With w = 0, the motion is D-optimal and does not depend on the units of the
+            parameters. With w > 0, it depends on the units, because the condition number does.
+        search: settings of the search, such as the number of initial motions and the time limit.
+        progress: function that is called with the name of the stage, the number of rounds done, and the total number of
+            rounds.
 
     Raises:
         IdentificationError: a value is out of range; the robot is not supported; or no motion within the limits was
             found, for example because gravity alone exceeds the torque limits.
 
     Cost: starts * samples * steps evaluations of the regressor and its gradient. For 7 joints, each evaluation takes
-    about 0.1 ms on one core. Compilation takes 20 s, or less with a compilation cache. With default settings, two
-    designs for 7 joints took 13 and 24 s of processor time.
+    about 0.1 ms on one core, and compilation takes 20 s, or less with a compilation cache. With default settings, two
+    designs for 7 joints took 13 s and 24 s of processor time.
     """
     check_identifiable(chain)
     family = family or FourierSeries()
@@ -194,7 +198,7 @@ class _Search:
         self.limits = scaled
         self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.waves)), 2 * base.size // n + 1, 32)
         fastest = 2 * np.pi * family.waves / family.duration
-        # if the velocity is unlimited: that of a motion over the full range at the highest frequency
+        # an unlimited velocity is replaced by that of a motion over the full range at the highest frequency
         velocity = np.minimum(scaled.velocity, half * fastest)
         sizes = np.stack([half, velocity, np.minimum(scaled.acceleration, velocity * fastest)])
         grids = [family.matrices(self.times(finer)) for finer in (1, FINER, VERIFIED)]
@@ -230,7 +234,7 @@ class _Search:
         return self.family.duration * np.arange(count + 1) / count
 
     def run(self, asked: ExcitationSearch, report: Progress) -> tuple[int, list[str]]:
-        """Run the search; return the number of rounds, and notes that contain the reason if it stopped early."""
+        """Run the search; return the number of completed rounds, and notes on why it stopped early, if it did."""
         began, done, notes, rounds = time.monotonic(), 0, [], asked.rounds
         self.begin(asked.starts, asked.seed)
         try:
@@ -277,7 +281,7 @@ class _Search:
                 self._tighten(np.asarray(self.state.z)[best])
 
     def take(self) -> int:
-        """Scale the motions to satisfy the limits; store the best of them if it is the best so far, and return its index."""
+        """Scale the motions to satisfy the limits, store the best one if it is the best so far, and return its index."""
         return self._keep(*self._repaired(np.asarray(self.state.z)))
 
     def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
@@ -301,7 +305,7 @@ class _Search:
         if least < 0:
             return (
                 f"{text}: in the middle of the position ranges, the clearance is {least:.3g}; restrict the position limits to "
-                "configurations with clearance"
+                "configurations with positive clearance"
             )
         return f"{text}; try more rounds or initial motions, another seed, or narrower position limits"
 
@@ -323,7 +327,7 @@ class _Search:
         return best
 
     def _tighten(self, z: np.ndarray) -> None:
-        """Tighten the torque and clearance limits on the coarse grid as far as a motion exceeds them on the finest grid."""
+        """Tighten the coarse grid's torque and clearance limits by as much as a motion violates them on the finest grid."""
         most, least = self._shares(z)
         excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
         limits = self.problem.limits

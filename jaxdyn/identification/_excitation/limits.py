@@ -1,4 +1,4 @@
-"""Motion limits: how much of them a trajectory uses, and scaling of motions to satisfy them."""
+"""Motion limits: how much of them a trajectory uses, and scaling of motions that exceed them."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -61,11 +61,11 @@ def motion_limits(
     torque: Bound = None,
     torque_rate: Bound = None,
 ) -> MotionLimits:
-    """Create motion limits from those of a chain, any of which may be replaced.
+    """Create motion limits from the limits of a chain and given values, which take precedence.
 
-    By default, the limits of positions, velocities and torques (`limits.effort`) are those of the chain. Accelerations,
-    jerks and torque rates are unlimited by default, because robot descriptions contain no limits for them. Each limit
-    is one number for all joints, or one number per joint.
+    By default, position, velocity and torque limits (`limits.effort`) are those of the chain. Acceleration, jerk and
+    torque rate are unlimited by default, because robot descriptions contain no limits for them. Each limit is one
+    number for all joints, or one number per joint.
 
     Args:
         chain: the robot.
@@ -78,8 +78,8 @@ def motion_limits(
         torque_rate: limit of |d tau / dt| [N m/s or N/s].
 
     Raises:
-        IdentificationError: a limit has the wrong shape, is NaN or is not positive, or an upper position limit does not
-            exceed the lower limit.
+        IdentificationError: a limit has the wrong shape or is NaN; a limit other than a position limit is not positive;
+            or an upper position limit does not exceed the lower limit.
     """
     own = coordinate_limits(chain)
     given = {"lower": lower, "upper": upper, "velocity": velocity, "acceleration": acceleration}
@@ -111,8 +111,8 @@ def motion_limits(
 def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
     """The limits, with a finite position range for every joint.
 
-    A joint without position limits gets a range of one revolution or, if it is prismatic, 1 m about zero. A joint with
-    one position limit gets a range of this size that starts or ends at the limit.
+    A joint without position limits gets a range centred at zero, of one revolution or, if it is prismatic, 1 m. A joint
+    with only one position limit gets a range of the same size that starts or ends at this limit.
     """
     size = np.where(turning_joints(chain)[leading_joints(chain)], 2 * np.pi, 1.0)
     free = np.isinf(limits.lower) & np.isinf(limits.upper)
@@ -152,7 +152,7 @@ def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | N
 def largest_shares(
     chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: Clearance | None
 ) -> tuple[Float[np.ndarray, "6 n"], float]:
-    """Largest share of each limit that samples of q, qd, qdd and qddd use, and their smallest clearance.
+    """Largest share of each limit used by samples of q, qd, qdd and qddd, and the smallest clearance.
 
     A share is |x| / limit; for positions, it is the distance from the middle of the range, divided by half the range.
     For a motion within its limits, all shares are at most 1, and the clearance is not negative. Without a clearance
@@ -171,21 +171,22 @@ def limit_usage(
     times: Float[np.ndarray, " N"],
     clearance: Clearance | None = None,
 ) -> tuple[dict[str, Float[np.ndarray, " n"]], float]:
-    """Compute the largest share of each limit that a trajectory uses at given times, by joint, and its smallest clearance.
+    """Compute each joint's largest share of each limit at given times of a trajectory, and the smallest clearance.
 
     The share of a position limit is the distance from the middle of the range, divided by half the range. Torques are
     those of inverse dynamics plus friction. Jerks and torque rates are exact time derivatives. Torque rates are
     computed only if at least one of them is limited; otherwise their shares are zero.
 
     Args:
-        chain: the robot, whose inertias and friction determine torques.
+        chain: the robot, whose inertias and friction determine the torques.
         trajectory: the motion t -> q, qd, qdd.
         limits: limits from `motion_limits`.
-        times: times to check [s].
-        clearance: function q (n,) -> distances, () or (m,), that must not be negative.
+        times: times at which the trajectory is evaluated [s].
+        clearance: function from q (n,) to distances, () or (m,), that must not be negative.
 
     Returns:
-        The largest shares (n,), by name of the limit, and the smallest clearance (infinite if there is no function).
+        The largest shares (n,), by name of the limit, and the smallest clearance (infinite without a clearance
+        function).
     """
     with jax.enable_x64(True):
         t = jnp.asarray(times, jnp.float64)
@@ -200,15 +201,15 @@ def repaired(
 ) -> tuple[Float[np.ndarray, " n"], bool]:
     """Find factors that scale each joint's motion about the middle of its range such that all limits are satisfied.
 
-    The distance from the middle, the velocity, the acceleration and the jerk of a joint are proportional to its factor,
-    so the motion of each joint is first scaled down until it satisfies the limits on these quantities. If torques or
-    the clearance still violate their limits, all joints are then scaled by a common factor, which is found by
-    bisection. Also returns whether such factors were found.
+    Each joint's distance from the middle, velocity, acceleration and jerk are proportional to its factor, so the motion
+    of each joint is first scaled down until it satisfies the limits on these quantities. If the torques or the
+    clearance still violate their limits, all joints are then scaled by a common factor, which is found by bisection.
+    Also returns whether such factors were found.
 
     Args:
         chain: the robot.
-        limits: limits, finite for positions.
-        offset: q minus the middle of the ranges, qd, qdd and qddd at the samples at which limits must be satisfied.
+        limits: limits, with finite position limits.
+        offset: q minus the middle of the ranges, qd, qdd and qddd, at the samples that must satisfy the limits.
         clearance: the user's clearance function.
     """
     middle = np.zeros_like(offset)

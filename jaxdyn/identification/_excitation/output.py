@@ -40,12 +40,12 @@ def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1
     """Sample a trajectory and its torques in float64, at t = 0, 1 / rate, ... up to its duration.
 
     Args:
-        chain: the robot, whose inertias and friction determine torques.
+        chain: the robot, whose inertias and friction determine the torques.
         trajectory: the motion t -> q, qd, qdd.
         rate: sample rate [1/s].
 
     Raises:
-        IdentificationError: the rate is not positive, or so low that the trajectory has fewer than two samples.
+        IdentificationError: the rate is not positive, or is so low that there would be fewer than two samples.
     """
     if not (rate > 0 and np.isfinite(rate) and rate * trajectory.duration >= 1):
         raise IdentificationError(
@@ -65,7 +65,7 @@ def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1
 def write_trajectory(path: str | os.PathLike[str], samples: TrajectorySamples) -> None:
     """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., which `read_log` reads as a log.
 
-    All numbers are in SI units. If the file cannot be written completely, it is not changed at all.
+    All numbers are in SI units. The file is either written completely or left unchanged.
 
     Args:
         path: the file.
@@ -85,7 +85,7 @@ def write_trajectory(path: str | os.PathLike[str], samples: TrajectorySamples) -
 def draw_trajectory(
     path: str | os.PathLike[str], chain: Chain, samples: TrajectorySamples, limits: MotionLimits
 ) -> None:
-    """Plot q, qd, qdd and tau of every joint over time, each relative to its limit.
+    """Plot q, qd, qdd and tau of every joint over time, relative to their limits.
 
     Positions are plotted as distances from the middle of their range, so that their limits are -1 and 1. Quantities
     without a limit are plotted relative to their largest magnitude.
@@ -118,7 +118,7 @@ def draw_trajectory(
         lines = ax.plot(samples.t, values / np.where(np.isfinite(limit), limit, own), linewidth=1)
         for y in (-1, 1):
             ax.axhline(y, color="black", linewidth=0.8, linestyle="--")
-        free = "" if np.isfinite(limit).any() else " (no limit: relative to the largest)"
+        free = "" if np.isfinite(limit).any() else " (no limit: relative to the largest value)"
         ax.set_ylabel(f"{name} / limit{free}")
         ax.set_ylim(-1.1, 1.1)
         ax.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""Quality of an excitation trajectory: log det of the information matrix, and condition number of the regressor."""
+"""Quality of an excitation trajectory: log det of the information matrix and condition number of the regressor."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,14 +19,13 @@ from .._regression.robot import as_float64
 class ExcitationQuality:
     """Measures of how well the samples of a motion determine the base parameters.
 
-    The measures are computed from the base regressor W of N samples and from the information matrix H = W^T Sigma^-1 W
-    / N, where the diagonal matrix Sigma contains the variances of the torques.
+    All measures are computed from the base regressor W of N samples and the information matrix H = W^T Sigma^-1 W / N,
+    where Sigma is the diagonal matrix of torque variances.
 
     Attributes:
-        log_det: log det H; of two motions with the same number of samples, the one with the larger value is better. If
-            the values differ by d, the better motion gives standard deviations that are smaller by a factor of exp(d /
-            (2 parameters)), in the geometric mean over all directions. Such differences do not depend on the units of
-            the parameters.
+        log_det: log det H. Of two motions with the same number of samples, the one with the larger value is better: a
+            difference of d reduces the standard deviations of the b base parameters by a factor of exp(d / (2 b)), in
+            the geometric mean over all directions. Such differences do not depend on the units of the parameters.
         condition: condition number of Sigma^-1/2 W.
         scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.
         parameters: number of base parameters.
@@ -92,15 +91,15 @@ def excitation_quality(
 
 
 def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float:
-    """Ratio of the parameter variances from the motion `other` to those from the motion `better`, in the geometric mean.
+    """Compute the ratio of the parameter variances from motion `other` to those from `better`, as a geometric mean.
 
-    The ratio is exp((better.log_det - other.log_det) / parameters), which is the relative D-efficiency of the two
-    motions for the same number of samples. It is also the number of times that the motion `other` would have to be
-    repeated to yield a confidence ellipsoid of the same volume.
+    The result is exp((better.log_det - other.log_det) / parameters), the relative D-efficiency of the two motions for
+    the same number of samples. It is also the number of times that motion `other` would have to be repeated to yield a
+    confidence ellipsoid with the same volume as that from `better`.
 
     Args:
-        better: quality of the first motion.
-        other: quality of the second motion.
+        better: quality of the motion to which `other` is compared.
+        other: quality of the other motion.
 
     Raises:
         IdentificationError: the two motions were rated with different numbers of base parameters.

@@ -1,4 +1,4 @@
-"""Parallel solver for a batch of excitation problems: D-optimality under limits by an augmented Lagrangian and Adam.
+"""Parallel solver for a batch of excitation problems: D-optimality within limits by an augmented Lagrangian method.
 
 The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is:
 
@@ -23,7 +23,9 @@ from ...model._chain import Chain
 from .._regression.columns import Columns
 from .limits import Clearance, MotionLimits
 
-RIDGE = 1e-10  # added to H, whose columns are scaled to about unit size, so that H of poor initial motions can be factorised
+RIDGE = (
+    1e-10  # added to H, which is scaled to about unit size, so that it can be factorised even for poor initial motions
+)
 
 
 class Setting(NamedTuple):
@@ -33,8 +35,8 @@ class Setting(NamedTuple):
         columns: the identified columns.
         kept: indices of the base parameters' columns.
         clearance: the user's clearance function, or None.
-        torques: True if the torque of any joint is limited.
-        torque_rates: True if the torque rate of any joint is limited.
+        torques: True if the torque of at least one joint is limited.
+        torque_rates: True if the torque rate of at least one joint is limited.
         conditioned: True if the condition number is part of the cost.
     """
 
@@ -74,7 +76,7 @@ class ExcitationProblem(NamedTuple):
 
 
 class State(NamedTuple):
-    """State of one motion: coefficients, multipliers of the limits on the fine and the coarse grid, and state of Adam."""
+    """State of one motion: coefficients, multipliers of the limits on the fine and coarse grids, and state of Adam."""
 
     z: Float[Array, "n k"]
     multipliers: tuple[Array, Array]
@@ -98,7 +100,7 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
     rows = rows.reshape(-1, rows.shape[2])
     information = rows.T @ rows / count + RIDGE * jnp.eye(rows.shape[1], dtype=rows.dtype)
     # use only one decomposition: a batch of LAPACK calls occupies a thread of XLA:CPU's pool while it waits for its
-    # parts in the same pool, so two batches deadlock on two cores (jaxlib 0.10.2)
+    # subtasks in the same pool, so two batches deadlock on two cores (jaxlib 0.10.2)
     if not setting.conditioned:
         factor = jnp.linalg.cholesky(information)
         return -2 * jnp.log(jnp.diagonal(factor)).sum() / rows.shape[1]
@@ -108,7 +110,7 @@ def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Arr
 
 
 def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
-    """Constraint values c, satisfied if c <= 0: first for the limits that are linear in z, then for all other limits."""
+    """Constraint values c, satisfied if c <= 0, for the limits that are linear in z, and for all other limits."""
     limits = problem.limits
     half = (limits.upper - limits.lower) / 2
     bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])
@@ -144,7 +146,7 @@ def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penal
 
 
 def _adam():
-    """Adam (Kingma & Ba 2015), with a shorter memory of squared gradients than usual, because there are few steps."""
+    """Adam (Kingma & Ba 2015), with a shorter memory of squared gradients than usual because there are few steps."""
     import optax
 
     return optax.scale_by_adam(0.9, 0.99)
@@ -166,7 +168,7 @@ def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
 def advance(
     setting: Setting, problem: ExcitationProblem, state: State, rates: Float[Array, " steps"], penalty: Array
 ) -> State:
-    """One round for all motions: Adam with the given step sizes, then an update of the multipliers."""
+    """Perform one round for all motions: Adam steps with the given sizes, then an update of the multipliers."""
 
     def one(state: State) -> State:
         def step(carry, rate):

@@ -18,7 +18,7 @@ from ...model._layout import turning_joints
 
 @runtime_checkable
 class JointTrajectory(Protocol):
-    """A motion of all joints as a function of time, for one or many times; traceable by JAX."""
+    """Motion of all joints as a function of time, evaluated at an array of times; traceable by JAX."""
 
     @property
     def duration(self) -> float:
@@ -82,19 +82,19 @@ def random_excitation(
 ) -> FourierTrajectory:
     """Create a random Fourier trajectory of all joints within their position and velocity limits.
 
-    Phases and amplitudes are random. Each joint starts at rest. Its motion is scaled to use at most the share `usage`
-    of its position range and of its velocity limit. A joint without position limits gets a range of one revolution or,
-    if it is prismatic, 1 m.
+    Phases and amplitudes are random. Each joint starts at rest. Its motion is scaled to use at most the fraction
+    `usage` of its position range and of its velocity limit. A joint without position limits gets a range of one
+    revolution or, if it is prismatic, 1 m.
 
     Args:
         chain: the robot.
         period: period of the motion [s].
         harmonics: number of harmonics.
         seed: seed of the random numbers.
-        usage: largest share of the position range and of the velocity limit that a joint uses.
+        usage: largest fraction of the position range and of the velocity limit that a joint uses.
 
     Raises:
-        IdentificationError: there are fewer than two harmonics, so the motion cannot start at rest.
+        IdentificationError: there are fewer than two harmonics, with which the motion cannot start at rest.
     """
     if harmonics < 2:
         raise IdentificationError("an excitation trajectory needs at least two harmonics to start at rest")
@@ -129,7 +129,7 @@ def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarr
 class SplineTrajectory:
     """B-spline trajectory q(t) = sum_i c_i B_i(t), with uniform knots from 0 to `duration`.
 
-    Before 0 and after `duration`, the polynomials of the first and last interval are extrapolated.
+    Outside the interval from 0 to `duration`, the polynomials of the first and last knot intervals are extrapolated.
 
     Attributes:
         control: (n, m) control points c_i [rad or m]; the first and the last are the positions at the start and the

@@ -22,15 +22,15 @@ LARGEST_DEVIATION = 0.1  # gains with a larger relative standard deviation count
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DriveGains:
-    """Drive gains in tau_j = gain_j i_j, calibrated with a known payload.
+    """Drive gains, tau_j = gain_j i_j for motor currents i_j, calibrated with a known payload.
 
     Attributes:
         factors: factors by which the logged torques must be multiplied, one per joint.
         covariance: covariance of the logarithms of the factors.
         gains: calibrated gains [N m/A or N/A], which are the products of `factors` and the `gains` passed to
             `calibrate_gains`; if none were passed, they equal `factors`.
-        determined: True for joints whose gain the runs determine. Each other joint gets the geometric mean of their
-            factors.
+        determined: True for joints whose gain the runs determine. The factor of every other joint is the geometric mean
+            of the determined factors.
         common: factor from a separate fit in which all joints share one factor.
         common_deviation: standard deviation of `common`.
         payload: (10,) parameters of the payload, with the known mass, in the frame of the link that carries it
@@ -78,20 +78,20 @@ def calibrate_gains(
         i_j = (Y_j pi + s Y_P,j p) / k_j + friction_j,    p_1 = mass.
 
     Here i_j is the current of joint j, Y_j and Y_P,j are the regressor rows of arm and payload, and s is 1 in loaded
-    runs and 0 in the others. All noise is assumed to be in the currents, so weighted least squares gives the
+    runs and 0 in the others. All noise is assumed to be in the currents, in which case weighted least squares gives the
     maximum-likelihood estimate.
 
     Motion alone determines the ratios of the gains, because all joints share the arm's parameters; only the known
-    payload determines their scale. A joint whose gain is not determined to within 10 % gets the geometric mean of the
-    determined joints' factors, which preserves the nominal ratio of its gain to theirs.
+    payload determines their scale. If the runs do not determine a gain to within 10 %, its factor is the geometric mean
+    of the determined factors. This preserves the nominal ratio of this gain to the others.
 
-    Standard deviations come from a jackknife over twenty blocks. They do not include errors caused by a wrong mass, a
-    wrong friction law, or parts of the payload that were not weighed, such as a flange and its screws.
+    Standard deviations come from a jackknife over twenty blocks. They do not include errors caused by a wrong mass, an
+    inadequate friction model, or parts of the payload that were not weighed, such as a flange and its screws.
 
     Args:
-        chain: the arm's kinematics and gravity; its inertias are not used.
-        unloaded: one or several runs without the payload. Their torques are either currents or currents times nominal
-            gains.
+        chain: the arm; only its kinematics and gravity are used.
+        unloaded: one or several runs without the payload. The logged torques are either currents, or currents
+            multiplied by nominal gains.
         loaded: one or several runs with the payload; their motion may differ from that of the unloaded runs.
         mass: mass of the payload [kg].
         com: the payload's centre of mass in `frame`, if known [m].
@@ -101,11 +101,11 @@ def calibrate_gains(
             torque.
         own_friction: terms in `friction` that are fitted separately for each run, for example because the temperature
             changed between runs.
-        filters: as in `preprocess`; by default chosen from the first run and used for all.
+        filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
-        IdentificationError: the logs do not match the chain, the mass is not positive, the numbers of gains and joints
-            differ, or the payload's torque is too small to determine any gain.
+        IdentificationError: the logs do not match the chain, the mass is not positive, the number of gains is not that
+            of the joints, or the payload's torque is too small to determine any gain.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.
@@ -147,7 +147,7 @@ def calibrate_gains(
     for j in np.flatnonzero(~determined):
         notes.append(
             f"{chain.joint_names[j]}: the runs do not determine its gain to within {100 * LARGEST_DEVIATION:g} % (the "
-            f"payload's torque on it is {torque[j]:.3g} N m RMS); the gain keeps its ratio to the other joints' gains"
+            f"payload's torque on this joint is {torque[j]:.3g} N m RMS); its nominal ratio to the other gains is kept"
         )
     return DriveGains(
         factors=scale,
@@ -164,7 +164,7 @@ def calibrate_gains(
 
 
 def with_gains(log: Log, gains: DriveGains) -> Log:
-    """The log with its torques multiplied by the calibrated factors.
+    """Return a copy of the log with torques multiplied by the calibrated factors.
 
     Args:
         log: the log.

@@ -1,13 +1,14 @@
 """Combined fit of runs with and without a payload.
 
-All runs share the arm's parameters, the friction parameters and the ten parameters of the payload. The measured torque
-of joint j, in units that the gain c_j converts to newton metres, is
+All runs share the arm's parameters, the friction parameters and the payload's ten inertial parameters. The measured
+torque of joint j is
 
     tau_j = (Y_j pi + s Y_P,j p) / c_j + friction_j,      s = 1 in loaded runs, 0 in the others,
 
-where pi are the arm's base parameters and p the payload's ten parameters. Y_P are the columns of the link that carries
-the payload. Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is assumed to be in tau.
-Weighted least squares then gives the maximum-likelihood estimate of all parameters and gains.
+where pi are the arm's base parameters, p are the payload's parameters, and the gain c_j converts logged torques to
+newton metres. Y is the regressor of the arm, and Y_P contains the columns of the link that carries the payload.
+Friction is fv qd + fc sgn(qd) + fl |Y pi + s Y_P p| sgn(qd) + offset. All noise is assumed to be in tau, in which case
+weighted least squares gives the maximum-likelihood estimate of all parameters and gains.
 """
 
 import dataclasses
@@ -33,21 +34,21 @@ FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
 FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
 BLOCKS = 20  # number of jackknife blocks
 RIGID = Columns(("armature",))
-PASSES = 8  # maximum number of passes; load-dependent friction uses the load of the previous pass
-GAIN_SPREAD = 0.7  # prior standard deviation of a log gain: gains are known to within a factor of two
+PASSES = 8  # maximum number of passes; load-dependent friction uses the load from the previous pass
+GAIN_SPREAD = 0.7  # prior standard deviation of a log gain, which corresponds to a factor of two (log 2 = 0.7)
 TOLERANCE = 1e-10  # relative singular value below which parameters are not determined separately
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """Model to fit: the arm, the link that carries the payload, and the friction terms.
+    """The model to fit: the arm, the link that carries the payload, and the friction terms.
 
     Attributes:
         chain: the arm, in double precision.
-        link: index of the link.
+        link: index of the link that carries the payload.
         arm: (p, a) matrix that maps the a fitted parameters to the arm's p parameters. The fitted parameters are the
             base parameters or, for a known arm, one factor common to all of the chain's parameters.
-        known_arm: True if the chain's parameters are taken as the known parameters of the arm.
+        known_arm: True if the arm's parameters are known to be those of the chain.
         friction: friction terms fitted for every joint.
         own: friction terms fitted separately for each run.
     """
@@ -77,10 +78,10 @@ class Factors:
     """Triangular factors of the columns [arm, payload, friction, torque], one per block and joint.
 
     Attributes:
-        r: (blocks, n, w, w).
+        r: (blocks, n, w, w) factors with w columns.
         counts: rows in each joint's factors.
         arm: number of arm columns, which are followed by ten payload columns and the friction columns.
-        known_arm: True if the only column of the arm is the torque of the known arm.
+        known_arm: True if the arm's only column is its torque computed from known parameters.
         loaded: number of samples with the payload.
     """
 
@@ -91,7 +92,7 @@ class Factors:
     loaded: int
 
     def total(self, without: int | None = None) -> np.ndarray:
-        """Factors of all blocks, or of all but one (n, w, w)."""
+        """Factors (n, w, w) of all blocks, or of all blocks except `without`."""
         return triangles_of(below(self.r if without is None else np.delete(self.r, without, axis=0)))
 
     def payload_torques(self, payload: np.ndarray) -> np.ndarray:
@@ -108,8 +109,8 @@ class Solution:
         arm: (a,) the arm's base parameters.
         payload: (10,) the payload's parameters in the link's frame.
         gains: (n,) logarithms of the gain factors c.
-        noise: (n,) standard deviation of the residual, in the units of the given torques.
-        covariance: (10 + n, 10 + n) covariance of payload and log gains, assuming independent residuals.
+        noise: (n,) standard deviations of the residuals, in the units of the given torques.
+        covariance: (10 + n, 10 + n) covariance of payload parameters and log gains, assuming independent residuals.
         determined: (10 + n,) True for payload parameters and gains that the runs determine.
     """
 
@@ -124,7 +125,7 @@ class Solution:
 def model_of(
     chain: Chain, link: int, friction: Sequence[FrictionTerm], own: Sequence[FrictionTerm], known_arm: bool
 ) -> Model:
-    """The model to fit, for use under `jax.enable_x64(True)`.
+    """Create the model to fit. Call this function with x64 enabled.
 
     Raises:
         IdentificationError: a friction term is unknown, or is in `own` but not in `friction`.
@@ -153,7 +154,7 @@ def friction_signals(chain: Chain, terms: Sequence[FrictionTerm], qd: np.ndarray
 def accumulate_runs(model: Model, runs: Sequence[tuple[Samples, bool]], previous: Solution | None) -> Factors:
     """Accumulate all runs, each divided into the same number of blocks.
 
-    Load-dependent friction uses the transmitted torque of the previous solution.
+    Load-dependent friction is computed from the transmitted torque of the previous solution.
 
     Args:
         runs: pairs of samples and a flag that is True if the payload was attached.
@@ -193,13 +194,13 @@ def solve(
 ) -> Solution:
     """Solve the weighted least-squares problem by the Gauss-Newton method.
 
-    Joints are weighted by the inverse of their noise. If all gains are known, the problem is linear.
+    Joints are weighted by the inverse of their noise. If all gains are known, the model is linear in the unknowns.
 
     Args:
         factors: factors of the runs.
         known: (10,) known part of the payload's parameters, p = known + free @ z.
         free: (10, z) directions of the unknown part, with unknowns z.
-        ties: (n, k) map from k unknowns to the log gains; (n, 0) for known gains.
+        ties: (n, k) map from k unknowns to the log gains, or (n, 0) if the gains are known.
         start: initial solution.
         rounds: maximum number of iterations.
         without: index of a block to exclude.
@@ -249,7 +250,7 @@ class _System:
         if scale is not None:
             self.r[:, :, -1] *= scale[:, None]
         self.n, self.width = self.r.shape[0], self.r.shape[2]
-        self.own = self.width - 1 - self.arm - 10  # friction columns of a joint
+        self.own = self.width - 1 - self.arm - 10  # number of friction columns per joint
         unknown = 0 if factors.known_arm else self.arm
         self.bodies = unknown + free.shape[1]
         frictions = self.bodies + self.n * self.own
@@ -274,13 +275,13 @@ class _System:
         return np.exp(-gains[j]) * self.r[j, :, : self.arm + 10]
 
     def decomposed(self, body: np.ndarray | None, gains: np.ndarray, noise: np.ndarray, spread: float):
-        """SVD of the rows linearised about a solution and scaled to columns of unit norm.
+        """SVD of the rows, which are linearised about a solution and scaled to columns of unit norm.
 
-        Also return the column norms and the right-hand side.
+        Also returns the column norms and the right-hand side.
 
         Args:
-            body: parameters of arm and payload, from which the derivatives with respect to the gains are computed; None
-                if not yet known.
+            body: parameters of arm and payload at which the derivatives with respect to the gains are computed; None if
+                not yet known.
         """
         weights = 1 / np.maximum(noise, 1e-12 * noise.max() or 1.0)
         a = np.zeros((self.n, self.width, self.size))
@@ -293,7 +294,7 @@ class _System:
                 a[j, :, self.gains] = -(rigid @ body)[:, None] * self.ties[j]
             b[j] -= rigid @ self.fixed
         a, b = (a * weights[:, None, None]).reshape(-1, self.size), (b * weights[:, None]).reshape(-1)
-        if body is not None:  # an undetermined gain stays at its given value
+        if body is not None:  # the prior keeps undetermined gains at their given values
             hold = np.zeros((self.n, self.size))
             hold[:, self.gains] = self.ties / spread
             a, b = np.concatenate([a, hold]), np.concatenate([b, -gains / spread])
@@ -317,7 +318,7 @@ def fit_runs(
     free: np.ndarray,
     ties: np.ndarray,
 ) -> tuple[Solution, Factors]:
-    """Fit all runs together, repeating passes over the data until the load in the friction terms has converged."""
+    """Fit all runs together, in repeated passes over the data until the load in the friction terms has converged."""
     solution = None
     size = max(float(np.abs(samples.tau).max()) for samples, _ in runs)
     for turn in range(PASSES):
@@ -346,12 +347,12 @@ def jackknife(
 ) -> np.ndarray:
     """Covariance of payload and log gains (10 + n, 10 + n), from a jackknife over blocks of the runs.
 
-    Each fit of the jackknife leaves out one block of every run. The variances therefore account for residuals
-    correlated by filters and model errors. The correlation coefficients assume independent residuals, because there are
-    too few blocks to estimate them.
+    Each jackknife fit leaves out one block of every run. The variances therefore account for residuals that are
+    correlated by filters and model errors. The correlation coefficients are those for independent residuals, because
+    there are too few blocks to estimate them.
     """
     values = []
-    rounds = 4 if ties.size else 1  # without gains, the problem with the weights of the full fit is linear
+    rounds = 4 if ties.size else 1  # with fixed gains and the weights of the full fit, the problem is linear
     for block in range(len(factors.r)):
         part = solve(factors, known, free, ties, solution, rounds, without=block, spread=spread)
         values.append(np.concatenate([part.payload, part.gains]))

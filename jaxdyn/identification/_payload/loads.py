@@ -19,7 +19,7 @@ Runs = Log | Samples | Sequence[Log | Samples]
 
 
 def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
-    """The link that carries a payload, and the pose of the payload's frame in this link.
+    """Index of the link that carries a payload, and pose of the payload's frame in this link.
 
     Raises:
         IdentificationError: the frame is unknown or fixed to the base, or the robot has a floating base or spherical
@@ -32,7 +32,7 @@ def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
         raise IdentificationError(f"the payload's frame: {error}") from None
     if link < 0:
         raise IdentificationError(
-            f"the payload's frame {frame!r} is fixed to the base, so no joint carries the payload; name a moving link"
+            f"the payload's frame {frame!r} is fixed to the base, so no joint carries the payload; specify a moving link"
         )
     return link, np.eye(4) if index is None else np.asarray(chain.frame_poses[index], float)
 
@@ -40,7 +40,7 @@ def carrier(chain: Chain, frame: str | None) -> tuple[int, np.ndarray]:
 def given_body(
     mass: float, com: Sequence[float] | np.ndarray | None, pose: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Vector `known` and matrix `free` in p = known + free @ z, for a known mass and optionally a known centre of mass."""
+    """Vector `known` and matrix `free` in p = known + free @ z, for a known mass and, optionally, centre of mass."""
     known = np.zeros(10)
     known[0] = mass
     if com is None:
@@ -55,7 +55,7 @@ def given_body(
 def prepare_runs(
     chain: Chain, unloaded: Runs, loaded: Runs, filters: Filters | None
 ) -> tuple[list[tuple[Samples, bool]], list[str]]:
-    """All runs, preprocessed with the same filters and each flagged as loaded or unloaded, with notes for the user.
+    """Preprocess all runs with the same filters, flag them as loaded (True) or unloaded, and collect notes for the user.
 
     Raises:
         IdentificationError: a run has the wrong number of joints, or there is no loaded run.
@@ -79,7 +79,7 @@ def prepare_runs(
 
 
 def transform_matrix(pose: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10 10"]:
-    """Matrix T in p_a = T p_b, which transforms the ten parameters from frame b to frame a.
+    """Matrix T in p_a = T p_b, which transforms the ten inertial parameters from frame b to frame a.
 
     `pose` is the pose of b in a. Call this function with x64 enabled.
     """

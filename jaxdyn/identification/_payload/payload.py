@@ -1,4 +1,4 @@
-"""Identification of a payload's ten parameters, from runs with and without it or from loaded runs of a known arm."""
+"""Identification of a payload's inertial parameters, from runs with and without it or from loaded runs of a known arm."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -38,19 +38,20 @@ class Payload(Summary):
 
     Attributes:
         frame: link or frame in which all quantities are expressed.
-        parameters: estimated m, m c and Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the frame's origin [kg, kg m, kg m^2].
+        parameters: estimated mass m, first moments m c, and moments and products of inertia Ixx, Ixy, Iyy, Ixz, Iyz,
+            Izz about the frame's origin [kg, kg m, kg m^2].
         covariance: covariance of the parameters, including the uncertainty of gains passed as `DriveGains`.
-        determined: True for parameters that the runs determine; the others are NaN in `parameters` and in the
-            quantities derived from it.
+        determined: True for parameters that the runs determine. The others are NaN in `parameters` and in all
+            quantities derived from them.
         body: the physically consistent parameters closest to `parameters` in the metric of the covariance, with
-            undetermined ones as small as possible. If `parameters` are consistent and all determined, the two are
-            equal.
+            undetermined parameters as small as possible. It equals `parameters` if they are all determined and
+            consistent.
         consistent: True if `parameters` are physically consistent.
         payload_torque: RMS torque of the payload on each joint [N m or N].
         noise: standard deviation of each joint's residual torque [N m or N].
         notes: remarks for the user.
         calibrated: True if gains from `calibrate_gains` were used. Otherwise the torque scale is assumed to be exact,
-            and the standard deviations do not include its error: an error of 1 % in the scale shifts the mass by 1 %.
+            and its error is not included in the standard deviations; a scale error of 1 % shifts the mass by 1 %.
     """
 
     frame: str
@@ -77,7 +78,7 @@ class Payload(Summary):
 
     @property
     def scale_caveat(self) -> str:
-        """Caveat about the uncertainty of the mass if the gains were not calibrated; otherwise an empty string."""
+        """Caveat that the mass depends on the gains if they were not calibrated; otherwise an empty string."""
         if self.calibrated:
             return ""
         shift = f"{0.01 * abs(self.mass):.2g} kg"
@@ -95,7 +96,7 @@ class Payload(Summary):
 
     @property
     def com(self) -> Float[np.ndarray, "3"]:
-        """Centre of mass in the frame [m]."""
+        """Centre of mass, expressed in `frame` [m]."""
         return self.parameters[1:4] / self.mass
 
     @property
@@ -132,16 +133,18 @@ def identify_payload(
     own_friction: Sequence[FrictionTerm] = (),
     filters: Filters | None = None,
 ) -> Payload:
-    """Identify the ten parameters of a payload from runs with and without it, in a single fit to all runs.
+    """Identify the ten inertial parameters of a payload from runs with and without it, in a single fit to all runs.
 
         tau_j = Y_j pi + s Y_P,j p + friction_j,    s = 1 in loaded runs, 0 in the others.
 
-    All runs share the arm's base parameters pi. Y_P are the columns of the link that carries the payload (Khalil,
-    Gautier & Lemoine 2007). The runs may differ in motion, length and time stamps, because nothing is subtracted sample
-    by sample. The usual alternative, subtracting two separate fits, adds the noise of both to the payload estimate.
+    All runs share the arm's base parameters pi; p are the payload's parameters. Y is the regressor of the arm, and Y_P
+    contains the columns of the link that carries the payload (Khalil, Gautier & Lemoine 2007).
+
+    The runs may differ in motion, length and time stamps, because nothing is subtracted sample by sample. The usual
+    alternative, subtracting two separate fits, adds the noise of both to the payload estimate.
 
     Args:
-        chain: the arm's kinematics and gravity; its inertias are not used.
+        chain: the arm; only its kinematics and gravity are used.
         unloaded: one or several runs without the payload.
         loaded: one or several runs with the payload.
         frame: link or frame that carries the payload and in which the result is expressed; by default the tip.
@@ -150,7 +153,7 @@ def identify_payload(
             torque. Without this term, payload estimates on geared arms are wrong by several percent.
         own_friction: terms in `friction` that are fitted separately for each run, for example because the temperature
             changed between runs.
-        filters: as in `preprocess`; by default chosen from the first run and used for all.
+        filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
         IdentificationError: the logs do not match the chain, or have too few samples.
@@ -177,13 +180,14 @@ def identify_payload_on(
     own_friction: Sequence[FrictionTerm] = (),
     filters: Filters | None = None,
 ) -> Payload:
-    """Identify the ten parameters of a payload from loaded runs only, for an arm with known parameters.
+    """Identify the ten inertial parameters of a payload from loaded runs only, for an arm with known parameters.
 
         tau_j - inverse_dynamics(chain)_j = Y_P,j p + friction_j
 
-    The friction terms in `friction` are fitted again, because friction changes from day to day; the other terms are
-    taken from the chain. Errors in the chain's inertias are attributed to the payload and are not included in the
-    standard deviations.
+    Here p are the payload's parameters, and Y_P contains the regressor columns of the link that carries it. The terms
+    in `friction` are fitted again, because friction changes from day to day; all other friction terms are taken from
+    the chain. Errors in the chain's inertias are attributed to the payload and are not included in the standard
+    deviations.
 
     Args:
         chain: the identified arm.
@@ -257,7 +261,7 @@ def _identify(
 
 
 def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) -> np.ndarray:
-    """Covariance of the payload due to the gains: J C J^T, where J is its derivative with respect to the log gains."""
+    """Covariance J C J^T of the payload due to the gains, with its derivative J with respect to the log gains."""
     n, step = len(covariance), 1e-3
     slopes = []
     for j in range(n):
@@ -281,11 +285,11 @@ def _from_gains(factors: Factors, solution: Solution, covariance: np.ndarray) ->
 def nearest_body(
     parameters: Float[np.ndarray, "10"], covariance: Float[np.ndarray, "10 10"], determined: Bool[np.ndarray, "10"]
 ) -> tuple[bool, Float[np.ndarray, "10"]]:
-    """Physical consistency of ten parameters, and the nearest consistent parameters.
+    """Check ten inertial parameters for physical consistency, and find the nearest consistent parameters.
 
-    The pseudo-inertia P of a consistent body is positive semidefinite (Wensing, Kim & Slotine 2017). It is written as P
-    = L L^T plus a small isotropic second moment. The nearest body minimises (p(L) - parameters)^T C^-1 (p(L) -
-    parameters) over the determined parameters.
+    The pseudo-inertia P of a consistent body is positive semidefinite (Wensing, Kim & Slotine 2017), so it is written
+    as P = L L^T plus a small isotropic second moment. The nearest body minimises (p(L) - parameters)^T C^-1 (p(L) -
+    parameters) over the determined parameters, where C is their covariance.
     """
     pseudo = np.asarray(pseudo_inertia(jnp.asarray(parameters)))
     lowest, largest = np.linalg.eigvalsh(pseudo)[[0, -1]]
@@ -318,7 +322,7 @@ def nearest_body(
 
 
 def _about_com(p: np.ndarray) -> np.ndarray:
-    """Inertia about the centre of mass (3, 3), entry by entry so that undetermined entries do not affect the others."""
+    """Inertia about the centre of mass (3, 3), computed entry by entry so that NaN entries do not affect the others."""
     x, y, z = p[1:4]
     xx, xy, yy = p[4] - (y * y + z * z) / p[0], p[5] + x * y / p[0], p[6] - (x * x + z * z) / p[0]
     xz, yz, zz = p[7] + x * z / p[0], p[8] + y * z / p[0], p[9] - (x * x + y * y) / p[0]

@@ -6,21 +6,22 @@ from scipy import signal
 
 from ...errors import LogError
 
-_TAIL = 3.0  # largest bandwidth of a motion, in multiples of the frequency below which 90 % of its power lies
-_STEEP = 64.0  # largest decrease of the amplitude within an octave that can occur without a filter
+_TAIL = 3.0  # largest bandwidth of a motion, relative to the frequency below which 90 % of its power lies
+_STEEP = 64.0  # largest factor by which the amplitude can decrease within an octave without a filter
 _RESTS = 8.0  # a joint with less than 90 % of its velocity's power below this frequency counts as at rest [Hz]
 
 
 def low_pass(
     values: Float[np.ndarray, "N ..."], rate: float, cutoff: float, order: int = 4
 ) -> Float[np.ndarray, "N ..."]:
-    """Apply a Butterworth low-pass forwards and backwards along the first axis, without phase lag.
+    """Apply a Butterworth low-pass filter forwards and backwards along the first axis, without phase lag.
 
-    The gain of both passes together is |H(f)|^2 = 1 / (1 + (tan(pi f / rate) / tan(pi cutoff / rate))^(2 order)). It is
+    The combined gain of both passes is |H(f)|^2 = 1 / (1 + (tan(pi f / rate) / tan(pi cutoff / rate))^(2 order)). It is
     one half at the cutoff and, for order 4, 0.996 at half the cutoff.
 
-    The ends are extended by point reflection over three periods of the cutoff. This makes the second derivative
-    discontinuous at the ends; for order 4, the effect on the output decays by a factor of ten per period.
+    The signal is extended at both ends by point reflection over three periods of the cutoff frequency. This makes the
+    second derivative discontinuous at the ends; for order 4, the effect on the output decays by a factor of ten per
+    period.
 
     Args:
         values: evenly spaced samples.
@@ -41,11 +42,11 @@ def low_pass(
 
 
 def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.ndarray, "N ..."]:
-    """First derivative along the first axis, by sixth-order central differences.
+    """Compute the first derivative along the first axis by sixth-order central differences.
 
-    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. For a sine of frequency f, the
-    derivative is too small by a relative error of (2 pi f / rate)^6 / 140, for example 2e-6 at 4 Hz and 100 samples per
-    second. The derivatives at the three samples at either end are accurate to second order.
+    x'_k = rate (45 (x_k+1 - x_k-1) - 9 (x_k+2 - x_k-2) + (x_k+3 - x_k-3)) / 60. For a sine of frequency f, this
+    underestimates the derivative by a fraction of (2 pi f / rate)^6 / 140, for example 2e-6 at 4 Hz and 100 samples per
+    second. At the three samples at either end, the derivative is accurate to second order.
 
     Args:
         values: at least three evenly spaced samples.
@@ -61,16 +62,16 @@ def differentiate(values: Float[np.ndarray, "N ..."], rate: float) -> Float[np.n
 def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
     """Frequency below which 99 % of the velocity's power lies, for the fastest joint [Hz]; 0 if nothing moves.
 
-    The power spectrum of the velocity is Welch's spectrum of q, in segments of 4 s, times (2 pi f)^2. The following
-    rules exclude vibration and the noise of differentiated positions:
+    The power spectrum of the velocity is (2 pi f)^2 times the spectrum of q by Welch's method, with segments of 4 s.
+    The following rules exclude vibration and the noise of differentiated positions:
 
     - frequencies above 25 Hz, at which robots do not move intentionally, are ignored;
     - for each joint, only power above twice the median of its spectrum (the noise floor) is included;
-    - the result is limited to three times the frequency below which 90 % of the power lies; for a motion with
-      continuous acceleration, the spectrum falls as f^-4 or faster, and the 99 % and 90 % frequencies differ by a
-      factor of at most 2.2;
-    - joints with more than 10 % of their power above 8 Hz (sensor noise at rest) and joints whose RMS velocity is at
-      most a tenth of that of the fastest joint are ignored.
+    - the result is limited to three times the frequency below which 90 % of the power lies: for a motion with
+      continuous acceleration, the spectrum falls as f^-4 or faster, so the 99 % frequency is at most 2.2 times the 90 %
+      frequency;
+    - joints with more than 10 % of their power above 8 Hz (sensor noise at rest) are ignored, as are joints whose RMS
+      velocity is at most a tenth of that of the fastest joint.
     """
     frequency, power = signal.welch(
         q - q.mean(axis=0), rate, nperseg=min(len(q), int(4 * rate)), axis=0, detrend="linear"
@@ -89,12 +90,12 @@ def bandwidth(q: Float[np.ndarray, "N n"], rate: float) -> float:
 
 
 def low_pass_before(tau: Float[np.ndarray, "N n"], rate: float) -> float | None:
-    """Cutoff of the low-pass that was apparently applied to the torques before logging [Hz]; None if none is detected.
+    """Estimate the cutoff of a low-pass filter applied to the torques before logging [Hz]; None if none is detected.
 
-    Jumps of dry friction make the amplitude spectrum decrease like 1/f, and sensor noise makes it level off. A decrease
-    by more than a factor of 64 from f to 2 f (median of the joints) therefore indicates a filter. The cutoff is
-    estimated as f / 0.78: with this cutoff, the gain of `low_pass` decreases by a factor of 32 from f to 2 f, and
-    friction accounts for the remaining factor of two.
+    Jumps of dry friction make the amplitude spectrum decrease like 1/f, and sensor noise makes it level off at high
+    frequencies. If the amplitude decreases by more than a factor of 64 from f to 2 f (median over the joints), the
+    torques were therefore most likely filtered. The cutoff is estimated as f / 0.78: with this cutoff, the gain of
+    `low_pass` decreases by a factor of 32 from f to 2 f, and friction accounts for the remaining factor of two.
     """
     frequency, power = signal.welch(
         tau - tau.mean(axis=0), rate, "blackmanharris", min(len(tau), int(8 * rate)), axis=0, detrend="linear"

@@ -1,4 +1,4 @@
-"""Corrections of logs before preprocessing: conversion from motor side to joint side, removal of torque delays."""
+"""Corrections of logs before preprocessing: conversion from motor to joint side, and removal of torque delays."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -20,13 +20,13 @@ def motor_to_joint(
 ) -> Log:
     """Convert a motor-side log to the joint side, for drives with gears and couplings.
 
-    The conversion is q = P q_m + q_0, qd = P qd_m and tau = T tau_m, where q_m, qd_m and tau_m are motor-side
-    quantities. Without losses, motors and joints have equal power, tau_m . qd_m = tau . qd, so T = P^-T, the default.
-    The inverse R = P^-1 maps joint positions to motor positions, q_m = R (q - q_0); for gears without coupling, R =
-    diag(gear ratios).
+    The conversion is q = P q_m + q_0, qd = P qd_m and tau = T tau_m, with motor positions q_m, velocities qd_m and
+    torques tau_m. Without losses, the power is the same on both sides, tau_m . qd_m = tau . qd. T is therefore P^-T by
+    default. The inverse R = P^-1 maps joint positions to motor positions, q_m = R (q - q_0); for gears without
+    coupling, R = diag(gear ratios).
 
     Args:
-        log: the log, with q, qd and tau of the motors [rad, rad/s, N m].
+        log: the log, with positions, velocities and torques of the motors [rad, rad/s, N m].
         position_matrix: P, joint displacement per motor displacement [1 or m/rad].
         torque_matrix: T [1 or rad/m]; by default P^-T.
         position_offset: q_0, the joint positions at motor position zero [rad or m].
@@ -54,15 +54,15 @@ def motor_to_joint(
 
 
 def without_delay(log: Log, seconds: float | Float[np.ndarray, " n"]) -> Log:
-    """The log with torque delays removed, so that the torques and positions of a row refer to the same instant.
+    """Return a copy of the log without torque delays, so that the torques and positions of a row are simultaneous.
 
-    tau_j(t + d_j) is interpolated by a cubic spline in each gap-free piece; rows whose shifted time lies outside their
-    piece are discarded.
+    The torques tau_j(t + d_j) are interpolated by a cubic spline in each gap-free piece. Rows whose shifted time lies
+    outside their piece are discarded.
 
     Args:
         log: the log.
-        seconds: delays d of the torques, one for all joints or one per joint, for example from `estimate_delay` [s];
-            negative if the positions are delayed.
+        seconds: delays d of the torques relative to the positions [s], one for all joints or one per joint, for example
+            from `estimate_delay`; negative if the positions are delayed.
 
     Raises:
         LogError: the number of delays is neither one nor the number of joints, a delay is not finite, or no piece of
@@ -97,7 +97,7 @@ def shifted_torques(
     pieces: Iterable[tuple[int, int]],
     shifts: Float[np.ndarray, "n k"],
 ) -> tuple[Int[np.ndarray, " M"], Float[np.ndarray, "M n k"]]:
-    """Indices of the rows whose shifted times lie within their piece, and their interpolated torques tau_j(t + shifts_jk)."""
+    """Indices of the rows whose shifted times lie within their piece, and the torques tau_j(t + shifts_jk) at these rows."""
     least, most = min(shifts.min(), 0.0), max(shifts.max(), 0.0)
     rows, found = [np.zeros(0, int)], [np.zeros((0, *shifts.shape))]
     for start, stop in pieces:

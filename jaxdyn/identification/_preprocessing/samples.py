@@ -33,7 +33,7 @@ class Samples:
         rate: samples per second within a piece [1/s].
         segments: (start, stop) indices of each piece, with stop excluded.
         position_cutoff: cutoff of the low-pass on q [Hz].
-        torque_cutoff: cutoff of the low-pass on tau, which was applied by `preprocess` or before logging [Hz].
+        torque_cutoff: cutoff of the low-pass on tau, applied by `preprocess` or before logging [Hz].
         notes: remarks from reading and preprocessing.
         source: the log that the samples come from.
         temperature: joint temperatures, interpolated linearly [°C]; None if not logged.
@@ -62,7 +62,7 @@ class Samples:
     def rows(
         self, chosen: slice | Int[np.ndarray, " M"], segments: Iterable[tuple[int, int]], **changes: Any
     ) -> "Samples":
-        """A subset of the samples, with the given pieces."""
+        """A subset of the samples, divided into the given pieces."""
         held = {name: getattr(self, name) for name in ("t", "q", "qd", "qdd", "tau", "temperature")}
         cut = {name: value[chosen] for name, value in held.items() if value is not None}
         return dataclasses.replace(self, **cut, segments=tuple(segments), **changes)
@@ -96,24 +96,24 @@ class Filters:
     """Settings of `preprocess`; fields left as None are chosen from the log, or from the first of several logs.
 
     Attributes:
-        position_cutoff: cutoff frequency for q, at which the amplitude is halved [Hz]. By default it equals
-            `torque_cutoff`; if that is not given either, it is ten times the motion's bandwidth, rounded to whole Hz,
-            but at least 8 Hz and at most a fifth of the log's sample rate. The bandwidth is the frequency below which
-            99 % of the velocity's power above its noise floor lies. A note states the chosen cutoff and the reason.
+        position_cutoff: cutoff frequency for q, at which the amplitude is halved [Hz]; by default equal to
+            `torque_cutoff`. If neither is given, it is ten times the motion's bandwidth, rounded to whole Hz, but at
+            least 8 Hz and at most a fifth of the log's sample rate. The bandwidth is the frequency below which 99 % of
+            the velocity's power above its noise floor lies. A note states the chosen cutoff and the reason.
         torque_cutoff: cutoff frequency for tau [Hz]; by default equal to `position_cutoff`.
-        stride: decimation factor; by default at least ten samples per period of the higher cutoff remain.
-        delay: total delay of the logged torques relative to the positions [s], one number or one per joint. It is
-            removed first (`without_delay`); if None, `identify` estimates it. If a delay is specified, even zero, an
-            `EstimationProblem` does not additionally shift the torques by `ClosedLoop.lead`. Zero means that the
-            torques and positions of a row refer to the same instant, as in logs of `jaxdyn simulate`.
+        stride: decimation factor; by default chosen to keep at least ten samples per period of the higher cutoff.
+        delay: total delay of the logged torques relative to the positions [s], one number or one per joint, removed
+            before filtering (`without_delay`). Zero means that the torques and positions of a row refer to the same
+            instant, as in logs of `jaxdyn simulate`. If None, `identify` estimates the delay. If a delay is specified,
+            even zero, an `EstimationProblem` does not additionally shift the torques by `ClosedLoop.lead`.
         order: order of the Butterworth filter, run forwards and backwards.
         margin: time discarded at both ends of each piece [s]; by default two periods of the lower cutoff, after which
             end effects on qdd have decayed to 1 %.
         gap: longest time step within a piece [s]; by default 5 median steps or, if longer, a tenth of a period of the
             higher cutoff, over which cubic interpolation remains accurate.
-        logged_cutoff: cutoff of the zero-phase low-pass filter, of the same order, that was applied to the torques before they
-            were logged [Hz]. Such torques are not filtered again with `torque_cutoff`, and the friction of a model is
-            filtered with this cutoff. If None, `identify` tests whether such a filter was applied.
+        logged_cutoff: cutoff of the zero-phase low-pass filter, of the same order, that was applied to the torques
+            before logging [Hz]. Such torques are not filtered again with `torque_cutoff`, and the friction of a model
+            is filtered with this cutoff. If None, `identify` tests whether such a filter was applied.
     """
 
     position_cutoff: float | None = None
@@ -126,7 +126,7 @@ class Filters:
     logged_cutoff: float | None = None
 
     def but(self, **changes: Any) -> "Filters":
-        """These filters with some fields changed."""
+        """A copy of these filters with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def setting(self, log: Log, rate: float | None = None) -> "Setting":
@@ -172,8 +172,8 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     """Resample, filter, differentiate and decimate each gap-free piece of a log.
 
     1. Torque delays are removed if specified, and the log is cut where a time step exceeds `gap`.
-    2. Stale rows (equal to the previous row, for less than a gap) and rows that follow the previous one within a
-       quarter of the median step are discarded.
+    2. Stale rows (equal to the previous row, for less than a gap) are discarded, as are rows that follow the previous
+       row within a quarter of the median step.
     3. If time steps are uneven, q and tau are resampled by cubic splines on a uniform grid at the log's mean rate.
     4. q and tau are filtered by `low_pass`, a zero-phase Butterworth filter.
     5. qd and qdd are computed as the first and second derivatives of the filtered q (`differentiate`), so they are
@@ -181,18 +181,18 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
     6. The first and last `margin` seconds of each piece are discarded, because the filter extrapolates there.
     7. The samples are decimated by `stride`.
 
-    Logged velocities are not used, because the controller's filter and delay are unknown; a note states by how much
-    they differ from the derivative of the positions. With equal cutoffs for q and tau (the default), both sides of tau
-    = Y pi are filtered equally to the extent that Y is linear in the motion. To filter them exactly equally, use stride
-    1, and apply `low_pass` to tau and every column of Y with one cutoff, below that of q, before decimating both.
+    Logged velocities are not used, because their filter and delay are unknown; a note states how much they differ from qd.
+
+    With equal cutoffs for q and tau (the default), both sides of tau = Y pi are filtered equally to the extent that Y
+    is linear in the motion. To filter them exactly equally, use stride 1, apply `low_pass` to tau and every column of Y
+    with one cutoff, below that of q, and then decimate both.
 
     Args:
         log: the log.
         filters: cutoffs, stride and further settings.
 
     Raises:
-        LogError: a cutoff is not between 0 and half the log's rate, all pieces are too short, or a delay is not a
-            number.
+        LogError: a cutoff is not between 0 and half the log's rate, all pieces are too short, or a delay is not finite.
 
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """
@@ -240,7 +240,7 @@ def preprocess_alike(
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Settings for cutting, filtering and decimating a log: frequencies in Hz, times in s, margin and stride in samples."""
+    """Settings for cutting, filtering and decimating a log, in Hz, s and samples (margin and stride)."""
 
     rate: float
     step: float
@@ -250,7 +250,7 @@ class Setting:
     order: int
     margin: int
     stride: int
-    why: str = ""  # reason for the cutoffs, if chosen
+    why: str = ""  # reason for the cutoffs, if chosen automatically
     torque_as_logged: bool = False  # the torques were low-pass filtered before logging
 
 
@@ -301,11 +301,11 @@ def _piece(log: Log, start: int, stop: int, setting: Setting) -> _Piece | None:
 def even_samples(
     t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N m"], n: int, setting: Setting, origin: float | None = None
 ) -> _Piece:
-    """Remove stale rows (q, tau, logged qd) of a piece, resample the rest on a uniform grid, and filter and differentiate it.
+    """Remove stale rows (q, tau, logged qd) of a piece, resample the rest uniformly, then filter and differentiate.
 
     Args:
         n: number of joints.
-        origin: a time on the grid [s]; by default the first row's.
+        origin: a time on the grid [s]; by default that of the first row.
     """
     stale = stale_rows(t, values, setting.gap)
     close = np.concatenate([[False], np.diff(t) < 0.25 * setting.step]) & ~stale
@@ -368,7 +368,7 @@ def _compare(qd: Float[np.ndarray, "N n"], logged: Float[np.ndarray, "N n"]) -> 
     off = np.sqrt(((logged - qd) ** 2).mean(axis=0)) / np.where(size > 0, size, 1.0)
     worst = int(np.argmax(off))
     return (
-        "logged velocities were not used: with equal filters they differ from the derivative of the positions "
+        "logged velocities were not used: with equal filters, they differ from the derivative of the positions "
         f"by up to {100 * off[worst]:.2g} % RMS (joint {worst + 1})"
     )
 

@@ -1,4 +1,4 @@
-"""Preprocessing of logs that are read in chunks, in windows that overlap by the length of the filter's transients."""
+"""Preprocessing of logs read in chunks, in windows that overlap by the length of the filter's transients."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -9,8 +9,8 @@ from ...errors import LogError
 from ...io._logs.log import Log
 from .samples import LEAST_SAMPLES, Filters, Samples, Setting, even_samples
 
-MEMORY = 38.0  # e-folds after which a filter's transient is below rounding in float64
-SPLINE = 40  # samples beyond which the ends of a cubic spline have no effect
+MEMORY = 38.0  # e-folds after which a filter's transient is below rounding error in float64
+SPLINE = 40  # number of samples after which the end conditions of a cubic spline have no effect
 
 
 def preprocess_stream(
@@ -18,19 +18,21 @@ def preprocess_stream(
 ) -> Iterator[Samples]:
     """Resample, filter, differentiate and decimate a log read in chunks, as `preprocess` does in memory.
 
-    The chunks are consecutive parts of one log; a step longer than `gap` separates two pieces. The filtered windows
-    overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff on either side (16 periods for order 4), after
-    which the filter's transients are below rounding error. Up to rounding, the samples are therefore the same as those
-    of `preprocess` with equal cutoffs, rate and gap. One chunk and the overlap are held in memory.
+    The chunks are consecutive parts of one log; a time step longer than `gap` separates two pieces. One chunk and the
+    overlap of the filtered windows are held in memory.
+
+    The windows overlap by 38 / (2 pi sin(pi / (2 order))) periods of the cutoff on either side (16 periods for order
+    4), after which the filter's transients are below rounding error. The samples are therefore the same, up to
+    rounding, as those of `preprocess` with equal cutoffs, rate and gap.
 
     Args:
         chunks: parts of a log in order, for example from `read_log_chunks`.
         filters: as for `preprocess`, without a delay; by default chosen from the first chunk.
-        rate: sample rate of the uniform grid [1/s]; by default the mean rate of the first chunk. If time steps jitter,
-            set it to the rate of the whole log.
+        rate: sample rate of the uniform grid [1/s]; by default the mean rate of the first chunk. If the time steps
+            jitter, specify the mean rate of the whole log.
 
     Yields:
-        Gap-free samples, in a single piece each.
+        Gap-free samples, each in a single piece.
 
     Raises:
         LogError: as for `preprocess`; or `filters` contains a delay, time does not increase between chunks, or chunks
@@ -76,7 +78,7 @@ def _overlap(s: Setting) -> int:
 
 
 class _Window:
-    """The rows (t, q, tau) of one piece that are still needed: the overlap before the next sample, and all later rows."""
+    """The rows (t, q, tau) of a piece that are still needed: the overlap before the next sample, and all later rows."""
 
     def __init__(self, setting: Setting, n: int):
         self.setting, self.n, self.overlap = setting, n, _overlap(setting)
