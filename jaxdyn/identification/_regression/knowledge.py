@@ -99,7 +99,7 @@ class Knowledge:
         for name, s in given.items():
             if name not in known:
                 raise IdentificationError(
-                    f"a standard deviation is specified for {name!r}, which is either identified or not part of the robot"
+                    f"a standard deviation is specified for {name!r}, which is identified or is not part of the robot"
                 )
             _check_deviation(s, f"of {name!r}", 0.0)
         return given
