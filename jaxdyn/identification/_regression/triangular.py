@@ -158,4 +158,6 @@ def _not_finite(block: Sequence[np.ndarray], at: int) -> str:
                 f"{name} of sample {at + int(np.argmax(bad))} (counted from 0) is not finite; remove such samples "
                 "(a weight of zero does not suffice)"
             )
-    return f"the regressor is not finite in samples {at} to {at + len(block[0]) - 1}: check the user-defined columns there"
+    return (
+        f"the regressor is not finite in samples {at} to {at + len(block[0]) - 1}: check the user-defined columns there"
+    )

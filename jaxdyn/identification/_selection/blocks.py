@@ -27,7 +27,7 @@ from .candidates import Candidates, friction_of
 from .search import Grams, solve, system
 from .terms import Terms
 
-BEFORE = tuple(1.05**k for k in range(-6, 6))  # candidate cutoffs, relative to the cutoff that the torque spectrum suggests
+BEFORE = tuple(1.05**k for k in range(-6, 6))  # candidate cutoffs, relative to the one in the torque spectrum
 CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # candidate cutoffs, relative to the default
 LONGEST = 0.02  # largest delay, of either sign [s]
 SHIFTS = 10  # number of torque shifts on either side of zero
