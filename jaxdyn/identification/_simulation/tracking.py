@@ -33,8 +33,6 @@ def tracking_log(
 ) -> tuple[Log, Float[np.ndarray, " n"]]:
     """Simulate a log of a robot that tracks a motion with feed-forward torques from its own model.
 
-    Returns the log, and the largest deviation of each joint's logged position from the motion [rad or m].
-
     The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)), with the feed-forward torque tau_ff, the
     mass matrix M and the bandwidth w. The reference q_d is a cubic spline through the motion's samples. The controller
     receives noisy encoder positions and runs at 1 kHz or faster, with constant torque during each period. The logged
@@ -49,6 +47,9 @@ def tracking_log(
         noise: standard deviations of the encoder noise and of the torque noise.
         bandwidth: bandwidth w of the controller [rad/s].
         seed: seed of the noise.
+
+    Returns:
+        The log, and the largest deviation of each joint's logged position from the motion [rad or m].
 
     Raises:
         ModelError: a link has no inertia, or a joint deviates from the motion by more than a tenth of its range of
