@@ -60,6 +60,8 @@ def diagnose(
 ) -> tuple[Finding, ...]:
     """Diagnose runs of a robot before identification.
 
+    The findings can be of these kinds:
+
     - *short*: there are fewer independent samples than base parameters. The runs are then not checked further.
     - *unexcited*: some base parameters have no effect in this motion, are determined only in combination with others,
       or have a standard deviation above 0.3 times the largest parameter with the same unit.
