@@ -134,7 +134,7 @@ def _in_terms(model: TorqueModel) -> TorqueModel:
 def _by_windows(
     model: TorqueModel, parts: list[Float[np.ndarray, "windows ..."]], dt: float
 ) -> Float[np.ndarray, "windows steps n"]:
-    """Evaluate `_deviations` in batches of equal size, with the last one padded, so that runs of any length share one program."""
+    """Evaluate `_deviations` in batches of equal size, the last one padded, so that runs of any length share a program."""
     count, step = len(parts[0]), jnp.asarray(dt)
     padded = [x[np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1)] for x in parts]
     at = range(0, count, TOGETHER)
