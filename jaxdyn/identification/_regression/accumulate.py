@@ -1,9 +1,9 @@
 """Square-root accumulation of a stacked regressor into one triangular factor per joint.
 
 Let [W_j, tau_j] be the rows of joint j for all samples, with p columns in W_j. The triangular factor R_j of their QR
-decomposition satisfies R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j]. It therefore preserves all norms and inner products of
-the columns, without the squared condition number of the normal equations. It needs O(p^2) memory per joint, however
-long the log is.
+decomposition satisfies R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], so it preserves all norms and inner products of the
+columns. Unlike the normal equations, R_j does not square the condition number. It needs O(p^2) memory per joint,
+however long the log is.
 """
 
 import concurrent.futures

@@ -1,4 +1,4 @@
-"""Rows of the regressor for each joint, without the columns that are always zero for this joint.
+"""Rows of the regressor for each joint, without the columns that are always zero for that joint.
 
 The torque of a joint depends only on the links that the joint carries and on its own drive. For the last joint of a
 serial arm, only a few columns are therefore nonzero. Samples are stored along the last axis. In this way, a block of
@@ -76,7 +76,7 @@ def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout
 def joint_rows(
     columns: Columns, layout: Layout, chain: Chain, samples: Float[Array, "w lanes"]
 ) -> tuple[Float[Array, "c lanes"], ...]:
-    """Weighted rows w_j [W_j, signals_j, tau_j] of every joint j, limited to the columns in its layout.
+    """Weighted rows w_j [W_j, signals_j, tau_j] of every joint j, limited to the columns in the layout.
 
     Columns lie along the first axis, samples along the last.
 

@@ -30,9 +30,9 @@ from .factors import QRFactors, triangle_of, triangles_of
 
 BLOCKS = 16  # blocks stored for all runs together; each half of the data then has LEFT_OUT of them
 LEFT_OUT = 8  # jackknife blocks
-PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target, compared with LEFT_OUT - 1 of the blocks
+PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target; those of the blocks are LEFT_OUT - 1
 SINGULAR = 1e-10  # directions with a smaller relative singular value, for columns of unit norm, are not fitted
-LEAST_LEFT = 0.05  # lower bound on the share of the information on a direction that the other blocks contain
+LEAST_LEFT = 0.05  # minimum fraction of the information on a direction that is attributed to the other blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ def block_factors(factors: Sequence[QRFactors], runs: Sequence[int] | None = Non
     if len(shapes) != 1 or (runs is not None and len(runs) != len(factors)):
         raise IdentificationError(
             f"{len(factors)} factors of shapes {' and '.join(map(str, sorted(shapes)))} cannot form blocks: pass at least "
-            "one, all of one robot and the same columns, with one run number each"
+            "one factor, all from the same robot and columns, and one run number per factor"
         )
     labels = np.zeros(len(factors), int) if runs is None else np.asarray(runs, int)
     return BlockFactors(np.stack([f.r for f in factors]), np.stack([f.counts for f in factors]), labels)

@@ -256,7 +256,7 @@ def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraCol
 
     The stiffnesses k [N m/rad or N/m] are the chain's `springs.stiffness`. Springs represent all torques that are
     linear in the position, including those of cables and balancers. Stiffnesses can be negative, for example for
-    counterbalances and for cables that push. An unknown rest position is accounted for by the drive term offset.
+    counterbalances and for cables that push. The drive term offset accounts for an unknown rest position.
 
     Args:
         chain: the robot.

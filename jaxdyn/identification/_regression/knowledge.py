@@ -27,10 +27,10 @@ class Knowledge:
     intervals include the uncertainty of the model. For a link with pseudo-inertia J, which is J0 in the model, the
     prior probability density p is
 
-        -log p = |J0^-1/2 (J - J0) J0^-1/2|^2 / (8 s^2),
+        -log p = |J0^-1/2 (J - J0) J0^-1/2|^2 / (8 s^2).
 
-    which is the entropic divergence to second order and does not depend on the frame. It implies these standard
-    deviations for a link:
+    The right-hand side is the entropic divergence to second order and does not depend on the frame. It implies these
+    standard deviations for a link:
 
     - mass: s times its value, if the density of the body is scaled uniformly;
     - second moment along a principal axis: 2 s times its value;

@@ -48,8 +48,8 @@ def as_float64(chain: Chain) -> Chain:
     `jax.enable_x64(True)`.
 
     Rotations are orthonormalised, axes are normalised, and screw pitches that are zero up to rounding errors are set to
-    zero. Otherwise, rounding errors would make parameters identifiable that have no effect on the torques of the real
-    robot.
+    zero. Otherwise, rounding errors would make additional parameters seem identifiable, with a small effect on the
+    torques.
     """
     whole = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
     if chain.dtype == np.float64:

@@ -44,7 +44,7 @@ class TermChoice(Summary):
             suffice.
         springs: numbers of the joints for which a spring was selected, counted from 1.
         delay: (n,) delay of each joint's logged torque relative to the positions [s].
-        cutoff: selected low-pass cutoff of positions and torques [Hz]; None for the default.
+        cutoff: selected low-pass cutoff of positions and torques [Hz]; None if it is unchanged.
         logged_cutoff: cutoff of the low-pass that was applied to the torques before logging [Hz]
             (`Filters.logged_cutoff`); None if none was detected.
         coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].

@@ -23,8 +23,8 @@ class Terms(Summary):
     plain model, which contains only the drive terms and is linear in its parameters.
 
     Attributes:
-        drives: the drive terms to identify, any of armature, viscous, coulomb and offset. The parameters of all others
-            are taken from the chain.
+        drives: the drive terms to identify, any of armature, viscous, coulomb and offset. The parameters of the other
+            drive terms are taken from the chain.
         further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values.
             Their nonlinear parameters are fitted at the sample rate of the log.
         extra: regressor columns that affect several joints (`coupled_drive`) or are user-defined (`ExtraColumns`). The

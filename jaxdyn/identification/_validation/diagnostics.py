@@ -67,15 +67,14 @@ def diagnose(
       or have a standard deviation above 0.3 times the largest parameter with the same unit.
     - *sign*: the friction of a joint would generate power instead of dissipating it, or the joint's torque fits the
       parameters shared with other joints much better with the opposite sign. A joint is not reported if the two
-      criteria disagree. It is not reported either if, with the opposite sign, a fit to the first 70 % of the runs
-      predicts the last 30 % worse.
+      criteria disagree, or if a fit to the first 70 % of the runs with the opposite sign predicts the last 30 % worse.
     - *gain*: the torque gain of a joint differs significantly, by a factor of more than 1.4, from the value that best
       fits the parameters shared with other joints. Joints that share few parameters, such as those of a wrist, are
-      instead compared with the given model, if the model has inertials. For this comparison, the ratio of measured
-      torque to model torque is determined for each joint, without friction and rotor inertia (`prior_scales`). A joint
-      is reported if its ratio differs significantly from that of the other joints, by a factor of more than 1.5. Joints
-      whose link torque is negligible relative to friction are not checked. A factor common to all gains cannot be
-      detected in this way, because no motion determines this factor.
+      instead compared with the given model, if the model has inertials. Such a joint is reported if its ratio of
+      measured torque to model torque, without friction and rotor inertia (`prior_scales`), differs significantly from
+      that of the other joints, by a factor of more than 1.5. Joints whose link torque is negligible relative to
+      friction are not checked. A factor common to all gains cannot be detected, because no motion determines this
+      factor.
     - *scale*: the torques due to motion and gravity differ from those of the given model by a factor of 2 or more.
       Models without inertials are not checked.
     - *prior*: links of the given model have physically inconsistent inertias.
@@ -257,7 +256,7 @@ def _friction_power(
 
 def _sign(joint: str) -> Finding:
     text = (
-        f"{joint}: the sign of its torque or of its position is wrong: with the opposite sign, the torque is consistent "
+        f"{joint}: the sign of its torque or of its position is wrong; with the opposite sign, the torque is consistent "
         "with the other joints, and friction dissipates power instead of generating it"
     )
     return Finding("sign", (joint,), text)

@@ -57,11 +57,11 @@ def resimulate(
 
     The complete model is simulated, including springs, additional columns, and friction with memory or load dependence.
     The motion q = q_m + e is the measured motion q_m plus a deviation e, so that only model errors are integrated. In
-    each step, the equation
+    each step, e'' is the solution of
 
-        load(q, q', q_m'' + e'') + friction(q, q', ..) = tau,    e(0) = e'(0) = 0,
+        load(q, q', q_m'' + e'') + friction(q, q', ..) = tau,    e(0) = e'(0) = 0.
 
-    is solved for e''. Here, load is the torque without friction, and friction is evaluated at the end of the step.
+    Here, load is the torque without friction, and friction is evaluated at the end of the step.
     Positions are integrated by the trapezoidal rule. Without friction, a constant acceleration error is integrated
     exactly, and a varying error to first order in the step. An exact model reproduces the log.
 

@@ -23,7 +23,7 @@ SAME = (
 def confirmed_signs(
     chain: Chain, samples: Sequence[Samples], columns: Columns, base: BaseParameters, signs: np.ndarray
 ) -> np.ndarray:
-    """Undo sign changes that worsen the prediction of held-out motion, and return the remaining signs (n,).
+    """Undo sign changes that worsen the prediction of held-out motion, and return the confirmed signs (n,).
 
     A weighted fit to the first 70 % of each run predicts the torques of the rest, with and without the sign change of
     each joint. The sign change is undone if it increases the prediction error of its joint, or the geometric mean of
