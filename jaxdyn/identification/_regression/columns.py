@@ -213,11 +213,10 @@ def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
 
 @_with_recipe
 def coupled_drive(first: int, second: int, velocity: float | None = None) -> ExtraColumns:
-    """Create columns for two coupled axes, where moving axis `first` also turns the motor of axis `second`, as in many
-    wrists.
+    """Create columns for two coupled axes: moving axis `first` also turns the motor of axis `second`.
 
-    Let a and b be the joints `first` and `second`. The motor turns with the sum of both joint velocities, so its
-    inertia and friction add three parameters:
+    Many wrists have such a coupling. Let a and b be the joints `first` and `second`. The motor turns with the sum of
+    both joint velocities, so its inertia and friction add three parameters:
 
     - Iam [kg m^2] couples the accelerations: tau_a += Iam qdd_b, tau_b += Iam qdd_a.
     - fvm [N m s/rad] couples the velocities: tau_a += fvm qd_b, tau_b += fvm qd_a.

@@ -104,8 +104,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
 
 def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """Make physically inconsistent inertias consistent with the least change; return the chain and the names of these
-    links.
+    """Make inconsistent inertias consistent by the smallest change; return the chain and the names of these links.
 
     Raises:
         IdentificationError: as for `with_thickness`.

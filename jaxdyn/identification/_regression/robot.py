@@ -44,12 +44,11 @@ def check_one_by_one(chain: Chain, what: str) -> None:
 
 
 def as_float64(chain: Chain) -> Chain:
-    """Convert a chain to double precision, without its single-precision rounding errors; call under
-    `jax.enable_x64(True)`.
+    """Convert a chain to double precision, without its single-precision rounding errors.
 
-    Rotations are orthonormalised, axes are normalised, and screw pitches that are zero up to rounding errors are set to
-    zero. Otherwise, rounding errors would make additional parameters seem identifiable, with a small effect on the
-    torques.
+    Call this function under `jax.enable_x64(True)`. Rotations are orthonormalised, axes are normalised, and screw
+    pitches that are zero up to rounding errors are set to zero. Otherwise, rounding errors would make additional
+    parameters seem identifiable, with a small effect on the torques.
     """
     whole = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
     if chain.dtype == np.float64:
