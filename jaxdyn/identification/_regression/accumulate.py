@@ -233,7 +233,7 @@ class _Blocks:
     def _checked(self, chunk: Sequence[Any]) -> list[np.ndarray]:
         if not 4 <= len(chunk) <= 6:
             raise IdentificationError(
-                f"a chunk has {len(chunk)} arrays; it must be (q, qd, qdd, tau), optionally with weights and signals"
+                f"a chunk has {len(chunk)} arrays; it must contain q, qd, qdd and tau, and optionally weights and signals"
             )
         total = len(chunk[0])
         weights, signals = (*chunk[4:], None, None)[:2]
@@ -246,7 +246,7 @@ class _Blocks:
             if x.shape != expected or (name == "signals" and x.ndim != 3):
                 axes = f"({total}, {width}{', k' if name == 'signals' else ''})"
                 raise IdentificationError(
-                    f"{name} have shape {x.shape}; for {total} samples of {self.n} joints it must be {axes}"
+                    f"{name} have shape {x.shape}; for {total} samples of {self.n} joints, it must be {axes}"
                 )
         if self.signals not in (-1, parts[5].shape[2]):
             raise IdentificationError(f"a chunk has {parts[5].shape[2]} signals, but earlier chunks had {self.signals}")

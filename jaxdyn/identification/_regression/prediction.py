@@ -37,7 +37,7 @@ def predict(
     signals = np.zeros((total, n, 0)) if signals is None else np.asarray(signals)
     if signals.ndim != 3 or signals.shape[:2] != (total, n):
         raise IdentificationError(
-            f"signals have shape {signals.shape}; for {total} samples of {n} joints it must be ({total}, {n}, k)"
+            f"signals have shape {signals.shape}; for {total} samples of {n} joints, it must be ({total}, {n}, k)"
         )
     held = np.asarray(parameters)
     width = len(columns.names(chain.n)) + signals.shape[2]
