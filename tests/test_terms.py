@@ -500,7 +500,7 @@ def test_terms_that_are_none_are_refused(make, message, annotations_unchecked):
     with pytest.raises(IdentificationError, match=message):
         make()
     assert repr(Terms(("viscous",), (MaxwellSlip(),))) == (
-        "Terms: viscous, MaxwellSlip; filter, friction, springs, delays chosen"
+        "Terms: viscous, MaxwellSlip; selected from the log: filter, friction, springs, delays"
     )
     assert repr(Terms(("armature",), choose=(), dead_zone=0.05)) == "Terms: armature; dead zone 0.05 rad/s or m/s"
 

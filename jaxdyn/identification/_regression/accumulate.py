@@ -1,8 +1,9 @@
 """Square-root accumulation of a stacked regressor into one triangular factor per joint.
 
-Let [W_j, tau_j] be the rows of joint j for all samples, with p columns in W_j. The factor R_j of their QR decomposition
-preserves all norms and inner products of the columns, R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], without squaring the
-condition number. It needs O(p^2) memory per joint, independently of the length of the log.
+Let [W_j, tau_j] be the rows of joint j for all samples, with p columns in W_j. The triangular factor R_j of their QR
+decomposition satisfies R_j^T R_j = [W_j, tau_j]^T [W_j, tau_j], so it preserves all norms and inner products of the
+columns. Unlike the normal equations, R_j does not square the condition number. It needs O(p^2) memory per joint,
+however long the log is.
 """
 
 import concurrent.futures
@@ -23,7 +24,7 @@ from .factors import QRFactors, combined
 from .robot import as_float64
 from .triangular import PARTS, Triangle, on_cpu
 
-WARM = 1 << 14  # samples processed by QR before switching to matrix products, which take longer to compile
+WARM = 1 << 14  # number of samples processed by QR before switching to matrix products, which take longer to compile
 
 
 def accumulate(
@@ -38,19 +39,19 @@ def accumulate(
     progress: Callable[[int], None] | None = None,
     signals: np.ndarray | None = None,
 ) -> QRFactors:
-    """Accumulate the triangular factors of a stacked regressor from samples in memory, as `accumulate_stream` does.
+    """Accumulate the triangular factors of a stacked regressor from arrays in memory; see `accumulate_stream`.
 
     Args:
         q: (N, n) positions, or (N, nq) if the robot's coordinates differ from its joints [rad or m].
         qd: (N, n) velocities, or (N, nv) if the robot's coordinates differ from its joints [rad/s or m/s].
         qdd: accelerations, of the same shape as `qd` [rad/s^2 or m/s^2].
         tau: torques, of the same shape as `qd` [N m or N].
-        weights: (N, n) factors by which the rows are multiplied; zero excludes a sample for a joint. By default all are
-            one.
-        start: factors to continue from, for example those of an earlier log.
-        progress: called with the number of samples done.
-        signals: (N, n, k) further columns that must be computed from the whole run, for example for friction with
-            memory; they are placed between `columns` and the torque.
+        weights: (N, n) factors by which the rows are multiplied, by default one; zero excludes a sample from the
+            equations of a joint.
+        start: factors to which the samples are added, for example those of an earlier log.
+        progress: called with the number of samples accumulated so far.
+        signals: (N, n, k) further columns, placed between `columns` and the torque. They describe terms that depend on
+            the history of the motion, such as friction with memory.
     """
     return accumulate_stream(columns, chain, [(q, qd, qdd, tau, weights, signals)], start=start, progress=progress)
 
@@ -63,18 +64,19 @@ def accumulate_blocks(
     count: int = BLOCKS,
     edges: Sequence[Sequence[tuple[int, int]]] | None = None,
 ) -> BlockFactors:
-    """Accumulate the factors of contiguous blocks of runs in one pass.
+    """Accumulate the triangular factors of contiguous blocks of runs in one pass.
 
-    The blocks can be used to fit all or part of the runs, and to compute covariances. They need 8 n (p + 1)^2 bytes
-    each.
+    The factors suffice to fit all or part of the runs, and to compute covariances. Each block needs 8 n (p + 1)^2
+    bytes, for n joints and p columns.
 
     Args:
         columns: the identified columns.
         chain: the robot.
         runs: arrays (q, qd, qdd, tau[, weights[, signals]]) of each run, as for `accumulate`, in SI units.
-        progress: called with the number of samples done.
-        count: total number of blocks, of about equal length; each run has at least one.
-        edges: the blocks of each run as (first sample, stop), used instead of `count` blocks of equal length.
+        progress: called with the number of samples accumulated so far.
+        count: total number of blocks, which are of about equal length. Each run has at least one.
+        edges: limits (start, stop) of the blocks of each run, as sample indices with stop excluded. If specified, they
+            replace the `count` blocks of equal length.
 
     Raises:
         IdentificationError: as for `accumulate_stream`.
@@ -104,32 +106,32 @@ def accumulate_stream(
 ) -> QRFactors:
     """Accumulate the triangular factors of a stacked regressor from samples that arrive in chunks, in bounded memory.
 
-    The factor R_j of joint j satisfies R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j], which is all that
-    least squares needs for a log of any length. A few thousand samples and the factors, 8 n (p + 1)^2 bytes, are held
-    in memory.
+    The factor R_j of joint j satisfies R_j^T R_j = sum over samples of [W_j, tau_j]^T [W_j, tau_j], and it contains all
+    that least squares needs, however long the log is. Only the factors (8 n (p + 1)^2 bytes for n joints and p columns)
+    and a few thousand samples are held in memory.
 
-    Samples are distributed over the devices of this process and, on a CPU, over one thread per core. Up to rounding,
-    the result does not depend on the chunks or the devices. If several processes are used, each accumulates its own
-    samples, and `merge_over_processes` combines the factors. The computation uses float64 regardless of JAX's
-    configuration.
+    Samples are distributed over the devices of this process and, on a CPU, over one thread per core. Up to rounding
+    errors, the result does not depend on how samples are divided into chunks or on the devices. If there are several
+    processes, each accumulates its own samples, and `merge_over_processes` combines their factors. All computations use
+    float64, regardless of JAX's configuration.
 
     Args:
         columns: the identified columns.
         chain: the robot; its inertias are not used.
         chunks: `Samples`, for example from `preprocess_stream`, or tuples (q, qd, qdd, tau[, weights[, signals]]) of
-            (N, n) arrays of any length, in SI units. Weights multiply the rows, and zero excludes a sample for a joint;
-            signals are (N, n, k) further columns.
-        start: factors to continue from, for example those of an earlier log or of an interrupted accumulation
+            (N, n) arrays of any length N, in SI units. Rows are multiplied by their weights; a weight of zero excludes
+            a sample from the equations of a joint. The signals are k further columns, of shape (N, n, k).
+        start: factors to which samples are added, for example those of an earlier log or of an interrupted accumulation
             (`save_factors`).
-        progress: called with the number of samples done.
-        mesh: devices of this process; by default all of them.
+        progress: called with the number of samples accumulated so far.
+        mesh: devices of this process to use; by default all.
 
     Raises:
-        IdentificationError: there are no samples, arrays have inconsistent shapes or contain non-finite numbers, or
-            `start` has different columns.
+        IdentificationError: there are no samples, the arrays have inconsistent shapes or contain non-finite numbers, or
+            `start` was accumulated for different columns.
 
-    Cost: O(n^2 + sum_j c_j^2) per sample, with c_j columns that can be nonzero for joint j; about 4 us per sample and
-    core for a 7-joint arm with 91 columns.
+    Cost: O(n^2 + sum_j c_j^2) per sample, where c_j is the number of columns that can be nonzero for joint j. For a
+    7-joint arm with 91 columns, this is about 4 us per sample and core.
     """
     mesh = local_mesh() if mesh is None else mesh
     source = _Blocks(chain, iter(chunks))
@@ -140,7 +142,7 @@ def accumulate_stream(
     width = len(columns.names(chain.n)) + source.signals + 1
     if start is not None and start.r.shape != (chain.nv, width, width):
         raise IdentificationError(
-            f"the factors to continue from have shape {start.r.shape}; these columns need {(chain.nv, width, width)}"
+            f"the factors to continue from have shape {start.r.shape}, but these columns need {(chain.nv, width, width)}"
         )
     with jax.enable_x64(True):
         model = as_float64(chain)
@@ -153,11 +155,11 @@ def accumulate_stream(
 
 
 def _drive(triangles: Sequence[Triangle], source: "_Blocks", progress: Callable[[int], None] | None) -> int:
-    """Distribute blocks over the triangles, each in a separate thread, and return the number of triangles used."""
+    """Distribute blocks of samples over the triangles, one thread each, and return the number of triangles used."""
     short, long, workers = triangles[0].short, triangles[0].long, len(triangles)
 
     def absorb(triangle: Triangle, block: list[np.ndarray], at: int) -> int:
-        with jax.enable_x64(True):  # threads start with the default precision
+        with jax.enable_x64(True):  # a new thread has JAX's default precision
             triangle.absorb(block, at)
         return len(block[0])
 
@@ -184,7 +186,7 @@ def _drive(triangles: Sequence[Triangle], source: "_Blocks", progress: Callable[
 
 
 class _Blocks:
-    """Blocks of any requested size, assembled from chunks of different sizes, which are checked on arrival."""
+    """Blocks of any requested size, assembled from chunks of any size; each chunk is checked when it is read."""
 
     def __init__(self, chain: Chain, chunks: Iterator[Samples | Sequence[Any]]):
         self.positions, self.n = chain.nq, chain.nv
@@ -200,7 +202,7 @@ class _Blocks:
         return self.ready(1) > 0
 
     def ready(self, wanted: int) -> int:
-        """Number of available samples, at most `wanted`."""
+        """Fetch chunks until `wanted` samples are available; return the number available, at most `wanted`."""
         count = sum(len(parts[0]) for parts in self.held)
         while count < wanted:
             chunk = next(self.chunks, None)
@@ -231,7 +233,7 @@ class _Blocks:
     def _checked(self, chunk: Sequence[Any]) -> list[np.ndarray]:
         if not 4 <= len(chunk) <= 6:
             raise IdentificationError(
-                f"a chunk has {len(chunk)} arrays; it must be (q, qd, qdd, tau), optionally with weights and signals"
+                f"a chunk has {len(chunk)} arrays; it must contain q, qd, qdd and tau, and optionally weights and signals"
             )
         total = len(chunk[0])
         weights, signals = (*chunk[4:], None, None)[:2]
@@ -244,7 +246,7 @@ class _Blocks:
             if x.shape != expected or (name == "signals" and x.ndim != 3):
                 axes = f"({total}, {width}{', k' if name == 'signals' else ''})"
                 raise IdentificationError(
-                    f"{name} have shape {x.shape}; for {total} samples of {self.n} joints it must be {axes}"
+                    f"{name} have shape {x.shape}; for {total} samples of {self.n} joints, it must be {axes}"
                 )
         if self.signals not in (-1, parts[5].shape[2]):
             raise IdentificationError(f"a chunk has {parts[5].shape[2]} signals, but earlier chunks had {self.signals}")
@@ -258,7 +260,7 @@ def local_mesh() -> Mesh:
 
 
 def workers_of(mesh: Mesh) -> int:
-    """Number of threads: on a CPU one per core, since XLA uses one core per device for such programs; otherwise one."""
+    """Number of threads: one per core on a CPU, where XLA runs such programs on one core per device; one on other devices."""
     if not on_cpu(mesh):
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

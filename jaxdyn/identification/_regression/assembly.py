@@ -1,9 +1,9 @@
-"""Rows of the regressor by joint, without the columns that are always zero for a joint.
+"""Rows of the regressor for each joint, without the columns that are always zero for that joint.
 
-The torque of joint j depends only on the links that it carries and on its own drive. For the last joint of a serial
-arm, only a few of the p columns are therefore nonzero. Samples are stored along the last axis, which keeps a block of
-samples in cache and avoids transpositions between the recursion that computes the columns and the products that use
-them.
+The torque of a joint depends only on the links that the joint carries and on its own drive. For the last joint of a
+serial arm, only a few columns are therefore nonzero. Samples are stored along the last axis. In this way, a block of
+samples stays in cache, and no transposition is needed between the recursion that computes the columns and the matrix
+products that use them.
 """
 
 import math
@@ -24,17 +24,17 @@ from ...model._layout import is_ordinary
 from ...model._tree import ancestor_mask
 from .columns import Columns, of_bodies, only
 
-BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples processed in parallel without a kernel, on a CPU and on a GPU
+BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples processed in parallel without a kernel: on a CPU, and on a GPU
 ALIGNMENT = 64  # bytes
 
 
 class Layout(NamedTuple):
-    """Layout of the columns, by joint.
+    """Columns of the regressor that are computed for each joint, and the size of the blocks of samples.
 
     Attributes:
-        of_joint: for each joint (or coordinate), the columns that can be nonzero, in order; signals and the torque are
-            last.
-        width: number of all columns, including the torque.
+        of_joint: for each joint (or coordinate), the indices of the columns that can be nonzero, in ascending order,
+            with the signals and the torque last.
+        width: total number of columns, including the signals and the torque.
         block: number of samples processed in parallel.
         kernel: True if `block` is small enough for a CPU kernel.
     """
@@ -46,11 +46,11 @@ class Layout(NamedTuple):
 
 
 def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout:
-    """The layout for a chain; all joints have all columns if joints are coupled or have quaternions.
+    """The layout for a chain. If joints are coupled or have quaternions, every joint has all columns.
 
     Args:
-        signals: number of further columns.
-        cpu: True on a CPU.
+        signals: number of signal columns.
+        cpu: True if the layout is for a CPU.
     """
     n, p, k = chain.n, len(columns.names(chain.n)), len(columns.drive_terms)
     width = p + signals + 1
@@ -76,10 +76,12 @@ def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout
 def joint_rows(
     columns: Columns, layout: Layout, chain: Chain, samples: Float[Array, "w lanes"]
 ) -> tuple[Float[Array, "c lanes"], ...]:
-    """Rows [W_j, signals_j, tau_j] w_j of every joint j, with the columns of its layout along the first axis.
+    """Weighted rows w_j [W_j, signals_j, tau_j] of every joint j, limited to the columns in the layout.
+
+    Columns lie along the first axis, samples along the last.
 
     Args:
-        samples: transposed result of `packed`, with rows q, qd, qdd, tau, weights, and the signals of all joints.
+        samples: transposed result of `packed`; its rows are q, qd, qdd, tau, the weights and the signals of all joints.
     """
     n, p = chain.n, len(columns.names(chain.n))
     q, moving, signals = jnp.split(samples, [chain.nq, chain.nq + 4 * chain.nv])
@@ -117,9 +119,9 @@ def packed(block: Sequence[np.ndarray], size: int) -> Float[np.ndarray, "size w"
     width = sum(math.prod(x.shape[1:]) for x in block)
     room = np.empty(size * width + ALIGNMENT // 8)
     first = -room.ctypes.data % ALIGNMENT // 8
-    out = room[first : first + size * width].reshape(size, width)  # JAX uses aligned arrays without copying
+    out = room[first : first + size * width].reshape(size, width)  # JAX uses aligned arrays without copying them
     np.concatenate([x.reshape(count, -1) for x in block], axis=1, out=out[:count], casting="same_kind")
-    out[count:] = out[:1]  # a valid state; zeros are not a valid quaternion
+    out[count:] = out[:1]  # pad with a valid state, since zeros are not a valid quaternion
     first, after = (sum(x.shape[1] for x in block[:k]) for k in (4, 5))
     out[count:, first:after] = 0
     return out
@@ -128,7 +130,7 @@ def packed(block: Sequence[np.ndarray], size: int) -> Float[np.ndarray, "size w"
 def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
     """Divide samples into blocks, with the samples of a block along the last axis.
 
-    N is a multiple of the block size, or smaller than it.
+    The number of samples N must be a multiple of the block size, or smaller than the block size.
     """
     size = min(layout.block, len(samples))
     return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

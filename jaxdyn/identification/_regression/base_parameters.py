@@ -1,4 +1,4 @@
-"""Numerical computation and naming of base parameters, the parameter combinations that determine the torques."""
+"""Base parameters, the combinations of parameters that determine the torques, found numerically and named."""
 
 import dataclasses
 
@@ -24,16 +24,18 @@ COARSER = (1, 10, 100, 1000)  # factors by which the tolerance is multiplied, tr
 
 @dataclasses.dataclass(frozen=True)
 class BaseParameters:
-    """Basis of the identifiable parameter combinations: base = matrix @ parameters, and W parameters = W[:, kept] base.
+    """Basis of the identifiable parameter combinations, base = matrix @ parameters.
+
+    With the regressor W, the torques are W @ parameters = W[:, kept] @ base.
 
     Attributes:
-        kept: (b,) column of the leading parameter of each base parameter.
+        kept: (b,) column index of the leading parameter of each base parameter.
         matrix: (b, p) coefficients; row k corresponds to names[k].
-        names: the combinations, such as "Izz1 + Ia1 + Iyy2".
+        names: the base parameters as combinations, such as "Izz1 + Ia1 + Iyy2".
         unidentifiable: parameters without effect on any torque.
-        dropped: parameters that affect torques only in combination with others.
+        dropped: parameters that affect torques, but only in combination with the leading parameters.
         parameters: names of all parameters, in column order.
-        known: parameters whose values in the model are assumed to be exact (`Knowledge`).
+        known: parameters whose values are taken from the model and assumed to be exact (`Knowledge`).
     """
 
     kept: np.ndarray
@@ -46,22 +48,23 @@ class BaseParameters:
 
     @property
     def size(self) -> int:
-        """Number of base parameters: the structural rank of the regressor."""
+        """Number of base parameters, which is the structural rank of the regressor."""
         return len(self.kept)
 
     @property
     def _rest(self) -> np.ndarray:
-        """Columns whose parameter is neither leading nor known."""
+        """Columns whose parameters are neither leading nor exactly known."""
         known = np.flatnonzero(np.isin(np.array(self.parameters), self.known)) if self.known else ()
         return np.setdiff1d(np.arange(self.matrix.shape[1]), [*self.kept, *known])
 
     @property
     def null_space(self) -> np.ndarray:
-        """Parameter changes that do not affect any torque, one per row (p - b, p), with matrix @ null_space.T = 0.
+        """Parameter changes that do not affect any torque, one per row (p - b, p); matrix @ null_space.T is zero.
 
-        Row k adds 1 to one non-leading parameter. From the leading parameter of each base parameter, it subtracts the
-        coefficient of that non-leading parameter in the base parameter. Adding any multiple of a row to the parameters
-        leaves all torques unchanged. Parameters that are assumed to be exactly known do not change.
+        Each row increases one non-leading parameter by 1. The leading parameter of each base parameter decreases by the
+        coefficient of that non-leading parameter, so the base parameter does not change. Any multiple of a row can
+        therefore be added to the parameters without changing any torque. Parameters that are assumed to be known
+        exactly are zero in every row.
         """
         rest = self._rest
         out = np.zeros((len(rest), self.matrix.shape[1]))
@@ -71,7 +74,7 @@ class BaseParameters:
 
     @property
     def null_names(self) -> tuple[str, ...]:
-        """Names of the rows of the null space: "m2 - 0.7 mx1 - 0.49 Izz1" adds 1 to m2, -0.7 to mx1 and -0.49 to Izz1."""
+        """Names of the rows of `null_space`; "m2 - 0.7 mx1 - 0.49 Izz1" adds 1 to m2, -0.7 to mx1 and -0.49 to Izz1."""
         return tuple(_label(self.parameters, row, int(k)) for row, k in zip(self.null_space, self._rest, strict=True))
 
 
@@ -85,24 +88,26 @@ def base_parameters(
 ) -> BaseParameters:
     """Find the base parameters of a chain from its regressor at random states, independently of any log.
 
-    Columns are considered link by link, in the order inertia, first moment, mass. A column that depends linearly on the
-    columns kept so far is dropped, and its parameter is combined with theirs. This is the numerical method of Gautier
-    (1991); the order reproduces the combinations in the literature. Positions are drawn within the joint limits, or
-    within half a revolution or 1 m of zero where limits are wider or missing.
+    Columns are considered link by link, in the order inertia, first moments, mass. A column that depends linearly on
+    the columns kept so far is dropped, and its parameter is combined with the parameters of those columns. This is the
+    numerical method of Gautier (1991), and the order yields the combinations in the literature.
+
+    Positions are drawn within the joint limits. Where limits are missing or wider, positions are drawn within half a
+    revolution or 1 m of zero.
 
     Args:
         chain: the robot; its inertias are not used.
-        columns: columns identified in addition to the ten parameters per link; by default all drive terms, motors of a
-            transmission and springs of the chain.
-        states: number of random states; 0 means three per column, but at least 256.
+        columns: columns identified in addition to the ten parameters per link; by default all drive terms, and the
+            chain's motors and springs.
+        states: number of random states; 0 selects three per column, but at least 256.
         seed: seed of the random states.
-        rows: factors by which the rows of the regressor are multiplied; by default all are one. Zero excludes
-            unmeasured rows, for example those of all joints if only the six rows of a floating base are fitted.
-        knowledge: prior knowledge. Exactly known parameters are excluded from the base parameters; parameters known
-            with a standard deviation count as measured.
+        rows: factors by which the rows of the regressor are multiplied, by default one. Zero excludes rows that are not
+            measured, for example those of all joints if only the six rows of a floating base are fitted.
+        knowledge: prior knowledge of parameters. Parameters that are known exactly are excluded from the base
+            parameters, and those known with a standard deviation count as measured.
 
     Raises:
-        IdentificationError: no parameter affects any torque, or the rank is ambiguous.
+        IdentificationError: no parameter affects any torque, or the rank of the regressor is ambiguous.
     """
     columns = columns or all_columns(chain)
     factors = random_factors(chain, columns, states, seed)
@@ -111,7 +116,7 @@ def base_parameters(
 
 
 def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 0) -> QRFactors:
-    """Triangular factors of the regressor at random states, with zero torque; `states` is as for `base_parameters`."""
+    """Triangular factors of the regressor at random states, with zero torque; see `base_parameters` for `states`."""
     count = states or max(256, 3 * len(columns.names(chain.n)))
     q, qd, qdd = _random_states(chain, count, np.random.default_rng(seed))
     with jax.enable_x64(True):
@@ -119,14 +124,14 @@ def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 
 
 
 def rank_tolerance(chain: Chain) -> float:
-    """Tolerance for ranks, relative to the largest column norm, depending on the chain's precision."""
+    """Tolerance for ranks in the chain's precision, relative to the largest column norm."""
     return RANK_TOLERANCE if chain.dtype == np.float64 else ROUNDED_TOLERANCE
 
 
 def chosen_parameters(
     chain: Chain, columns: Columns, r: Float[np.ndarray, "_ p"], tolerance: float, known: Known | None = None
 ) -> BaseParameters:
-    """The base parameters from the triangular factor of the rows, given the prior knowledge."""
+    """Select base parameters from the triangular factor r of the regressor, given prior knowledge."""
     names, absent = columns.names(chain.n), columns.absent(chain)
     fixed = np.zeros(len(names), bool) if known is None else known.fixed & ~absent
     if known is not None:
@@ -141,15 +146,15 @@ def chosen_parameters(
 
 
 def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Random states: positions within the limits, arbitrary orientations, velocities and accelerations of order one."""
+    """Random states: positions within the limits, arbitrary orientations, and velocities and accelerations of order one."""
     where = layout(chain)
     turn = np.where(turning_joints(chain), np.pi, 1.0)
     if chain.coupling is None:
         lower, upper = np.asarray(chain.limits.position, float).T
         lower, upper = np.maximum(lower, -turn), np.minimum(upper, turn)
-        beyond = lower >= upper  # the limits lie outside this range
+        beyond = lower >= upper  # the joint limits do not overlap this range
         lower, upper = np.where(beyond, -turn, lower), np.where(beyond, turn, upper)
-    else:  # limits apply to joints
+    else:  # limits apply to joints, not to coordinates
         reach = np.abs(np.asarray(chain.coupling.matrix, float)) / turn[:, None]
         upper = 1 / np.maximum(reach.max(axis=0), 1e-9)
         lower = -upper
@@ -163,7 +168,7 @@ def _random_states(chain: Chain, count: int, rng: np.random.Generator) -> tuple[
 
 
 def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray:
-    """One triangular factor for the rows of all joints, weighted by joint."""
+    """Combine the factors of all joints into one triangular factor, with a weight per joint."""
     r = factors.r if weights is None else factors.r * np.asarray(weights)[:, None, None]
     rows = r.reshape(-1, r.shape[2])
     filled = rows.any(axis=1)
@@ -171,12 +176,12 @@ def stacked(factors: QRFactors, weights: np.ndarray | None = None) -> np.ndarray
 
 
 def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], tolerance: float) -> BaseParameters:
-    """Choose independent columns of r in the given order, and express the others in terms of them.
+    """Choose linearly independent columns of r in the given order, and express the other columns in terms of them.
 
-    If the model's axes are parallel only to seven digits, some columns differ only slightly from combinations of
-    others. A basis that contains such columns magnifies rounding errors, so the number of independent columns seems to
-    exceed the rank. In this case, the threshold for independence is increased until the two numbers agree; the columns
-    then span the same space.
+    If the model's axes are parallel only to seven digits, some columns differ only slightly from linear combinations of
+    others. A basis that contains such columns magnifies rounding errors, so the number of columns that seem independent
+    exceeds the rank of r. The threshold for independence is then increased until both numbers agree; the basis still
+    spans the same space.
 
     Raises:
         IdentificationError: r is zero, or no threshold yields as many columns as the rank.
@@ -195,7 +200,7 @@ def _select(r: np.ndarray, names: tuple[str, ...], order: tuple[int, ...], toler
 
 
 def _independent(r: np.ndarray, order: tuple[int, ...], floor: float) -> tuple[list[int], list[int]]:
-    """Columns whose component orthogonal to the previous columns exceeds the floor, and the remaining columns."""
+    """Indices of the columns whose component orthogonal to the kept columns exceeds the floor, and those of the others."""
     basis = np.zeros((r.shape[0], 0))
     kept, rest = [], []
     for k in order:
@@ -214,7 +219,7 @@ def _independent(r: np.ndarray, order: tuple[int, ...], floor: float) -> tuple[l
 def _expressed(
     r: np.ndarray, names: tuple[str, ...], kept: list[int], rest: list[int], tolerance: float
 ) -> BaseParameters:
-    """The base parameters with the kept columns as leading parameters."""
+    """The base parameters whose leading parameters correspond to the kept columns."""
     kept_array = np.array(kept)
     matrix = np.zeros((len(kept), r.shape[1]))
     matrix[np.arange(len(kept)), kept_array] = 1

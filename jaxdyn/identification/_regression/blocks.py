@@ -1,15 +1,17 @@
-"""Factors of a stacked regressor by block, and the jackknife covariance of estimates.
+"""Triangular factors of blocks of a stacked regressor, and the jackknife covariance of estimates.
 
 Residual torques of a robot are rarely white: filters correlate noise, friction errors repeat with the motion, and
-controllers are periodic. Fits that leave out one contiguous block at a time capture all these effects without a noise
-model. Let x be the fit to all K blocks. Block k has the Hessian H_k = W_k^T W_k and the score s_k = W_k^T (tau_k - W_k
-x), and H is the sum of all H_k. The fit without block k and the jackknife covariance J are then
+controllers are periodic. A jackknife, which leaves out one contiguous block of samples at a time, captures all these
+effects without a noise model. Let x be the fit to all K blocks. Block k has the Hessian H_k = W_k^T W_k and the score
+s_k = W_k^T (tau_k - W_k x), and H is the sum of all H_k. The fit without block k and the jackknife covariance J are
+then
 
     x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T.
 
-The expressions above are exact and need one triangular factor per block. Blocks must be much longer than the
-correlation time of the residuals, so there are few of them, and J has few degrees of freedom. It is therefore shrunk
-towards the covariance for independent residuals, scaled by the mean ratio of the two variances over all parameters.
+These expressions are exact and need only one triangular factor per block. Since blocks must be much longer than the
+correlation time of the residuals, there are few of them, and J has few degrees of freedom. J is therefore shrunk
+towards the covariance for independent residuals, after scaling the latter by the ratio of the two variances, averaged
+over the parameters.
 
 Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004
 (variances shrunk towards a common one).
@@ -26,21 +28,21 @@ from jaxtyping import Float, Int
 from ...errors import IdentificationError
 from .factors import QRFactors, triangle_of, triangles_of
 
-BLOCKS = 16  # blocks stored for all runs together, so that each half of the data has LEFT_OUT blocks
+BLOCKS = 16  # blocks stored for all runs together; each half of the data then has LEFT_OUT of them
 LEFT_OUT = 8  # jackknife blocks
-PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target; the blocks have LEFT_OUT - 1
-SINGULAR = 1e-10  # relative singular value of columns of unit norm below which a direction is not fitted
-LEAST_LEFT = 0.05  # minimum share of a direction's information attributed to the other blocks
+PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target; those of the blocks are LEFT_OUT - 1
+SINGULAR = 1e-10  # directions with a smaller relative singular value, for columns of unit norm, are not fitted
+LEAST_LEFT = 0.05  # minimum fraction of the information on a direction that is attributed to the other blocks
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockFactors:
-    """Triangular factors of the stacked regressor and torque, one per joint and contiguous block of a run.
+    """Triangular factors of the stacked regressor and torque, one for each joint and each contiguous block of a run.
 
     Attributes:
-        r: (k, n, w, w) factors; the last column is the torque.
+        r: (k, n, w, w) factors of k blocks and n joints; the last of the w columns is the torque.
         counts: (k, n) number of samples in each factor.
-        runs: (k,) index of each block's run; no block spans two runs.
+        runs: (k,) index of the run to which each block belongs; no block spans two runs.
     """
 
     r: Float[np.ndarray, "k n w w"]
@@ -48,7 +50,7 @@ class BlockFactors:
     runs: Int[np.ndarray, " k"]
 
     def merged(self, labels: Int[np.ndarray, " k"]) -> "BlockFactors":
-        """Blocks merged by label, in the order of the labels."""
+        """Merge all blocks with the same label; the results are sorted by label."""
         found, first = np.unique(labels, return_index=True)
         parts = [self.r[labels == label] for label in found]
         r = np.stack([x[0] if len(x) == 1 else triangles_of(below(x)) for x in parts])
@@ -56,19 +58,19 @@ class BlockFactors:
 
     @functools.cached_property
     def total(self) -> QRFactors:
-        """The factors of each joint, for all blocks together."""
+        """One factor per joint, merged from all blocks."""
         whole = self.merged(np.zeros(len(self.runs), int))
         return QRFactors(whole.r[0], whole.counts[0])
 
     @property
     def by_run(self) -> QRFactors:
-        """The factors of each run, concatenated along the joints (runs n, w, w)."""
+        """The factors of each run and joint, as an array of shape (runs n, w, w)."""
         runs = self.merged(self.runs)
         return QRFactors(runs.r.reshape(-1, *runs.r.shape[2:]), runs.counts.reshape(-1))
 
     @functools.cached_property
     def left_out(self) -> "BlockFactors":
-        """The blocks merged into about `LEFT_OUT` blocks of about equal length, none of which spans two runs."""
+        """The blocks merged into about `LEFT_OUT` longer ones of about equal length, none of which spans two runs."""
         labels, first = np.zeros(len(self.runs), int), 0
         samples = self.counts.max(axis=1)
         for run in np.unique(self.runs):
@@ -86,7 +88,7 @@ class BlockFactors:
         return take(slice(half)), take(slice(half, None))
 
     def joined(self, other: "BlockFactors") -> "BlockFactors":
-        """These blocks followed by further blocks, of the same or other runs."""
+        """These blocks and those of another object, sorted by run; both may contain blocks of the same run."""
         if self.r.shape[1:] != other.r.shape[1:]:
             raise IdentificationError(
                 f"blocks of shapes {self.r.shape} and {other.r.shape} are incompatible: they must come from one robot "
@@ -99,48 +101,48 @@ class BlockFactors:
 
 
 def block_factors(factors: Sequence[QRFactors], runs: Sequence[int] | None = None) -> BlockFactors:
-    """Combine the factors of contiguous stretches of a log, in order, into blocks.
+    """Combine the factors of contiguous stretches of a log, in their order, into blocks.
 
-    If blocks are passed to `weighted_least_squares`, its standard deviations account for correlated residuals. About
-    sixteen stretches are enough; each must be much longer than a period of the slowest joint.
+    With these blocks, the standard deviations of `weighted_least_squares` account for correlated residuals. About
+    sixteen stretches are enough. Each must be much longer than a period of the slowest joint's motion.
 
     Args:
         factors: factors of the stretches, for example from `accumulate_stream`.
-        runs: run number of each stretch; by default all belong to a single run.
+        runs: run number of each stretch; by default all stretches belong to one run.
 
     Raises:
-        IdentificationError: there are no factors, the factors have different columns or robots, or there is not one run
-            number per factor.
+        IdentificationError: there are no factors, the factors come from different robots or columns, or the number of
+            run numbers differs from the number of factors.
     """
     shapes = {f.r.shape for f in factors}
     if len(shapes) != 1 or (runs is not None and len(runs) != len(factors)):
         raise IdentificationError(
             f"{len(factors)} factors of shapes {' and '.join(map(str, sorted(shapes)))} cannot form blocks: pass at least "
-            "one, all of one robot and the same columns, with one run number each"
+            "one factor, all from the same robot and columns, and one run number per factor"
         )
     labels = np.zeros(len(factors), int) if runs is None else np.asarray(runs, int)
     return BlockFactors(np.stack([f.r for f in factors]), np.stack([f.counts for f in factors]), labels)
 
 
 def block_edges(lengths: Sequence[int], count: int = BLOCKS) -> list[list[tuple[int, int]]]:
-    """The blocks (first sample, stop) of each run: `count` blocks in total, of about equal length."""
+    """Limits (start, stop) of the blocks of each run, in samples: `count` blocks in total, of about equal length."""
     total = max(sum(lengths), 1)
     many = [min(length, max(1, round(count * length / total))) for length in lengths]
     return [equal_blocks(length, m) for length, m in zip(lengths, many, strict=True)]
 
 
 def equal_blocks(length: int, count: int) -> list[tuple[int, int]]:
-    """The limits (first, stop) of a given number of blocks of about equal length."""
+    """Limits (start, stop) of `count` blocks of about equal length."""
     return list(itertools.pairwise(np.linspace(0, length, count + 1).astype(int).tolist()))
 
 
 class RowBlocks:
-    """Blocks accumulated from rows [W, tau] of all joints that arrive in chunks, run by run.
+    """Blocks of rows [W, tau] of all joints, accumulated from chunks of rows, run by run.
 
     Attributes:
-        edges: the blocks of each run.
-        r: (k, n, w, w) factors of all blocks so far.
-        counts: (k, n) numbers of samples so far.
+        edges: limits (start, stop) of the blocks of each run, in samples.
+        r: (k, n, w, w) triangular factors of the rows absorbed so far, for each block and joint.
+        counts: (k, n) number of samples absorbed so far, for each block and joint.
     """
 
     def __init__(self, edges: Sequence[Sequence[tuple[int, int]]], n: int, width: int):
@@ -152,7 +154,7 @@ class RowBlocks:
     def absorb(
         self, run: int, at: int, rows: Float[np.ndarray, "m n w"], weights: Float[np.ndarray, "m n"] | None = None
     ) -> None:
-        """Absorb weighted rows of a run, the first of which has index `at` in this run."""
+        """Absorb rows of a run with their weights; the first row has index `at` in the run."""
         mask = np.ones(rows.shape[:2]) if weights is None else weights
         for k, (a, b) in enumerate(self.edges[run], self.starts[run]):
             part = slice(max(a - at, 0), max(b - at, 0))
@@ -164,14 +166,14 @@ class RowBlocks:
 
     @property
     def factors(self) -> BlockFactors:
-        """The factors so far."""
+        """The factors of all rows absorbed so far."""
         return BlockFactors(self.r, self.counts, np.repeat(np.arange(len(self.edges)), np.diff(self.starts)))
 
 
 def dense_blocks(
     rows: Sequence[Float[np.ndarray, "_ n w"]], weights: Sequence[Float[np.ndarray, "_ n"]] | None = None
 ) -> BlockFactors:
-    """Blocks of runs from weighted rows [W, tau] in memory."""
+    """Divide rows [W, tau] in memory, optionally weighted, into blocks of runs."""
     found = RowBlocks(block_edges([len(x) for x in rows]), *rows[0].shape[1:])
     for run, x in enumerate(rows):
         found.absorb(run, 0, x, None if weights is None else weights[run])
@@ -181,7 +183,7 @@ def dense_blocks(
 def weighted_blocks(
     blocks: BlockFactors, columns: Int[np.ndarray, " c"], weights: Float[np.ndarray, "runs n"]
 ) -> list[Float[np.ndarray, "_ c"]]:
-    """For each jackknife block, the triangular factor of some columns over all joints' rows, weighted by run and joint."""
+    """Triangular factor of selected columns for each jackknife block, over the rows of all joints weighted by run and joint."""
     held = blocks.left_out
     scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
     rows = ((r[:, :, columns] * w[:, None, None]).reshape(-1, len(columns)) for r, w in zip(held.r, scale, strict=True))
@@ -195,14 +197,17 @@ def least_squares_covariance(
     curved: Sequence[Float[np.ndarray, "_ b"]] | None = None,
     besides: Float[np.ndarray, "k b"] | None = None,
 ) -> Float[np.ndarray, "b b"]:
-    """The jackknife covariance of a least-squares solution from blocks of rows [W, y], with y in the last column.
+    """Jackknife covariance of a least-squares solution, from blocks of rows [W, y].
+
+    The last column y is the right-hand side.
 
     Args:
         parts: the rows of each block.
         values: the solution.
-        independent: covariance for independent residuals.
-        curved: roots V of the blocks' Hessians V^T V, if weights depend on the residuals; by default W.
-        besides: further rows of the fit, which are never left out.
+        independent: covariance of the solution for independent residuals.
+        curved: square root V of the Hessian V^T V of each block, needed if the weights depend on the residuals; by
+            default W.
+        besides: further rows of the fit, which are never left out, for example prior knowledge.
     """
     curved = [part[:, :-1] for part in parts] if curved is None else curved
     whole = triangle_of(np.concatenate([*curved, *(() if besides is None else (besides,))]))
@@ -219,13 +224,13 @@ def left_out_covariance(
     back: Float[np.ndarray, "b b"],
     independent: Float[np.ndarray, "b b"],
 ) -> Float[np.ndarray, "b b"]:
-    """The jackknife covariance of the solution of sum_k (s_k - H_k dx) = 0, from the solutions without each block.
+    """Jackknife covariance of the solution of sum_k (s_k - H_k dx) = 0, from the solutions with one block left out.
 
     Args:
-        shares: H_k H^-1, or similar matrices; their sum is the identity.
-        scores: s_k, in the same coordinates as `shares`.
-        back: map from those coordinates to the values.
-        independent: covariance of the values for independent residuals; returned if there is only one block.
+        shares: H_k H^-1 for each block, or similar matrices whose sum is the identity.
+        scores: the score s_k of each block, in the same coordinates as `shares`.
+        back: matrix that maps from these coordinates to the parameter values.
+        independent: covariance of the values for independent residuals, which is returned if there is only one block.
     """
     k = len(scores)
     plain = np.diag(independent)
@@ -239,17 +244,17 @@ def left_out_covariance(
 
 
 def block_degrees(blocks: int) -> float:
-    """Degrees of freedom of the jackknife covariance, for Student's t (Smyth 2004); infinite for a single block."""
+    """Degrees of freedom of the jackknife covariance for Student's t (Smyth 2004), infinite for a single block."""
     return blocks - 1 + PRIOR_DEGREES if blocks > 1 else np.inf
 
 
 def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, " b"]:
-    """Solve (I - share) x = score, with x limited to score / `LEAST_LEFT` where the other blocks determine almost nothing."""
+    """Solve (I - share) x = score, replacing singular values of I - share below `LEAST_LEFT` by this value."""
     u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
     return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT))
 
 
 def below(r: Float[np.ndarray, "k n m w"]) -> Float[np.ndarray, "n km w"]:
-    """The rows of all blocks, stacked for each joint."""
+    """The rows of all blocks, stacked on top of each other for each joint."""
     k, n, m, w = r.shape
     return r.transpose(1, 0, 2, 3).reshape(n, k * m, w)

@@ -23,27 +23,27 @@ DRIVE_TERMS: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"
 
 P = ParamSpec("P")
 
-# Order in which parameters are kept if independent: a link's inertia, its first moments, its mass.
+# Order in which a link's columns are tested for independence: inertia, first moments, mass.
 _ELIMINATION = (4, 5, 7, 6, 8, 9, 1, 2, 3, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExtraColumns:
-    """Further columns of the regressor, for torques that are linear in additional parameters.
+    """Additional columns of the regressor, for torques that are linear in further parameters.
 
     Attributes:
         names: parameter names, one per column.
         units: parameter units, one per column, for the report.
-        matrix: function (chain, q, qd, qdd) -> (nv, len(names)) array of torques per unit parameter [N m or N]; must be
-            traceable by JAX.
-        leaf: the leaf of the chain that contains the parameters, such as "springs.stiffness", if there is one.
-        joints: joint or motor of each column, counted from 1; it selects the entry of the leaf.
-        recipe: name and arguments of the library function that created the columns; model files store it so that the
-            columns can be recreated. None for user-defined columns, which cannot be saved.
+        matrix: JAX-traceable function (chain, q, qd, qdd) -> (nv, len(names)) array of the torques per unit of each
+            parameter [N m or N].
+        leaf: leaf of the chain that contains the parameters, such as "springs.stiffness"; None if no leaf does.
+        joints: number of each column's joint or motor, counted from 1, which selects the entry of the leaf.
+        recipe: name and arguments of the library function that created the columns, stored in model files so that
+            loading can create them again. None for user-defined columns, which cannot be saved.
         positive: True if the parameters must be non-negative.
 
     Raises:
-        IdentificationError: `leaf` is set, but `joints` does not name one joint per column.
+        IdentificationError: `leaf` is set, but the number of `joints` differs from the number of columns.
     """
 
     names: tuple[str, ...]
@@ -64,11 +64,11 @@ class ExtraColumns:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """All columns of an identification: ten per link, the drive terms of every joint, and extra columns.
+    """Columns of an identification: ten inertial ones per link, the drive terms of every joint, and extra columns.
 
     Attributes:
-        drive_terms: drive terms to identify, out of armature, viscous, coulomb and offset.
-        extra: further columns.
+        drive_terms: the drive terms to identify, any of armature, viscous, coulomb and offset.
+        extra: additional columns, placed last.
 
     Raises:
         IdentificationError: a drive term is unknown.
@@ -85,14 +85,14 @@ class Columns:
     def matrix(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
     ) -> Float[Array, "nv p"]:
-        """Regressor W(q, qd, qdd) in tau = W parameters [N m or N per unit]; its columns are zero for links without a body."""
+        """Regressor W(q, qd, qdd) in tau = W @ parameters [N m or N per unit]; columns of links without a body are zero."""
         links = only(of_bodies(chain.topology), regressor(chain, q, qd, qdd))
         return jnp.concatenate([links, self.beyond_links(chain, q, qd, qdd)], axis=1)
 
     def beyond_links(
         self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
     ) -> Float[Array, "nv m"]:
-        """The columns of W after the links' columns: drive terms and extra columns; floating bases have no drives."""
+        """Columns of the drive terms (zero for a floating base, which has no drives), followed by the extra columns."""
         drives = drive_regressor(chain, qd, qdd, self.drive_terms)
         parts = [only(np.repeat(driven_joints(chain.topology), len(self.drive_terms)), drives)]
         for extra in self.extra:
@@ -106,13 +106,13 @@ class Columns:
         return jnp.concatenate(parts, axis=1)
 
     def absent(self, chain: Chain) -> np.ndarray:
-        """Mask of columns that are zero for every robot with this topology (p,): massless links, drives of floating bases."""
+        """Mask (p,) of the columns that are always zero: those of links without a body and of the drives of floating bases."""
         drives = np.repeat(driven_joints(chain.topology), len(self.drive_terms))
         extra = np.ones(sum(len(e.names) for e in self.extra), bool)
         return ~np.concatenate([of_bodies(chain.topology), drives, extra])
 
     def of_joint(self, chain: Chain, joint: int) -> np.ndarray:
-        """Mask of the columns of a joint's drive (p,): drive terms, spring, and the motors that move only this joint."""
+        """Mask (p,) of the columns of a joint's drive: drive terms, spring, and motors that move only this joint."""
         drives = np.repeat(np.arange(chain.n) == joint, len(self.drive_terms))
         motors = None if chain.transmission is None else np.asarray(chain.transmission.matrix) != 0
         extra = [np.zeros(0, bool)]
@@ -127,7 +127,7 @@ class Columns:
         return np.concatenate([np.zeros(10 * chain.n, bool), drives, *extra])
 
     def of_friction(self, n: int) -> np.ndarray:
-        """Mask of the friction columns (p,): viscous, Coulomb and constant friction of joints, and friction of motors."""
+        """Mask (p,) of the friction columns: viscous, Coulomb and constant friction of joints, and friction of motors."""
         drives = np.tile(np.array([t != "armature" for t in self.drive_terms], bool), n)
         extra = [np.full(len(e.names), (e.leaf or "").startswith("transmission.friction.")) for e in self.extra]
         return np.concatenate([np.zeros(10 * n, bool), drives, *extra])
@@ -150,7 +150,7 @@ class Columns:
         return (*inertial, *drive, *(u for e in self.extra for u in e.units))
 
     def elimination_order(self, n: int) -> tuple[int, ...]:
-        """Order in which independent columns are selected, link by link, as in the literature."""
+        """Order in which columns are tested for independence: link by link, as in the literature."""
         k = len(self.drive_terms)
         order: list[int] = []
         for i in range(n):
@@ -161,21 +161,21 @@ class Columns:
 
 
 def of_bodies(topology: Topology) -> np.ndarray:
-    """Mask of the inertial columns of links with a body (10 n,)."""
+    """Mask (10 n,) of the inertial columns of links with a body."""
     return np.repeat(with_bodies(topology), 10)
 
 
 def only(mask: np.ndarray, x: Array) -> Array:
-    """The array x with all columns outside the mask set to zero."""
+    """The array x, with columns outside the mask set to zero."""
     return x if mask.all() else jnp.where(mask, x, jnp.zeros_like(x))
 
 
 def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
-    """The chain's parameters in column order (p,), in SI units; zero for extra columns without a leaf in the chain.
+    """Parameters (p,) of a chain in column order, in SI units; zero for extra columns without a leaf in the chain.
 
     Args:
         chain: the robot.
-        columns: the columns.
+        columns: columns that determine the parameters and their order.
     """
     drive = [np.asarray(attrgetter(DRIVE_LEAVES[t])(chain), float) for t in columns.drive_terms]
     drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
@@ -187,7 +187,7 @@ def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
 
 
 def leaf_entries(extra: ExtraColumns) -> np.ndarray:
-    """Indices of the parameters of extra columns in their leaf."""
+    """Indices of extra columns' parameters in their leaf of the chain."""
     return np.array(extra.joints, int) - 1
 
 
@@ -195,7 +195,7 @@ RECIPES: dict[str, Callable[..., ExtraColumns]] = {}
 
 
 def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
-    """Decorate a function that creates columns, so that they can be saved as the function's name and arguments."""
+    """Decorate a function that creates columns, so that model files can store its name and arguments as a recipe."""
 
     @functools.lru_cache  # equal columns are the same object, so compiled programs are reused
     def made(*arguments: Any) -> ExtraColumns:
@@ -213,24 +213,25 @@ def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
 
 @_with_recipe
 def coupled_drive(first: int, second: int, velocity: float | None = None) -> ExtraColumns:
-    """Regressor columns of two coupled axes, as in many wrists: moving axis `first` also turns the motor of axis `second`.
+    """Create columns for two coupled axes: moving axis `first` also turns the motor of axis `second`.
 
-    Let a and b be the joints `first` and `second`. The motor's inertia and friction act on the sum of both velocities,
-    which adds three parameters:
+    Many wrists have such a coupling. Let a and b be the joints `first` and `second`. The motor turns with the sum of
+    both joint velocities, so its inertia and friction add three parameters:
 
     - Iam [kg m^2] couples the accelerations: tau_a += Iam qdd_b, tau_b += Iam qdd_a.
     - fvm [N m s/rad] couples the velocities: tau_a += fvm qd_b, tau_b += fvm qd_a.
     - fsm [N m] is the motor's Coulomb friction: fsm tanh((qd_a + qd_b) / velocity) is added to both torques.
 
-    The effects of each joint's own velocity and acceleration are already part of its fv and Ia.
+    The effects of each joint's own velocity and acceleration are already included in the drive parameters fv and Ia.
 
     Args:
-        first: joint a, counted from 1.
-        second: joint b.
-        velocity: width of the smooth sign [rad/s]; by default the chain's value for joint b.
+        first: number of joint a, counted from 1.
+        second: number of joint b.
+        velocity: `velocity` in the tanh of the Coulomb friction [rad/s]; by default the chain's value for joint b.
 
     Raises:
-        IdentificationError: the joints are equal or not among the chain's; raised when the columns are evaluated.
+        IdentificationError: the two joints are equal, or the chain does not have one of them. The error is raised when
+            the columns are evaluated.
     """
     a, b = first - 1, second - 1
 
@@ -250,18 +251,18 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
 
 
 def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraColumns:
-    """Columns of joint springs k (q - q0) with the chain's rest positions q0, for cables and balancers.
+    """Create columns for joint springs, with torques k (q - q0) and the chain's rest positions q0.
 
-    The stiffnesses k [N m/rad or N/m] are the chain's `springs.stiffness`. They may be negative, because they represent
-    all torques that are linear in the position, including those of counterbalances and of cables that push. A torque
-    offset accounts for an unknown rest position.
+    The stiffnesses k [N m/rad or N/m] are the chain's `springs.stiffness`. Springs represent all torques that are
+    linear in the position, including those of cables and balancers. Stiffnesses can be negative, for example for
+    counterbalances and for cables that push. The drive term offset accounts for an unknown rest position.
 
     Args:
         chain: the robot.
-        joints: joints with a spring, counted from 1; by default all.
+        joints: numbers of the joints with a spring, counted from 1; by default all joints.
 
     Raises:
-        IdentificationError: a joint is unknown or repeated.
+        IdentificationError: a joint does not exist or is repeated.
     """
     joints = tuple(range(1, chain.n + 1)) if joints is None else tuple(int(j) for j in joints)
     if any(not 1 <= j <= chain.n for j in joints) or len(set(joints)) < len(joints):
@@ -283,21 +284,21 @@ def _springs(joints: tuple[int, ...], turns: tuple[bool, ...]) -> ExtraColumns:
 def motor_terms(
     chain: Chain, terms: Sequence[MotorTerm] = ("inertia", "viscous", "coulomb")
 ) -> tuple[ExtraColumns, ...]:
-    """Columns of the motors of a transmission: rotor inertias and friction.
+    """Create columns for the rotor inertias and the friction of the motors of a transmission.
 
     Each motor has a rotor inertia J [kg m^2], viscous friction B [N m s/rad] and Coulomb friction Fc [N m], which are
-    leaves of the chain's transmission. If a motor drives a single joint, its columns are multiples of that joint's
-    columns of Ia, fv and fc, and the base parameters contain their sums. A motor that drives several joints has
-    separate parameters. For a wrist with coupled drives, it is therefore enough to specify the transmission. The result
-    is empty for a chain without a transmission.
+    leaves of the chain's transmission. If a motor drives a single joint, its columns are multiples of the joint's own
+    Ia, fv and fc columns, and base parameters contain the sums of both. The parameters of a motor that drives several
+    joints are separate. It is therefore sufficient to specify the transmission of a wrist with coupled drives. Without
+    a transmission, the result is empty.
 
     If a friction model is fitted, the friction of a motor that drives a single joint is assigned to that joint. The
-    friction columns of the other motors are not low-pass filtered as the torques are, so their Coulomb friction is
-    underestimated (by 5 % in tests).
+    friction columns of all other motors are not low-pass filtered like the torques, so the Coulomb friction of these
+    motors is underestimated (by 5 % in tests).
 
     Args:
         chain: the robot.
-        terms: terms to identify for each motor.
+        terms: terms to identify for every motor.
     """
     if chain.transmission is None:
         return ()
@@ -319,7 +320,7 @@ def _motors(count: int, term: MotorTerm) -> ExtraColumns:
 
 @functools.lru_cache  # equal columns are the same object, so compiled programs are reused
 def subset(extra: ExtraColumns, kept: tuple[int, ...]) -> ExtraColumns:
-    """Some of the extra columns, by index; the result has no recipe, so its parameters can be saved only in a leaf."""
+    """The extra columns with the given indices. They have no recipe, so their parameters can be saved only in a leaf."""
 
     def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
         return extra.matrix(chain, q, qd, qdd)[:, jnp.array(kept, int)]
@@ -333,8 +334,8 @@ def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Colu
 
     The friction columns of a motor that moves a single joint are multiples of the joint's friction columns. With the
     gear ratio r, the joint's viscous friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero,
-    the width of the joint's smooth sign becomes the motor's width divided by |r|. A term is moved only if it is
-    identified for both the motor and the joint.
+    the width of the joint's smooth sign tanh(qd / width) becomes the motor's width divided by |r|. A friction term is
+    moved only if it is identified for both the motor and the joint.
     """
     extra = []
     for e in columns.extra:
@@ -364,7 +365,7 @@ def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Colu
 
 
 def all_columns(chain: Chain, drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS) -> Columns:
-    """Default columns: the drive terms, the motors of a transmission, and the chain's springs."""
+    """The default columns of a chain: drive terms, motors of the transmission, and springs."""
     sprung = tuple((np.flatnonzero(np.asarray(chain.springs.stiffness)) + 1).tolist())
     extra = motor_terms(chain)
     return Columns(drive_terms, (*extra, joint_springs(chain, sprung)) if sprung else extra)

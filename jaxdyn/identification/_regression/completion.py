@@ -1,4 +1,4 @@
-"""Completion of base parameters to the full parameters nearest a given model, and the chain with identified parameters."""
+"""Completion of base parameters to full parameters, as near as possible to a given model, and chains that have them."""
 
 import functools
 from operator import attrgetter
@@ -25,10 +25,11 @@ from .rows import by_chunks, chunk_rows
 
 
 def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """The full parameters nearest the prior (smallest |p - prior|) with base.matrix @ p = values.
+    """Compute the full parameters p that are nearest the prior and satisfy base.matrix @ p = values.
 
-    The result is p = prior + B^T (B B^T)^-1 (values - B prior), with B = base.matrix. It predicts the same torques as
-    the base parameters; components that the data do not determine keep the values of the prior.
+    The result is p = prior + B^T (B B^T)^-1 (values - B prior), with B = base.matrix, which minimises |p - prior|. It
+    predicts the same torques as the base parameters. Components of p that the data do not determine remain as in the
+    prior.
 
     Args:
         base: the base parameters.
@@ -40,15 +41,16 @@ def nearest_parameters(base: BaseParameters, values: np.ndarray, prior: np.ndarr
 
 
 STAND_IN_MASS, STAND_IN_RADIUS = 2.0, 0.1
-NOTHING = 1e-9  # fraction of the default body's inertia that a virtual link gets
+NOTHING = 1e-9  # inertia of a virtual link, as a fraction of the default body's
 
 
 def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with a default body in every link without one (a kinematics-only model), and the names of those links.
+    """Give every link without a body a default one; return the chain and the names of these links.
 
-    The default body is a solid sphere of 2 kg and 0.1 m radius at the link's origin, because parameters without effect
-    on torques need a prior, and massless links could not be written to files. Virtual links within quaternion joints
-    get a mass of 2 ug, which `with_parameters` does not copy to the identified chain.
+    The default body is a solid sphere of 2 kg with a radius of 0.1 m, centred at the link's origin. Kinematics-only
+    models need such bodies because parameters that do not affect torques need a prior, and because massless links
+    cannot be written to model files. Virtual links within quaternion joints get a mass of 2 ug, which `with_parameters`
+    does not copy to the identified chain.
     """
     inertia = np.array(chain.inertia, float)
     bodies = with_bodies(chain.topology)
@@ -60,20 +62,20 @@ def with_stand_ins(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
     return eqx.tree_at(lambda c: c.inertia, chain, jnp.asarray(inertia, chain.dtype)), names
 
 
-THINNEST = 0.1  # smallest thickness, as a fraction of a body's size
+THINNEST = 0.1  # minimum thickness of a body, as a fraction of its size
 
 
 def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with every body given a minimum thickness, and the names of the links that were changed.
+    """Give every body a minimum thickness; return the chain and the names of the links that changed.
 
     The inertias of point masses, thin rods and flat plates lie on the boundary of physical consistency, and
-    inconsistent inertias lie beyond it. The principal second moments of mass m s^2 about the centre of mass are raised
-    so that s is at least 0.1 of the body's size, which is the largest s or the distance of the centre of mass from the
-    link's origin. This is the nearest such inertia in the Frobenius norm of the second moments; the mass and the centre
-    of mass do not change.
+    inconsistent inertias lie beyond this boundary. Let m s^2 be the principal second moments of mass about the centre
+    of mass. Each s is increased to at least 0.1 times the body's size, which is the largest s or, if larger, the
+    distance of the centre of mass from the link's origin. The result is the nearest such inertia in the Frobenius norm
+    of the second moments. The mass and the centre of mass do not change.
 
     Raises:
-        IdentificationError: a mass is not positive, or a parameter is not finite.
+        IdentificationError: a mass is not positive, or an inertial parameter is not finite.
     """
     inertia, thin = np.array(chain.inertia, float), []
     for i, name in enumerate(chain.link_names):
@@ -85,8 +87,8 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
             if not (pi[0] > 0 and np.all(np.isfinite(pi))):
                 raise IdentificationError(
                     str(error),
-                    "Correct it, remove the link's inertial (a default body is then its prior), use only the kinematics with "
-                    "{ignore_inertials}, or identify with {consistent}",
+                    "Correct the inertia, remove the link's inertial (a default body is then its prior), use only the "
+                    "kinematics with {ignore_inertials}, or identify with {consistent}",
                     ignore_inertials="True",
                     consistent="None",
                 ) from None
@@ -102,7 +104,7 @@ def with_thickness(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
 
 
 def with_possible_links(chain: Chain) -> tuple[Chain, tuple[str, ...]]:
-    """The chain with physically inconsistent inertias replaced by the nearest consistent ones, and the names of these links.
+    """Make inconsistent inertias consistent by the smallest change; return the chain and the names of these links.
 
     Raises:
         IdentificationError: as for `with_thickness`.
@@ -124,14 +126,15 @@ def rigid_torque(
     extra: tuple[ExtraColumns, ...] = (),
     values: Float[np.ndarray, " m"] | None = None,
 ) -> Float[np.ndarray, "N nv"]:
-    """Inverse dynamics at the samples, without friction and springs [N m or N]; for use under `jax.enable_x64(True)`.
+    """Inverse dynamics at the samples, without friction and springs [N m or N]; call under `jax.enable_x64(True)`.
 
-    For uncoupled joints it is computed as W pi, by a program shared with the rest of the identification.
+    For uncoupled joints, the torques are computed as regressor times parameters, by a compiled program that the rest of
+    the identification also uses.
 
     Args:
         chain: the robot.
-        q, qd, qdd: the samples.
-        extra: further columns to include if joints are uncoupled; those with a leaf come first.
+        q, qd, qdd: positions, velocities and accelerations of the samples.
+        extra: further columns to include if joints are uncoupled. Columns with a leaf in the chain come first.
         values: parameters of the columns without a leaf.
     """
     if not is_ordinary(chain):
@@ -149,13 +152,14 @@ def _inverse_dynamics(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
 
 
 def model_torque(chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv"]:
-    """Torques that a chain predicts for the sampled motion, including friction and springs [N m or N].
+    """Predict a chain's torques for a sampled motion, including friction and springs [N m or N].
 
-    The torques equal inverse_dynamics + resistive_force. They are computed in float64, in chunks of equal size.
+    The torques are the sum of `inverse_dynamics` and `resistive_force`. They are computed in float64, in chunks of
+    equal size.
 
     Args:
         chain: the robot.
-        samples: the samples.
+        samples: samples of the motion.
     """
     with jax.enable_x64(True):
         return motion_torque(as_float64(chain), samples.q, samples.qd, samples.qdd)
@@ -169,7 +173,7 @@ def motion_torque(
     extra: tuple[ExtraColumns, ...] = (),
     values: Float[np.ndarray, " m"] | None = None,
 ) -> Float[np.ndarray, "N nv"]:
-    """`rigid_torque` plus the chain's friction and springs [N m or N]; for use under `jax.enable_x64(True)`."""
+    """`rigid_torque` plus the torques of the chain's friction and springs [N m or N]; call under `jax.enable_x64(True)`."""
     resistance = by_chunks(functools.partial(_resistance, chain), q, qd)
     return rigid_torque(chain, q, qd, qdd, extra, values) + resistance
 
@@ -180,7 +184,7 @@ def _resistance(chain: Chain, q, qd):
 
 
 def given_torque(chain: Chain, columns: Columns, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
-    """Torques of drives, motors and springs that are not identified, with the chain's parameters (N, nv) [N m or N]."""
+    """Torques (N, nv) of the drives, motors and springs that are not identified, from the chain's parameters [N m or N]."""
     if not is_ordinary(chain) or chain.transmission is not None or np.any(np.asarray(chain.springs.stiffness)):
         with jax.enable_x64(True):
             model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
@@ -229,7 +233,7 @@ def with_parameters(chain: Chain, columns: Columns, parameters: np.ndarray | Arr
 
 
 def impossible_links(chain: Chain) -> tuple[str, ...]:
-    """Reasons why links of a chain are physically inconsistent, in one sentence per link."""
+    """One sentence for each physically inconsistent link of a chain, with the reason."""
     faults = []
     for name, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
         try:

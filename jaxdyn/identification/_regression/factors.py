@@ -1,4 +1,4 @@
-"""`QRFactors` of a stacked regressor: merging, exchange between processes, and files."""
+"""Triangular factors of a stacked regressor (`QRFactors`): merging, exchange between processes, and files."""
 
 import io
 import os
@@ -17,7 +17,7 @@ class QRFactors(NamedTuple):
     """Triangular factors of the stacked regressor and torque, one per joint.
 
     Attributes:
-        r: (n, p + 1, p + 1) factors; the last column is the torque.
+        r: (n, p + 1, p + 1) factors for p columns; the last column is the torque.
         counts: (n,) number of samples in each joint's factor.
     """
 
@@ -25,22 +25,22 @@ class QRFactors(NamedTuple):
     counts: np.ndarray
 
     def with_signs(self, signs: Float[np.ndarray, " n"]) -> "QRFactors":
-        """The factors for torques multiplied by a sign per joint."""
+        """The factors after multiplying each joint's torque by its sign."""
         r = self.r.copy()
         r[:, :, -1] *= signs[:, None]
         return QRFactors(r, self.counts)
 
     def joint_rms(self, kept: Int[np.ndarray, " b"], values: Float[np.ndarray, " b"]) -> Float[np.ndarray, " n"]:
-        """RMS residual of each joint, for given parameters of the `kept` columns."""
+        """RMS torque residual of each joint, for given parameter values of the `kept` columns."""
         residual = self.r[:, :, -1] - self.r[:, :, kept] @ values
         return np.sqrt((residual**2).sum(1) / np.maximum(self.counts, 1))
 
 
 def merge_factors(*factors: QRFactors) -> QRFactors:
-    """Merge factors of parts of the samples, by a QR decomposition of the stacked factors.
+    """Merge the factors of several parts of the samples, by a QR decomposition of the stacked factors.
 
-    The merged factor satisfies R^T R = sum_k R_k^T R_k. Up to rounding, it therefore does not depend on the devices or
-    on the order in which samples are accumulated.
+    The merged factor R of each joint satisfies R^T R = sum_k R_k^T R_k. Up to rounding errors, R therefore does not
+    depend on the devices, or on the order in which samples are accumulated.
 
     Raises:
         IdentificationError: there are no factors, or they come from different robots or columns.
@@ -57,11 +57,10 @@ def merge_factors(*factors: QRFactors) -> QRFactors:
 
 
 def merge_over_processes(factors: QRFactors) -> QRFactors:
-    """Merge the factors of all processes, and return the result on every process.
+    """Merge the factors of all processes, and return the merged factors on every process.
 
-    Call `jax.distributed.initialize` first. Each process passes the factors of its own samples; if there is only one
-    process, its factors are returned unchanged. The processes exchange 8 n (p + 1)^2 bytes each, independently of the
-    number of samples.
+    Call `jax.distributed.initialize` first. Each process passes the factors of its own samples. With only one process,
+    the factors are returned unchanged. Each process sends 8 n (p + 1)^2 bytes, however many samples there are.
 
     Args:
         factors: factors of this process's samples.
@@ -80,16 +79,16 @@ def merge_over_processes(factors: QRFactors) -> QRFactors:
 
 
 def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
-    """Save factors to a file, an .npz archive that contains `r` and `counts`.
+    """Save factors to an .npz archive that contains the arrays `r` and `counts`.
 
     The file is written completely or not at all.
 
     Args:
-        path: the file.
-        factors: the factors.
+        path: the file to write.
+        factors: the factors to save.
 
     Raises:
-        OutputError: the file cannot be written; an existing file remains unchanged.
+        OutputError: the file cannot be written. An existing file remains unchanged.
     """
     held = io.BytesIO()
     np.savez(held, r=factors.r, counts=factors.counts)
@@ -115,30 +114,32 @@ def load_factors(path: str | os.PathLike[str]) -> QRFactors:
         raise IdentificationError(f"{name}: not a file written by `save_factors`: {error}") from None
     if r.dtype.kind != "f" or counts.dtype.kind not in "iu" or (counts < 0).any():
         raise IdentificationError(
-            f"{name}: invalid factors: r has type {r.dtype} (must be float), counts {counts.dtype} (must be integers >= 0)"
+            f"{name}: invalid factors: r has type {r.dtype} and must be float; counts have type {counts.dtype} and must be "
+            "integers >= 0"
         )
     if r.ndim != 3 or r.shape[1] != r.shape[2] or counts.shape != r.shape[:1] or not np.isfinite(r).all():
         raise IdentificationError(
-            f"{name}: invalid factors: r has shape {r.shape} (must be (n, p + 1, p + 1)), counts {counts.shape} (must be (n,))"
+            f"{name}: invalid factors: r has shape {r.shape} and must be finite with shape (n, p + 1, p + 1); counts have "
+            f"shape {counts.shape} and must have shape (n,)"
         )
     return QRFactors(r, counts)
 
 
 def combined(factors: Sequence[Float[np.ndarray, "n w w"]]) -> Float[np.ndarray, "n w w"]:
-    """One factor per joint, merged from several."""
+    """Merge several factors of each joint into one."""
     return factors[0] if len(factors) == 1 else triangles_of(np.concatenate(factors, axis=1))
 
 
 def triangle_of(rows: Float[np.ndarray, "*batch m w"]) -> Float[np.ndarray, "*batch k w"]:
-    """Factor R of the QR decomposition, by Householder reflections."""
+    """Factor R of a QR decomposition, computed by Householder reflections."""
     return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 def triangles_of(rows: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
-    """Factor R of each joint's rows, padded with rows of zeros.
+    """Triangular factor of each joint's rows, padded with rows of zeros.
 
-    In a kinematic tree, the columns of all links that a joint does not move are zero. Zero columns and zero rows are
-    excluded from the decomposition.
+    In a kinematic tree, a joint's rows are zero in the columns of all links that the joint does not move. These
+    columns, and rows of zeros, are excluded from the decomposition.
     """
     r = np.zeros((len(rows), rows.shape[2], rows.shape[2]), rows.dtype)
     for joint, x in enumerate(rows):

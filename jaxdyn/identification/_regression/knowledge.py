@@ -13,37 +13,43 @@ from .blocks import BlockFactors
 from .columns import Columns, prior_parameters
 from .mirror import mirrored_parameters
 
-THINNEST = 0.1  # smallest thickness that a known body is assumed to have in any direction, as a fraction of its size
+THINNEST = 0.1  # minimum thickness assumed for a known body in any direction, as a fraction of its size
 SMALLEST = 1e-8  # square of a radius of gyration [m^2]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Selection of the links and drives to identify, with the uncertainty of all others.
+    """Selection of the links and drives to identify, and prior knowledge of all others.
 
-    The parameters of links and drives that are not selected are taken from the model, either exactly or with a relative
-    standard deviation s. The torque of exactly known parameters is subtracted from the logs. Parameters with a standard
-    deviation are estimated from the logs and the model together, and all intervals include the uncertainty of the
-    model. The prior probability density p of a link with pseudo-inertia J (J0 in the model) is
+    The parameters of links and drives that are not selected are taken from the model. They are either exact or have a
+    relative standard deviation s. The torques due to exactly known parameters are subtracted from the measured torques.
+    Parameters with a standard deviation are estimated from the logs and the model together, and all confidence
+    intervals include the uncertainty of the model. For a link with pseudo-inertia J, which is J0 in the model, the
+    prior probability density p is
 
-        -log p = |J0^-1/2 (J - J0) J0^-1/2|^2 / (8 s^2),
+        -log p = |J0^-1/2 (J - J0) J0^-1/2|^2 / (8 s^2).
 
-    which is the entropic divergence to second order and does not depend on the frame. If the density of a body is
-    scaled uniformly, s is the relative standard deviation of its mass. The relative standard deviation of its second
-    moment along a principal axis is 2 s, and the standard deviation of its centre of mass is sqrt(2) s radii of
-    gyration. For a drive, s is the relative standard deviation of each parameter; parameters that are zero are exact.
+    The right-hand side is the entropic divergence to second order and does not depend on the frame. It implies these
+    standard deviations for a link:
+
+    - mass: s times its value, if the density of the body is scaled uniformly;
+    - second moment along a principal axis: 2 s times its value;
+    - position of the centre of mass: sqrt(2) s radii of gyration.
+
+    For a drive, s is the relative standard deviation of each parameter. Drive parameters that are zero in the model are
+    exact.
 
     Attributes:
-        links: names of the links to identify; by default all. Bodies fixed to a link belong to it.
-        joints: names of the joints whose drive terms are to be identified; by default all.
-        deviation: relative standard deviation s of the links and drives that are not identified: one number for all, or
-            a mapping from names of links or joints to numbers, in which missing names mean zero.
-        mirrored: pairs of links of a left and a right limb (`mirrored_links`) that are mirror images of each other,
-            with the standard deviation `mirrored_deviation`.
-        mirrored_deviation: relative standard deviation s of the difference between one body and the mirror image of the
-            other, relative to the mean of both in the model. Pairs of links without mass in the model are ignored.
+        links: names of the links to identify, including the bodies fixed to them; by default all links.
+        joints: names of the joints whose drive terms are identified; by default all joints.
+        deviation: relative standard deviation s of the links and drives that are not identified. Specify one number for
+            all of them, or a mapping from names of links and joints to numbers; names that are missing have s = 0.
+        mirrored: pairs of left and right links that are mirror images of each other, up to `mirrored_deviation`;
+            `mirrored_links` finds them.
+        mirrored_deviation: standard deviation s of the difference between one body and the mirror image of the other,
+            relative to the mean of both bodies in the model. Pairs of links that have no mass in the model are ignored.
 
-    Source: the divergence is that of Lee, Wensing & Park 2020.
+    Source: Lee, Wensing & Park 2020 for the divergence.
     """
 
     links: Sequence[str] | None = None
@@ -54,16 +60,16 @@ class Knowledge:
 
     @property
     def is_partial(self) -> bool:
-        """True if only a part of the robot is identified."""
+        """True if only some of the links or drives are identified."""
         return self.links is not None or self.joints is not None
 
     def of(self, chain: Chain, columns: Columns) -> "Known":
-        """The knowledge as arrays, for the columns of a regressor.
+        """Convert the knowledge to arrays for the columns of a regressor.
 
         Raises:
-            IdentificationError: the chain does not have a named link or joint; nothing is left to identify; a standard
-                deviation is negative, not finite, or specified for an identified link or joint; a body known with a
-                standard deviation has no mass; or two links do not mirror each other.
+            IdentificationError: a named link or joint does not exist, nothing is left to identify, or two links do not
+                mirror each other. The error is also raised if a standard deviation is negative, not finite, or
+                specified for an identified link or joint or for a body without mass.
         """
         links, joints = _others("link", chain.link_names, self.links), _others("joint", chain.joint_names, self.joints)
         if len(links) == chain.n and len(joints) == chain.n:
@@ -88,7 +94,7 @@ class Knowledge:
         return Known(fixed, np.where(fixed, own, 0.0), np.column_stack([np.concatenate([stated, pairs]), sides]))
 
     def _deviations(self, known: Sequence[str]) -> Mapping[str, float]:
-        """Relative standard deviation of every known link and joint."""
+        """Relative standard deviations of the known links and joints, by name."""
         given = self.deviation if isinstance(self.deviation, Mapping) else dict.fromkeys(known, self.deviation)
         for name, s in given.items():
             if name not in known:
@@ -99,7 +105,7 @@ class Knowledge:
         return given
 
     def _pairs(self, chain: Chain, own: Float[np.ndarray, " p"]) -> Float[np.ndarray, "k p"]:
-        """Rows P for the mirrored links; P @ parameters is zero if one link of each pair is the mirror image of the other."""
+        """Rows P for the mirrored links, with P @ parameters = 0 if the links of each pair are mirror images of each other."""
         rows = [np.zeros((0, len(own)))]
         for left, right in self.mirrored:
             _check_deviation(self.mirrored_deviation, "of mirrored links", np.finfo(float).tiny)
@@ -107,7 +113,7 @@ class Knowledge:
             i, j = (chain.link_names.index(name) for name in (left, right))
             mean = 0.5 * (own[10 * j : 10 * j + 10] + image @ own[10 * i : 10 * i + 10])
             if not mean.any():
-                continue  # the model has neither body
+                continue  # neither link has a body in the model
             inner = body_rows(right, mean, self.mirrored_deviation)
             at = np.array([*range(10 * j, 10 * j + 10), *range(10 * i, 10 * i + 10)])
             rows.append(_placed(np.hstack([inner, -inner @ image]), at, len(own)))
@@ -116,12 +122,12 @@ class Knowledge:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Known:
-    """`Knowledge` of p parameters as arrays.
+    """`Knowledge` of p parameters, as arrays.
 
     Attributes:
         fixed: mask of the exactly known parameters.
-        values: values of these parameters, zero elsewhere.
-        rows: rows [P, y] of independent conditions P x = y, scaled so that each has a standard deviation of one.
+        values: values of the exactly known parameters, zero elsewhere.
+        rows: rows [P, y] of independent conditions P x = y on the parameters x, scaled to a standard deviation of one.
     """
 
     fixed: Bool[np.ndarray, " p"]
@@ -130,7 +136,7 @@ class Known:
 
     @property
     def directions(self) -> Float[np.ndarray, "r p"]:
-        """Orthonormal rows with the row space of P: the known directions, regardless of their uncertainty."""
+        """Orthonormal basis of the row space of P, which contains the known directions regardless of their uncertainty."""
         p = self.rows[:, :-1]
         if not len(p):
             return p
@@ -139,14 +145,14 @@ class Known:
         return vt[values > 1e-12 * values.max()]
 
     def stated(self, width: int) -> Float[np.ndarray, "k w"] | None:
-        """`rows`, padded to the given width by zero columns before the last one; None if there are no rows."""
+        """`rows`, padded to `width` columns with zeros before the last column; None if there are no rows."""
         if not len(self.rows):
             return None
         further = np.zeros((len(self.rows), width - self.rows.shape[1]))
         return np.hstack([self.rows[:, :-1], further, self.rows[:, -1:]])
 
     def taken_off(self, blocks: BlockFactors) -> BlockFactors:
-        """The factors with the torque of the exactly known parameters subtracted."""
+        """Subtract the torque of the exactly known parameters from the factors."""
         if not self.fixed.any():
             return blocks
         at = np.flatnonzero(self.fixed)
@@ -155,16 +161,17 @@ class Known:
         return dataclasses.replace(blocks, r=r)
 
     def filled_in(self, parameters: Float[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
-        """The parameters with the exactly known ones inserted; further parameters at the end are unchanged."""
+        """Insert the exactly known values into the parameters; additional parameters at the end do not change."""
         out, p = np.array(parameters, float), len(self.fixed)
         out[:p] = np.where(self.fixed, self.values, out[:p])
         return out
 
 
 def body_rows(name: str, pi: Float[np.ndarray, "10"], s: float) -> Float[np.ndarray, "10 10"]:
-    """Matrix P in |P (x - pi)|^2 / 2 = |J0^-1/2 (J(x) - J0) J0^-1/2|^2 / (8 s^2), with the pseudo-inertia J0 of the body pi.
+    """Matrix P of a body's prior, with |P (x - pi)|^2 / 2 = |J0^-1/2 (J(x) - J0) J0^-1/2|^2 / (8 s^2).
 
-    A body thinner than a tenth of its size is assumed to have that thickness.
+    J(x) is the pseudo-inertia of the parameters x, and J0 = J(pi) that of the model's parameters pi. A body thinner
+    than a tenth of its size is treated as if its thickness were a tenth of its size.
 
     Raises:
         IdentificationError: the body has no mass.
@@ -179,7 +186,7 @@ def body_rows(name: str, pi: Float[np.ndarray, "10"], s: float) -> Float[np.ndar
     moments, axes = np.linalg.eigh(pseudo[:3, :3] / pi[0] - np.outer(centre, centre))
     size = (
         moments[-1] if moments[-1] > SMALLEST else max(float(centre @ centre), SMALLEST)
-    )  # or, for a point mass, its distance from the origin
+    )  # for a point mass, the squared distance from the origin
     root = np.eye(4)
     root[:3, :3], root[:3, 3] = axes * np.sqrt(np.maximum(moments, THINNEST**2 * size)), centre
     inverse = np.linalg.inv(np.sqrt(pi[0]) * root)  # inverse of any L with J0 = L L^T
@@ -189,7 +196,7 @@ def body_rows(name: str, pi: Float[np.ndarray, "10"], s: float) -> Float[np.ndar
 
 
 def _others(kind: str, names: tuple[str, ...], chosen: Sequence[str] | None) -> list[int]:
-    """Indices of the names that are not chosen."""
+    """Indices of the names that are not among the chosen ones."""
     chosen = names if chosen is None else tuple(chosen)
     for name in chosen:
         if name not in names:

@@ -1,4 +1,4 @@
-"""Limbs that are mirror images of each other: pairs of links, and the parameters of a mirrored body."""
+"""Pairs of links of mirrored limbs, and the inertial parameters of a mirrored body."""
 
 import numpy as np
 from jaxtyping import Float
@@ -9,16 +9,16 @@ from ...model._layout import with_bodies
 from ...spatial._host import packed, pseudo_inertia_of
 
 MIRROR = np.diag([1.0, -1.0, 1.0])  # reflection in the x-z plane of the base
-NEAR = 2e-3  # distance within which origins of mirrored links coincide, relative to the robot's extent
-FAR = 5e-2  # relative distance beyond which a pair specified by the user is rejected
+NEAR = 2e-3  # tolerance for the mirrored origins of two links, relative to the robot's extent
+FAR = 5e-2  # pairs specified by the user are rejected beyond this relative distance
 
 
 def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
-    """Pairs of links of left and right limbs, (left, right), found from the kinematics.
+    """Find pairs (left, right) of links of left and right limbs from the kinematics.
 
     Two links form a pair if, with all joints at zero, their origins and joint axes are mirror images in the x-z plane
-    of the base (x forward, y to the left, z up), and so are their parents. Links in the plane and links without a
-    unique counterpart are omitted.
+    of the base frame (x forward, y to the left, z up), and if their parents also mirror each other. Links in this plane
+    and links without a unique counterpart are omitted.
 
     Args:
         chain: the robot.
@@ -45,13 +45,14 @@ def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
 def mirrored_parameters(chain: Chain, left: str, right: str) -> Float[np.ndarray, "10 10"]:
     """Matrix T that maps the parameters of a body on the left link to those of its mirror image on the right link.
 
-    Parameters are expressed in the links' frames, which have orientations R_l, R_r and origins p_l, p_r with all joints
-    at zero. The reflection F in the x-z plane of the base maps a point x_l of the left link to x_r = Q x_l + d, with Q
-    = R_r^T F R_l and d = R_r^T (F p_l - p_r). The pseudo-inertia of the mirror image is J_r = A J_l A^T with A = [Q, d;
-    0, 1].
+    Parameters are expressed in the frames of their links. With all joints at zero, these frames have the orientations
+    R_l and R_r and the origins p_l and p_r. The reflection F in the x-z plane of the base maps a point x_l of the left
+    link to x_r = Q x_l + d, with Q = R_r^T F R_l and d = R_r^T (F p_l - p_r). The pseudo-inertia of the mirror image is
+    J_r = A J_l A^T with A = [Q, d; 0, 1].
 
     Raises:
-        IdentificationError: the chain has no such link, or the links are not mirror images of each other.
+        IdentificationError: the chain does not have one of the links, or the two links are not mirror images of each
+            other.
     """
     for name in (left, right):
         if name not in chain.link_names:

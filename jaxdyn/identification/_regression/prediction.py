@@ -1,4 +1,4 @@
-"""Prediction of torques from identified parameters, and prediction errors by joint."""
+"""Prediction of torques from identified parameters, and prediction errors of each joint."""
 
 import dataclasses
 
@@ -19,25 +19,25 @@ def predict(
     qdd: np.ndarray,
     signals: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Predict the torques W @ parameters for N samples, in chunks [N m or N].
+    """Predict the torques W @ parameters of N samples [N m or N], chunk by chunk.
 
     Args:
         columns: columns of the regressor W.
         chain: the robot's kinematics and gravity.
-        parameters: parameters in column order, followed by the parameters of the signals, in SI units.
+        parameters: parameters in column order, in SI units, followed by those of the signals.
         q: (N, n) positions [rad or m].
         qd: (N, n) velocities [rad/s or m/s].
         qdd: (N, n) accelerations [rad/s^2 or m/s^2].
-        signals: (N, n, k) further columns, as for `accumulate`.
+        signals: (N, n, k) further columns of W, as for `accumulate`.
 
     Raises:
-        IdentificationError: signals have the wrong shape, or the numbers of parameters and columns differ.
+        IdentificationError: the signals have the wrong shape, or the numbers of parameters and columns differ.
     """
     total, n = np.shape(qd)
     signals = np.zeros((total, n, 0)) if signals is None else np.asarray(signals)
     if signals.ndim != 3 or signals.shape[:2] != (total, n):
         raise IdentificationError(
-            f"signals have shape {signals.shape}; for {total} samples of {n} joints it must be ({total}, {n}, k)"
+            f"signals have shape {signals.shape}; for {total} samples of {n} joints, it must be ({total}, {n}, k)"
         )
     held = np.asarray(parameters)
     width = len(columns.names(chain.n)) + signals.shape[2]
@@ -52,13 +52,13 @@ MOVING = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Prediction errors on one set of samples.
+    """Errors of predicted torques on one set of samples.
 
     Attributes:
         rms: (n,) RMS torque error [N m or N].
-        relative: (n,) relative error 100 |tau_j - prediction_j| / |tau_j| over all samples [%].
-        relative_moving: (n,) relative error over the samples at which joint j moves, |qd_j| > 0.02 rad/s or m/s [%].
-        total_relative: relative error 100 |tau - prediction| / |tau| over all joints [%].
+        relative: (n,) relative error 100 |tau_j - prediction_j| / |tau_j|, with norms over all samples [%].
+        relative_moving: (n,) `relative` over only those samples at which joint j moves, |qd_j| > 0.02 rad/s or m/s [%].
+        total_relative: relative error 100 |tau - prediction| / |tau|, with norms over all samples and joints [%].
         samples: number of samples.
     """
 
@@ -70,10 +70,10 @@ class Fit:
 
 
 def fit_quality(tau: np.ndarray, prediction: np.ndarray, qd: np.ndarray) -> Fit:
-    """Compute the errors of predicted torques.
+    """Compute the errors of predicted torques for each joint.
 
-    `relative_moving` is NaN for a joint that never moves, and all errors are NaN for a joint whose torque was not
-    measured.
+    For a joint that never moves, `relative_moving` is NaN. For a joint whose torque was not measured, all errors are
+    NaN.
 
     Args:
         tau: (N, n) measured torques [N m or N].

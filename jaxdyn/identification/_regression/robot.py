@@ -1,4 +1,4 @@
-"""Checks of the robot for identification from joint logs, and its conversion to double precision."""
+"""Checks that a robot can be identified from joint logs, and conversion of its model to double precision."""
 
 import dataclasses
 
@@ -31,23 +31,24 @@ def check_identifiable(chain: Chain) -> None:
 
 
 def check_one_by_one(chain: Chain, what: str) -> None:
-    """Raise an error if a feature needs uncoupled joints and the robot has coupled ones.
+    """Raise an error if the robot has coupled joints, for features that need uncoupled ones.
 
     Raises:
-        IdentificationError: joints mimic others, or the robot's coordinates differ from its joints.
+        IdentificationError: some joints mimic others, or the robot's coordinates differ from its joints.
     """
     if chain.coupling is not None:
         raise IdentificationError(
-            f"{what} needs a robot with uncoupled joints; in this one, {chain.n} joints depend on {chain.nv} coordinates. "
+            f"{what} needs a robot with uncoupled joints, but {chain.n} joints of this one depend on {chain.nv} coordinates. "
             "The drive terms viscous, coulomb and offset also work with coupled joints"
         )
 
 
 def as_float64(chain: Chain) -> Chain:
-    """The chain in double precision, without single-precision rounding errors; for use under `jax.enable_x64(True)`.
+    """Convert a chain to double precision, without its single-precision rounding errors.
 
-    Rotations are orthonormalised, axes are normalised, and screw pitches that are zero up to rounding are set to zero.
-    Otherwise, rounding errors would appear as identifiable parameters with a small effect.
+    Call this function under `jax.enable_x64(True)`. Rotations are orthonormalised, axes are normalised, and screw
+    pitches that are zero up to rounding errors are set to zero. Otherwise, rounding errors would make additional
+    parameters seem identifiable, with a small effect on the torques.
     """
     whole = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
     if chain.dtype == np.float64:

@@ -1,7 +1,7 @@
-"""Rows of the regressor along a run, computed by programs shared throughout an identification.
+"""Rows of the regressor along a run, from compiled programs that are reused throughout an identification.
 
-For logs of a few minutes, compilation takes most of the computing time. The links' columns, which take long to compile,
-are therefore computed by one program per robot, in chunks of equal length. All other columns are computed by a separate
+For logs of a few minutes, compilation takes most of the computing time. The links' columns take the longest to compile.
+They are therefore computed by one program per robot, in chunks of equal length, and all other columns by a separate
 program.
 """
 
@@ -21,7 +21,7 @@ SHORT = 512  # samples per chunk
 
 
 def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarray) -> np.ndarray:
-    """Results (N, ...) of a function applied to chunks of equal length, so that every run uses the same program."""
+    """Apply a function to chunks of equal length, so that all runs share one program; return the results (N, ...)."""
     total, out = len(arrays[0]), None
     for at in range(0, max(total, 1), SHORT):
         found = np.asarray(function(*(filled(x[at : at + SHORT]) for x in arrays)))[: total - at]
@@ -32,7 +32,7 @@ def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarr
 
 
 def filled(x: np.ndarray) -> np.ndarray:
-    """A chunk, padded with zeros to full length."""
+    """A chunk, padded with zeros to the full length of `SHORT` samples."""
     x = np.asarray(x, float)
     return x if len(x) == SHORT else np.concatenate([x, np.zeros((SHORT - len(x), *x.shape[1:]))])
 
@@ -44,7 +44,10 @@ def chunk_rows(
     qd: Float[np.ndarray, "m nv"],
     qdd: Float[np.ndarray, "m nv"],
 ) -> Float[np.ndarray, "m nv p"]:
-    """Regressor W of a chunk of m = `SHORT` samples (see `filled`), in the chain's precision; 8 m nv p bytes in float64."""
+    """Regressor W of a full chunk of m = `SHORT` samples (see `filled`), in the chain's precision.
+
+    In float64, the result needs 8 m nv p bytes.
+    """
     state = [jnp.asarray(x, chain.dtype) for x in (q, qd, qdd)]
     links = np.asarray(_of_links(chain, *state))
     beyond = np.asarray(_beyond_links(columns, chain, *state))

@@ -1,4 +1,4 @@
-"""Total mass of an identified robot, if the fitted rows determine it."""
+"""Total mass of an identified robot, and whether the fitted equations determine it."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from .base_parameters import BaseParameters
 from .columns import INERTIAL_NAMES
 
-CLOSE = 1e-4  # relative tolerance; not smaller because logged positions satisfy constraints only to within their noise
+CLOSE = 1e-4  # relative tolerance, which must cover the noise with which logged positions satisfy the constraints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,9 +17,10 @@ class TotalMass:
 
     Attributes:
         value: total mass of the identified robot [kg].
-        deviation: standard deviation of the weighted least-squares estimate, from a jackknife [kg]; None if the fitted
-            rows do not determine the total mass. In that case, `value` depends on the given model. This is always the
-            case for a fixed base, and can be the case if unmeasured forces act at fixed frames.
+        deviation: standard deviation of the weighted least-squares estimate, from a jackknife [kg]. It is None if the
+            fitted equations do not determine the total mass, so that `value` depends on the given model. The equations
+            never determine the total mass of a robot with a fixed base, and may not do so if unmeasured forces act at
+            fixed frames.
         prior: total mass of the given model [kg].
     """
 
@@ -40,13 +41,13 @@ def total_mass_of(
     prior: Float[np.ndarray, " p"],
     bodies: Bool[np.ndarray, " n"],
 ) -> TotalMass:
-    """Sum of the links' masses, with its standard deviation if it is a combination of base parameters.
+    """Sum of the links' masses, with a standard deviation if the sum is a combination of base parameters.
 
     Args:
         covariance: covariance of the base parameters.
         parameters: the identified full parameters.
-        prior: the full parameters of the prior.
-        bodies: links that can have a mass (`with_bodies`).
+        prior: the full parameters of the prior model.
+        bodies: mask of the links that can have a mass (`with_bodies`).
     """
     masses = np.zeros(base.matrix.shape[1])
     masses[: len(INERTIAL_NAMES) * len(bodies) : len(INERTIAL_NAMES)] = bodies

@@ -1,17 +1,17 @@
 """Triangular factors of rows that arrive in blocks, by Householder QR and preconditioned Cholesky QR.
 
-The first rows are factorised by Householder QR. Let R be their factor, D the norms of its columns, and P an invertible
-triangular factor with P^T P = R^T R + (eps D)^2. The rows W of each further block are preconditioned to C = W P^-1, and
-C^T C is added to the sum G. The columns of C are of order one for any condition number of W. The factor of all rows is
-the triangular factor of G times P.
+The first rows are factorised by Householder QR. Let R be their factor, D the diagonal matrix of its column norms, eps
+the square root of the machine precision, and P an invertible triangular factor with P^T P = R^T R + (eps D)^2. Each
+further block of rows W is preconditioned to C = W P^-1, and C^T C is added to a sum G. The columns of C are of order
+one, whatever the condition number of W. The factor of all rows is the triangular factor of G times P.
 
-For directions x that earlier rows excited, |R x| is accurate to rounding error. For other directions, its error is of
-the order of the rounding errors of the column norms. This is the accuracy of a QR decomposition, although all
-operations are matrix products. If a block excites a new direction, C is large. Such a block is absorbed by Householder
-QR, and P is computed again.
+The norm |R x| is accurate to rounding error for directions x that earlier rows excited. For other directions, the error
+of this norm is of the order of the rounding errors of the column norms. A QR decomposition has the same accuracy, but
+this method needs only matrix products. If a block excites a new direction, C is large. Such a block is absorbed by
+Householder QR, and P is computed again.
 
-Source: Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015 (Cholesky QR twice) and Fukaya et al. 2020 (shifted), with the
-preconditioner from previous rows; Demmel, Grigori, Hoemmen & Langou 2012 (TSQR) for merging factors.
+Source: Yamamoto, Nakatsukasa, Yanagisawa & Fukaya 2015 (CholeskyQR2) and Fukaya et al. 2020 (shifted CholeskyQR), here
+with a preconditioner from previous rows; Demmel, Grigori, Hoemmen & Langou 2012 (TSQR) for merging factors.
 """
 
 import functools
@@ -30,14 +30,14 @@ from .columns import Columns
 from .factors import triangle_of
 from .rows import SHORT, chunk_rows, filled
 
-LONG, LONG_ELSEWHERE = 4096, 1 << 16  # samples per block and device for products, on a CPU and on a GPU
+LONG, LONG_ELSEWHERE = 4096, 1 << 16  # samples per block and device for matrix products: on a CPU, and on a GPU
 EPSILON = float(np.sqrt(np.finfo(np.float64).eps))
-LIMIT = 1e4  # threshold of the sum of squares of a column of C, above which a block excites a new direction
+LIMIT = 1e4  # a block excites a new direction if the sum of squares of a column of C exceeds this threshold
 PARTS = ("q", "qd", "qdd", "tau", "weights", "signals")
 
 
 class Triangle:
-    """Triangular factors that one thread accumulates from samples in blocks."""
+    """Triangular factors that one thread accumulates from blocks of samples."""
 
     def __init__(self, columns: Columns, chain: Chain, signals: int, mesh: Mesh):
         self.columns, self.mesh = columns, mesh
@@ -51,10 +51,10 @@ class Triangle:
         self.gram: list[np.ndarray] = []
 
     def absorb(self, block: Sequence[np.ndarray], at: int) -> None:
-        """Absorb samples (q, qd, qdd, tau, weights, signals), the first of which has index `at` among all samples.
+        """Absorb a block (q, qd, qdd, tau, weights, signals) whose first sample has index `at` among all samples.
 
         Raises:
-            IdentificationError: samples contain non-finite numbers.
+            IdentificationError: the samples contain non-finite numbers.
         """
         if len(block[0]) > self.short:
             self._condition()
@@ -74,7 +74,7 @@ class Triangle:
             self._triangularise([x[k : k + self.short] for x in block], at + k)
 
     def result(self) -> Float[np.ndarray, "n w w"]:
-        """The factors so far, with all columns."""
+        """The factors of all samples absorbed so far, with all columns of the regressor."""
         self._fold()
         out = np.zeros((len(self.factors), self.layout.width, self.layout.width))
         for r, columns, whole in zip(self.factors, self.layout.of_joint, out, strict=True):
@@ -94,7 +94,7 @@ class Triangle:
         self.factors = [triangle_of(np.concatenate(pair)) for pair in zip(self.factors, parts, strict=True)]
 
     def _condition(self) -> None:
-        """Compute P and its inverse from the factors."""
+        """Compute the preconditioner P and its inverse from the factors."""
         if self.inverse:
             return
         self.conditioner, self.gram, inverses = [], [], []
@@ -110,7 +110,7 @@ class Triangle:
         self.inverse = jax.device_put(tuple(inverses), NamedSharding(self.mesh, PartitionSpec()))
 
     def _fold(self) -> None:
-        """Compute the factors from the products."""
+        """Compute the factors from the accumulated products."""
         if not self.inverse:
             return
         for j, (g, p) in enumerate(zip(self.gram, self.conditioner, strict=True)):
@@ -121,7 +121,7 @@ class Triangle:
 
 
 def placed(block: Sequence[np.ndarray], size: int, layout: Layout, mesh: Mesh) -> jax.Array:
-    """A block's samples, `packed`, sharded over the devices and padded to `size` with rows of weight zero."""
+    """Pack the samples of a block, pad them to `size` with samples of weight zero, and shard them over the devices."""
     each = -(-size // mesh.size)
     size = mesh.size * (each + -each % min(each, layout.block))
     return jax.device_put(packed(block, size), NamedSharding(mesh, PartitionSpec(mesh.axis_names)))
@@ -134,7 +134,7 @@ def on_cpu(mesh: Mesh) -> bool:
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _products(columns: Columns, layout: Layout, mesh: Mesh, chain: Chain, inverse, samples):
-    """Products C^T C of every joint, flattened, one row per device; `inverse` contains P^-T."""
+    """Products C^T C of all joints, flattened, with one row per device; `inverse` contains P^-T for each joint."""
 
     def local(chain, inverse, samples):
         def add(totals, x):
@@ -158,4 +158,6 @@ def _not_finite(block: Sequence[np.ndarray], at: int) -> str:
                 f"{name} of sample {at + int(np.argmax(bad))} (counted from 0) is not finite; remove such samples "
                 "(a weight of zero does not suffice)"
             )
-    return f"the regressor is not finite in the samples {at} to {at + len(block[0]) - 1}: check the user-defined columns there"
+    return (
+        f"the regressor is not finite in samples {at} to {at + len(block[0]) - 1}: check the user-defined columns there"
+    )

@@ -1,4 +1,4 @@
-"""Cross-validation blocks of runs, with the columns of all candidates and the torque at all shifts."""
+"""Cross-validation blocks of runs, with the columns of all candidate terms and the torque at all time shifts."""
 
 import copy
 import dataclasses
@@ -27,24 +27,24 @@ from .candidates import Candidates, friction_of
 from .search import Grams, solve, system
 from .terms import Terms
 
-BEFORE = tuple(1.05**k for k in range(-6, 6))  # candidate cutoffs, relative to that suggested by the torque spectrum
+BEFORE = tuple(1.05**k for k in range(-6, 6))  # candidate cutoffs, relative to the one in the torque spectrum
 CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # candidate cutoffs, relative to the default
-LONGEST = 0.02  # largest magnitude of a delay [s]
+LONGEST = 0.02  # largest delay, of either sign [s]
 SHIFTS = 10  # number of torque shifts on either side of zero
 LEAST_BLOCKS = 6
-SECONDS = 1.5  # length of a block, if this leaves enough blocks
-MARGINS = 6  # minimum length of a block, as a multiple of the margin on either side
-PIECE = 100_000  # samples per chunk, at the log's rate
+SECONDS = 1.5  # length of a block, unless this yields too few blocks [s]
+MARGINS = 6  # minimum length of a block, as a multiple of the margin left out on either side
+PIECE = 100_000  # samples per chunk, at the sample rate of the log
 
 
 class Reading:
-    """The runs from which terms are selected, with candidate filters, torque shifts, and rigid-body columns.
+    """Runs from which terms are selected, with the candidate filters, torque shifts and rigid-body columns.
 
     Attributes:
         tried: candidate filters.
         usual: index of the default filter.
-        before: candidates for a low-pass applied to the torques before logging.
-        shifts: candidate time shifts of the torque [s].
+        before: candidate filters if the torques were low-pass filtered before logging.
+        shifts: time shifts of the torque to try [s].
     """
 
     def __init__(self, chain: Chain, logs: Sequence[Log], terms: Terms, filters: Filters, share: float):
@@ -72,14 +72,14 @@ class Reading:
         self.base = base_parameters(chain, self.columns)
 
     def narrowed(self, tried: Sequence[Filters], usual: int) -> "Reading":
-        """A copy with only the given filters."""
+        """A copy that tries only the given filters."""
         out = copy.copy(self)
         out.tried, out.before, out.usual = list(tried), [], usual
         out.span()
         return out
 
     def span(self) -> None:
-        """Set the lowest and the highest cutoff and the stride from the candidate filters."""
+        """Set the lowest cutoff, the highest cutoff and the stride from the candidate filters."""
         every = [
             x for f in (*self.tried, *self.before) for x in (f.position_cutoff, f.logged_cutoff or f.torque_cutoff)
         ]
@@ -89,7 +89,7 @@ class Reading:
 
     @property
     def widths(self) -> Float[np.ndarray, " n"]:
-        """Widths of the chain's smooth sign [rad/s or m/s]."""
+        """Widths of the smooth sign in the chain's Coulomb friction, by joint [rad/s or m/s]."""
         return np.asarray(self.chain.friction.coulomb_velocity, float)
 
     @property
@@ -98,7 +98,7 @@ class Reading:
         return any(extra.leaf == "springs.stiffness" for extra in self.all.extra)
 
     def runs(self, filters: Filters) -> list[FullRun]:
-        """The filtered runs, divided into pieces; the sample times are the same for all filters."""
+        """Filter the runs and divide them into pieces whose sample times are the same for all filters."""
         out = []
         for log in self.logs:
             run = preprocess(log, filters.but(margin=2 / self.lowest))
@@ -108,7 +108,7 @@ class Reading:
         return out
 
     def given(self, runs: Sequence[FullRun]) -> tuple[FrictionTerm, ...]:
-        """The user's further terms, with nonlinear parameters fitted together with the plain model."""
+        """Fit the nonlinear parameters of the user's further terms together with the plain model, and return the terms."""
         further = self.terms.further
         if not further:
             return ()
@@ -123,7 +123,7 @@ class Reading:
         return found.model.terms[-len(further) :]
 
     def load(self, candidates: Candidates, runs: Sequence[FullRun]) -> Float[np.ndarray, " b"]:
-        """Base parameters of the plain fit, with friction set to zero, for the load of load-dependent friction."""
+        """Base parameters of the plain fit, with zero friction, from which load-dependent friction computes its load."""
         grams = self.grams(dataclasses.replace(candidates, dry=candidates.dry[:1], further=()), runs, None)
         state = candidates.start(self.chain.n)
         state = state.but(more=state.more[:, : grams.own])
@@ -133,12 +133,13 @@ class Reading:
         return np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, found)
 
     def grams(self, candidates: Candidates, runs: Sequence[FullRun], load: Float[np.ndarray, " b"] | None) -> Grams:
-        """Inner products of the blocks of all runs.
+        """Compute the inner products of the columns in each block of the runs.
 
-        Blocks are separated by one period of the lowest cutoff, because the filter correlates neighbouring samples.
+        Neighbouring blocks are separated by a gap of one period of the lowest cutoff frequency, because filters
+        correlate neighbouring samples.
 
         Raises:
-            LogError: the runs are too short for six blocks.
+            LogError: the runs are too short for six cross-validation blocks.
         """
         margin = 0.5 / self.lowest
         seconds = sum(len(run.decimated) / run.decimated.rate for run in runs)
@@ -160,7 +161,7 @@ class Reading:
     def rows(
         self, candidates: Candidates, run: FullRun, load: Float[np.ndarray, " b"] | None
     ) -> tuple[Float[np.ndarray, "m n w"], Float[np.ndarray, "m n"]]:
-        """Rows [W, candidates, torque at each shift] of a run, and a mask of the rows in use."""
+        """Rows [W, candidates, torque at each shift] of a run, and a mask of the rows to use."""
         regressor = lambda *x: chunk_rows(self.columns, self.model, *x)[:, :, self.base.kept]
         full, n = run.samples, self.chain.n
         model, loads = FrictionModel(candidates.terms, full.torque_cutoff), None

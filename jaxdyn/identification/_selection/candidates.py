@@ -1,4 +1,4 @@
-"""Candidate terms of a joint, and the friction model that consists of the selected terms."""
+"""Candidate terms for each joint, and the friction model that consists of the selected terms."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,13 +20,14 @@ FURTHER_KINDS = ("second slip", "speed", "load", "spring")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """The candidate columns of each joint, in the order of the factors.
+    """Candidate columns of each joint, in the same order as in the factors.
 
     Attributes:
-        dry: candidates for dry friction; each joint has exactly one of them. The first has the chain's own width.
+        dry: candidates for dry friction, of which each joint has exactly one. The first has the width of the chain's
+            smooth sign.
         given: the user's further terms, which are always included, with one column per label.
-        further: pairs (kind, term) of optional terms of a joint, with one column each.
-        spring: True if the last column is a spring.
+        further: pairs (kind, term) of optional terms, with one column each.
+        spring: True if the last column is that of a spring.
     """
 
     dry: tuple[FrictionTerm, ...]
@@ -41,22 +42,22 @@ class Candidates:
 
     @property
     def first(self) -> int:
-        """Index of the first further column."""
+        """Index of the first column of an optional term."""
         return len(self.dry) + sum(len(term.labels) for term in self.given)
 
     @property
     def last(self) -> int:
-        """Number of columns without the spring column, which comes last if present."""
+        """Number of columns without that of the spring, which comes last if present."""
         return self.first + len(self.further)
 
     def of_kind(self, kind: str) -> list[int]:
-        """Indices of the further columns of a kind."""
+        """Indices of the optional columns of a kind."""
         if kind == "spring":
             return [self.last] * self.spring
         return [self.first + k for k, (other, _) in enumerate(self.further) if other == kind]
 
     def name(self, column: int) -> str:
-        """Description of a column: its term with its parameters."""
+        """Description of a column: the class of its term, with parameters."""
         if column == self.last:
             return "spring"
         term = self.dry[column] if column < len(self.dry) else self.further[column - self.first][1]
@@ -64,7 +65,7 @@ class Candidates:
         return f"{type(term).__name__}({', '.join(f'{x:g}' for x in numbers)})"
 
     def start(self, n: int) -> State:
-        """The plain selection: the first candidate for dry friction, the user's terms, and no delay."""
+        """The initial selection of all joints: the first candidate for dry friction, the user's terms, and no delay."""
         more = np.zeros((n, self.last + self.spring), bool)
         more[:, len(self.dry) : self.first] = FrictionModel(self.given).chosen(n) if self.given else False
         dry = np.zeros(n, int) if self.dry else np.full(n, -1)
@@ -72,7 +73,7 @@ class Candidates:
 
 
 def further_terms() -> tuple[tuple[str, FrictionTerm], ...]:
-    """Pairs (kind, term) of the optional terms of a joint in addition to dry friction, with one column each."""
+    """Pairs (kind, term) of the optional terms that a joint can have besides dry friction, with one column each."""
     return (
         *(("second slip", MaxwellSlip(width=width)) for width in SLIPS),
         *(("speed", PowerViscous(exponent=exponent)) for exponent in (0.5, 1.5)),
@@ -85,11 +86,11 @@ def further_terms() -> tuple[tuple[str, FrictionTerm], ...]:
 def candidates_of(
     terms: Terms, own: Float[np.ndarray, " n"], given: Sequence[FrictionTerm], sprung: bool
 ) -> Candidates:
-    """The candidates for the selection that `terms` requests.
+    """The candidates for the kinds of terms that `terms` allows to be selected.
 
     Args:
-        own: width of the smooth sign function in the chain's Coulomb friction, per joint [rad/s or m/s].
-        given: the user's further terms, with the parameters fitted so far.
+        own: width of the smooth sign function in the chain's Coulomb friction, for each joint [rad/s or m/s].
+        given: the user's further terms, with their fitted nonlinear parameters.
         sprung: True if the regressor's columns already include springs.
     """
     dry: list[FrictionTerm] = [Coulomb(width=own)] if "coulomb" in terms.drives else []
@@ -102,7 +103,7 @@ def candidates_of(
 
 
 def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: float) -> FrictionModel:
-    """The friction model of a selection, including the user's terms; terms of the same class are merged over the joints."""
+    """The friction model of a selection, including the user's terms; terms of different joints are merged by class."""
     n = len(state.dry)
     found = [term for term in chain_terms(1.0, terms.drives) if not isinstance(term, Coulomb)]
     own = [
@@ -123,7 +124,7 @@ def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: floa
 
 
 def _together(by_joint: dict[int, FrictionTerm], n: int) -> FrictionTerm:
-    """Merge terms of the same class at several joints into a single term with one number per joint."""
+    """Merge terms of the same class at several joints into a single term whose parameters have one value per joint."""
     some = next(iter(by_joint.values()))
     leaves, tree = jax.tree.flatten(some)
     each = []

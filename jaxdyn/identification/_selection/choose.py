@@ -19,7 +19,7 @@ from .outcome import TermChoice, Trial, trial_of, trials_of
 from .search import Gain, Search, gain
 from .terms import Terms
 
-NEIGHBOURS = 2  # the search also tries this many time constants on either side of the best low-pass before logging
+NEIGHBOURS = 2  # number of neighbours, on either side of the best low-pass before logging, that the search also tries
 PASSES = 3  # maximum number of passes over dry friction, further terms and delays
 
 
@@ -35,45 +35,49 @@ def choose_terms(
     """Select the filter and, for each joint, friction, springs and delays by cross-validation over blocks.
 
     The runs are divided into six to sixteen blocks, each of which is predicted by a weighted least-squares fit to the
-    others. A candidate is adopted if it reduces the joint's RMS error by at least 1 %, and if the mean gain over the
-    blocks exceeds two standard errors (or one, if the gains of all joints together exceed two). Terms that improve one
-    block but worsen others are therefore rejected. Each joint starts with the drive terms. The candidates are:
+    others. A joint adopts a candidate that reduces its RMS error by at least 1 %, provided that the mean gain over the
+    blocks exceeds two standard errors. One standard error is sufficient if the gains of all joints together exceed two.
+    Terms that improve one block but worsen others are therefore rejected.
 
-    - dry friction: a smooth sign of one of six widths, or a slipping spring (`MaxwellSlip`) of one of five widths, in
-      which friction builds up over a distance after each reversal;
-    - further terms, one at a time: a second slip, friction nonlinear in speed (`PowerViscous`, `Stribeck`),
-      load-dependent friction (`LoadedSlip`, `LoadDependent`), a spring;
-    - a torque delay of up to 20 ms, of either sign, estimated by a parabola through the three smallest errors.
+    Each joint starts with the drive terms. The candidates are:
 
-    Joints share the rigid-body parameters, so each candidate is tried at all joints simultaneously. Terms that no
-    longer help once other terms have been adopted are dropped.
+    - dry friction: a smooth sign function with one of six widths, or a slipping spring (`MaxwellSlip`) with one of five
+      widths, whose friction builds up over a distance after each reversal;
+    - further terms, added one at a time: a second slipping spring, friction that is nonlinear in speed (`PowerViscous`,
+      `Stribeck`), load-dependent friction (`LoadedSlip`, `LoadDependent`), or a spring;
+    - a torque delay of up to 20 ms, of either sign, at the minimum of a parabola through the three smallest errors.
+
+    Because joints share the rigid-body parameters, each candidate is tried at all joints simultaneously. A term is
+    dropped if it no longer helps after other terms have been adopted.
 
     The low-pass cutoff is selected last, between 0.5 and 1.25 times the default. All predictions are compared with the
     torque filtered with the highest cutoff, so that a filter gains nothing by removing content that is hard to predict.
-    If the spectrum of the torques indicates that they were low-pass filtered before logging (`Filters.logged_cutoff`),
-    candidates for that filter are compared first, all by their prediction of the torque as logged. If the best of them
-    improves the plain model, the search is run with it and with its neighbours, the best result is used, and no other
-    cutoff is selected.
 
-    The selection works on triangular factors of the blocks, which contain the columns of all candidates and the torque
-    at all shifts, so candidates are evaluated without reading the samples again. Load-dependent friction uses the load
-    of the plain fit.
+    The spectrum of the torques may indicate that they were low-pass filtered before logging (`Filters.logged_cutoff`).
+    In this case, candidates for the filter before logging are compared first, by how well they predict the torque as
+    logged. If the best candidate improves the plain model, the search is run with this candidate and with its
+    neighbours. The best result is used, and no other cutoff is selected.
+
+    The samples are read only once for each filter, because candidates are evaluated from triangular factors of the
+    blocks. These factors contain the columns of all candidates and the torque at all shifts. Load-dependent friction
+    uses the load from a fit of the plain model.
 
     Args:
         chain: the robot.
-        runs: one or several runs to fit, without held-out data.
+        runs: one or several runs to fit, without data that are held out for validation.
         terms: the fixed terms, and the kinds of terms to select.
-        filters: as in `preprocess`; a specified cutoff or delay is not changed.
-        share: fraction of each run to use, from its beginning.
+        filters: as in `preprocess`. Cutoffs and delays that are specified here are not selected.
+        share: fraction of each run to use, counted from its start.
         progress: called with (stage, done, total).
 
     Returns:
-        The selection; None if the runs are too short for six blocks, joints are coupled, or `terms.choose` is empty.
+        The selection. None if the runs are too short for six blocks, if joints are coupled, or if `terms.choose` is
+        empty.
 
     Raises:
-        IdentificationError: there is no run, or the runs do not match the chain.
+        IdentificationError: there are no runs, or the number of joints in a run differs from that of the chain.
 
-    Cost: about 3 s for 20 000 rows of 7 joints.
+    Cost: about 3 s for 20 000 samples of 7 joints.
     """
     logs, terms, filters = [runs] if isinstance(runs, Log) else list(runs), terms or Terms(), filters or Filters()
     if not logs:
@@ -89,7 +93,7 @@ def choose_terms(
 
 
 class _Choosing:
-    """The selection, step by step."""
+    """Selection of terms, step by step, with reports of progress."""
 
     def __init__(self, reading: Reading, report: Callable[[str, int, int], None]):
         before = len(reading.before)
@@ -102,7 +106,7 @@ class _Choosing:
         self.report("choosing terms", min(self.done, self.steps), self.steps)
 
     def choice(self) -> TermChoice | None:
-        """The complete selection; None if the runs are too short."""
+        """Select all terms and the filter; return None if the runs are too short."""
         trials: list[Trial] = []
         self.report("choosing terms", 0, self.steps)
         reading = self.reading
@@ -127,7 +131,7 @@ class _Choosing:
         return self.outcome(search, candidates, best, plain, tuple(trials))
 
     def searched(self, filters: Filters) -> tuple[Search, np.ndarray, Candidates, np.ndarray | None]:
-        """The completed search with the given filters, the errors of the plain model, the candidates and the load."""
+        """Run the search with the given filters; return it with the errors of the plain model, the candidates and the load."""
         reading = self.reading
         runs = reading.runs(filters)
         candidates = candidates_of(reading.terms, reading.widths, reading.given(runs), reading.sprung)
@@ -140,13 +144,13 @@ class _Choosing:
         return found, plain.errors, candidates, load
 
     def low_pass_before(self) -> list[tuple[Filters, Gain]]:
-        """Filters that may have been applied to the torques before logging, with their gains for the plain model.
+        """Find filters that may have been applied to the torques before logging, with their gains for the plain model.
 
-        The list contains the best candidate and its neighbours, all of which the search tries. It is empty if the gain
-        of the best candidate is not confirmed.
+        The list contains the best candidate and its neighbours, which the search tries in turn. If the gain of the best
+        candidate is not confirmed, the list is empty.
 
         Raises:
-            LogError: the runs are too short for the cutoffs of these filters.
+            LogError: the runs are too short for the cutoffs of the candidates.
         """
         reading, squares, plain = self.reading, [], None
         if not reading.before:
@@ -165,7 +169,7 @@ class _Choosing:
         return list(zip(reading.before[near], gains[near], strict=True)) if gains[best].confirmed[0] else []
 
     def search(self, plain: Search, candidates: Candidates) -> Search:
-        """The better of two searches, which try springs and delays after or before further friction."""
+        """Run one search that tries springs and delays before further friction, and one after it; return the better."""
         late, early = copy.copy(plain), copy.copy(plain)
         self.go(late, candidates, False)
         if late.state.same(plain.state) or not (plain.grams.shifts[1:].any() or candidates.spring):
@@ -214,7 +218,7 @@ class _Choosing:
     def outcome(
         self, search: Search, candidates: Candidates, best: int, before: np.ndarray, trials: tuple[Trial, ...]
     ) -> TermChoice:
-        """The selection that corresponds to the final state of the search."""
+        """Create the result from the final state of the search."""
         reading, state, n = self.reading, search.state, self.reading.chain.n
         signs = sum(isinstance(term, Coulomb) for term in candidates.dry)
         widths = [np.broadcast_to(np.asarray(term.width, float), n) for term in candidates.dry[:signs]]  # type: ignore[attr-defined]
@@ -239,7 +243,7 @@ class _Choosing:
 
 
 def gains_of(squares: Sequence[Float[np.ndarray, "k n"]], usual: int) -> list[Gain]:
-    """Reductions of the squared errors on left-out blocks relative to the default filter, averaged over joints."""
+    """Gain of each filter over the default one, from the squared errors on left-out blocks, averaged over joints."""
     size = np.maximum(squares[usual].sum(0), 1e-300)
     mean = [(x / size).mean(axis=1, keepdims=True) for x in squares]
     return [gain(mean[usual], x) for x in mean]

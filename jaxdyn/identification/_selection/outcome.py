@@ -1,4 +1,4 @@
-"""Outcome of the selection: trials of each joint, adopted terms, and their gains."""
+"""Outcome of a term selection: the trials at each joint, the adopted terms, and their gains."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ class Trial:
     """Trial of one kind of term at one joint.
 
     Attributes:
-        joint: joint, counted from 1; 0 for all joints.
+        joint: number of the joint, counted from 1; 0 for all joints.
         kind: "dry friction", "second slip", "speed", "load", "spring", "delay" or "filter".
-        name: description of the best term of this kind.
+        name: description of the best term of the kind.
         gain: reduction of the RMS error on left-out blocks, with all other adopted terms included [%].
         ratio: mean gain over the blocks, in standard errors.
-        adopted: True if the model includes the term.
+        adopted: True if the selected model includes the term.
     """
 
     joint: int
@@ -37,18 +37,19 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TermChoice(Summary):
-    """The selected terms, and all trials.
+    """The selected terms, and the trials that led to the selection.
 
     Attributes:
-        further: friction terms that replace viscous, coulomb and offset; empty if these suffice.
-        springs: joints (counted from 1) for which a spring was selected.
+        further: friction terms that replace the drive terms viscous, coulomb and offset; empty if these drive terms
+            suffice.
+        springs: numbers of the joints for which a spring was selected, counted from 1.
         delay: (n,) delay of each joint's logged torque relative to the positions [s].
-        cutoff: low-pass cutoff of positions and torques [Hz]; None if unchanged.
+        cutoff: selected low-pass cutoff of positions and torques [Hz]; None if it is unchanged.
         logged_cutoff: cutoff of the low-pass that was applied to the torques before logging [Hz]
             (`Filters.logged_cutoff`); None if none was detected.
         coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].
         errors: (n,) RMS torque error of the selected model on left-out blocks [N m or N].
-        errors_before: (n,) the same for the plain model [N m or N].
+        errors_before: (n,) RMS torque error of the plain model on left-out blocks [N m or N].
         trials: the best trial of each kind at each joint.
     """
 
@@ -68,7 +69,7 @@ class TermChoice(Summary):
         return tuple(trial for trial in self.trials if trial.adopted)
 
     def chain(self, chain: Chain) -> Chain:
-        """The chain with the selected widths of the smooth sign."""
+        """The chain with the selected widths of the smooth sign in its Coulomb friction."""
         widths = jnp.asarray(self.coulomb_velocity, chain.dtype)
         return with_leaves(chain, {"friction.coulomb_velocity": widths})
 
@@ -92,7 +93,7 @@ class TermChoice(Summary):
 
 
 def trials_of(search: Search, candidates: Candidates) -> Iterator[Trial]:
-    """The best trial of each kind at each joint; its gain is computed with all other adopted terms included."""
+    """The best trial of each kind at each joint, with its gain when all other adopted terms are included."""
     now, name = search.state, candidates.name
     n, kinds = len(now.dry), len(candidates.dry)
     if kinds > 1:
@@ -130,10 +131,10 @@ def _of_kind(
     names: Sequence[str | Sequence[str]],
     own: Sequence[str],
 ) -> Iterator[Trial]:
-    """Trials of one kind at all joints.
+    """Trials of one kind of term at all joints.
 
-    If a joint has adopted a term of this kind, the gain is relative to the same selection without the term. Otherwise,
-    it is the gain from adding the best candidate to the selection.
+    If a joint has adopted a term of this kind, the gain compares the selection with the same selection without that
+    term. Otherwise, the gain is that of adding the best candidate to the selection.
     """
     squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
     without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]
@@ -145,7 +146,7 @@ def _of_kind(
 
 
 def trial_of(joint: int, kind: str, name: str, found: Gain, adopted: bool) -> Trial:
-    """A trial from its gain in squared errors."""
+    """Create a trial, converting its gain from squared errors to RMS errors."""
     j = max(joint - 1, 0)
     left = np.sqrt(max(1 - float(found.share[j]), 0.0))
     return Trial(joint, kind, name, 100 * (1 - float(left)), float(found.ratio[j]), adopted)

@@ -1,4 +1,4 @@
-"""`read_terms`: further terms from a TOML file."""
+"""Reading of further terms from a TOML file (`read_terms`)."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ KINDS: dict[str, type[FrictionTerm]] = {
 
 
 def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[FrictionTerm, ...]:
-    """Read further terms for `Terms(further=...)` from a TOML file with one table `[[term]]` per term.
+    """Read further terms for `Terms(further=...)` from a TOML file with one `[[term]]` table per term.
 
         [[term]]
         kind = "Counterbalance"
@@ -33,16 +33,17 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
         angle = 1.658
         fitted = ["reserve"]
 
-    `kind` is the name of the class, and `joints` lists the joints that have the term, by name or by number from 1; by
-    default, all joints have it. The other keys are fields of the class, in SI units.
+    The key `kind` is the class of the term. The key `joints` lists the joints that have the term, by name or by number
+    counted from 1; without this key, all joints have it. All other keys are fields of the class, in SI units.
 
     Args:
-        path: the file.
+        path: the file to read.
         joints: the robot's joint names.
 
     Raises:
-        IdentificationError: the file cannot be read, is not TOML, or contains anything other than `[[term]]` tables; a
-            kind, joint or field is unknown; or a value is invalid. The message names the file and the term.
+        IdentificationError: the file cannot be read, is not TOML, or contains anything other than `[[term]]` tables.
+            The error is also raised if a kind, joint or field is unknown or a value is invalid; the message then names
+            the file and the term.
     """
     try:
         held = tomllib.loads(Path(path).read_text("utf-8"))
@@ -55,7 +56,7 @@ def read_terms(path: str | os.PathLike[str], joints: Sequence[str]) -> tuple[Fri
 
 
 def term_of(place: str, said: Mapping[str, Any], joints: Sequence[str]) -> FrictionTerm:
-    """Create a term from its kind, joints and fields.
+    """Create a term from one TOML table, with its kind, joints and fields.
 
     Raises:
         IdentificationError: as for `read_terms`.

@@ -1,8 +1,8 @@
-"""Cross-validated search for columns, using factors of blocks that are accumulated only once.
+"""Cross-validated search for regressor columns, from factors of blocks that are accumulated only once.
 
-All joints share the rigid-body columns, and each joint has further columns to select from. The factors of the blocks
-contain all columns and the torque at several shifts, so a selection can be fitted to all blocks but one and tested on
-that block without reading the log again.
+All joints share the rigid-body columns, and each joint has further columns from which to select. The factors of the
+blocks contain all columns and the torque at several time shifts. A selection can therefore be fitted to all blocks but
+one, and tested on that block, without reading the log again.
 """
 
 import dataclasses
@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from .._delay import least_by_parabola
 from .._regression.blocks import BlockFactors
 
-RIDGE = 1e-11  # added to the diagonal of the normal equations, for columns of unit norm
-SURE = 2.0  # a gain on left-out blocks must exceed this many standard errors
-LEAST = 0.01  # minimum relative reduction of a joint's error
+RIDGE = 1e-11  # added to the diagonal of the normal equations after scaling columns to unit norm
+SURE = 2.0  # number of standard errors that a gain on left-out blocks must exceed
+LEAST = 0.01  # minimum relative reduction of a joint's RMS error
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,11 +34,11 @@ class State:
     delay: Float[np.ndarray, " n"]
 
     def but(self, **changes: np.ndarray) -> "State":
-        """This selection with some fields changed."""
+        """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def taken(self, joints: Bool[np.ndarray, " n"], other: "State") -> "State":
-        """A copy with the selections of another state for some joints."""
+        """A copy in which some joints have the selections of another state."""
         pick = lambda a, b: np.where(joints.reshape(-1, *[1] * (a.ndim - 1)), b, a)
         return State(*(pick(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)))
 
@@ -53,9 +53,9 @@ class Gain:
 
     Attributes:
         share: (n,) reduction of the squared error, relative to its previous value.
-        ratio: (n,) mean over the blocks of (before - after) / (before + after), divided by the standard error of that
-            mean; before and after are the squared errors of a block. The ratio measures how consistently the blocks improve,
-            independently of the size of their errors.
+        ratio: (n,) mean over the blocks of (before - after) / (before + after), divided by the standard error of this
+            mean. Here, before and after are the squared errors of a block. The ratio measures how consistently the
+            blocks improve, whatever the size of their errors.
     """
 
     share: Float[np.ndarray, " n"]
@@ -63,19 +63,19 @@ class Gain:
 
     @property
     def confirmed(self) -> Bool[np.ndarray, " n"]:
-        """Mask of gains that reduce the RMS error by at least 1 % and are significant.
+        """Mask of the joints whose gain is significant and reduces the RMS error by at least 1 %.
 
-        The gain of a joint is significant if it exceeds two standard errors. One standard error is enough if all joints
-        together confirm the change: the sum of their gains, each in standard errors and limited to two, must then
-        exceed two standard errors of this sum. In this way, several joints together can confirm a common property of
-        their drives.
+        The gain of a joint is significant if it exceeds two standard errors. One standard error is sufficient if all
+        joints together confirm the change. For this purpose, the gains are expressed in standard errors and limited to
+        two, and their sum must exceed two standard errors of the sum. In this way, several joints can together confirm
+        a common property of their drives.
         """
         together = np.clip(self.ratio, -SURE, SURE).sum() > SURE * np.sqrt(len(self.ratio))
         return (self.ratio > (1.0 if together else SURE)) & (self.share > 1 - (1 - LEAST) ** 2)
 
 
 def gain(before: Float[np.ndarray, "k n"], after: Float[np.ndarray, "k n"]) -> Gain:
-    """The gain, from the squared errors of each block and joint."""
+    """Compute the gain from the squared errors of each block and joint, before and after a change."""
     share = (before - after).sum(0) / np.maximum(before.sum(0), 1e-300)
     falls = (before - after) / np.maximum(before + after, 1e-300)
     error = falls.std(axis=0, ddof=1) / np.sqrt(len(falls))
@@ -83,7 +83,7 @@ def gain(before: Float[np.ndarray, "k n"], after: Float[np.ndarray, "k n"]) -> G
 
 
 class Grams:
-    """Inner products of the columns [rigid body, candidates, torque at each shift] of each block.
+    """Inner products, in each block, of the columns [rigid body, candidates, torque at each shift].
 
     Attributes:
         size: number of rigid-body columns.
@@ -115,7 +115,7 @@ class Grams:
     def left_out(
         self, state: State, tested: "Grams | None" = None, noise: np.ndarray | None = None
     ) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, " n"]]:
-        """Squared errors (k, n) of each block of `tested`, predicted by a fit to the others, and the noise of the joints."""
+        """Squared errors (k, n) of each block of `tested` for a fit to all other blocks, and the noise of each joint."""
         count = np.maximum(self.counts.sum(0), 1)
         rounds = 4 if noise is None else 2
         sizes = np.ones(len(state.dry)) if noise is None else noise
@@ -134,7 +134,7 @@ class Grams:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
-    """Normal equations of one joint in each of k blocks.
+    """Normal equations of one joint for each of k blocks.
 
     Attributes:
         place: indices of the joint's columns among the columns of all joints.
@@ -150,16 +150,16 @@ class Part:
 
     @property
     def total(self) -> "Part":
-        """The sum over all blocks."""
+        """The normal equations of all blocks together."""
         return Part(self.place, *(x.sum(0)[None] for x in (self.a, self.c, self.y)))
 
     def left(self, x: Float[np.ndarray, "k m"]) -> Float[np.ndarray, " k"]:
-        """Squared residual torque of each block, for one solution per block."""
+        """Squared residual torque of each block, given a solution for each block."""
         return self.y + (x * ((self.a @ x[:, :, None])[:, :, 0] - 2 * self.c)).sum(1)
 
 
 def system(parts: Sequence[Part], noise: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
-    """Normal equations of each block for all joints together, weighted by the noise of the joints."""
+    """Combine the normal equations of all joints for each block, weighted according to the noise of the joints."""
     blocks, end = len(parts[0].y), 1 + max(int(part.place.max(initial=-1)) for part in parts)
     h, right = np.zeros((blocks, end, end)), np.zeros((blocks, end))
     for sigma, part in zip(noise, parts, strict=True):
@@ -170,7 +170,7 @@ def system(parts: Sequence[Part], noise: Float[np.ndarray, " n"]) -> tuple[np.nd
 
 
 def solve(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> Float[np.ndarray, "*k m"]:
-    """Solve normal equations, scaled to columns of unit norm; the parameter of a zero column is zero."""
+    """Solve normal equations after scaling columns to unit norm; the parameters of zero columns are zero."""
     norms = np.sqrt(np.maximum(np.diagonal(h, axis1=-2, axis2=-1), 0))
     norms = np.where(norms > 0, norms, 1.0)
     scaled = h / norms[..., :, None] / norms[..., None, :] + RIDGE * np.eye(h.shape[-1])
@@ -178,7 +178,7 @@ def solve(h: Float[np.ndarray, "*k m m"], right: Float[np.ndarray, "*k m"]) -> F
 
 
 def weights_between(shifts: Float[np.ndarray, " s"], d: float) -> Float[np.ndarray, " s"]:
-    """Weights of the shifts for cubic Lagrange interpolation at d, from the four nearest shifts."""
+    """Weights of the torque shifts for cubic Lagrange interpolation at the shift d, from the four nearest ones."""
     weights = np.zeros(len(shifts))
     if len(shifts) == 1:
         return np.ones(1)
@@ -192,7 +192,7 @@ def weights_between(shifts: Float[np.ndarray, " s"], d: float) -> Float[np.ndarr
 
 
 class Search:
-    """Stepwise improvement of a selection, in which every step must be confirmed on left-out blocks.
+    """Stepwise improvement of a selection, with every step confirmed on left-out blocks.
 
     Attributes:
         state: the current selection.
@@ -214,14 +214,14 @@ class Search:
         return float(np.log(np.maximum(self.errors, 1e-300)).sum())
 
     def gain_of(self, state: State) -> Gain:
-        """Reduction of each joint's error if all joints changed to another selection."""
+        """Gain of each joint if all joints changed to another selection."""
         return gain(self.squares, self.grams.left_out(state, noise=self.noise)[0])
 
     def better(self, moves: Sequence[State]) -> bool:
-        """Change each joint to the best of several selections with a confirmed gain; return True if any joint changed.
+        """Change each joint to the best selection that has a confirmed gain; return True if any joint changed.
 
-        All joints are changed simultaneously, because they share the rigid-body parameters. A change is undone if its
-        gain is no longer confirmed in the presence of the other changes.
+        All joints are changed simultaneously, because they share the rigid-body parameters. The change of a joint is
+        undone if its gain is not confirmed together with the changes of the other joints.
         """
         gains = [self.gain_of(move) for move in moves]
         shares = np.array([np.where(g.confirmed, g.share, -np.inf) for g in gains])
@@ -241,7 +241,7 @@ class Search:
         return False
 
     def dry_friction(self, kinds: int) -> bool:
-        """Try to replace each joint's dry friction by another of the first `kinds` columns."""
+        """Try to replace each joint's dry friction by another one of the first `kinds` columns."""
         n = len(self.state.dry)
         return self.better(self._also_on_time([self.state.but(dry=np.full(n, k)) for k in range(kinds)]))
 
@@ -250,7 +250,7 @@ class Search:
         return self.better(self._also_on_time([self._with(k) for k in columns]))
 
     def _also_on_time(self, states: list[State]) -> list[State]:
-        """The states and their copies without delays, because a delay may have replaced presliding friction."""
+        """The states and copies of them without delays, since a delay may have taken the place of presliding friction."""
         if not self.state.delay.any():
             return states
         return [*states, *(state.but(delay=np.zeros_like(state.delay)) for state in states)]
@@ -260,14 +260,14 @@ class Search:
         return len(self.grams.shifts) > 1 and self.better([self.with_delays(self.state)])
 
     def dry_friction_and_delays(self, kinds: int) -> bool:
-        """Try to replace dry friction and adapt the delay, since a wide smooth sign and a delay have similar effects."""
+        """Try to change dry friction and delays together, since a wide smooth sign and a delay have similar effects."""
         if not self.state.delay.any():
             return False
         n = len(self.state.dry)
         return self.better([self.with_delays(self.state.but(dry=np.full(n, k))) for k in range(kinds)])
 
     def with_delays(self, choice: State) -> State:
-        """A selection with the best delays, from a parabola through the three smallest errors of each joint."""
+        """A copy of a selection with the best delay of each joint, from a parabola through its three smallest errors."""
         n, shifts = len(choice.dry), self.grams.shifts
         each = (choice.but(delay=np.full(n, d)) for d in shifts)
         tried = np.stack([self.grams.left_out(state, noise=self.noise)[0].sum(0) for state in each])
@@ -289,7 +289,7 @@ class Search:
         self._without(self.state.but(dry=np.minimum(self.state.dry, 0)), self.state.dry > 0)
 
     def _without(self, without: State, joints: Bool[np.ndarray, " n"]) -> None:
-        """Use a simpler selection for those joints whose current selection has no confirmed gain over it."""
+        """Use a simpler selection at those joints where the current one has no confirmed gain over the simpler one."""
         squares, _ = self.grams.left_out(without, noise=self.noise)
         idle = joints & ~gain(squares, self.squares).confirmed
         if idle.any():

@@ -1,4 +1,4 @@
-"""Inputs of a fit after term selection: robot, columns, friction model and filters."""
+"""Inputs to a fit after the selection of terms: robot, columns, friction model and filters."""
 
 import dataclasses
 
@@ -21,12 +21,12 @@ class Setup:
     """The model to fit, and the filters of the logs.
 
     Attributes:
-        chain: the robot, with the selected widths of the smooth sign.
+        chain: the robot, with the selected widths of the smooth sign in its Coulomb friction.
         columns: columns of the regressor.
-        friction: friction terms fitted at the log's rate, which replace viscous, coulomb and offset; None if there are
-            none.
+        friction: friction terms that replace viscous, coulomb and offset and are fitted at the sample rate of the log;
+            None if there are none.
         filters: filters with the selected cutoff and delays.
-        delay: (n,) torque delays [s]; None if neither specified nor selected.
+        delay: (n,) torque delays [s]; None if delays were neither specified nor selected.
         terms: the requested terms.
     """
 
@@ -39,23 +39,23 @@ class Setup:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all parameters before the selection, to which constraints refer."""
+        """Names of all parameters before the selection of terms; constraints refer to these parameters."""
         return self.terms.columns(self.chain).names(self.chain.n)
 
     @property
     def has_given_friction(self) -> bool:
-        """True if friction is viscous, Coulomb and constant, with the chain's widths of the smooth sign."""
+        """True if friction is only viscous, Coulomb and constant, with the smooth-sign widths of the chain."""
         terms = () if self.friction is None else self.friction.terms
         own = np.asarray(self.chain.friction.coulomb_velocity, float)
         widths = [np.asarray(t.width, float) for t in terms if isinstance(t, Coulomb)]
         return is_of_chain(terms) and all(np.array_equal(np.broadcast_to(w, own.shape), own) for w in widths)
 
     def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
-        """Prior knowledge of the links, with its constraints mapped to the named parameters.
+        """Map the constraints of the prior knowledge to the parameters with the given names.
 
         Raises:
-            IdentificationError: the constraints refer to the wrong number of parameters, or to a parameter that is not
-                fitted.
+            IdentificationError: the constraints have the wrong number of parameters, or refer to a parameter that is
+                not fitted.
         """
         given = consistent.constraints
         if given is not None and given.equal.shape[1] != len(names):
@@ -87,10 +87,10 @@ class Setup:
 
 
 def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | None) -> Setup:
-    """The setup for the requested terms and a selection.
+    """Create the setup from the requested terms and the result of their selection.
 
     Raises:
-        IdentificationError: the delay is neither one finite number nor one per joint.
+        IdentificationError: the delay is neither one finite number nor one finite number per joint.
     """
     delay, columns, further = filters.delay, terms.columns(chain), terms.further
     if delay is not None:
@@ -115,7 +115,7 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
     friction = None
     if choice is not None and choice.further:
         friction = choice.further
-    elif further or choice is not None:  # viscous and Coulomb friction are then filtered like the torques
+    elif further or choice is not None:  # as friction terms, viscous and Coulomb friction are filtered like the torques
         width = np.asarray(chain.friction.coulomb_velocity, float)
         friction = (*chain_terms(width, terms.drives), *further) or None
     if friction is not None:

@@ -1,4 +1,4 @@
-"""`Terms`: user-specified torque terms in addition to the links' inertias."""
+"""Torque terms that the user specifies in addition to the links' inertias (`Terms`)."""
 
 import dataclasses
 import math
@@ -16,26 +16,28 @@ PARTS: tuple[Part, ...] = ("filter", "friction", "springs", "delays")
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Terms(Summary):
-    """Torque terms to identify in addition to the ten parameters per link: fixed terms, and kinds of terms to select.
+    """Torque terms to identify in addition to the ten inertial parameters per link.
 
-    With `Terms()`, the usual drive terms are identified and further terms are selected from the log (`choose_terms`).
-    `Terms(choose=())` is the plain model, which contains only the drive terms and is linear in its parameters.
+    Terms are either specified by the user or selected from the log by cross-validation (`choose_terms`). By default,
+    `Terms()` contains the usual drive terms and allows all kinds of terms to be selected. `Terms(choose=())` is the
+    plain model, which contains only the drive terms and is linear in its parameters.
 
     Attributes:
-        drives: drive terms to identify: any of armature, viscous, coulomb and offset. The parameters of the other drive
-            terms are taken from the chain.
-        further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values;
-            their nonlinear parameters are fitted at the log's rate.
-        extra: columns that affect several joints or are user-defined (`coupled_drive`, `ExtraColumns`); by default the
-            motors of the chain's transmission (`motor_terms`) and its springs.
-        choose: kinds of terms to select by cross-validation. "filter" selects the low-pass. The others are selected for
-            each joint: "friction" (which replaces viscous, coulomb and offset), "springs", and "delays" of the torque.
+        drives: the drive terms to identify, any of armature, viscous, coulomb and offset. The parameters of the other
+            drive terms are taken from the chain.
+        further: additional terms of single joints (`MaxwellSlip`, `Counterbalance`, `Cable`, ...), with initial values.
+            Their nonlinear parameters are fitted at the sample rate of the log.
+        extra: regressor columns that affect several joints (`coupled_drive`) or are user-defined (`ExtraColumns`). The
+            default is the chain's springs and the motors of its transmission (`motor_terms`).
+        choose: kinds of terms to select by cross-validation. "filter" selects the cutoff of the low-pass. The other
+            kinds are selected for each joint: "friction" (which replaces viscous, coulomb and offset), "springs", and
+            "delays" of the torque.
         dead_zone: speed |qd_j| below which samples are excluded from the equations of joint j [rad/s or m/s]. Near
-            rest, dry friction can take any value up to fc, which the drive terms cannot describe.
+            standstill, dry friction can take any value up to fc in magnitude, which the drive terms cannot describe.
 
     Raises:
-        IdentificationError: a drive term or a kind to select is unknown, a further term is not a `FrictionTerm`, or the
-            dead zone is negative or not finite.
+        IdentificationError: a drive term or a kind in `choose` is unknown, an element of `further` is not a
+            `FrictionTerm`, or the dead zone is negative or not finite.
     """
 
     drives: tuple[Literal["armature", "viscous", "coulomb", "offset"], ...] = DRIVE_TERMS
@@ -51,7 +53,7 @@ class Terms(Summary):
             raise IdentificationError(
                 f"the dead zone is {self.dead_zone:g}; it must be a speed of zero or more [rad/s or m/s]"
             )
-        Columns(self.drives)  # raises an error for unknown names
+        Columns(self.drives)  # raises an error for unknown drive terms
         for term in self.further:
             if not isinstance(term, FrictionTerm):
                 raise IdentificationError(
@@ -65,10 +67,10 @@ class Terms(Summary):
             *(type(term).__name__ for term in self.further),
             *(name for e in self.extra or () for name in e.names),
         ]
-        chosen = f"; {', '.join(self.choose)} chosen" if self.choose else ""
+        chosen = f"; selected from the log: {', '.join(self.choose)}" if self.choose else ""
         zone = f"; dead zone {self.dead_zone:g} rad/s or m/s" if self.dead_zone else ""
         return f"Terms: {', '.join(parts) or 'none'}{chosen}{zone}"
 
     def columns(self, chain: Chain) -> Columns:
-        """The drive terms and the extra columns, as columns of the regressor."""
+        """Columns of the regressor for the drive terms and the extra columns."""
         return all_columns(chain, self.drives) if self.extra is None else Columns(self.drives, self.extra)

@@ -1,1 +1,1 @@
-"""Simulated motion and logs of a controlled robot."""
+"""Simulated motion and simulated logs of a robot with its controller."""

@@ -1,4 +1,4 @@
-"""Simulation of a robot with its controller, for estimators that compare simulated and measured motion."""
+"""Simulation of a robot with its controller, for estimators that compare the simulated motion with the measured one."""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,13 +23,13 @@ Torque = Callable[[Array, Array, Array], Array]
 
 
 class ProportionalDerivativeLaw(eqx.Module):
-    """PD control with optional feed-forward: tau = kp (q_r - q) + kd (qd_r - qd), plus the torque of a fixed nominal model.
+    """PD control, tau = kp (q_r - q) + kd (qd_r - qd), with optional feed-forward torque from a nominal model.
 
     Attributes:
         kp: stiffness of each joint [N m/rad or N/m].
         kd: damping of each joint [N m s/rad or N s/m].
-        nominal: model whose torque along the reference is fed forward; None disables feed-forward. The model belongs to
-            the controller and does not change with the identified parameters.
+        nominal: model of the controller, whose torque along the reference is fed forward; None disables feed-forward.
+            This model does not change with the identified parameters.
     """
 
     kp: Float[Array, " n"]
@@ -46,15 +46,15 @@ class ProportionalDerivativeLaw(eqx.Module):
 
 
 class ComputedTorqueLaw(eqx.Module):
-    """Computed-torque control with the simulated model: tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
+    """Computed-torque control, tau = ID(q, qd, qdd_r + 2 z w (qd_r - qd) + w^2 (q_r - q)).
 
-    ID is the inverse dynamics of the simulated model. With this law, the simulated motion follows the reference for any
-    parameters, as with the updated gains of Gautier, Janot & Vandanjon (2013). For logs with an unknown controller, use
-    this law with the measured motion as the reference.
+    ID is the inverse dynamics of the simulated model, so the simulated motion follows the reference whatever the
+    model's parameters are. The updated gains of Gautier, Janot & Vandanjon (2013) have the same effect. If the
+    controller of a log is unknown, use this law with the measured motion as the reference.
 
     Attributes:
-        frequency: w, the bandwidth of the tracking error [rad/s].
-        damping: z, the damping ratio; 1 means critical damping.
+        frequency: bandwidth w of the tracking error [rad/s].
+        damping: damping ratio z; 1 is critical damping.
     """
 
     frequency: Float[Array, ""]
@@ -68,26 +68,28 @@ class ComputedTorqueLaw(eqx.Module):
 
 
 class ClosedLoop(eqx.Module):
-    """A reference, the control law that tracks it, and simulation settings.
+    """A reference motion, the control law that tracks it, and settings of the simulation.
 
     Attributes:
-        q: reference positions at the control instants t_0 + k dt [rad or m]; the torque is constant in between.
-        qd: velocities of the reference [rad/s or m/s].
-        qdd: accelerations of the reference [rad/s^2 or m/s^2].
-        law: control law (torque, (q_r, qd_r, qdd_r), q, qd) -> tau, a pytree like `ProportionalDerivativeLaw` and
-            `ComputedTorqueLaw`; the argument `torque` is the function (q, qd, qdd) -> tau of the simulated model.
+        q: reference positions at the control instants t_0 + k dt [rad or m]. The torque is constant between these
+            instants.
+        qd: reference velocities [rad/s or m/s].
+        qdd: reference accelerations [rad/s^2 or m/s^2].
+        law: control law (torque, (q_r, qd_r, qdd_r), q, qd) -> tau. It must be a pytree, such as
+            `ProportionalDerivativeLaw` and `ComputedTorqueLaw`. The argument `torque` is the function (q, qd, qdd) ->
+            tau of the simulated model.
         start: initial state (q, qd).
         dt: period of the controller [s].
-        t_0: time of the first instant [s].
-        every: number of control periods per compared sample.
-        substeps: integration steps per period.
+        t_0: time of the first control instant [s].
+        every: number of control periods between samples that are compared with the log.
+        substeps: number of integration steps per control period.
         method: integration scheme, as in `step`. For Coulomb friction fc with a smooth sign of width v_c and a joint
-            inertia M, "rk4" needs steps below about 2.8 M v_c / fc.
-        feedforward: torques added to those of the law at the control instants [N m or N]; None means zero.
+            inertia M, "rk4" is stable for steps below about 2.8 M v_c / fc.
+        feedforward: torques added to those of the law at each control instant [N m or N]; None for zero.
         lead: time by which the commanded torques lead the motion [s]. A torque that is constant during a period acts,
-            on average, half a period after the instant at which it is commanded. An `EstimationProblem` assumes that a
-            log contains commanded torques and shifts them by the lead, unless `Filters.delay` is specified, even as
-            zero.
+            on average, half a period after it is commanded. An `EstimationProblem` assumes that logs contain commanded
+            torques, and shifts these torques by the lead. Specifying `Filters.delay`, even as zero, disables this
+            shift.
     """
 
     q: Float[Array, "steps n"]
@@ -115,9 +117,10 @@ class ClosedLoop(eqx.Module):
         substeps: int = 1,
         method: Method = "rk4",
     ) -> "ClosedLoop":
-        """Closed loop that tracks a trajectory t -> (q, qd, qdd) from its initial state for `duration` seconds.
+        """Create a closed loop that tracks a trajectory t -> (q, qd, qdd) for `duration` seconds.
 
-        The loop's `lead` is half a period. The other arguments are as for `ClosedLoop`.
+        The loop starts in the initial state of the trajectory, and its `lead` is half a period. All other arguments are
+        those of `ClosedLoop`.
         """
         with jax.enable_x64(True):
             t = t_0 + dt * jnp.arange(round(duration / dt) // every * every + 1, dtype=jnp.float64)
@@ -127,17 +130,18 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def tracking(cls, samples: Samples, frequency: float = 60.0, period: float = 1e-3) -> "ClosedLoop":
-        """Closed loop that tracks a measured motion, for logs with an unknown reference and controller.
+        """Create a closed loop that tracks a measured motion, for logs with an unknown reference and controller.
 
         The control law is `ComputedTorqueLaw`, and the reference is a fifth-order spline through the filtered
-        positions. The reference contains the noise that passed the filter, so estimators that simulate the robot
-        benefit less than with its actual reference. The period differs from that of the real controller, so `lead` is
-        set to zero.
+        positions. Since the reference contains the noise that passed the filter, estimators that simulate the robot
+        benefit less than they would from the actual reference. The control period differs from that of the real
+        controller, so `lead` is zero.
 
         Args:
-            samples: the run, in one piece.
+            samples: the run, which must be in one piece.
             frequency: bandwidth of the simulated controller [rad/s].
-            period: upper bound on the period of the simulated controller [s]; the period used divides the sample time.
+            period: upper bound on the period of the simulated controller [s]. The sample time is an integer multiple of
+                the period used.
 
         Raises:
             IdentificationError: the samples are in several pieces.
@@ -157,19 +161,20 @@ class ClosedLoop(eqx.Module):
 
     @classmethod
     def replaying(cls, samples: Samples, law: Any, period: float = 1e-3) -> "ClosedLoop":
-        """Closed loop driven by the measured torques and kept near the measured motion by a feedback law.
+        """Create a closed loop driven by the measured torques and kept near the measured motion by feedback.
 
         The simulated torque is tau = tau_measured(t) + law(q_measured, q). Model errors move the simulated robot away
-        from the measured motion; the softer the law, the larger the deviation. The reference and the gains of the real
-        controller need not be known, because `law` acts as the corrector of a predictor (Ljung 1999, ch. 4). The
-        measured torques determine the scale of the parameters.
+        from the measured motion, and this deviation increases as the law becomes softer. The reference and the gains of
+        the real controller need not be known, because `law` acts as the corrector of a predictor (Ljung 1999, ch. 4).
+        The measured torques determine the scale of the parameters.
 
         Args:
-            samples: the run, in one piece, with torques aligned with positions.
+            samples: the run, which must be in one piece, with torques that are aligned in time with the positions.
             law: feedback law, for example `drive_gains(model, 30.0)`. Its bandwidth [rad/s] should be a few times the
-                frequencies of the motion. If the law is much softer, the simulated arm drifts so far that sensitivities
-                are meaningless; if it is much stiffer, the loop is unstable with this period.
-            period: upper bound on the period of the simulated controller [s]; the period used divides the sample time.
+                frequencies of the motion. With a much softer law, the simulated robot drifts so far that sensitivities
+                are meaningless. With a much stiffer law, the loop is unstable for this period.
+            period: upper bound on the period of the simulated controller [s]. The sample time is an integer multiple of
+                the period used.
 
         Raises:
             IdentificationError: the samples are in several pieces.
@@ -183,18 +188,18 @@ class ClosedLoop(eqx.Module):
 
     @property
     def rate(self) -> float:
-        """Sample rate of the compared samples [1/s]."""
+        """Rate of the samples that are compared with the log [1/s]."""
         return 1 / (self.dt * self.every)
 
     def rows(self, t: Float[np.ndarray, " N"], source: str = "the run") -> np.ndarray:
-        """Indices of the loop's samples at times t.
+        """Indices of the loop's samples at the times t.
 
         Args:
             t: the times [s].
             source: name of the run, for error messages.
 
         Raises:
-            IdentificationError: a time is not a sample time of the loop.
+            IdentificationError: one of the times is not a sample time of the loop.
         """
         exact = (np.asarray(t) - self.t_0) * self.rate
         rows = np.round(exact).astype(int)
@@ -209,12 +214,12 @@ class ClosedLoop(eqx.Module):
 
 
 class ClosedLoopMotion(NamedTuple):
-    """Motion of a simulated closed loop at its samples.
+    """Motion and torques of a simulated closed loop at its samples.
 
     Attributes:
         q: positions [rad or m].
         qd: velocities [rad/s or m/s].
-        qdd: accelerations under the torque at the same instant [rad/s^2 or m/s^2].
+        qdd: accelerations due to the torques at the same instant [rad/s^2 or m/s^2].
         tau: commanded torques [N m or N].
     """
 
@@ -234,33 +239,33 @@ def simulate_closed_loop(
 ) -> ClosedLoopMotion:
     """Simulate the chain under the loop's control law: M qdd + C qd + g + friction (+ extra columns) = tau(q_r, q, qd).
 
-    The function can be compiled, batched and differentiated with respect to the parameters and the loop. Torques depend
-    only on the base parameters, so all full parameters with the same base parameters yield the same motion.
+    The simulation can be compiled, batched, and differentiated with respect to the parameters and the loop. The motion
+    depends on the parameters only through the base parameters.
 
     Args:
         loop: the closed loop.
         chain: the robot.
-        columns: columns of the parameters; the torques of extra columns are part of the dynamics and must be affine in
-            qdd.
+        columns: regressor columns of the parameters. The torques of extra columns are part of the dynamics and must be
+            affine in qdd.
         parameters: parameters in column order; by default the chain's parameters.
-        noise: noise added to the q and qd that the control law receives [rad, rad/s or m, m/s].
-        resistance: additional resisting torques at the loop's instants, for example friction with memory along the
-            reference [N m or N].
+        noise: noise added to the positions and velocities that the control law receives [rad, rad/s or m, m/s].
+        resistance: additional torques that resist the motion, at the control instants, for example friction with memory
+            along the reference [N m or N].
 
     Returns:
-        The motion at every `loop.every`-th instant; not finite if the loop is unstable.
+        The motion at every `loop.every`-th control instant. It contains non-finite numbers if the loop is unstable.
 
     Raises:
         IdentificationError: the integration method is "implicit_damping", which changes the model's armature.
 
-    Cost: one forward-dynamics evaluation per substep, or four with "rk4". For each evaluation, forward-mode
-    differentiation adds one set of Jacobians and their products with the tangent of each parameter.
+    Cost: one forward-dynamics evaluation per substep, or four with "rk4". In forward-mode differentiation, each
+    evaluation also needs one set of Jacobians, which is multiplied by the tangent of each parameter.
     """
     if loop.method == "implicit_damping":
         raise IdentificationError(
             "closed loops cannot be simulated with 'implicit_damping'; use 'rk4' or 'semi_implicit_euler' with substeps"
         )
-    columns = columns or Columns()  # the chain's terms act even if they are not among the columns
+    columns = columns or Columns()  # the chain's drive terms act even if they are not among the columns
     known = parameters_of(chain, columns) if parameters is None else parameters
     values = jnp.asarray(known, loop.q.dtype)
     against = jnp.zeros_like(loop.q) if resistance is None else resistance

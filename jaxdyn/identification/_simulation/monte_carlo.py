@@ -1,8 +1,8 @@
-"""Position controllers, and simulated logs of position-controlled arms, for Monte Carlo comparisons of estimators.
+"""Position controllers and simulated logs of position-controlled arms, for Monte Carlo comparisons of estimators.
 
 The protocol follows BIRDy (Leboutet, Roux, Janot, Guadarrama-Olvera & Cheng, "Inertial Parameter Identification in
-Robotics: A Survey", Applied Sciences 2021): a position-controlled arm, noise on positions and torques, and estimators
-that start from perturbed, physically consistent parameters.
+Robotics: A Survey", Applied Sciences 2021). An arm is position-controlled, its positions and torques are noisy, and
+estimators start from perturbed but physically consistent parameters.
 """
 
 from operator import attrgetter
@@ -45,9 +45,9 @@ NOISE_LEVELS = {
 
 
 def drive_gains(chain: Chain, frequency: float = 120.0, damping: float = 1.0) -> ProportionalDerivativeLaw:
-    """Position controller with a given bandwidth w: kp = w^2 J, kd = 2 z w J.
+    """Create a position controller with bandwidth w and gains kp = w^2 J and kd = 2 z w J.
 
-    As is usual in drive tuning, the inertia J of a joint is constant: it is the joint's diagonal entry of the mass
+    As is usual in drive tuning, the inertia J of each joint is constant. It is the joint's diagonal entry of the mass
     matrix at q = 0 [kg m^2 or kg].
 
     Args:
@@ -70,10 +70,10 @@ def closed_loop_log(
     seed: int = 0,
     source: str = "simulated",
 ) -> Log:
-    """Simulate a log of a robot in closed loop, with a controller that receives noisy positions.
+    """Simulate a log of a robot whose controller receives noisy positions.
 
-    The log has the sample rate of the loop. The controller feeds the noise back into torques and motion, so the errors
-    of regressor and torques are correlated, as on a real robot.
+    The log has the sample rate of the loop. The controller feeds the noise back into the torques and the motion, so the
+    errors of the regressor and of the torques are correlated, as on a real robot.
 
     Args:
         chain: the true robot.
@@ -104,19 +104,20 @@ def _run(loop, chain, seen):
 
 
 def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: int = 0) -> list[Chain]:
-    """Physically consistent chains with randomly perturbed inertial, friction and rotor parameters.
+    """Create physically consistent chains with randomly perturbed inertial, friction and rotor parameters.
 
-    The chains serve as initial models for a Monte Carlo comparison. Each parameter is multiplied by
-    1 + deviation N(0, 1); the parameters of a link are drawn again until they are physically consistent.
+    The chains serve as initial models for Monte Carlo comparisons. Each parameter is multiplied by 1 + `deviation` z,
+    where z is a standard normal random number. The parameters of a link are drawn again until they are physically
+    consistent.
 
     Args:
         chain: the robot to perturb.
         count: number of chains.
-        deviation: relative standard deviation of the perturbation.
+        deviation: relative standard deviation of each perturbed parameter.
         seed: seed of the random numbers.
 
     Raises:
-        ModelError: a thousand draws yield no physically consistent parameters for a link.
+        ModelError: no physically consistent parameters are found for a link in a thousand draws.
     """
     rng = np.random.default_rng(seed)
     inertia = np.asarray(chain.inertia, float)

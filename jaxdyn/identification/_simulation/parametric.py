@@ -1,8 +1,8 @@
 """Torques and accelerations as functions of a parameter vector, with efficient sensitivities.
 
 Output-error methods need forward-mode differentiation with hundreds of tangents. Because tau = W(q, qd, qdd) p is
-linear in p, the recursions need not be repeated for each tangent. The differentiation rules in this module compute the
-matrices of a state once, and multiply them by the tangents.
+linear in the parameters p, the recursions for the dynamics need not be repeated for each tangent. For each state, the
+differentiation rules in this module compute all matrices once, and multiply them by the tangents.
 """
 
 import functools
@@ -28,9 +28,9 @@ from .._regression.completion import with_parameters
 
 
 def parameters_of(chain: Chain, columns: Columns) -> Float[Array, " p"]:
-    """The chain's parameters in column order; zero for columns without a leaf.
+    """Parameters of a chain in column order, with zeros for columns without a leaf in the chain.
 
-    Unlike `prior_parameters`, this function can be traced by JAX.
+    Unlike `prior_parameters`, this function is traceable by JAX.
     """
     drive = [attrgetter(DRIVE_LEAVES[term])(chain) for term in columns.drive_terms]
     rows = [chain.inertia.reshape(-1), *([jnp.stack(drive, axis=1).reshape(-1)] if drive else [])]
@@ -41,7 +41,7 @@ def parameters_of(chain: Chain, columns: Columns) -> Float[Array, " p"]:
 
 
 def _extra_torque(columns: Columns, chain: Chain, parameters: Array, q: Array, qd: Array, qdd: Array) -> Array:
-    """Torque of the extra columns that have no leaf in the chain."""
+    """Torques of those extra columns that have no leaf in the chain."""
     at, torque = parameters.shape[0] - sum(len(e.names) for e in columns.extra), jnp.zeros_like(q)
     for extra in columns.extra:
         if extra.leaf is None:
@@ -59,10 +59,10 @@ def parametric_torque(
     qd: Float[Array, " n"],
     qdd: Float[Array, " n"],
 ) -> Float[Array, " n"]:
-    """Torque tau = W(q, qd, qdd) p plus the chain's other terms, including friction and springs [N m or N].
+    """Torque W(q, qd, qdd) p plus the torques of the chain's other terms, such as friction and springs [N m or N].
 
-    The torque can be differentiated with respect to parameters and state; derivatives with respect to the chain's
-    leaves are zero.
+    The torque is differentiable with respect to the parameters p and the state. Its derivatives with respect to the
+    chain's leaves are zero.
     """
     robot = with_parameters(chain, columns, parameters)
     tau = inverse_dynamics(robot, q, qd, qdd) + resistive_force(robot, q, qd)
@@ -80,9 +80,9 @@ def parametric_acceleration(
 ) -> Float[Array, " n"]:
     """Acceleration qdd that solves parametric_torque(columns, chain, p, q, qd, qdd) = tau [rad/s^2 or m/s^2].
 
-    Extra columns must be affine in qdd. Differentials are d qdd = M^-1 (d tau - W d p - d ID), where d ID is the change
-    of torque due to changes of q and qd. As for `parametric_torque`, derivatives with respect to the chain's leaves are
-    zero.
+    Extra columns must be affine in qdd. The differential is d qdd = M^-1 (d tau - W d p - d ID), where d ID is the
+    change in torque due to changes in q and qd. As for `parametric_torque`, derivatives with respect to the chain's
+    leaves are zero.
     """
     robot = with_parameters(chain, columns, parameters)
     driven = tau - resistive_force(robot, q, qd)

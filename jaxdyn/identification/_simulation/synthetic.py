@@ -1,4 +1,4 @@
-"""Synthetic logs of a known robot on a trajectory, with friction and sensor noise, for tests and teaching."""
+"""Synthetic logs of a known robot along a trajectory, with friction and sensor noise, for tests and teaching."""
 
 import dataclasses
 
@@ -25,12 +25,12 @@ def synthetic_log(
 ) -> Log:
     """Create a log of a robot that follows a trajectory exactly, with white measurement noise.
 
-    The torques are inverse_dynamics + resistive_force along the trajectory.
+    The torques along the trajectory are the sum of `inverse_dynamics` and `resistive_force`.
 
     Args:
         chain: the robot.
-        trajectory: the trajectory, which is followed exactly.
-        duration: duration [s]; by default one period of the trajectory.
+        trajectory: the trajectory, which the robot follows exactly.
+        duration: duration of the log [s]; by default one period of the trajectory.
         rate: sample rate [1/s].
         position_noise: standard deviation of the encoder noise [rad or m].
         torque_noise: standard deviation of the torque noise [N m or N].
@@ -53,12 +53,12 @@ def synthetic_log(
 
 
 def example(seed: int = 0) -> tuple[Chain, Chain, list[Log], list[Log]]:
-    """Create example data: a true 7R arm, a typical model of it, logs to fit and logs for validation.
+    """Create example data: a true 7R arm, a typical model of this arm, a log to fit and a log for validation.
 
-    The true arm has friction, reflected rotor inertia and torque offsets. The model has none of these. The inertial
-    parameters of each of its links are wrong by a random factor with a standard deviation of 15 %, which is typical of
-    CAD models. There is one log of 20 s to fit and one of 10 s for validation, each along a random Fourier trajectory,
-    at 500 Hz with encoder noise of 1e-5 rad and torque noise of 0.2 N m.
+    The true arm has friction, reflected rotor inertia and torque offsets, and the model has none of these. In the
+    model, the inertial parameters of each link are wrong by a random factor with a standard deviation of 15 %, which is
+    typical of CAD models. The log to fit lasts 20 s, and the one for validation 10 s. Each follows a random Fourier
+    trajectory at 500 Hz, with encoder noise of 1e-5 rad and torque noise of 0.2 N m.
     """
     rng = np.random.default_rng(seed)
     model = panda()

@@ -1,4 +1,4 @@
-"""Execution of a planned motion by a simulated arm with a position controller, for `jaxdyn simulate`."""
+"""Simulation of an arm that executes a planned motion with a position controller, for `jaxdyn simulate`."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ from .._model.torque_model import TorqueModel, in_float64
 from .._payload.loads import carrier, transform_matrix
 from .monte_carlo import NOISE_LEVELS, NoiseLevel
 
-SLOWEST_CONTROLLER = 1000.0  # lowest rate of the simulated controller [1/s]
+SLOWEST_CONTROLLER = 1000.0  # minimum rate of the simulated controller [1/s]
 SUBSTEPS = 8  # integration steps per period of the controller
 
 
@@ -31,26 +31,29 @@ def tracking_log(
     bandwidth: float = 120.0,
     seed: int = 0,
 ) -> tuple[Log, Float[np.ndarray, " n"]]:
-    """Simulate a log of a robot that tracks a motion with feed-forward torques of its own model.
+    """Simulate a log of a robot that tracks a motion with feed-forward torques from its own model.
 
-    Returns the log, and the largest difference of each joint between the logged position and the motion [rad or m].
-
-    The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)) with the feed-forward torque tau_ff and
-    the bandwidth w. The reference q_d is a cubic spline through the motion's samples. The controller runs at 1 kHz or
-    faster with noisy encoders, and its torque is constant during each period. The logged torque of a sample is the mean
-    of the torques before and after it, so the log has no delay. The robot is simulated with the complete model,
-    including friction with memory.
+    The controller is tau = tau_ff + M(q_d) (w^2 (q_d - q) + 2 w (qd_d - qd)), with the feed-forward torque tau_ff, the
+    mass matrix M and the bandwidth w. The reference q_d is a cubic spline through the motion's samples. The controller
+    receives noisy encoder positions and runs at 1 kHz or faster, with constant torque during each period. The logged
+    torque of a sample is the mean of the torques before and after the sample, so the log has no delay. The simulated
+    robot is the complete model, including friction with memory.
 
     Args:
         model: the robot.
-        motion: the reference. The robot starts at its first position and velocity, with relaxed friction memory.
+        motion: the motion to track. The robot starts with the motion's first position and velocity, and with relaxed
+            friction memory.
         rate: sample rate of the log [1/s].
-        noise: standard deviations of the encoder noise and the torque noise.
+        noise: standard deviations of the encoder noise and of the torque noise.
         bandwidth: bandwidth w of the controller [rad/s].
         seed: seed of the noise.
 
+    Returns:
+        The log, and the largest deviation of each joint's logged position from the motion [rad or m].
+
     Raises:
-        ModelError: a link has no inertia, or the robot deviates from the motion by more than a tenth of its range.
+        ModelError: a link has no inertia, or a joint deviates from the motion by more than a tenth of its range of
+            motion.
 
     Cost: eight integration steps per period of the controller.
     """
@@ -80,7 +83,7 @@ def tracking_log(
 
 
 def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: float) -> None:
-    """Raise ModelError if a joint's error exceeds a tenth of its range or, if larger, a hundredth of the largest range."""
+    """Raise ModelError if a joint's error exceeds a tenth of its own range or, if larger, a hundredth of the largest range."""
     spread = np.ptp(q, axis=0)
     allowed = 0.1 * np.maximum(spread, 0.1 * spread.max(initial=0.0) + 1e-2)
     bad = ~(np.abs(error) <= allowed)
@@ -96,12 +99,12 @@ def check_tracking(error: np.ndarray, q: np.ndarray, t: np.ndarray, bandwidth: f
 
 @jax.jit
 def _followed(model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], period: Array) -> tuple[Array, Array]:
-    """Positions and commanded torques at the controller's instants."""
+    """Positions and commanded torques at the control instants."""
     q, qd, qdd, noise = rows
     dt, still = period / SUBSTEPS, jnp.zeros_like(q[0])
 
     def substep(state: Deviation, tau: Array) -> Deviation:
-        q = state.position  # `advanced` then simulates the deviation from rest at q
+        q = state.position  # from here on, `advanced` simulates the deviation from rest at q
         here = Deviation(still, state.travelled - q, state.rate, state.memory)
         after = advanced(model, here, q, still, still, tau, dt)
         return after._replace(position=q + after.position, travelled=q + after.travelled)
@@ -118,10 +121,10 @@ def _followed(model: TorqueModel, bandwidth: Array, rows: tuple[Array, ...], per
 
 
 def with_payload(chain: Chain, mass: float, com: tuple[float, float, float], frame: str | None = None) -> Chain:
-    """The chain with a point mass [kg] attached at the position `com` [m] of a frame, by default the tip.
+    """Attach a point mass [kg] to a chain, at the position `com` [m] in a frame, by default that of the tip.
 
     Raises:
-        IdentificationError: the frame is unknown, or there is no single tip.
+        IdentificationError: the frame is unknown, or no frame is given and the chain does not have exactly one tip.
     """
     link, pose = carrier(chain, frame)
     c = np.asarray(com)

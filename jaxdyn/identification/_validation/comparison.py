@@ -1,4 +1,4 @@
-"""Comparison of two models of a robot on the same logs, by joint."""
+"""Comparison of two models of a robot on the same logs, joint by joint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,14 +20,15 @@ from .resimulation import Resimulation, resimulate
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """One log, and the torques that both models predict for it.
+    """A log, and the torques that both models predict for its motion.
 
     Attributes:
         source: origin of the log.
         samples: the filtered samples.
-        predictions: torques predicted by both models, (N, n) each [N m or N].
-        fits: errors of both predictions.
-        simulations: positions simulated with both models (`resimulate`); None if the run is shorter than a window.
+        predictions: torques that each model predicts, (N, n) [N m or N].
+        fits: errors of each model's torques.
+        simulations: positions simulated with each model (`resimulate`); None if the run is shorter than a simulation
+            window.
         notes: remarks from reading and preprocessing.
     """
 
@@ -44,10 +45,10 @@ class ModelComparison:
     """Comparison of two models on the same logs.
 
     Attributes:
-        names: the two names.
+        names: names of the two models.
         models: the two models.
-        runs: each log separately.
-        fits: errors of both models over all logs together.
+        runs: comparison on each log separately.
+        fits: errors of each model over all logs together.
     """
 
     names: tuple[str, str]
@@ -62,12 +63,14 @@ class ModelComparison:
 
     @property
     def ratio(self) -> Float[np.ndarray, " n"]:
-        """Ratio of the second model's RMS error to the first model's, for each joint; above 1, the first model is better."""
+        """RMS error of the second model divided by that of the first, for each joint; above 1, the first model is better."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.fits[1].rms / self.fits[0].rms
 
     def to_pandas(self) -> Any:
-        """Errors over all logs as a `pandas.DataFrame` with one row per joint and columns (model, figure) as in `Fit`.
+        """Errors over all logs, as a `pandas.DataFrame` with one row per joint and columns (model, figure).
+
+        The figures are `rms`, `relative` and `relative_moving`, as in `Fit`.
 
         Raises:
             ImportError: pandas is not installed.
@@ -87,23 +90,25 @@ def compare_models(
 ) -> ModelComparison:
     """Compare the torques that two complete models predict for logged motion with the measured torques.
 
-    Nothing is fitted. A chain predicts inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), and a `TorqueModel`
-    predicts the torques of `TorqueModel.predict`. Both are evaluated on the same filtered samples (`preprocess`), so
-    the errors equal those reported by `identify` for the same run and filters. The friction of uncoupled joints is
-    low-pass filtered like the measured torques, as in `identify` unless the plain model is fitted. If `filters` does
-    not specify delays, the delays of the first model that has any are removed from the logged torques. Joints are
-    matched by order. The motion is also simulated with both models (`resimulate`).
+    No parameter is fitted. A chain predicts inverse_dynamics(q, qd, qdd) + resistive_force(q, qd), and a `TorqueModel`
+    predicts the torques of `TorqueModel.predict`. The motion is also simulated with both models (`resimulate`). Joints
+    are matched by their order.
+
+    Both models are evaluated on the same filtered samples (`preprocess`), so the errors equal those that `identify`
+    reports for the same run and filters. The friction of uncoupled joints is low-pass filtered like the measured
+    torques, as `identify` does unless the plain model is fitted. If `filters` does not specify delays, the logged
+    torques are corrected for the delays of the first model that has any.
 
     Args:
-        a: one model.
-        b: the other model, of the same robot.
-        logs: the runs. Automatic filter settings are chosen from the first run.
+        a: the first model.
+        b: the second model, of the same robot.
+        logs: the runs. Filter settings that are not specified are chosen from the first run.
         names: names of the two models, for display.
         filters: as for `preprocess`.
 
     Raises:
-        IdentificationError: no log is given, the numbers of joints differ, or a model has spherical joints or a floating
-            base.
+        IdentificationError: no log is given, the models and logs have different numbers of joints, or a model has
+            spherical joints or a floating base.
         LogError: a log is too short to be filtered.
     """
     logs = [logs] if isinstance(logs, Log) else list(logs)
@@ -134,7 +139,7 @@ def compare_models(
 
 
 def _check(name: str, chain: Chain, logs: Sequence[Log]) -> None:
-    """Raise an error if a model does not match the logs."""
+    """Raise an error if a model cannot be evaluated on the logs."""
     if chain.topology.quaternion_joints:
         raise IdentificationError(
             f"{name}: the model has spherical joints or a floating base, whose motion a joint log does not contain"

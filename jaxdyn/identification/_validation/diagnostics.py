@@ -1,4 +1,4 @@
-"""Diagnostics of runs and identifications: signs, gains, excitation, length, and the prior."""
+"""Diagnostics of runs and identifications: torque signs, gains, excitation, run length, and the prior model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,31 +25,26 @@ from .prior_scale import prior_scales
 from .signs import confirmed_signs, weighted_fit
 
 SIGNIFICANT = 4.0  # standard deviations
-GAIN_SPREAD = 0.1  # regularises gains of joints that share few parameters with the others
+GAIN_SPREAD = 0.1  # prior spread of the gains, which regularises those of joints that share few parameters with others
 TOLD = 0.25  # gain ratios with a larger relative standard deviation are ignored
-PRIOR_RATIO = 1.5  # ratio to the given model's torque, relative to the other joints, beyond which a joint is reported
-RATIO = 1.4  # ratio to the other joints' gains beyond which a gain is reported
-SCALE = 2.0  # ratio to the given model's torques beyond which the scale is reported
-DOUBTFUL = 0.3  # largest standard deviation of an excited parameter, relative to the largest parameter of its unit
-DRIVE_FLOOR = 0.02  # fraction of the torque, at 1 rad/s and 1 rad/s^2, below which a drive's parameter is negligible
-CLEARLY = (
-    1.2  # a sign counts as determined by the other joints if the opposite one increases the residual by this factor
-)
-TOGETHER = 1e-6  # relative singular value below which parameters are determined only in combination
+PRIOR_RATIO = 1.5  # as `RATIO`, but for the ratio of a joint's measured torque to the given model's torque
+RATIO = 1.4  # report a gain that differs from those of the other joints by this factor
+SCALE = 2.0  # report torques that differ from those of the given model by this factor
+DOUBTFUL = 0.3  # maximum standard deviation of an excited parameter, relative to the largest one with the same unit
+DRIVE_FLOOR = 0.02  # negligible torque of a drive parameter at 1 rad/s and 1 rad/s^2, as a fraction of the torque
+CLEARLY = 1.2  # a sign is determined by the other joints if the opposite sign increases the residual by this factor
+TOGETHER = 1e-6  # below this relative singular value, parameters are determined only in combination
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A suspected fault, or parameters that cannot be determined.
+    """A suspected fault, or parameters that the data do not determine.
 
     Attributes:
-        kind: "sign" (a joint's torque has the wrong sign), "gain" (a joint's torque is off by a factor relative to the
-            other joints), "scale" (all torques are off by a factor relative to the model), "unexcited" (the motion does
-            not excite some parameters), "short" (there are fewer independent samples than parameters), "prior" (a link
-            of the given model is physically inconsistent), "result" (a link of the identified model is physically
-            inconsistent) or "friction" (an identified friction or armature is negative).
-        about: the joints, links or parameters concerned.
-        text: the finding in words, with advice.
+        kind: kind of the finding. The kinds "short", "unexcited", "sign", "gain", "scale" and "prior" are described in
+            `diagnose`, and "result" and "friction" in `diagnose_identification`.
+        about: names of the joints, links or parameters concerned.
+        text: description of the finding, with advice.
     """
 
     kind: Literal["sign", "gain", "scale", "unexcited", "short", "prior", "result", "friction"]
@@ -65,26 +60,29 @@ def diagnose(
 ) -> tuple[Finding, ...]:
     """Diagnose runs of a robot before identification.
 
-    - *short*: there are fewer independent samples than base parameters; in this case, no other checks are made.
+    The findings can be of these kinds:
+
+    - *short*: there are fewer independent samples than base parameters. The runs are then not checked further.
     - *unexcited*: some base parameters have no effect in this motion, are determined only in combination with others,
       or have a standard deviation above 0.3 times the largest parameter with the same unit.
     - *sign*: the friction of a joint would generate power instead of dissipating it, or the joint's torque fits the
-      common parameters much better with its sign reversed. A joint is not reported if the two criteria disagree, or if,
-      with its sign reversed, a fit to the first 70 % of the runs predicts the last 30 % worse.
-    - *gain*: the gain of a joint differs significantly, by a factor of more than 1.4, from the value that best fits the
-      parameters shared with other joints. Joints that share few parameters, such as those of a wrist, are instead
-      compared with the given model if it has inertials. Such a joint is reported if the ratio of its torque to the
-      model's, without friction and rotor inertia, differs significantly from that of the other joints, by a factor of
-      more than 1.5 (`prior_scales`). Joints whose link torque is negligible relative to friction are not checked. A
-      factor common to all gains cannot be detected in this way, because no motion determines it.
-    - *scale*: the torques due to motion and gravity differ from those of the given model by a factor of 2 or more, if
-      the model has inertials.
-    - *prior*: links of the given model are physically inconsistent.
+      parameters shared with other joints much better with the opposite sign. A joint is not reported if the two
+      criteria disagree, or if a fit to the first 70 % of the runs with the opposite sign predicts the last 30 % worse.
+    - *gain*: the torque gain of a joint differs significantly, by a factor of more than 1.4, from the value that best
+      fits the parameters shared with other joints. Joints that share few parameters, such as those of a wrist, are
+      instead compared with the given model, if the model has inertials. Such a joint is reported if its ratio of
+      measured torque to model torque, without friction and rotor inertia (`prior_scales`), differs significantly from
+      that of the other joints, by a factor of more than 1.5. Joints whose link torque is negligible relative to
+      friction are not checked. A factor common to all gains cannot be detected, because no motion determines this
+      factor.
+    - *scale*: the torques due to motion and gravity differ from those of the given model by a factor of 2 or more.
+      Models without inertials are not checked.
+    - *prior*: links of the given model have physically inconsistent inertias.
 
     Args:
         chain: the assumed model of the robot.
         runs: one or several runs.
-        columns: columns of the identification; by default all drive terms, motors and springs of the chain.
+        columns: columns to identify; by default those of all drive terms and of the chain's motors and springs.
         filters: as in `preprocess`.
 
     Raises:
@@ -108,7 +106,7 @@ def diagnose(
 def _findings(
     chain: Chain, samples: list[Samples], columns: Columns, base: BaseParameters, factors: QRFactors
 ) -> list[Finding]:
-    """Findings from the samples and the factors of their columns and torques."""
+    """Diagnose runs from their samples, and from the triangular factors of their columns and torques."""
     with jax.enable_x64(True):
         independence = min(s.independence for s in samples)
         findings = _prior(chain)
@@ -129,14 +127,14 @@ def _findings(
 
 
 def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
-    """Diagnose the fitted runs and the identified inertias, friction and armature.
+    """Diagnose the fitted runs of an identification, and the identified inertias, friction and armature.
 
-    The fitted runs are diagnosed as by `diagnose`. If the columns of the fit include friction, the factors of the fit
-    are reused. In addition, these findings are reported:
+    The runs are checked as in `diagnose`. If the fitted columns include friction, the triangular factors of the fit are
+    reused. Two more kinds of findings are reported:
 
     - *result*: identified links that are physically inconsistent.
-    - *friction*: viscous friction, Coulomb friction or armature terms that are base parameters on their own and
-      negative by more than four standard deviations.
+    - *friction*: parameters of viscous friction, Coulomb friction or armature that are base parameters by themselves
+      and are negative by more than four standard deviations.
 
     Args:
         result: result of `identify`.
@@ -144,7 +142,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     samples = [e.samples for e in result.fitted]
     if result.friction is None:
         findings = _findings(result.prior, samples, result.columns, result.base, result.factors)
-    else:  # the factors do not contain the friction columns, which determine signs
+    else:  # the factors lack the friction columns, which are needed to determine signs
         findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
     for sentence in result.inconsistent_links:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
@@ -160,9 +158,10 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
         value, sd = result.wls.values[row], deviations[row]
         if term != "offset" and value < -SIGNIFICANT * sd and joint not in flipped:
             cause = (
-                "if torques are measured on the link side of the gears, rotors do not affect them: remove the armature term"
+                "torques measured on the link side of the gears do not depend on the rotors; for such torques, remove the "
+                "armature term"
                 if term == "armature"
-                else "the friction law does not fit, or the torques are delayed relative to the positions (see estimate_delay)"
+                else "the friction law is unsuitable, or the torques are delayed relative to the positions (see estimate_delay)"
             )
             text = f"{joint}: the identified {term} term is negative, {names[k]} = {value:.3g} +- {sd:.2g}; {cause}"
             findings.append(Finding("friction", (joint,), text))
@@ -172,7 +171,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
 def _prior(chain: Chain) -> list[Finding]:
     out = []
     for sentence in impossible_links(chain):
-        text = f"the given model: {sentence}; correct this before using the model as a prior"
+        text = f"the given model: {sentence}; correct this link before using the model as a prior"
         out.append(Finding("prior", (_quoted(sentence),), text))
     return out
 
@@ -193,18 +192,18 @@ def _short(factors: QRFactors, base: BaseParameters, independence: float) -> lis
 
 
 def _weighted(factors: QRFactors, base: BaseParameters) -> tuple[float, np.ndarray]:
-    """Sum over joints of count * log(variance) for the weighted fit, and the noise of each joint."""
+    """Sum of count * log(residual variance) over the joints, for a weighted fit, and the noise of each joint."""
     noise = weighted_fit(factors, base)[1]
     return float((factors.counts * 2 * np.log(noise)).sum()), noise
 
 
 def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float) -> np.ndarray:
-    """Signs of the torques (n,), +1 or -1, for which the common parameters fit best and friction dissipates power."""
+    """Torque signs (n,), +1 or -1, for which the parameters shared by the joints fit best and friction dissipates power."""
     n = len(factors.counts)
     signs = np.ones(n)
 
     def better(signs: np.ndarray) -> np.ndarray:
-        """Factor by which each joint's residual decreases with its sign reversed, all else equal."""
+        """Factor by which each joint's residual decreases if only the sign of this joint is reversed."""
         here = _weighted(factors.with_signs(signs), base)[0]
         there = [_weighted(factors.with_signs(np.where(np.arange(n) == j, -signs, signs)), base)[0] for j in range(n)]
         return np.exp((here - np.array(there)) / (2 * factors.counts))
@@ -221,7 +220,7 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
     coupled = gain < 1 / CLEARLY  # the sign is determined by the other joints
     votes = (np.sign(power) * signs)[alone & coupled].sum()
     if votes < 0 or (votes == 0 and (signs[coupled] < 0).sum() > coupled.sum() / 2):
-        signs = np.where(coupled, -signs, signs)  # reversing all of them changes only the fit of friction
+        signs = np.where(coupled, -signs, signs)  # reversing all these signs changes only the fit of friction
     by_friction, by_others = np.where(alone, np.sign(power), 0.0), np.where(coupled, signs, 0.0)
     agreed = (by_friction + by_others < 0) & (by_friction <= 0) & (by_others <= 0)
     return np.where(agreed, -1.0, 1.0)
@@ -230,7 +229,7 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
 def _friction_power(
     chain: Chain, columns: Columns, factors: QRFactors, base: BaseParameters, independence: float
 ) -> np.ndarray:
-    """Power dissipated by friction in a separate fit of each joint, in standard deviations (n,)."""
+    """Power (n,) that friction dissipates in a separate fit of each joint, in standard deviations."""
     n, terms = chain.n, columns.drive_terms
     out = np.zeros(chain.nv)
     for j, joint in enumerate(leading_joints(chain).tolist()):
@@ -248,7 +247,7 @@ def _friction_power(
             continue
         value = np.linalg.lstsq(f, tau, rcond=None)[0]
         variance = ((tau - f @ value) ** 2).sum() / factors.counts[j] / independence
-        # both columns have the sign of qd, so dissipated power is a positively weighted sum of their coefficients
+        # both columns have the sign of qd, so the dissipated power is a sum of their coefficients with positive weights
         weight = np.linalg.norm(r[:, mine], axis=0)
         sd = np.sqrt(variance * weight @ np.linalg.pinv(f.T @ f) @ weight)
         out[j] = weight @ value / max(sd, 1e-300)
@@ -257,8 +256,8 @@ def _friction_power(
 
 def _sign(joint: str) -> Finding:
     text = (
-        f"{joint}: the sign of its torque or of its position is wrong: with the sign reversed, it is consistent with "
-        "the other joints, and its friction dissipates power instead of generating it"
+        f"{joint}: the sign of its torque or of its position is wrong; with the opposite sign, the torque is consistent "
+        "with the other joints, and friction dissipates power instead of generating it"
     )
     return Finding("sign", (joint,), text)
 
@@ -271,11 +270,11 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
     runs = [(dataclasses.replace(s, tau=s.tau * signs), False) for s in samples]
     factors = accumulate_runs(model, runs, None)
     nothing, none = np.zeros(10), np.zeros((10, 0))
-    ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # logarithms that sum to zero
+    ties = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1]  # basis of the logarithms of gains, which sum to zero
     solution = solve(factors, nothing, none, ties, spread=GAIN_SPREAD)
     covariance = jackknife(factors, solution, nothing, none, ties, GAIN_SPREAD)[10:, 10:]
     variances = np.diag(covariance)
-    sd = np.sqrt(np.maximum(variances[:, None] + variances[None, :] - 2 * covariance, 0))  # of log ratios of gains
+    sd = np.sqrt(np.maximum(variances[:, None] + variances[None, :] - 2 * covariance, 0))  # of log gain ratios
     ratio = solution.gains[:, None] - solution.gains[None, :]
     told = (sd < TOLD) & ~np.eye(n, dtype=bool)
     out = []
@@ -296,7 +295,7 @@ def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Find
 
 
 def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named: set[str]) -> list[Finding]:
-    """Joints whose ratio of measured torque to the given model's torque differs from the other joints' ratio."""
+    """Find joints whose ratio of measured torque to the given model's torque differs from that of the other joints."""
     if not np.any(np.asarray(chain.inertia)):
         return []
     found = prior_scales(chain, [dataclasses.replace(s, tau=s.tau * signs) for s in samples])
@@ -310,9 +309,9 @@ def _prior_gains(chain: Chain, samples: list[Samples], signs: np.ndarray, named:
         joint, factor = coordinate_names(chain)[j], float(found.factors[j])
         if joint not in named:
             text = (
-                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but for the other joints this "
-                f"ratio is {np.exp(common):.2g}: check its gain, gear ratio and units, and whether the model includes "
-                "the payload"
+                f"{joint}: its torque is {factor:.2g} times that of the given model's links, but this ratio is "
+                f"{np.exp(common):.2g} for the other joints: check its gain, gear ratio and units, and whether the model "
+                "includes the payload"
             )
             out.append(Finding("gain", (joint,), text))
     return out
@@ -328,15 +327,16 @@ def _scale(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
     model = r[:, base.kept[rigid]] @ expected[rigid]
     clear = [model, r[:, -1]]
     q = np.linalg.qr(r[:, base.kept[~rigid]])[0] if (~rigid).any() else np.zeros((len(r), 0))
-    model, tau = (x - q @ (q.T @ x) for x in clear)  # without the parts that friction and armature can explain
+    model, tau = (x - q @ (q.T @ x) for x in clear)  # remove the components that friction and armature can explain
     if model @ model == 0:
         return []
     slope, angle = float(model @ tau / (model @ model)), float(model @ tau / np.sqrt((model @ model) * (tau @ tau)))
     if angle < 0.5 or 1 / SCALE < slope < SCALE:
         return []
     text = (
-        f"torques of all joints are about {slope:.3g} times those of the given model's inertials: are they currents "
-        "or motor torques, is a gear ratio or a unit missing, or does the model belong to another robot?"
+        f"torques of all joints are about {slope:.3g} times those of the given model's inertials: check whether they "
+        "are currents or motor torques, whether gear ratios and units are correct, and whether the model is that of this "
+        "robot"
     )
     return [Finding("scale", (), text)]
 
@@ -352,7 +352,7 @@ def _unexcited(
     dead = norms <= 1e-9 * norms.max()
     if dead.any():
         names = tuple(base.names[k] for k in np.flatnonzero(dead))
-        out.append(Finding("unexcited", names, f"the motion does not excite: {'; '.join(names)}"))
+        out.append(Finding("unexcited", names, f"the motion does not excite these parameters: {'; '.join(names)}"))
     alive = np.flatnonzero(~dead)
     u, s, vt = np.linalg.svd(w[:, alive] / norms[alive], full_matrices=False)
     lost = s < TOGETHER * s[0]
@@ -363,7 +363,8 @@ def _unexcited(
         names = tuple(base.names[alive[k]] for k in np.flatnonzero(some))
         listed = "; ".join(names)
         text = (
-            f"the motion determines these only in combination: {listed}. Move more joints at once, over larger ranges"
+            f"the motion determines these parameters only in combination: {listed}. Move more joints at once, over larger "
+            "ranges"
         )
         out.append(Finding("unexcited", names, text))
     values = (vt[~lost].T @ ((u[:, ~lost].T @ y) / s[~lost])) / norms[alive]
@@ -371,7 +372,7 @@ def _unexcited(
     units = np.array(columns.units(chain))[base.kept[alive]]
     largest = {unit: np.abs(values[units == unit]).max() for unit in set(units.tolist())}
     strongest = DRIVE_FLOOR * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts).max()
-    drives = base.kept[alive] >= 10 * chain.n  # friction known to be negligible counts as determined
+    drives = base.kept[alive] >= 10 * chain.n  # drive parameters known to be negligible count as determined
     floor = np.where(drives, strongest, 0.0)
     doubtful = [
         (base.names[k], v, d)
@@ -380,6 +381,9 @@ def _unexcited(
     ]
     if doubtful:
         listed = "; ".join(f"{name} = {v:.2g} +- {d:.2g}" for name, v, d in doubtful)
-        text = f"the motion hardly excites: {listed}. Take their values from another source, or log a more informative motion"
+        text = (
+            f"the motion hardly excites these parameters: {listed}. Take their values from another source, or log a more "
+            "informative motion"
+        )
         out.append(Finding("unexcited", tuple(name for name, _, _ in doubtful), text))
     return out

@@ -14,8 +14,8 @@ from .._regression.completion import rigid_torque
 from .._regression.robot import as_float64
 
 BLOCKS = 20  # jackknife blocks
-LEAST_CORRELATION = 0.4  # correlation with the model's torque below which a joint's factor has no meaning
-CERTAIN = 0.15  # relative standard deviation above which a factor is not determined
+LEAST_CORRELATION = 0.4  # below this correlation with the model's torque, the factor of a joint is not meaningful
+CERTAIN = 0.15  # above this relative standard deviation, a factor is not determined
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,11 +23,11 @@ class PriorScales:
     """Ratio of measured to expected torque, for each joint.
 
     Attributes:
-        factors: (n,) factors by which the torque predicted from the given model's inertias must be multiplied to fit the
-            measured torque.
+        factors: (n,) factors that scale the torque expected from the given model's inertias to the measured torque.
         deviations: (n,) standard deviations of the factors' logarithms, from a jackknife over twenty blocks.
-        correlations: (n,) correlation between the two torques after projecting out friction, offset and rotor inertia.
-        determined: (n,) True for joints whose factor is determined.
+        correlations: (n,) correlations between measured and expected torque, after projecting out friction, offset and
+            rotor inertia.
+        determined: (n,) True for each joint whose factor the data determine.
     """
 
     factors: Float[np.ndarray, " n"]
@@ -39,12 +39,13 @@ class PriorScales:
 def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
     """Compute the ratio of each joint's measured torque to the torque predicted from the chain's inertias.
 
-    For each joint j separately, tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted. The
-    factor s_j is determined by gravity and the coupling between links. It is not affected by friction or rotor
-    inertia, which model files rarely contain.
+    The equation tau_j = s_j Y_j pi_0 + Ia qdd_j + fv qd_j + fc tanh(qd_j / w) + off is fitted for each joint j
+    separately. Here, Y_j pi_0 is the torque expected from the model's inertias pi_0. The factor s_j is determined by
+    gravity and by the coupling between links. Friction and rotor inertia, which model files rarely contain, do not
+    affect this factor.
 
     Args:
-        chain: the robot, with inertias.
+        chain: the robot, with the given model's inertias.
         runs: samples of one or several runs.
 
     Cost: one inverse-dynamics evaluation per sample.
@@ -72,7 +73,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
 
 
 def _slopes(normal: Float[np.ndarray, "n 6 6"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Slope of the measured versus the expected torque, and their correlation, with the other columns projected out."""
+    """Slope of measured versus expected torque, and the correlation of both, after projecting out the other columns."""
     size = np.sqrt(np.maximum(np.diagonal(normal, axis1=1, axis2=2), 1e-300))
     scaled = normal / size[:, :, None] / size[:, None, :]
     left = np.stack([m[4:, 4:] - m[4:, :4] @ np.linalg.lstsq(m[:4, :4], m[:4, 4:], rcond=1e-10)[0] for m in scaled])

@@ -1,4 +1,4 @@
-"""Re-simulation: the motion of the identified robot under the logged torques."""
+"""Re-simulation of the motion of an identified robot under its logged torques."""
 
 import dataclasses
 
@@ -21,16 +21,16 @@ TOGETHER = 32  # windows simulated in parallel
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Resimulation:
-    """Positions of a run simulated under its measured torques, in short windows that start from the measured state.
+    """Positions of a run, simulated under the measured torques in short windows that start from the measured state.
 
     Attributes:
-        windows: (start, stop) indices of each window, with stop excluded; the first sample is the measured state.
+        windows: sample indices (start, stop) of each window, with stop excluded. At its first sample, the simulated
+            state is the measured one.
         simulated: (N, n) simulated positions [rad or m]; NaN outside the windows.
         rms: (n,) RMS difference between measured and simulated positions over all windows [rad or m].
-        growth: (steps + 1, n) RMS difference over all windows as a function of the time since the window's start, one
-            row per sample [rad or m].
-        coasting_rms: (n,) RMS difference between measured positions and an extrapolation without a model, at the
-            constant velocity of each window's start [rad or m].
+        growth: (steps + 1, n) RMS difference over all windows at each sample since the start of a window [rad or m].
+        coasting_rms: (n,) RMS difference between measured positions and an extrapolation without a model, in which the
+            velocity at the start of each window remains constant [rad or m].
         seconds: length of a window [s].
     """
 
@@ -42,7 +42,7 @@ class Resimulation:
     seconds: float
 
     def after(self, seconds: float) -> Float[np.ndarray, " n"]:
-        """RMS error at the given time [s] after the windows' starts, at the nearest sample [rad or m]."""
+        """RMS difference at the sample nearest to a given time [s] after the start of a window [rad or m]."""
         last = len(self.growth) - 1
         return self.growth[min(last, max(0, round(seconds / self.seconds * last)))]
 
@@ -53,35 +53,36 @@ def resimulate(
     window: float = WINDOW,
     memory: Float[np.ndarray, "N n m"] | None = None,
 ) -> Resimulation:
-    """Simulate positions in open loop under the measured torques, restarting from the measured state every `window` seconds.
+    """Simulate positions in open loop under the measured torques, in windows that start from the measured state.
 
-    The complete model is simulated, including springs, further columns and friction with memory and load. The motion is
-    the measured one plus a deviation e, q = q_m + e, so only the model error is integrated. In each step,
+    The complete model is simulated, including springs, additional columns, and friction with memory or load dependence.
+    The motion q = q_m + e is the measured motion q_m plus a deviation e, so that only model errors are integrated. In
+    each step, e'' is the solution of
 
-        load(q, q', q_m'' + e'') + friction(q, q', ..) = tau,    e(0) = e'(0) = 0,
+        load(q, q', q_m'' + e'') + friction(q, q', ..) = tau,    e(0) = e'(0) = 0.
 
-    is solved for e'', where load is the torque without friction, and friction is evaluated at the end of the step.
-    Positions follow by the trapezoidal rule. Without friction, a constant acceleration error is integrated exactly, and
-    a varying one to first order in the step; an exact model reproduces the log.
+    Here, load is the torque without friction, and friction is evaluated at the end of the step.
+    Positions are integrated by the trapezoidal rule. Without friction, a constant acceleration error is integrated
+    exactly, and a varying error to first order in the step. An exact model reproduces the log.
 
-    No tracking controller is used, because it would turn the position error into the torque error divided by the
-    controller's stiffness, which adds no information. In open loop, the error after a time T is about T^2 / 2 times the
-    acceleration error. Short windows are needed because over a whole run this error would grow without bound for any
-    model.
+    No tracking controller is used. With a controller, the position error would be the torque error divided by the
+    controller's stiffness, which contains no additional information. In open loop, the position error after a time T is
+    about T^2 / 2 times the acceleration error. Windows must be short because, over a whole run, this error would grow
+    without bound for any model.
 
     Args:
         model: the identified robot.
-        samples: samples of the run, whose velocities and accelerations are the derivatives of its positions, for
-            example from `preprocess`.
+        samples: samples of the run, for example from `preprocess`. The velocities and accelerations must be derivatives
+            of the positions.
         window: length of a window [s].
         memory: friction memory at each sample; by default `model.memory(samples)`, which is relaxed at the start of
-            each piece.
+            each piece of the run.
 
     Raises:
-        IdentificationError: the window is not positive, or no piece of the run is as long as a window.
+        IdentificationError: the window is not positive, or every piece of the run is shorter than a window.
 
-    Cost: n + 1 inverse-dynamics evaluations per sample and, for friction, six linear systems of n equations; at most
-    400 evenly spaced windows are simulated.
+    Cost: n + 1 inverse-dynamics evaluations per sample and, with friction, the solution of six linear systems of n
+    equations. At most 400 evenly spaced windows are simulated.
     """
     if not window > 0:
         raise IdentificationError(f"the window is {window:g} s; it must be positive")
@@ -121,9 +122,9 @@ def resimulate(
 
 
 def _in_terms(model: TorqueModel) -> TorqueModel:
-    """The same robot, with viscous, Coulomb and constant friction of its chain converted to friction terms.
+    """Convert the viscous, Coulomb and constant friction of a model's chain to friction terms.
 
-    Given and identified robots that differ only in parameter values then share a compiled program.
+    Models that differ only in parameter values, such as a given and an identified one, then share a compiled program.
     """
     model = dataclasses.replace(model.unfiltered, delay=None)
     found = chain_friction_model(model.chain) if model.friction is None else None
@@ -133,7 +134,7 @@ def _in_terms(model: TorqueModel) -> TorqueModel:
 def _by_windows(
     model: TorqueModel, parts: list[Float[np.ndarray, "windows ..."]], dt: float
 ) -> Float[np.ndarray, "windows steps n"]:
-    """`_deviations` in batches of equal size, so that runs of any length share one program; the last batch is padded."""
+    """Evaluate `_deviations` in batches of equal size, the last one padded, so that runs of any length share a program."""
     count, step = len(parts[0]), jnp.asarray(dt)
     padded = [x[np.minimum(np.arange(-(-count // TOGETHER) * TOGETHER), count - 1)] for x in parts]
     at = range(0, count, TOGETHER)
@@ -144,7 +145,7 @@ def _by_windows(
 
 @jax.jit
 def _deviations(model: TorqueModel, memory, q, qd, qdd, tau, dt):
-    """Deviations of the simulated from the measured positions (windows, steps + 1, n)."""
+    """Deviations (windows, steps + 1, n) of simulated positions from measured ones."""
 
     def window(memory, q, qd, qdd, tau):
         rest = jnp.zeros_like(q[0])

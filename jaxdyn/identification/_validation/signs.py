@@ -15,20 +15,23 @@ from .._regression.factors import QRFactors
 from .._regression.robot import as_float64
 
 SHARE = 0.7  # fraction of each run that is fitted
-SAME = 1.05  # held-out errors within this ratio count as equal; a joint without shared parameters fits either sign
+SAME = (
+    1.05  # held-out errors within this ratio count as equal, since a joint without shared parameters fits either sign
+)
 
 
 def confirmed_signs(
     chain: Chain, samples: Sequence[Samples], columns: Columns, base: BaseParameters, signs: np.ndarray
 ) -> np.ndarray:
-    """Signs (n,) without the sign changes that worsen the prediction of held-out motion.
+    """Undo sign changes that worsen the prediction of held-out motion, and return the confirmed signs (n,).
 
-    A weighted fit to the first 70 % of each run predicts the remaining torques with and without the sign change of each
-    joint. The sign change is undone if it increases the error of that joint, or the geometric mean of the errors of all
-    joints, by more than 5 %. This test is needed because reversing the sign of a joint whose model lacks a term may
-    improve the fit of the other joints, but worsens the prediction of that joint's own torque.
+    A weighted fit to the first 70 % of each run predicts the torques of the rest, with and without the sign change of
+    each joint. The sign change is undone if it increases the prediction error of its joint, or the geometric mean of
+    the errors of all joints, by more than 5 %. This test is needed for joints whose model lacks a term. Reversing the
+    sign of such a joint may improve the fit of the other joints, but it worsens the prediction of the joint's own
+    torque.
 
-    Call this function with x64 enabled.
+    Call this function under `jax.enable_x64(True)`.
     """
     accused = np.flatnonzero(signs < 0)
     if not len(accused):
@@ -53,13 +56,13 @@ def confirmed_signs(
 
 
 def _held_out(first: QRFactors, last: QRFactors, base: BaseParameters, signs: np.ndarray) -> np.ndarray:
-    """RMS errors on the last parts, for a weighted fit to the first parts (n,)."""
+    """RMS prediction errors (n,) on the last parts of the runs, for a weighted fit to the first parts."""
     values = weighted_fit(first.with_signs(signs), base)[0]
     return np.maximum(last.with_signs(signs).joint_rms(base.kept, values), 1e-300)
 
 
 def weighted_fit(factors: QRFactors, base: BaseParameters) -> tuple[np.ndarray, np.ndarray]:
-    """Base parameters by weighted least squares, for factors of any rank, and the noise of each joint (n,)."""
+    """Base parameters from a weighted least-squares fit, for factors of any rank, and the noise (n,) of the joints."""
     noise = np.ones(len(factors.counts))
     floor = 1e-9 * np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / factors.counts)
     values = np.zeros(base.size)

@@ -1,4 +1,4 @@
-"""Comparison of identified left and right limbs, as a test of an identification that does not assume symmetry."""
+"""Comparison of left and right limbs, as a test of an identification that does not assume symmetry."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from .._regression.mirror import mirrored_links, mirrored_parameters
 from .._result import Identification
 
 AGREEING = 2.0  # standard deviations
-SEEN = 1e-7  # relative singular value below which a difference between limbs is not determined
+SEEN = 1e-7  # below this relative singular value, a difference between limbs is not determined
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -19,8 +19,9 @@ class Symmetry:
     """Agreement between the identified parameters of left and right limbs.
 
     Attributes:
-        pairs: the compared links, (left, right).
-        differences: independent differences between the identifiable combinations, in standard deviations.
+        pairs: the compared pairs of links, (left, right).
+        differences: statistically independent differences between identifiable parameter combinations, in standard
+            deviations.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -28,7 +29,7 @@ class Symmetry:
 
     @property
     def share(self) -> float:
-        """Fraction of the differences within two standard deviations; about 0.95 for equal limbs."""
+        """Fraction of the differences that are below two standard deviations; about 0.95 for equal limbs."""
         return float(np.mean(np.abs(self.differences) <= AGREEING))
 
     @property
@@ -45,22 +46,23 @@ class Symmetry:
 
 
 def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | None = None) -> Symmetry:
-    """Test whether left and right limbs, identified independently, are mirror images within their uncertainty.
+    """Test whether independently identified left and right limbs are mirror images within their uncertainty.
 
-    The difference of a pair is pi_right - T pi_left, where T maps the parameters of the left link to its mirror image.
-    The combinations of these differences that depend only on base parameters are decorrelated and divided by their
-    standard deviations. Because most robots are built symmetrically, results well above 1 show that the standard
-    deviations are too small, or that the limbs really differ, for example because of a battery, cables or worn gears on
-    one side. If `Knowledge.mirrored` was specified, the fit itself made the differences small, so the test contains no
-    information.
+    The difference of a pair is pi_right - T pi_left, where the matrix T maps the parameters of the left link to those
+    of its mirror image. Those combinations of the differences that depend only on base parameters are decorrelated and
+    divided by their standard deviations.
+
+    Most robots are built symmetrically. Results well above 1 therefore show that the standard deviations are too small
+    or that the limbs really differ, for example because of a battery, cables or worn gears on one side. If
+    `Knowledge.mirrored` was specified, the fit itself makes the differences small, and the test is not informative.
 
     Args:
         result: result of `identify`.
         pairs: pairs of links, (left, right); by default the result of `mirrored_links`.
 
     Raises:
-        IdentificationError: there are no pairs, a link is unknown, links do not mirror each other, or the logs do not
-            determine any difference.
+        IdentificationError: there are no pairs, a link is unknown, two links do not mirror each other, or the logs do
+            not determine any difference.
     """
     chain, base = result.prior, result.base
     pairs = tuple(mirrored_links(chain) if pairs is None else pairs)
@@ -86,7 +88,7 @@ def limb_symmetry(result: Identification, pairs: Sequence[tuple[str, str]] | Non
 
 
 def _determined(rows: Float[np.ndarray, "m p"], base: Float[np.ndarray, "b p"]) -> Float[np.ndarray, "d m"]:
-    """Matrix A such that the rows of A @ rows lie in the row space of `base`."""
+    """Matrix A for which the rows of A @ rows lie in the row space of `base`."""
     _, _, vt = np.linalg.svd(base)
     null = vt[len(base) :].T
     if not null.shape[1]:

@@ -1,4 +1,4 @@
-"""Uncertainty of predicted torques due to the uncertainty of the parameters."""
+"""Uncertainty of predicted torques due to uncertain parameters."""
 
 import jax
 import numpy as np
@@ -20,12 +20,12 @@ def torque_band(
     qd: Float[np.ndarray, "N nv"],
     qdd: Float[np.ndarray, "N nv"],
 ) -> Float[np.ndarray, "N nv"]:
-    """Standard deviation of the torque predicted along a motion, sqrt(diag(W C W^T)), for each row [N m or N].
+    """Compute the standard deviation sqrt(diag(W C W^T)) of the torques predicted along a motion [N m or N].
 
-    W is the base regressor and C the covariance of the base parameters (`Estimate.covariance`). The band expresses the
-    uncertainty of the estimate as a torque. Unlike the intervals of single parameters, it does not depend on the choice
-    of parameters. Measured torques also contain noise: they scatter about the prediction with a standard deviation of
-    sqrt(band^2 + Estimate.noise^2).
+    W is the base regressor, and C the covariance of the base parameters (`Estimate.covariance`). This band expresses
+    the uncertainty of the estimate as a torque. Unlike the confidence intervals of single parameters, the band does not
+    depend on the choice of parameters. Measured torques also contain noise, and scatter about the prediction with a
+    standard deviation of sqrt(band^2 + Estimate.noise^2).
 
     Args:
         chain: the robot's kinematics and gravity.
@@ -46,7 +46,7 @@ def torque_band(
 
 
 def covariance_root(covariance: Float[np.ndarray, "b b"]) -> Float[np.ndarray, "b b"]:
-    """Cholesky factor of a covariance that may be singular due to rounding."""
+    """Cholesky factor of a covariance matrix that may be singular due to rounding errors."""
     return np.linalg.cholesky(covariance + 1e-15 * np.diag(np.diag(covariance)))
 
 
@@ -58,7 +58,10 @@ def base_regressor(
     qd: Float[np.ndarray, "N nv"],
     qdd: Float[np.ndarray, "N nv"],
 ) -> Float[np.ndarray, "N nv b"]:
-    """Base regressors W in tau = W @ base parameters, for up to a few thousand samples; all are stored in memory."""
+    """Compute the base regressors W in tau = W @ base parameters, for up to a few thousand samples.
+
+    The regressors of all samples are stored in memory.
+    """
     with jax.enable_x64(True):
         model = as_float64(chain)
         return by_chunks(lambda *x: chunk_rows(columns, model, *x)[:, :, base.kept], q, qd, qdd)
