@@ -13,7 +13,7 @@ from ..dynamics._kinematics.coordinates import joint_rates
 from ..errors import ControlError
 from ..model._chain import Chain, with_leaves
 
-_LARGEST_STEP = 0.25  # largest step of a logarithm
+_LARGEST_STEP = 0.25  # largest change of a logarithm in one step
 _RANGE = 1e4  # largest factor between an estimate and its initial value
 
 
@@ -21,10 +21,12 @@ class DriveAdaptation(eqx.Module):
     """Adaptation law of friction and armature: d phi_hat/dt = -Gamma phi_hat (y . s), which keeps estimates positive.
 
     phi_hat is the estimate of a parameter phi, y is its column of `drive_regressor`, and s is the sliding velocity. Friction
-    offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law is steepest
-    descent in the metric of relative entropy. The Lyapunov function V of `AdaptiveControl` does not increase if
-    sum (phi log(phi / phi_hat) - phi + phi_hat) / Gamma and (offset error)^2 / (2 Gamma) are added to it. Estimates start
-    from the values of the chain, which must be positive unless they are offsets.
+    offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law is a steepest descent
+    in the metric of relative entropy. Estimates start from the values of the chain, which must be positive unless they are
+    offsets.
+
+    The Lyapunov function V of `AdaptiveControl` then also contains (phi log(phi / phi_hat) - phi + phi_hat) / Gamma for each
+    positive parameter, and (offset error)^2 / (2 Gamma) for each offset. With these terms, V does not increase.
 
     Attributes:
         gain: Gamma: one number, or one per term [1/J; N^2 m^2/J for offsets].
@@ -96,7 +98,8 @@ class DriveAdaptation(eqx.Module):
     ) -> Float[Array, "n terms"]:
         """The values after a time step dt [s] with a constant gradient.
 
-        Positive values stay within a factor of 1e4 of their initial values. Entries with a non-finite gradient do not change.
+        All parameters except offsets stay within a factor of 1e4 of their initial values. Entries with a non-finite gradient do
+        not change.
         """
         step = dt * self._slopes(values, first, gradient)
         step = jnp.where(jnp.isfinite(step), step, jnp.zeros_like(step))

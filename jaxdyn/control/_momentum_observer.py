@@ -29,14 +29,14 @@ class ObserverState(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """The interpretation of a residual: whether a collision was detected, and at which joints.
+    """The result of collision detection: whether a collision was detected, and at which joints.
 
     Attributes:
         detected: True if any residual exceeds its threshold.
         joints: mask of the coordinates whose residual exceeds its threshold.
-        last: index of the last of these coordinates, or -1 if there is none. In a serial arm, the collision is on the link
-            that this joint moves or on a link beyond it: a joint beyond it has no residual if the line of action of the
-            force intersects the joint's axis.
+        last: index of the last coordinate in `joints`, or -1 if there is none. In a serial arm, the collision is on the link
+            that this joint moves or on a more distal link; a distal joint has no residual if the line of action of the force
+            intersects its axis.
     """
 
     detected: Bool[Array, ""]
@@ -47,11 +47,13 @@ class Collision(NamedTuple):
 class MomentumObserver(eqx.Module):
     """Momentum observer (De Luca & Mattone 2005): the residual r is the low-pass filtered external torque.
 
-    The filter dr/dt = K (tau_ext - r) uses the rate of the momentum p = M v, dp/dt = tau + C^T v - g - k - f + tau_ext, and
-    requires neither accelerations nor M^-1. A contact force F on a link contributes J^T F to tau_ext. The residual also
-    contains friction and payloads that are missing from the model. If the external torque is constant over a sample, the
-    discrete response 1 - exp(-K dt) is exact; it is stable for every sample time. Model terms are integrated by the
-    trapezoidal rule. Friction is that of the chain at the measured velocity.
+    The filter is dr/dt = K (tau_ext - r). The observer evaluates it from the rate of the momentum p = M v, which is dp/dt =
+    tau + C^T v - g - k - f + tau_ext; neither accelerations nor M^-1 are needed. A contact force F on a link contributes J^T F
+    to tau_ext. The residual also contains the effects of friction and payloads that the model does not include.
+
+    If the external torque is constant over a sampling period dt, the discrete response 1 - exp(-K dt) is exact. The discrete
+    filter is stable for every dt. Model terms are integrated by the trapezoidal rule, and the friction f is that of the chain
+    at the measured velocity.
 
         state = observer.start(chain, q, v)
         state = observer.update(chain, state, q, v, tau, dt)
@@ -84,9 +86,10 @@ class MomentumObserver(eqx.Module):
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, v), a time dt [s] after the last; tau [N m or N] is constant in between; O(n).
+        """The state at the next sample (q, v), a time dt [s] after the last one.
 
-        A non-finite sample makes the residual non-finite; the next finite sample restarts the observer.
+        The torques tau [N m or N] are constant between the two samples. The cost is O(n). A non-finite sample makes the
+        residual non-finite; the next finite sample restarts the observer.
         """
         momentum, drift = generalised_momentum(chain, q, v), _drift(chain, q, v)
         external = (momentum - state.momentum) / dt - tau - 0.5 * (drift + state.drift)

@@ -26,11 +26,12 @@ def operational_space_control(
     """Operational-space control (Khatib 1987), O(n^3).
 
     The torques are tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0. With an
-    exact model and away from singularities, the position error of the frame's origin satisfies e'' + Kd e' + Kp e = 0, and so
-    does its orientation error if it is small. The posture torque tau_0 does not affect these errors, because the null-space
-    projector is dynamically consistent: J M^-1 (1 - J^T J_bar^T) = 0. A redundant robot needs damping in the null space, for
-    example by `posture_torque`. Near singularities, Lambda is damped as in `task_space`, and the frame lags in the singular
-    directions; the status reports this.
+    exact model and away from singularities, the position error of the frame's origin satisfies e'' + Kd e' + Kp e = 0; a small
+    orientation error satisfies the same equation. Near singularities, Lambda is damped as in `task_space`, and the frame lags
+    in the singular directions; `TaskTorque.status` reports this.
+
+    The posture torque tau_0 does not affect these errors, because the null-space projector is dynamically consistent: J M^-1
+    (1 - J^T J_bar^T) = 0. A redundant robot needs damping in the null space, which `posture_torque` can provide.
 
     Args:
         q: measured positions [rad or m].

@@ -1,4 +1,4 @@
-"""Inputs of controllers: the desired motion of joints or of a frame, gains, and errors."""
+"""Controller inputs: the desired motion of joints or of a frame, gains, and errors."""
 
 from typing import NamedTuple
 
@@ -28,12 +28,12 @@ class JointReference(NamedTuple):
 
 
 class TaskReference(NamedTuple):
-    """The desired motion of a frame at one instant, in mixed coordinates: world axes, and the velocity v of its origin.
+    """The desired motion of a frame at one instant, in mixed coordinates (world axes at the frame's origin).
 
     Attributes:
         pose: pose T of the frame in the world [m].
-        twist: (w, v) [rad/s, m/s].
-        acceleration: d/dt (w, v) [rad/s^2, m/s^2].
+        twist: angular velocity w and velocity v of the frame's origin [rad/s, m/s].
+        acceleration: time derivatives of w and v [rad/s^2, m/s^2].
     """
 
     pose: Float[Array, "4 4"]
@@ -78,7 +78,7 @@ def error_rate(
     q_d: Float[Array, " nq"],
     v_d: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
-    """The time derivative of difference(chain, q, q_d) while q and q_d move; v_d - v for ordinary joints."""
+    """The time derivative of difference(chain, q, q_d) at the velocities v of q and v_d of q_d; v_d - v for ordinary joints."""
     if not chain.topology.quaternion_joints:
         return v_d - v
     time = jnp.zeros((), v.dtype)

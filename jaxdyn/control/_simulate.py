@@ -15,7 +15,7 @@ from ..simulation._march import march
 
 
 class ControlledMotion(NamedTuple):
-    """The result of `controlled_rollout`: one row at t = 0 and one after each `every`-th period.
+    """The result of `controlled_rollout`: one row at t = 0 and one after every `every` periods.
 
     Attributes:
         t: times [s].
@@ -47,8 +47,8 @@ def controlled_rollout(
 ) -> ControlledMotion:
     """Simulate the robot under a control law (tau, state) = law(state, t, q, v) with control period dt.
 
-    Torques are constant within a control period. The simulation includes the robot's friction and springs. The loop is
-    compiled; for stateless controllers, use `rollout`.
+    Torques are constant within a control period. The simulation includes the robot's friction and springs, and runs as one
+    compiled loop. For stateless controllers, use `rollout`.
 
     Args:
         q: initial positions [rad or m].

@@ -79,11 +79,13 @@ def task_space(
 ) -> TaskSpace:
     """Jacobian, inertia and dynamically consistent inverse of a task, damped near singularities; O(n^3).
 
-    The conditioning x is the smallest eigenvalue of D^-1 J M^-1 J^T D^-1, where the diagonal matrix D^2 contains the mean
-    mobility of the angular half of J M^-1 J^T and that of the linear half. This scaling makes the result independent of units
-    and axes. If x is below the threshold e, D^2 (e - x)^2 / e is added to J M^-1 J^T (after Nakamura & Hanafusa 1986). The
-    inertia in any direction is then at most 4 / (3 e) times the mean inertia, and Lambda is continuously differentiable.
-    JAX's derivatives treat the damping as constant.
+    The conditioning x is the smallest eigenvalue of D^-1 A D^-1, where A = J M^-1 J^T is the mobility of the frame. The
+    diagonal matrix D^2 contains the mean mobility of the angular half of A and that of the linear half, so that x does not
+    depend on units and axes.
+
+    If x is below the threshold e, D^2 (e - x)^2 / e is added to A (after Nakamura & Hanafusa 1986). The inertia in any
+    direction is then at most 4 / (3 e) times the inverse of the mean mobility, and Lambda is continuously differentiable. JAX's
+    derivatives treat the damping as constant.
 
     Args:
         q: positions [rad or m].
@@ -103,7 +105,8 @@ def task_space(
     mobility = j @ solved
     mobility = 0.5 * (mobility + mobility.T)
     fixed = jax.lax.stop_gradient(mobility)
-    # the angular and the linear half are scaled by their own means; a half that cannot move, by a fraction of the other's mean
+    # scale the angular and the linear half by their own means; scale a half that cannot move by a fraction of the
+    # other's mean
     means = jnp.mean(jnp.diagonal(fixed).reshape(-1, 3), axis=1)
     means = jnp.maximum(means, _IMMOBILE * jnp.max(means)) + jnp.finfo(j.dtype).tiny
     roots = jnp.sqrt(jnp.repeat(means, 3))
@@ -147,7 +150,8 @@ class TaskTorque(NamedTuple):
 
     Attributes:
         tau: joint torques [N m or N].
-        error: log(R_d R^T) and p_d - p in world axes, or only the one that the task controls [rad, m].
+        error: orientation error log(R_d R^T) and position error p_d - p in world axes, or only the one that the task controls
+            [rad, m].
         rate: velocity error V_d - V of the task, in world axes [rad/s, m/s].
         conditioning: conditioning of the task inertia, from 0 (singular) to 1; see `task_space`.
         status: a `TaskStatus` as an integer.
@@ -169,7 +173,7 @@ def task_state(
     task: Task,
     threshold: float | Float[Array, ""],
 ) -> TaskState:
-    """State of a task, which all task-space controllers compute first; the arguments are the same as for `task_space`."""
+    """State of a task, as required by all task-space controllers; the arguments are described in `task_space`."""
     rows = task_rows(task)
     space = task_space(chain, q, v, frame, task, threshold)
     pose = frame_pose(chain, q, frame)

@@ -35,7 +35,7 @@ def constrained_step(
     it acts like an artificial spring and damper that reduces drift.
 
     Args:
-        constraints: one or several constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
+        constraints: one or more constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
         q: positions [rad or m].
         qd: velocities [rad/s or m/s].
         tau: joint torques, constant during the step [N m or N].
@@ -46,7 +46,7 @@ def constrained_step(
             of the constraints drifts due to integration errors.
 
     Raises:
-        ModelError: the scheme is unknown, there is no constraint, or a constraint names an unknown frame.
+        ModelError: the scheme is unknown, there is no constraint, or a constraint refers to an unknown frame.
     """
     q, qd = promoted(chain, q, qd)
     gains = (0.0, 0.0) if stabilisation is None else stabilisation
@@ -80,7 +80,7 @@ def constrained_rollout(
     Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
     Args:
-        constraints: one or several constraints, as in `constrained_step`.
+        constraints: one or more constraints, as in `constrained_step`.
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).

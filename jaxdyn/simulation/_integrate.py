@@ -49,7 +49,7 @@ def step(
       scheme (Munthe-Kaas 1999).
 
     In all schemes except `implicit_damping`, Coulomb friction is stiff: its rate constant is fc / (v_c M), where fc is the
-    Coulomb torque and v_c the velocity scale over which it changes sign. Keep dt below about M v_c / fc, or increase v_c.
+    Coulomb torque and v_c the velocity scale over which friction changes sign. Keep dt below about M v_c / fc, or increase v_c.
 
     Args:
         q: positions [rad or m].
@@ -83,7 +83,7 @@ def advance(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The state after a time step dt [s] under qdd = acceleration(chain, q, qd, elapsed), by one of the schemes of `step`.
 
-    The function `acceleration` is called with the chain, which has additional armature if friction is implicit, a state, and
+    The arguments of the function `acceleration` are the chain (with additional armature if friction is implicit), a state, and
     the time `elapsed` since the start of the step [s].
 
     Raises:
@@ -105,7 +105,7 @@ def advance(
 
 
 def _rk4(chain, q, qd, dt, acceleration):
-    """The state after a step of the classical Runge-Kutta scheme, by a scan, which compiles one stage instead of four.
+    """The state after a step of the classical Runge-Kutta scheme, in a scan that compiles one stage instead of four.
 
     Stage k is evaluated at the state reached by c_k dt times the slope of the previous stage, where c_k are the nodes of the
     scheme. The slopes are then summed with the weights w_k dt.

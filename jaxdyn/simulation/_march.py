@@ -26,8 +26,9 @@ def march(
     The state may contain further outputs of a step, such as its torques; each row after the first then contains the outputs
     of the step that leads to it.
 
-    With `checkpoint` levels, nested loops of about steps^(1 / levels) iterations each store only the state at the start of
-    each iteration (`jax.checkpoint`); everything else is recomputed.
+    If `checkpoint` is given, the steps run in that number of nested loops, each of about steps^(1 / checkpoint) iterations. For
+    reverse-mode derivatives, only the state at the start of each iteration is stored (`jax.checkpoint`); everything else is
+    recomputed.
 
     Raises:
         ModelError: `every` does not divide the number of steps, or `checkpoint` is less than 1.
@@ -65,7 +66,7 @@ def _loop(advance, keep, carry, xs, length, turns):
 
     def turn(carry, x):
         live, x = x
-        if idle:  # there are more iterations than steps; with `where` instead of `cond`, derivatives could become NaN
+        if idle:  # skip the padded iterations; with `where` instead of `cond`, derivatives could become NaN
             carry = jax.lax.cond(live, advance, lambda carry, x: carry, carry, x)
         else:
             carry = advance(carry, x)

@@ -30,9 +30,9 @@ def rollout(
     The result has steps / every + 1 rows. A rollout stores only the controls and the returned rows, so with a policy and
     every = steps, its memory does not grow with the horizon.
 
-    Reverse-mode derivatives store the intermediate values of every step unless `checkpoint` is set. With L levels of
-    checkpoints, they store about L steps^(1 / L) states and the intermediate values of one step, and compute every step up to
-    L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values; L = 2 suffices for
+    Unless `checkpoint` is set, reverse-mode derivatives store the intermediate values of every step. With L levels of
+    checkpoints, about L steps^(1 / L) states and the intermediate values of one step are stored, and every step is computed up
+    to L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values; L = 2 suffices for
     thousands of steps. Values and derivatives do not depend on L.
 
     Args:

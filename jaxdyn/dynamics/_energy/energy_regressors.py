@@ -22,10 +22,10 @@ from .passivity import accelerate_by_reference, mean, reference_accelerations
 
 @compiled
 def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
-    """Row vector y with y . pi = K, the kinetic energy of the links [J], with columns ordered as in `regressor`, O(n).
+    """Row vector y for which y . pi is the kinetic energy K of the links [J], O(n).
 
-    Link i has the energy K_i = m v^2 / 2 + h . (v x w) + w . I w / 2, where (w, v) is its twist in the link frame. The energy
-    of armature and rotors is excluded.
+    Columns are ordered as in `regressor`. A link of mass m, first moment h and rotational inertia I has the energy m v^2 / 2 +
+    h . (v x w) + w . I w / 2, where (w, v) is its twist in the link frame. The energy of armature and rotors is excluded.
     """
     _, (w, u) = _poses_and_twists(chain, q, v)
     xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
@@ -35,10 +35,10 @@ def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
 
 @compiled
 def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
-    """Row vector y with y . pi = P(q) = `potential_energy` [J], with columns ordered as in `regressor`, O(n).
+    """Row vector y for which y . pi is the gravitational `potential_energy` P(q) [J], O(n).
 
-    For link i, with the pose (R_i, p_i), the coefficient of the mass m is -gravity . p_i, and those of the first moment h are
-    -R_i^T gravity.
+    Columns are ordered as in `regressor`. For link i with the pose (R_i, p_i), the coefficient of the mass is -gravity . p_i,
+    and the coefficients of the first moment are -R_i^T gravity.
     """
     gravity = unstack(chain.gravity)
 
