@@ -157,7 +157,7 @@ def slopes_of_accelerations(
 
 
 def _matrix_slopes(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
-    # without the barrier, XLA would fuse the insertion of entries into the products and repeat it for every row
+    # without the barrier, XLA would fuse the assembly of the matrices into the products and repeat it for every row
     by_position, by_velocity, mass = jax.lax.optimization_barrier(_of_torques(chain, q, qd, qdd, wrenches))
     inverse = inverse_of_mass_matrix(mass)
     return -inverse @ by_position, -inverse @ by_velocity, inverse
@@ -176,7 +176,8 @@ def _link_forward(
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
-    # on a GPU, the second form, which stores the links' motion at qdd = 0, spills 6 KB of registers instead of 1.5 KB
+    # on a GPU, the second form, which stores the links' motion at qdd = 0, spills 6 KB of registers; the first, only
+    # 1.5 KB
     if not in_kernel():
         qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
         return qdd, *_link_slopes(chain, q, qd, qdd, gravity, wrenches)

@@ -18,8 +18,8 @@ SMALL = 24  # up to this number of velocities, elimination in a kernel is at lea
 def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Inverse M(q)^-1 of the mass matrix, by `crba` and elimination, O(n^3) but fast for small n [1/(kg m^2)].
 
-    The columns of the inverse are the accelerations caused by unit torques. Its derivative is computed as -M^-1 dM M^-1; the
-    elimination is not differentiated.
+    The columns of the inverse are the accelerations caused by unit torques. The derivative of the inverse is computed as -M^-1
+    dM M^-1; the elimination is not differentiated.
 
     Returns:
         The inverse, a symmetric matrix. If M(q) is singular, it is meaningless (huge, infinite or NaN).

@@ -72,13 +72,15 @@ def matrix_form(
     """All terms of the dynamics as matrix products; velocity terms are in closed form, without derivatives of M.
 
     The matrix form is intended for teaching and as an independent check. Its cost is O(n^3) with large constants, whereas
-    `inverse_dynamics` is O(n). Serial chains and trees of ordinary joints are supported. Armature, rotors and friction are
-    not included. If the base moves, c includes the terms that depend on its velocity, and g those that depend on its
-    acceleration.
+    `inverse_dynamics` is O(n). Serial chains and trees of ordinary joints are supported. Armature, rotors and friction are not
+    included. If the base moves, `velocity_force` includes the terms that depend on its velocity, and `gravity_force` those that
+    depend on its acceleration.
 
-    The equations differ from those printed in Lynch & Park 2017, sec. 8.4, in three ways: the joint screw is in the link
-    frame, A_i = Ad_{M_i^-1} S_i; the base acceleration is (0, -g), where the gravity vector g points down; and ad_{A qd} has
-    a minus sign, since [V_i, A_i qd_i] = -ad_{A_i qd_i} V_i.
+    The equations differ from those printed in Lynch & Park 2017, sec. 8.4, in three ways:
+
+    - The joint screw is in the link frame: A_i = Ad_{M_i^-1} S_i.
+    - The base acceleration is (0, -g), where the gravity vector g points down.
+    - The matrix ad_{A qd} has a minus sign, since [V_i, A_i qd_i] = -ad_{A_i qd_i} V_i.
 
     Args:
         base_twist: V_0, the twist (w, v) of the base in its own frame; zero by default [rad/s, m/s].

@@ -39,12 +39,12 @@ def operational_space_inertia(
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "6 6"]:
-    """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1; J^-T M J^-1 if J is square (Lynch & Park 2017, sec. 8.6).
+    """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1 (Lynch & Park 2017, sec. 8.6).
 
-    Lambda is defined for robots with at least six joints, away from singularities. For robots with fewer joints, see
-    `operational_space`. With damping d, Lambda = (J M^-1 J^T + diag(d))^-1, so the inertia does not exceed 1 / d in any
-    direction. Without damping, Lambda and its derivatives remain finite at singularities, but are of order 1 / eps and
-    1 / eps^2 in the directions in which the frame cannot move, where eps is the machine epsilon.
+    If J is square, Lambda = J^-T M J^-1. Lambda is defined for robots with at least six joints, away from singularities. For
+    robots with fewer joints, see `operational_space`. With damping d, Lambda = (J M^-1 J^T + diag(d))^-1, so the inertia does
+    not exceed 1 / d in any direction. Without damping, Lambda and its derivatives remain finite at singularities, but are of
+    order 1 / eps and 1 / eps^2 in the directions in which the frame cannot move, where eps is the machine epsilon.
 
     Args:
         frame: link or frame; by default, the chain's tip.
