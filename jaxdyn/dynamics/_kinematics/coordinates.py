@@ -1,10 +1,11 @@
 """Conversion between a robot's generalised coordinates and the ordinary joints of its links, used by all recursions.
 
-Joint rates are S v with the coupling matrix S. A quaternion joint consists of several links with local coordinates x about
-the current placement (`configuration.place`), where x = 0 and dx/dt = v. For x != 0, dx/dt = A(x)^-1 v. Therefore dv/dt
-and the acceleration d2x/dt2 of the local coordinates differ: dv/dt = d2x/dt2 + g(v). The term g(v) =
-sum_{j<k} [S_j, S_k] v_j v_k depends on the order of the screws S_j of the joint: its angular part is (wy wz, -wx wz, wx wy),
-and its linear part is w x v.
+Joint rates are S v with the coupling matrix S.
+
+A quaternion joint consists of several links with local coordinates x about the current placement (`configuration.place`). At
+the current placement, x = 0 and dx/dt = v; elsewhere, dx/dt = A(x)^-1 v. The acceleration d2x/dt2 of the local coordinates
+therefore differs from dv/dt by a term g(v): dv/dt = d2x/dt2 + g(v). This term, g(v) = sum_{j<k} [S_j, S_k] v_j v_k, depends on
+the order of the screws S_j of the joint. Its angular part is (wy wz, -wx wz, wx wy), and its linear part is w x v.
 """
 
 import jax.numpy as jnp

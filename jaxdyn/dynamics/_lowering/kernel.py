@@ -1,17 +1,17 @@
 """Compilation of a function to one CPU kernel: a call that XLA neither inlines nor splits.
 
 XLA uses such calls for small loops (`SmallWhileLoopHoistingPass`, xla/service/cpu/small_while_loop_hoisting_pass.cc) and
-compiles the called computation to one LLVM function. The list below states the requirements on such a computation and how
-each is met here. The requirements were found in XLA's sources for jaxlib 0.10.2 and in the messages of its library.
+compiles the called computation to one LLVM function. The list below states the requirements on such a computation and how each
+is met here. The requirements were found in XLA's sources for jaxlib 0.10.2 and in the error messages of its compiled library.
 tests/test_xla_limits.py reproduces each case; tests/users_programs (arguments, flow, compilers) tries to violate the
 requirements through the public API.
 
-1. Every buffer that is addressed must be in a table; otherwise XLA aborts (`EmitGlobalBufferPointer`, ir_emitter.cc: "All
-   or none of the slices should have an explicit index"). `GetAllSlices` (computation_kernel_emitter.cc) fills the table with
-   the operands of instructions and with the results of instructions other than parameters; `HandleParameter` addresses all
-   parameters. Therefore each parameter must be read by some instruction of the final computation, which earlier passes can
-   remove:
-   - `HloConstantFolding` moves constant operands into the computation: an `optimization_barrier` on the operands prevents it;
+1. Every buffer that is addressed must be in a table; otherwise XLA aborts (`EmitGlobalBufferPointer`, ir_emitter.cc: "All or
+none of the slices should have an explicit index"). `GetAllSlices` (computation_kernel_emitter.cc) fills the table with the
+operands of instructions and with the results of instructions other than parameters; `HandleParameter` addresses all parameters.
+Therefore some instruction of the final computation must read each parameter. Earlier passes could remove such instructions,
+which is prevented as follows:
+   - `HloConstantFolding` moves constant operands into the computation: the operands pass through an `optimization_barrier`;
    - `AlgebraicSimplifier` folds instructions that read an operand (x * 0): an entry of every operand is returned;
    - `HloDCE` removes unused results: these entries and the first result are returned through one barrier.
 2. `IrEmitter` must support every instruction without calls at run time, since the function is called without run

@@ -44,7 +44,7 @@ def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, 
     frame relative to the other (`FrameConstraint`).
 
     Raises:
-        ModelError: there is no constraint, or a constraint has an unknown frame.
+        ModelError: there is no constraint, or a constraint refers to an unknown frame.
     """
     constraints = listed(constraints)
     poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None

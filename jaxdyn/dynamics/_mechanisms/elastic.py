@@ -6,8 +6,9 @@ gear_ratio tau_m and p = resistive_force(q, qd),
     M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
     J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.
 
-Friction and springs of the chain (p) act on the link side. The functions in this module include them, since the elastic joints
-transmit their torques. Spherical and free joints, which have no drive, are rigid.
+Here K is the stiffness and D the damping of the elastic joints; J and B are the inertia and the friction of the rotors,
+reflected through the gears. The friction and spring torques p of the chain act on the link side; the functions in this module
+include them, since the elastic joints transmit them. Spherical and free joints, which have no drive, are rigid.
 """
 
 import equinox as eqx
@@ -55,11 +56,12 @@ def elastic_forward_dynamics(
     tau_m: Float[Array, " m"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
-    """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division: O(n).
+    """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division, O(n).
 
     The equations of Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2) are M(q) qdd + C qd + g + p =
-    f and J thetadd + B thetad + f = gear_ratio tau_m, where p = resistive_force. Only the `elastic_torque` f couples them. The
-    result equals that of forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces subtracted from the torques.
+    f and J thetadd + B thetad + f = gear_ratio tau_m, where p = resistive_force. The two equations are coupled only by the
+    `elastic_torque` f. The result equals that of forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces
+    subtracted from the torques.
 
     Args:
         theta: rotor angles divided by the gear ratio [rad].

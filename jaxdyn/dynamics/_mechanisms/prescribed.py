@@ -111,10 +111,12 @@ def moving_base_forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint accelerations of a robot whose base has a prescribed motion, O(n^2).
 
-    qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of the robot on a fixed base: the
-    motion of the base changes only the bias. Friction and springs are not included: pass tau - resistive_force(chain, q, qd).
-    To linearise the dynamics with respect to the state or the motion of the base, use `jax.jacfwd`. The other arguments and the
-    errors are the same as for `moving_base_inverse_dynamics`.
+    The accelerations are qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of the robot
+    on a fixed base; the motion of the base changes only the bias. Friction and springs are not included; to include them, pass
+    tau - resistive_force(chain, q, qd). To linearise the dynamics with respect to the state or the motion of the base, use
+    `jax.jacfwd`.
+
+    The other arguments and the errors are the same as for `moving_base_inverse_dynamics`.
 
     Returns:
         Joint accelerations [rad/s^2 or m/s^2].
@@ -134,8 +136,8 @@ class HybridDynamics(NamedTuple):
 
     Attributes:
         acceleration: accelerations of all coordinates, including the prescribed ones [rad/s^2 or m/s^2].
-        torques: torques on all coordinates, as given for free coordinates and as required by the motion for prescribed
-            coordinates [N m or N].
+        torques: torques on all coordinates: the given torques on free coordinates, and the torques that the motion requires on
+            prescribed coordinates [N m or N].
     """
 
     acceleration: Float[Array, " nv"]
@@ -157,8 +159,10 @@ def hybrid_dynamics(
         M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
     (Featherstone 2008, sec. 9.2), O(n^3). If no coordinate is prescribed, this is forward dynamics; if all are, it is inverse
-    dynamics. To prescribe the motion of a base, use the six columns of its free joint. Friction and springs are not included:
-    pass tau - resistive_force(chain, q, qd), and add resistive_force to the resulting torques on the prescribed coordinates.
+    dynamics. To prescribe the motion of a base, use the six columns of its free joint.
+
+    Friction and springs are not included. To include them, pass tau - resistive_force(chain, q, qd), and add resistive_force to
+    the resulting torques on the prescribed coordinates.
 
     Args:
         prescribed: names of joints (of coordinates, if joints are coupled) or columns of v.

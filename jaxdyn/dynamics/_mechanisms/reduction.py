@@ -119,7 +119,7 @@ def reduced_regressor(
 
     M_r and b are those of `reduced_dynamics`, without armature and rotors. Columns are ordered as in `regressor`, for pi =
     inertial_parameters(chain).reshape(-1). Since the independent coordinates determine q (`project_configuration`), a mechanism
-    can be identified from the motor torques, as G^T tau, without sensors at its passive joints. The other arguments and the
+    can be identified from the reduced motor torques G^T tau, without sensors at its passive joints. The other arguments and the
     errors are the same as for `independent_coordinates`.
 
     Args:
@@ -150,9 +150,9 @@ def reduced_coriolis_matrix(
 ) -> Float[Array, "k k"]:
     """Coriolis matrix C_r = G^T (C(q, G w) G + M dG/dt) of a mechanism, O(n^3) [N m s/rad].
 
-    The bias in `reduced_dynamics` is b = C_r w + G^T g, where G^T g is `reduced_gravity_force`. dM_r/dt - 2 C_r is
-    skew-symmetric, since C is the Christoffel-consistent matrix and dM_r/dt - 2 C_r = G^T (dM/dt - 2 C) G + dG/dt^T M G -
-    G^T M dG/dt. The other arguments and the errors are the same as for `independent_coordinates`.
+    The bias in `reduced_dynamics` is b = C_r w + G^T g, where G^T g is `reduced_gravity_force`. The matrix dM_r/dt - 2 C_r =
+    G^T (dM/dt - 2 C) G + dG/dt^T M G - G^T M dG/dt is skew-symmetric, since dM/dt - 2 C is skew-symmetric for the
+    `coriolis_matrix` C. The other arguments and the errors are the same as for `independent_coordinates`.
 
     Args:
         w: velocities of the independent coordinates [rad/s or m/s].

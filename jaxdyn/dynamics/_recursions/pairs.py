@@ -1,8 +1,8 @@
 """Matrices whose entry for a pair of links is zero unless one of the two links carries the other.
 
 In a tree, few pairs have nonzero entries (341 of 1225 for a humanoid). An algorithm computes the entry of each such pair from
-the vectors of its two links, and `spread` inserts the entries into the matrix. For a batch, the entries are inserted after
-the kernel that computes them, so the matrix is written only once, and the kernel does not contain such a large array.
+the vectors of its two links, and `spread` inserts the entries into the matrix. For a batch, the entries are inserted after the
+kernel that computes them, so the matrix is written only once, and the kernel need not hold it.
 """
 
 import functools
@@ -79,7 +79,7 @@ def over_pairs(
     """Evaluate function(values of the carrier, values of the carried link, whether they are the same link) for every pair.
 
     Args:
-        function: function that returns one or several entries of each result.
+        function: function that returns one or more entries of each result.
         of_carrier: arrays stacked over links, from which the function receives the slice of the carrier.
         of_carried: arrays stacked over links, from which the function receives the slice of the carried link.
 

@@ -15,8 +15,9 @@ with the composites of link j if i carries j, and those of link i if j carries i
 is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing
 2022, for the form with brackets).
 
-For particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so B^c is represented by twelve numbers:
-B (w, u) = (tr(N) w - N w, w x P), where P = sum m r' is the momentum and N = sum m r' r^T = u h^T + [w] E with E = tr(I)/2 - I.
+For particles of mass m at position r with velocity r', 2 B = 2 sum m X^T dX/dt with X = [-[r], 1]. B^c is therefore represented
+by twelve numbers: B (w, u) = (tr(N) w - N w, w x P), where P = sum m r' is the momentum and N = sum m r' r^T = u h^T + [w] E
+with E = tr(I)/2 - I.
 """
 
 from typing import Any, NamedTuple
