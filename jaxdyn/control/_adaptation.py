@@ -51,7 +51,7 @@ class Adaptation(eqx.Module):
 
     @abstractmethod
     def start(self, pi: Bodies) -> Memory:
-        """The state of the law whose estimate is pi."""
+        """The state of the adaptation law for the estimate pi."""
 
     @abstractmethod
     def parameters(self, memory: Memory) -> Bodies:
@@ -75,8 +75,8 @@ class EuclideanAdaptation(Adaptation):
     [kg m^2].
 
     Attributes:
-        gain: Gamma: one number, one per parameter (10,), or one per link and parameter (links, 10) [squared unit of the
-            parameter / J].
+        gain: adaptation gain Gamma, given as a scalar, one value per parameter (10,), or one value per link and parameter
+            (links, 10) [squared unit of the parameter / J].
         leakage: rate sigma at which pi decays towards its initial value [1/s]; see `Adaptation`.
     """
 
@@ -116,7 +116,7 @@ class NaturalAdaptation(Adaptation):
     P^-1 P_0 would exceed `range`. After a rejected step, V may increase.
 
     Attributes:
-        gain: Gamma: one number, or one per link [1/J].
+        gain: adaptation gain Gamma, given as a scalar or one value per link [1/J].
         leakage: rate sigma at which P^-1 decays towards its initial value [1/s]; see `Adaptation`.
         range: largest mean eigenvalue of P_0^-1 P and of P^-1 P_0; by default eps^(-1/4) with the machine epsilon eps, which
             is 8192 in float64 and 54 in float32.
@@ -139,7 +139,7 @@ class NaturalAdaptation(Adaptation):
         return -0.5 * memory @ self._slopes(memory, first, gradient)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The factor U exp(-dt X / 2) after a time step dt [s], with X as in `rate`."""
+        """The factor U exp(-dt X / 2) after a time step dt [s], where X is the matrix defined in `rate`."""
         half = _bounded(-0.5 * dt * self._slopes(memory, first, gradient))
         power = total = jnp.broadcast_to(jnp.eye(4, dtype=half.dtype), half.shape)
         for k in range(1, 11):
@@ -170,8 +170,8 @@ class LogCholeskyAdaptation(Adaptation):
     estimate are limited as in `NaturalAdaptation`.
 
     Attributes:
-        gain: Gamma: one number, one per entry of theta (10,), or one per link and entry (links, 10) [1/J for entries that are
-            logarithms].
+        gain: adaptation gain Gamma, given as a scalar, one value per entry of theta (10,), or one value per link and entry
+            (links, 10); its unit is 1/J for entries that are logarithms.
         leakage: rate sigma at which theta decays towards its initial value [1/s]; see `Adaptation`.
         range: limit on the change of the pseudo-inertia, as in `NaturalAdaptation`.
     """
@@ -201,7 +201,7 @@ class LogCholeskyAdaptation(Adaptation):
 
 
 def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 10"]:
-    """Broadcast a gain to one number per link and parameter."""
+    """Broadcast a gain to one value per link and parameter."""
     return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
 
 

@@ -22,8 +22,8 @@ class Sliding(NamedTuple):
     """The sliding velocity, and the reference velocity and acceleration.
 
     Attributes:
-        s: sliding velocity v - v_ref, which is zero if the error decays as de/dt = -slope e [rad/s or m/s].
-        v_ref: reference velocity v_d + slope e, with the position error e = difference(q, q_d) [rad/s or m/s].
+        s: sliding velocity v - v_ref, which is zero if the position error e decays as de/dt = -slope e [rad/s or m/s].
+        v_ref: reference velocity v_d + slope e, where v_d is the desired velocity and e = difference(q, q_d) [rad/s or m/s].
         a_ref: reference acceleration d/dt v_ref [rad/s^2 or m/s^2].
     """
 
@@ -33,7 +33,7 @@ class Sliding(NamedTuple):
 
 
 class AdaptiveState(NamedTuple):
-    """The state of `AdaptiveControl`; `AdaptiveControl.estimate` returns the corresponding robot.
+    """The state of `AdaptiveControl`, from which `AdaptiveControl.estimate` computes the estimated robot.
 
     Attributes:
         bodies: state of the adaptation law `bodies`, one row per adapted link.
@@ -66,9 +66,10 @@ class AdaptiveControl(eqx.Module):
         state = controller.update(model, state, q, v, reference, dt)
 
     Attributes:
-        slope: decay rate Lambda of the position error on the sliding surface s = 0: one number, one per joint, or a matrix
-            [1/s].
-        damping: feedback gain K of the sliding velocity: one number, one per joint, or a matrix [N m s/rad or N s/m].
+        slope: decay rate Lambda of the position error on the sliding surface s = 0, given as a scalar, one value per joint, or
+            a matrix [1/s].
+        damping: feedback gain K of the sliding velocity, given as a scalar, one value per joint, or a matrix
+            [N m s/rad or N s/m].
         bodies: adaptation law of the links' inertial parameters; None if they are not adapted.
         drives: adaptation law of friction and armature; None if they are not adapted.
         links: names of the adapted links; all links by default. For an unknown payload, adapt the link that carries it.
@@ -139,7 +140,7 @@ class AdaptiveControl(eqx.Module):
         v: Float[Array, " nv"],
         reference: JointReference,
     ) -> AdaptiveState:
-        """Time derivative of the adaptation state, O(n)."""
+        """The time derivative of the adaptation state, O(n)."""
         bodies, drives = self._gradients(chain, q, v, reference)
         zeros = jnp.zeros_like(state.bodies), jnp.zeros_like(state.drives)
         moved = zeros[0] if self.bodies is None else self.bodies.rate(state.bodies, state.first_bodies, bodies)

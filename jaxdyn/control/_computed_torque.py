@@ -59,10 +59,10 @@ def computed_torque(
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         reference: desired motion.
-        kp: position gain [1/s^2]: one number, one per joint, or a matrix.
-        kd: velocity gain [1/s]: one number, one per joint, or a matrix.
+        kp: position gain [1/s^2], given as a scalar, one value per joint, or a matrix.
+        kd: velocity gain [1/s], given as a scalar, one value per joint, or a matrix.
         integral: integral of the error up to this time; None for control without integral action.
-        ki: integral gain [1/s^3]: one number, one per joint, or a matrix.
+        ki: integral gain [1/s^3], given as a scalar, one value per joint, or a matrix.
 
     Raises:
         ControlError: a gain has the wrong shape.

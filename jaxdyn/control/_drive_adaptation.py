@@ -18,7 +18,7 @@ _RANGE = 1e4  # largest factor between an estimate and its initial value
 
 
 class DriveAdaptation(eqx.Module):
-    """Adaptation law of friction and armature: d phi_hat/dt = -Gamma phi_hat (y . s), which keeps estimates positive.
+    """Adaptation law of friction and armature, d phi_hat/dt = -Gamma phi_hat (y . s), which keeps the estimates positive.
 
     phi_hat is the estimate of a parameter phi, y is its column of `drive_regressor`, and s is the sliding velocity. Friction
     offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law is a steepest descent
@@ -29,7 +29,7 @@ class DriveAdaptation(eqx.Module):
     positive parameter, and (offset error)^2 / (2 Gamma) for each offset. With these terms, V does not increase.
 
     Attributes:
-        gain: Gamma: one number, or one per term [1/J; N^2 m^2/J for offsets].
+        gain: adaptation gain Gamma, given as a scalar or one value per term [1/J; N^2 m^2/J for offsets].
         terms: names of the adapted terms: "armature", "viscous", "coulomb" or "offset".
         leakage: rate at which offsets, and the logarithms of other parameters, decay towards their initial values [1/s].
 
@@ -108,7 +108,7 @@ class DriveAdaptation(eqx.Module):
         return jnp.where(self._signed(values), values + step, grown)
 
     def _slopes(self, values, first, gradient):
-        """Rates of the offsets, and of the logarithms of the other values."""
+        """Time derivatives of the offsets, and of the logarithms of the other values."""
         gain = jnp.broadcast_to(jnp.asarray(self.gain, values.dtype), values.shape)
         signed = self._signed(values)
         ratio = jnp.where(signed, jnp.ones_like(values), values / jnp.where(signed, jnp.ones_like(first), first))

@@ -37,7 +37,8 @@ def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: 
     Args:
         t: pose (R, p) of the frame in the world [m].
         wanted: desired pose (R_d, p_d) in the world [m].
-        stiffness: K in the axes of the desired pose: one number, one per task direction, or a matrix [N m/rad, N/m].
+        stiffness: stiffness K in the axes of the desired pose, given as a scalar, one value per task direction, or a matrix
+            [N m/rad, N/m].
         task: controlled part of the pose: "pose", "position" or "orientation".
 
     Raises:
@@ -82,11 +83,11 @@ def stiffness_control(
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         goal: desired pose of the frame in the world [m].
-        stiffness: K, as in `task_spring`.
-        damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m].
-        joint_damping: D_q: one number, one per joint, or a matrix [N m s/rad or N s/m]. A redundant robot needs D_q, since D
-            does not damp motion in the null space of the task.
-        frame: link or frame; by default, the chain's tip.
+        stiffness: stiffness K, as in `task_spring`.
+        damping: damping D in world axes, given as a scalar, one value per task direction, or a matrix [N m s/rad, N s/m].
+        joint_damping: joint damping D_q, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m]. A redundant
+            robot needs D_q, since D does not damp motion in the null space of the task.
+        frame: name of a link or frame; by default, the chain's tip.
         task: controlled part of the pose.
 
     Raises:
@@ -130,11 +131,11 @@ def impedance_control(
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         reference: desired motion of the frame.
-        stiffness: K, as in `task_spring`.
-        damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m]; see
+        stiffness: stiffness K, as in `task_spring`.
+        damping: damping D in world axes, given as a scalar, one value per task direction, or a matrix [N m s/rad, N s/m]; see
             `impedance_damping`.
-        posture: tau_0 [N m or N], for example from `posture_torque`; zero by default.
-        frame: link or frame; by default, the chain's tip.
+        posture: posture torque tau_0 [N m or N], for example from `posture_torque`; zero by default.
+        frame: name of a link or frame; by default, the chain's tip.
         task: controlled part of the pose.
         threshold: value of `TaskSpace.conditioning` below which the task is damped.
 
@@ -165,7 +166,7 @@ def impedance_energy(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
-    """The energy E [J] of `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring.
+    """The energy E of a frame under `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring [J].
 
     The arguments and errors are the same as for `impedance_control`.
     """
@@ -183,8 +184,8 @@ def impedance_damping(
     Lambda = L L^T.
 
     Args:
-        inertia: Lambda, positive definite [kg m^2, kg].
-        stiffness: K in the same axes, symmetric and positive semidefinite [N m/rad, N/m].
+        inertia: task inertia Lambda, positive definite [kg m^2, kg].
+        stiffness: stiffness K in the same axes, symmetric and positive semidefinite [N m/rad, N/m].
         ratio: damping ratio; 1 is critical damping.
     """
     lower = jnp.linalg.cholesky(inertia)

@@ -22,7 +22,7 @@ def gravity_compensation(
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
-        damping: D, given as one number, one per joint, or a matrix [N m s/rad or N s/m].
+        damping: damping gain D, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m].
 
     Raises:
         ControlError: the damping has the wrong shape.
@@ -50,8 +50,8 @@ def pd_gravity_control(
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         goal: configuration to hold [rad or m].
-        kp: stiffness: one number, one per joint, or a symmetric matrix [N m/rad or N/m].
-        kd: damping: one number, one per joint, or a matrix [N m s/rad or N s/m].
+        kp: stiffness, given as a scalar, one value per joint, or a symmetric matrix [N m/rad or N/m].
+        kd: damping, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m].
 
     Raises:
         ControlError: a gain has the wrong shape.

@@ -19,8 +19,8 @@ class ObserverState(NamedTuple):
 
     Attributes:
         residual: estimate r of the external torque [N m or N].
-        momentum: p = M v at the last sample [N m s or N s].
-        drift: C^T v - g - k - f at the last sample [N m or N].
+        momentum: generalised momentum p = M v at the last sample [N m s or N s].
+        drift: rate C^T v - g - k - f of the momentum at zero torque, at the last sample [N m or N].
     """
 
     residual: Float[Array, " nv"]
@@ -33,7 +33,7 @@ class Collision(NamedTuple):
 
     Attributes:
         detected: True if any residual exceeds its threshold.
-        joints: mask of the coordinates whose residual exceeds its threshold.
+        joints: mask of the coordinates whose residuals exceed their thresholds.
         last: index of the last coordinate in `joints`, or -1 if there is none. In a serial arm, the collision is on the link
             that this joint moves or on a more distal link; a distal joint has no residual if the line of action of the force
             intersects its axis.
@@ -60,9 +60,9 @@ class MomentumObserver(eqx.Module):
         observer.collision(state).detected
 
     Attributes:
-        gain: filter bandwidth K, one number or one per joint [1/s].
-        threshold: value of |r| above which a collision is detected, one number or one per joint [N m or N];
-            `collision_threshold` computes it from collision-free runs.
+        gain: filter bandwidth K, given as a scalar or one value per joint [1/s].
+        threshold: value of |r| above which a collision is detected, given as a scalar or one value per joint [N m or N];
+            `collision_threshold` computes thresholds from collision-free runs.
     """
 
     gain: Gain = 50.0
@@ -72,7 +72,7 @@ class MomentumObserver(eqx.Module):
         """The state at the first sample, with zero residual.
 
         Raises:
-            ControlError: the gain or the threshold is not positive, or is neither one number nor one per joint.
+            ControlError: the gain or the threshold is not positive, or is neither a scalar nor one value per joint.
         """
         self._check(chain)
         return ObserverState(jnp.zeros_like(v), generalised_momentum(chain, q, v), _drift(chain, q, v))

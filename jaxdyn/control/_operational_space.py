@@ -1,4 +1,5 @@
-"""Operational-space control: a frame behaves like a unit mass, and a posture torque acts in the null space of the task."""
+"""Operational-space control: a frame behaves like a unit mass; a posture torque acts in the null space of the task.
+"""
 
 from jaxtyping import Array, Float
 
@@ -37,10 +38,10 @@ def operational_space_control(
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         reference: desired motion of the frame.
-        kp: position gain [1/s^2]: one number, one per task direction, or a matrix.
-        kd: velocity gain [1/s]: one number, one per task direction, or a matrix.
-        posture: tau_0 [N m or N]; zero by default.
-        frame: link or frame; by default, the chain's tip.
+        kp: position gain [1/s^2], given as a scalar, one value per task direction, or a matrix.
+        kd: velocity gain [1/s], given as a scalar, one value per task direction, or a matrix.
+        posture: posture torque tau_0 [N m or N]; zero by default.
+        frame: name of a link or frame; by default, the chain's tip.
         task: controlled part of the pose; the reference always contains the whole pose.
         threshold: value of `TaskSpace.conditioning` below which the task is damped.
 
@@ -66,8 +67,8 @@ def posture_torque(
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         rest: desired posture [rad or m].
-        kp: position gain [1/s^2]: one number, one per joint, or a matrix.
-        kd: velocity gain [1/s]: one number, one per joint, or a matrix.
+        kp: position gain [1/s^2], given as a scalar, one value per joint, or a matrix.
+        kd: velocity gain [1/s], given as a scalar, one value per joint, or a matrix.
 
     Raises:
         ControlError: a gain has the wrong shape.

@@ -54,7 +54,7 @@ def hold_pose(pose: Float[Array, "4 4"]) -> TaskReference:
 
 
 def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k"]:
-    """The product K x for a gain K that is one number, one per component, or a matrix.
+    """The product K x for a gain K that is a scalar, one value per component, or a matrix.
 
     Raises:
         ControlError: the gain has the wrong shape.
@@ -67,7 +67,7 @@ def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k
 
 
 def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array, "k k"]:
-    """A gain as a matrix; the errors are the same as for `apply_gain`."""
+    """Convert a gain to a matrix; the errors are the same as for `apply_gain`."""
     return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
 
 

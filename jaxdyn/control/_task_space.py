@@ -21,7 +21,7 @@ _ROWS = {"pose": slice(0, 6), "position": slice(3, 6), "orientation": slice(0, 3
 
 
 class TaskStatus(IntEnum):
-    """Status of a task-space controller; arrays contain its integer value."""
+    """Status of a task-space controller; `TaskTorque.status` contains its integer value."""
 
     REGULAR = 0
     DAMPED = 1
@@ -32,7 +32,7 @@ class TaskStatus(IntEnum):
         """The status in words."""
         return {
             TaskStatus.REGULAR: "the frame can move in every direction of the task",
-            TaskStatus.DAMPED: "near a singularity: the task's inertia is damped, and the frame lags in some direction",
+            TaskStatus.DAMPED: "near a singularity: the task inertia is damped, and the frame lags in at least one direction",
             TaskStatus.NOT_FINITE: "state, reference or gains contain NaN or infinity: do not send the torques",
         }[self]
 
@@ -41,11 +41,11 @@ class TaskSpace(NamedTuple):
     """Motion and inertia of a frame along the k directions of a task, in world axes.
 
     Attributes:
-        jacobian: J.
-        drift: dJ/dt v [rad/s^2, m/s^2].
+        jacobian: Jacobian J of the task.
+        drift: acceleration dJ/dt v of the frame at zero joint accelerations [rad/s^2, m/s^2].
         inertia: task inertia Lambda = (J M^-1 J^T + damping)^-1 [kg m^2, kg].
         inverse: dynamically consistent inverse J_bar = M^-1 J^T Lambda.
-        conditioning: ratio x of the smallest to the mean mobility, as in `task_space`, in [0, 1]; 0 if J is singular.
+        conditioning: ratio x of the smallest to the mean mobility, between 0 (J is singular) and 1; see `task_space`.
         damped: 1 if damping was added, else 0.
     """
 
@@ -90,7 +90,7 @@ def task_space(
     Args:
         q: positions [rad or m].
         v: velocities [rad/s or m/s].
-        frame: link or frame; by default, the chain's tip.
+        frame: name of a link or frame; by default, the chain's tip.
         task: "pose", "position" or "orientation" of the frame.
         threshold: conditioning e below which the task is damped.
 
@@ -122,7 +122,7 @@ def task_space(
 
 
 def pose_error(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"]) -> Float[Array, "6"]:
-    """Error from a pose to the desired pose, in world axes: log(R_d R^T) and p_d - p [rad, m]."""
+    """Error of a pose (R, p) with respect to the desired pose (R_d, p_d), in world axes: log(R_d R^T) and p_d - p [rad, m]."""
     turn = rotation_log(wanted[:3, :3] @ t[:3, :3].T)
     return jnp.concatenate([turn, wanted[:3, 3] - t[:3, 3]])
 
@@ -187,7 +187,7 @@ def task_torque(
     """The torque J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with the status of the task.
 
     Args:
-        wrench: wrench on the frame, in world axes, about its origin [N m, N].
+        wrench: wrench on the frame, in world axes and about the frame's origin [N m, N].
         rest: further torques, for example against gravity and friction [N m or N].
         posture: tau_0 [N m or N]; zero by default.
     """

@@ -40,7 +40,7 @@ def constrained_step(
         qd: velocities [rad/s or m/s].
         tau: joint torques, constant during the step [N m or N].
         dt: time step [s].
-        external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
+        external_wrenches: constant wrench (n, f) on each link, in the link's frame [N m, N].
         method: integration scheme, as in `step`.
         stabilisation: Baumgarte's gains (alpha, beta) [1/s], used instead of the projection; with (0, 0), the residual phi
             of the constraints drifts due to integration errors.
@@ -85,10 +85,10 @@ def constrained_rollout(
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
-        steps: number of steps; required with a policy.
+        steps: number of steps; required if `controls` is a policy.
         method: integration scheme, as in `step`.
-        every: number of steps from one returned state to the next; must divide the number of steps.
-        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
+        every: number of steps between returned states; must divide the total number of steps.
+        checkpoint: number of checkpoint levels for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout` and `constrained_step`.

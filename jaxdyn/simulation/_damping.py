@@ -1,4 +1,4 @@
-"""Implicit friction in a time step: the slopes of friction act as additional armature and rotor inertia."""
+"""Implicit friction in a time step: the slopes of the friction curves act as additional armature and rotor inertia."""
 
 import dataclasses
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def with_implicit_friction(
     therefore make the joint chatter; the chord is at least as steep, and slows the joint without reversing it.
 
     Args:
-        predicted: velocity at the end of the step without D; only its signs are used.
+        predicted: velocity at the end of a step without D, of which only the signs are used [rad/s or m/s].
         dt: time step [s].
     """
     friction = dataclasses.replace(chain.friction, offset=jnp.zeros_like(chain.friction.offset))

@@ -27,16 +27,18 @@ def step(
     external_wrenches: Float[Array, "n 6"] | None = None,
     method: Method = "semi_implicit_euler",
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, qd) after a time step dt at constant torques and wrenches: qdd = forward_dynamics(tau - resistive_force).
+    """The state (q, qd) after a time step dt under qdd = forward_dynamics(tau - resistive_force).
+
+    Torques and wrenches are constant during the step.
 
     For quaternion joints, "q + dq" below means integrate(chain, q, dq).
 
     - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'. First order; one evaluation of the dynamics per step. The
-      scheme is symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate
-      dt qd^T C(q, qd) qdd, because Coriolis forces are evaluated at the start of the step. In 100 s of 1 ms steps, a planar
-      elbow loses about 15 of 31 J, whereas rk4 with 4 ms steps, at the same cost, loses 1e-3 J; the energy of a frictionless
-      Panda grows until its state is no longer finite. With friction, the energy stays bounded and the motion is first-order
-      accurate. See docs/rollouts.md for the measurements.
+      scheme is symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate dt qd^T C(q, qd)
+      qdd, because Coriolis forces are evaluated at the start of the step. In 100 s of 1 ms steps, a planar elbow manipulator
+      loses about 15 of 31 J, whereas rk4 with 4 ms steps, at the same cost, loses 1e-3 J; the energy of a frictionless Panda
+      grows until its state is no longer finite. With friction, the energy stays bounded and the motion is first-order accurate.
+      See docs/rollouts.md for the measurements.
     - `implicit_damping`: like `semi_implicit_euler`, but with friction linearised at the end of the step: (M + dt D)
       (qd' - qd) = dt (tau - h - resistive_force), where h = C qd + g, and D >= 0 contains the slopes of `friction_force`.
       MuJoCo's implicitfast scheme is similar, but excludes dry friction. First order; two evaluations per step. The first
@@ -56,7 +58,7 @@ def step(
         qd: velocities [rad/s or m/s].
         tau: joint torques, constant during the step [N m or N].
         dt: time step [s].
-        external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N]; for a wrench at the tip, use
+        external_wrenches: constant wrench (n, f) on each link, in the link's frame [N m, N]; for a wrench at the tip, use
             `link_wrenches`.
         method: integration scheme.
 

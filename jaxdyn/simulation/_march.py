@@ -1,4 +1,4 @@
-"""The time-stepping loop used by all rollouts, which stores states and, for derivatives, checkpoints."""
+"""The time-stepping loop of all rollouts, which stores states and, for derivatives, checkpoints."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def march(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> State:
-    """Iterate state = advance(state, k, row k of inputs); return the initial state and every `every`-th state, stacked.
+    """Iterate state = advance(state, k, row k of inputs), and return the initial state and every `every`-th state, stacked.
 
     The state may contain further outputs of a step, such as its torques; each row after the first then contains the outputs
     of the step that leads to it.

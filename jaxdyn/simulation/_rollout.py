@@ -40,11 +40,11 @@ def rollout(
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
-        steps: number of steps; required with a policy.
+        steps: number of steps; required if `controls` is a policy.
         method: integration scheme, as in `step`.
         external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row per step [N m, N].
-        every: number of steps from one returned state to the next; must divide the number of steps.
-        checkpoint: number of levels of checkpoints for reverse-mode derivatives; None to store all intermediate values.
+        every: number of steps between returned states; must divide the total number of steps.
+        checkpoint: number of checkpoint levels for reverse-mode derivatives; None to store all intermediate values.
 
     Raises:
         ModelError: `steps` differs from the number of torque rows, or is missing although `controls` is a policy; `every` does

@@ -39,7 +39,7 @@ def passivity_inverse_dynamics(
     Args:
         v: velocity [rad/s or m/s].
         v_ref: reference velocity, commonly v_d - lambda (q - q_d) [rad/s or m/s].
-        a_ref: time derivative of v_ref; for quaternion joints, of its body components [rad/s^2 or m/s^2].
+        a_ref: time derivative of v_ref; for quaternion joints, the time derivatives of its body components [rad/s^2 or m/s^2].
 
     Returns:
         Joint torques [N m] (forces [N] for prismatic joints).
@@ -119,7 +119,7 @@ def mean(a, b):
 def passivity_integral(
     chain: Chain, q: Float[Array, "times nq"], tau: Float[Array, "steps nv"]
 ) -> Float[Array, " times"]:
-    """Work int_0^t v^T tau dt done on a robot up to each row of q, starting with 0 [J].
+    """Work int_0^t v^T tau dt done on a robot up to the time t of each row of q; the first entry is 0 [J].
 
     The work is computed as sum_k tau_k . (q_{k+1} - q_k), with the torque tau_k constant during step k, as in `rollout`. The
     sum is exact for ordinary joints, and second-order accurate in the time step for quaternion joints. If torques are sampled

@@ -79,9 +79,9 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """Jacobians of `inverse_dynamics` at (q, qd, qdd), with wrenches constant in their link frames; O(n^2).
 
-    The Jacobians are analytic, computed by two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), and agree
-    with automatic differentiation to rounding. `jax.jacfwd`, `jax.grad` and higher derivatives of `inverse_dynamics` use the
-    same formulas.
+    The Jacobians are analytic, computed by two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), and agree with
+    automatic differentiation to within rounding errors. `jax.jacfwd`, `jax.grad` and higher derivatives of `inverse_dynamics`
+    use the same formulas.
 
     Args:
         q: joint positions [rad or m].
@@ -145,9 +145,9 @@ def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array |
 def slopes_of_accelerations(
     chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
 ) -> ForwardDynamicsDerivatives:
-    """Jacobians of `forward_dynamics` for known accelerations qdd, for ordinary joints without a transmission.
+    """Jacobians of `forward_dynamics` at known accelerations qdd, for robots with ordinary joints and no transmission.
 
-    Passing known accelerations saves about a quarter of the time, since the recursion need not compute them.
+    Known accelerations save about a quarter of the computing time, since they need not be computed by the recursion.
     """
     if chain.nv <= TOGETHER:
         position, velocity, inverse = _link_slopes(chain, q, qd, qdd, base_gravity(chain), None)

@@ -32,7 +32,7 @@ def drive_regressor(
     qdd: Float[Array, " nv"],
     terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
 ) -> Float[Array, "nv m"]:
-    """Regressor of the drives of all joints, with n len(terms) columns: column len(terms) j + k is term k of joint j.
+    """Regressor of the drives of all joints; of its n len(terms) columns, column len(terms) j + k belongs to term k of joint j.
 
     The entries for joint j are
 
@@ -42,8 +42,8 @@ def drive_regressor(
     - 1 for the offset.
 
     Multiplied by the parameters (armature, fv, fc, offset) of every joint, the regressor yields the torques armature * qdd +
-    friction_force(chain, qd) [N m or N]. Stribeck friction has no column, since it is nonlinear in its width. For the motors of
-    a transmission, see `motor_regressor`.
+    friction_force(chain, qd) [N m or N]. Stribeck friction has no column, since it is nonlinear in its width parameter. For the
+    motors of a transmission, see `motor_regressor`.
 
     Raises:
         ModelError: a term is unknown.
@@ -72,7 +72,7 @@ def motor_regressor(
     qdd: Float[Array, " nv"],
     terms: tuple[MotorTerm, ...] = ("inertia", "viscous", "coulomb"),
 ) -> Float[Array, "nv m"]:
-    """Regressor of the motors of a transmission: column len(terms) k + i is term i of motor k.
+    """Regressor of the motors of a transmission; column len(terms) k + i belongs to term i of motor k.
 
     The motors turn at the rates w = R S qd, where R is the transmission matrix and S the coupling matrix. The columns of motor
     k are (R S)_k^T x_k, where x is dw/dt for the rotor inertia J, w for viscous friction B, and tanh(w / v_c) for Coulomb

@@ -14,7 +14,7 @@ from .._lowering import lane_shape
 
 @compiled
 def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Torques that the drives must supply to overcome friction, from `Friction.torque` for every joint [N m or N].
+    """Torques that the drives must supply to overcome friction, computed by `Friction.torque` for every joint [N m or N].
 
     The torques are positive for positive velocities: the drives must supply inverse_dynamics(...) + friction_force(...). The
     friction f_m of motors is reflected to the joints by the transmission matrix R, as R^T f_m(R qd).

@@ -36,7 +36,7 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
     """Estimate the extreme eigenvalues lambda_m and lambda_M of M(q) over the joint ranges, by search.
 
     The eigenvalues of M are computed at `count` random configurations. The best of these are then refined along the gradient
-    u^T dM/dq u of the eigenvalue with the unit eigenvector u (for the bounds, see Spong, Hutchinson & Vidyasagar 2020, sec.
+    u^T dM/dq u of the eigenvalue with the unit eigenvector u. For the bounds, see Spong, Hutchinson & Vidyasagar (2020, sec.
     6.5). A search does not prove bounds: lambda_m may be smaller than the estimate `lowest`, and lambda_M larger than
     `highest`. More samples improve the estimates.
 
@@ -51,7 +51,7 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
 
     Returns:
         The extreme eigenvalues [kg m^2 or kg] and their configurations. Derivatives of the eigenvalues with respect to the
-        robot are computed at these configurations; the configurations themselves have no derivatives.
+            robot are computed at these configurations; the configurations themselves are not differentiated.
     """
     robot = jax.lax.stop_gradient(chain)
     samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))

@@ -27,7 +27,7 @@ def jacobian(
     The twist of the frame is V = (w, v) = J(q) qd [rad/s, m/s].
 
     Args:
-        frame: link or frame; by default, the chain's tip.
+        frame: name of a link or frame; by default, the chain's tip.
         reference: the coordinates of the twist. "body": in the axes of the frame, where v is the velocity of its origin.
             "space": in world axes, where v is the velocity of the body-fixed point at the world's origin. "mixed": in world
             axes, where v is the velocity of the frame's origin.

@@ -15,11 +15,14 @@ which is prevented as follows:
    - `AlgebraicSimplifier` folds instructions that read an operand (x * 0): an entry of every operand is returned;
    - `HloDCE` removes unused results: these entries and the first result are returned through one barrier.
 2. `IrEmitter` must support every instruction without calls at run time, since the function is called without run
-   options. The following are not supported: scatters ("Scatter is not implemented on CPUs"), sorts, FFTs, `top_k`,
-   matrix products fused for a library ("Fusion kind not implemented on CPU", from 8 x 8), LAPACK, callbacks, prints,
-   collectives and `PartitionId` ("Failed to materialize symbols"). User functions never become kernels; only functions of
-   this library do, and these consist of arithmetic, indexing and loops. If lanes are sharded over devices, an entry of
-   every lane is returned, which requires no communication.
+   options. The following are not supported:
+   - scatters ("Scatter is not implemented on CPUs"), sorts, FFTs and `top_k`;
+   - matrix products fused for a library ("Fusion kind not implemented on CPU", from 8 x 8), and LAPACK;
+   - callbacks and prints;
+   - collectives and `PartitionId` ("Failed to materialize symbols").
+
+   User functions never become kernels; only functions of this library do, and these consist of arithmetic, indexing and
+   loops. If lanes are sharded over devices, an entry of every lane is returned, which requires no communication.
 3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
    (parallel_task_assignment.cc) distributes an instruction if bytes >= flops and the result has 512 KiB, or if bytes <
    flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `batch` prevents the first case by
@@ -58,7 +61,7 @@ def in_kernel() -> bool:
 
 
 def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
-    """The function compiled to one kernel. Numbers in comments refer to the list in the module's docstring.
+    """Compile a function to one kernel. Numbers in comments refer to the list in the module's docstring.
 
     Args:
         lanes: axis of the lanes of each argument; None for an argument without lanes.

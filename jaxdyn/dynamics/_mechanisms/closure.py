@@ -22,7 +22,7 @@ class Projection(NamedTuple):
     """A configuration projected onto the constraints.
 
     Attributes:
-        configuration: q [rad or m].
+        configuration: projected configuration q [rad or m].
         iterations: number of iterations.
         residual: largest absolute entry of phi(q) [m, rad].
         converged: True if the residual and the last step are within the tolerance. If False, derivatives are meaningless.
@@ -53,8 +53,8 @@ def project_configuration(
     differentiated nor stored.
 
     Args:
-        held: coordinates that are held fixed (names of joints, or columns of v). For example, with all independent coordinates
-            fixed, the result contains the dependent coordinates that close the loop.
+        held: coordinates that are held fixed, given as names of joints or columns of v. For example, with all independent
+            coordinates fixed, the result contains the dependent coordinates that close the loop.
         max_iterations: maximum number of iterations.
         tolerance: tolerance for the residual and for the last step [m, rad]; by default, 1000 times the machine epsilon.
 

@@ -99,7 +99,7 @@ class Factors(NamedTuple):
 
 
 def factorise(chain: Chain, q: Float[Array, " nq"], j: Float[Array, "m nv"], tolerance) -> Factors:
-    """The factors that `solve` needs, O(n^3)."""
+    """Compute the factors that `solve` requires, O(n^3)."""
     lower = jnp.linalg.cholesky(crba(chain, q))
     whitened = solve_triangular(lower, j.T, lower=True).T
     inverse, rank = pseudo_inverse(whitened, tolerance)
@@ -197,7 +197,7 @@ def constrained_inverse_dynamics(
     torques have minimum norm if the robot is over-actuated, and are the least-squares solution if it is under-actuated.
 
     Args:
-        actuated: names of joints (of coordinates, if joints are coupled) or columns of v.
+        actuated: actuated coordinates, given as names of joints (of coordinates if joints are coupled) or columns of v.
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         tolerance: tolerance for the rank of J and of N B, as in `constrained_forward_dynamics`.
 

@@ -177,7 +177,7 @@ def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array,
 
 
 def _hat(twist: Float[Array, "6"]) -> Float[Array, "4 4"]:
-    """[V] with dT/dt = T [V] for the body twist V."""
+    """The matrix [V] with dT/dt = T [V] for the body twist V."""
     top = jnp.concatenate([skew(twist[:3]), twist[3:, None]], axis=1)
     return jnp.concatenate([top, jnp.zeros((1, 4), top.dtype)])
 

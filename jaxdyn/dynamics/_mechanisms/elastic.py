@@ -95,9 +95,9 @@ def elastic_inverse_dynamics(
 
         gear_ratio tau_m = J (qdd + fdd / K) + B thetad + f.
 
-    The link positions are a flat output: all other quantities follow from q and its first four time derivatives. The two
-    time derivatives of f are computed exactly, by differentiating f twice along the motion; the cost is about four times that
-    of inverse dynamics. With increasing K, the motor torques converge to those of rigid joints with armature J, at a rate
+    The link positions are a flat output: all other quantities follow from q and its first four time derivatives. The two time
+    derivatives of f are computed exactly, by differentiating f twice along the motion; the cost is about four times that of
+    inverse dynamics. With increasing K, the motor torques converge to those of rigid joints with armature J; the difference is
     proportional to 1 / K.
 
     Args:

@@ -46,8 +46,8 @@ def base_motion(path: Callable[[Array], Array], time: float | Float[Array, ""]) 
     """Pose, twist and acceleration of a base that follows a path T(t) of poses, where [V_0] = T^-1 dT/dt.
 
     Args:
-        path: function of time [s] that returns the pose (4x4) of the base in the world; twice differentiable.
-        time: t [s].
+        path: twice differentiable function of time [s] that returns the pose (4x4) of the base in the world [m].
+        time: time t at which the motion is evaluated [s].
     """
     time = jnp.asarray(time, jnp.result_type(time, float))
 
@@ -154,18 +154,18 @@ def hybrid_dynamics(
     tau: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> HybridDynamics:
-    """Hybrid dynamics: accelerations of the free coordinates f, and forces on the prescribed coordinates p,
+    """Hybrid dynamics: accelerations of the free coordinates f, and forces on the prescribed coordinates p, O(n^3):
 
         M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
-    (Featherstone 2008, sec. 9.2), O(n^3). If no coordinate is prescribed, this is forward dynamics; if all are, it is inverse
+    See Featherstone (2008, sec. 9.2). If no coordinate is prescribed, this is forward dynamics; if all are, it is inverse
     dynamics. To prescribe the motion of a base, use the six columns of its free joint.
 
     Friction and springs are not included. To include them, pass tau - resistive_force(chain, q, qd), and add resistive_force to
     the resulting torques on the prescribed coordinates.
 
     Args:
-        prescribed: names of joints (of coordinates, if joints are coupled) or columns of v.
+        prescribed: prescribed coordinates, given as names of joints (of coordinates if joints are coupled) or columns of v.
         prescribed_qdd: accelerations of the prescribed coordinates, in the same order [rad/s^2 or m/s^2].
         tau: forces on all coordinates; entries for prescribed coordinates are ignored [N m or N].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].

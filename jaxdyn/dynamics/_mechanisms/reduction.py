@@ -28,7 +28,7 @@ class ReducedDynamics(NamedTuple):
     The velocities and accelerations of all coordinates are qd = G w and qdd = G a + dG/dt w, with a = dw/dt.
 
     Attributes:
-        map: G, which maps independent velocities to those of all coordinates.
+        map: matrix G, which maps independent velocities to those of all coordinates.
         acceleration: dG/dt w, the accelerations of all coordinates at a = 0 [rad/s^2 or m/s^2].
         mass_matrix: M_r = G^T M G [kg m^2 or kg].
         bias: b = G^T (C(q, qd) qd + g + M dG/dt w) [N m or N].
@@ -51,11 +51,12 @@ def independent_coordinates(
     the independent coordinates do not determine the motion: J G is not 0, or G does not contain all admissible motions.
 
     Args:
-        independent: independent coordinates, as names of joints (of coordinates, if joints are coupled) or columns of v; one
-            per degree of freedom of the mechanism.
+        independent: independent coordinates, one per degree of freedom of the mechanism, given as names of joints (of
+            coordinates if joints are coupled) or columns of v.
 
     Raises:
-        ModelError: a coordinate is unknown, there are no dependent coordinates, or there are more of them than constraint rows.
+        ModelError: a coordinate is unknown, there are no dependent coordinates, or there are more dependent coordinates than
+            constraint rows.
     """
     return _split(chain, constraints, q, independent)[0]
 

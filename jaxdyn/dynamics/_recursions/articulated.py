@@ -119,7 +119,7 @@ def rigid(inertia) -> ArticulatedInertia:
 
 
 def apply(inertia: ArticulatedInertia, twist) -> tuple[Array, ...]:
-    """The wrench that is the product of an inertia and a twist or an acceleration."""
+    """The product of an inertia and a twist or an acceleration, as a wrench."""
     w, v = twist[:3], twist[3:]
     return (
         *add(sym_apply(inertia.angular, w), rotate(inertia.coupling, v)),
