@@ -1,5 +1,4 @@
-"""Operational-space control: a frame behaves like a unit mass; a posture torque acts in the null space of the task.
-"""
+"""Operational-space control: a frame behaves like a unit mass; a posture torque acts in the null space of the task."""
 
 from jaxtyping import Array, Float
 

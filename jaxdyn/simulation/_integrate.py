@@ -36,7 +36,7 @@ def step(
     - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'. First order; one evaluation of the dynamics per step. The
       scheme is symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate dt qd^T C(q, qd)
       qdd, because Coriolis forces are evaluated at the start of the step. In 100 s of 1 ms steps, a planar elbow manipulator
-      loses about 15 of 31 J, whereas rk4 with 4 ms steps, at the same cost, loses 1e-3 J; the energy of a frictionless Panda
+      loses about 15 of 31 J, whereas rk4 with 4 ms steps, at the same cost, loses 1e-3 J. The energy of a frictionless Panda
       grows until its state is no longer finite. With friction, the energy stays bounded and the motion is first-order accurate.
       See docs/rollouts.md for the measurements.
     - `implicit_damping`: like `semi_implicit_euler`, but with friction linearised at the end of the step: (M + dt D)

@@ -38,7 +38,7 @@ def march(
             f"every={every} does not divide {steps} steps; choose a divisor, or every=steps for only the first and last state"
         )
     if checkpoint is not None and checkpoint < 1:
-        raise ModelError(f"checkpoint={checkpoint} is not a number of levels; pass 1 or more, or None")
+        raise ModelError(f"checkpoint={checkpoint}; the number of checkpoint levels must be at least 1, or None")
     turns = None if checkpoint is None else max(2, math.ceil(steps ** (1 / checkpoint) - 1e-9))
 
     def one(carry, x):

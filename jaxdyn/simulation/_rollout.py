@@ -83,7 +83,7 @@ def repeated(
         )
     steps = steps if torques is None else len(torques)
     if steps is None:
-        raise ModelError("a rollout under a policy needs its number of steps; pass steps=")
+        raise ModelError("a rollout under a policy needs the number of steps; pass steps=")
 
     def advance(state, k, x):
         tau, row = x

@@ -69,6 +69,6 @@ def momentum_drift(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
     momenta, change = jax.jvp(of_links, (x,), (rates,))
     bias = link_inverse_dynamics(links, x, rates, zero, base_gravity(links), None)
     slope = generalised_force(chain, change - bias)
-    if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), in which the armature is constant
+    if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), whose armature part does not depend on x
         slope = slope - rate_matrix(chain, v).T @ generalised_force(chain, momenta)
     return slope - spring_force(chain, q)

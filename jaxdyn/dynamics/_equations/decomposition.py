@@ -20,7 +20,7 @@ from .._kinematics.forward_kinematics import forward_kinematics
 class Decomposition(NamedTuple):
     """Contributions of the links' rotation and translation: M = D_w + D_v, C = C_w + C_v, and g = G.
 
-    Units are stated for revolute joints.
+    The units are those for revolute joints.
 
     Attributes:
         rotational_mass_matrix: D_w = sum_i Jw_i^T I_i Jw_i [kg m^2].

@@ -166,7 +166,7 @@ def _mobility(
 def _drift(
     chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
 ) -> Float[Array, "6"]:
-    """The negative acceleration of the frame at zero torques, J M^-1 (C v + g) - dJ/dt v."""
+    """The negative of the frame's acceleration at zero torques, J M^-1 (C v + g) - dJ/dt v."""
     return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
 
 

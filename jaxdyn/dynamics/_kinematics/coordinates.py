@@ -20,7 +20,7 @@ from .._recursions.variation import joint_rate_terms as joint_rate_terms
 
 
 def joint_rates(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " n"]:
-    """Rates of the links' joints."""
+    """Rates S v of the links' joints."""
     return v if chain.coupling is None else chain.coupling.matrix @ v
 
 
@@ -85,7 +85,7 @@ def rotor_torques(chain: Chain, accelerations: Float[Array, " n"]) -> Float[Arra
 
 
 def base_gravity(chain: Chain) -> Float[Array, "3"]:
-    """Gravity in the axes of the base."""
+    """The gravity vector in the axes of the base."""
     return chain.gravity if chain.base_pose is None else chain.base_pose[:3, :3].T @ chain.gravity
 
 

@@ -88,7 +88,7 @@ def by_batch(
     Args:
         size: function of the first argument that returns the number of values per state that the largest operation reads and
             writes.
-        jvp: derivative rule (primals, tangents) -> (values, tangents); its tangents may contain `SymbolicZero`.
+        jvp: derivative rule that maps (primals, tangents) to (values, tangents); input tangents may be `SymbolicZero`.
     """
     if function is None:
         return functools.partial(by_batch, size=size, jvp=jvp)
@@ -205,7 +205,7 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, wi
 def _over_lanes(
     call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
 ) -> Any:
-    """Evaluate all states as lanes, on the CPU in chunks; if `within`, arrays are transposed inside the kernel."""
+    """Evaluate all states as lanes, in chunks on the CPU; if `within` is true, arrays are transposed inside the kernel."""
     spec = _sharding_of_rows(variables, mapped)
     if spec is not None:
         untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)

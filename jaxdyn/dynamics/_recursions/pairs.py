@@ -76,7 +76,7 @@ def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = (
 def over_pairs(
     pairs: Pairs, function: Callable[[Any, Any, Any], tuple[tuple[Array, ...], ...]], of_carrier: Any, of_carried: Any
 ) -> tuple[Float[Array, "entries *lanes"], ...]:
-    """Evaluate function(values of the carrier, values of the carried link, whether they are the same link) for every pair.
+    """Evaluate function(values of the carrier, values of the carried link, True if both are the same link) for every pair.
 
     Args:
         function: function that returns one or more entries of each result.

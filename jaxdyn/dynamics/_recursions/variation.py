@@ -196,7 +196,7 @@ def coriolis_entries(
 
 
 def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
-    """The terms g(v) of one joint (see the module `coordinates`): 3 for a spherical joint, 6 for a free joint."""
+    """The terms g(v) of one joint (see the module `coordinates`): three for a spherical joint, six for a free joint."""
     x, y, z = v[:3]
     turning = jnp.stack([y * z, -x * z, x * y])
     return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])
