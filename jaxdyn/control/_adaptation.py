@@ -1,8 +1,8 @@
 """Adaptation laws for inertial parameters: gradient flows of the ten parameters of each link.
 
-Each law is a steepest descent, in its own metric, on the power s^T Y (pi - pi_true) that parameter errors supply, where Y is
-the Slotine-Li regressor and s is the sliding velocity. The gradient of this power with respect to the estimate pi is g = Y^T s.
-`NaturalAdaptation` and `LogCholeskyAdaptation` keep the estimate physically consistent.
+Each law performs steepest descent, in its own metric, on the power s^T Y (pi - pi_true) that parameter errors supply, where Y
+is the Slotine-Li regressor and s is the sliding velocity. The gradient of this power with respect to the estimate pi is g = Y^T
+s. `NaturalAdaptation` and `LogCholeskyAdaptation` keep the estimate physically consistent.
 
 Every law has four methods, whose arrays have one row per link:
 
@@ -103,7 +103,7 @@ class EuclideanAdaptation(Adaptation):
 class NaturalAdaptation(Adaptation):
     """Natural adaptation law (Lee, Kwon & Park 2018): dP/dt = -Gamma P B P for the pseudo-inertia P of each link.
 
-    The matrix B represents the gradient g = Y^T s of the power supplied by parameter errors: tr(P B) = g . pi. The flow is a
+    The matrix B represents the gradient g = Y^T s of the power supplied by parameter errors: tr(P B) = g . pi. The law performs
     steepest descent in the affine-invariant metric of positive definite matrices. The estimate therefore always corresponds to
     a body of positive density, and does not depend on the choice of units and frames.
 
@@ -206,7 +206,7 @@ def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 
 
 
 def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
-    """The step of each link, scaled down if its largest entry exceeds `_LARGEST_STEP`; zero if not finite."""
+    """The step of each link, scaled down if its largest entry exceeds `_LARGEST_STEP`, and set to zero if it is not finite."""
 
     def one(step):
         largest = jnp.max(jnp.abs(step))

@@ -21,9 +21,9 @@ class DriveAdaptation(eqx.Module):
     """Adaptation law of friction and armature, d phi_hat/dt = -Gamma phi_hat (y . s), which keeps the estimates positive.
 
     phi_hat is the estimate of a parameter phi, y is its column of `drive_regressor`, and s is the sliding velocity. Friction
-    offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law is a steepest descent
-    in the metric of relative entropy. Estimates start from the values of the chain, which must be positive unless they are
-    offsets.
+    offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law performs steepest
+    descent in the metric of relative entropy. Estimates start from the values of the chain, which must be positive unless they
+    are offsets.
 
     The Lyapunov function V of `AdaptiveControl` then also contains (phi log(phi / phi_hat) - phi + phi_hat) / Gamma for each
     positive parameter, and (offset error)^2 / (2 Gamma) for each offset. With these terms, V does not increase.

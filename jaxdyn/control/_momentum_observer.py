@@ -108,7 +108,7 @@ class MomentumObserver(eqx.Module):
     def _check(self, chain: Chain) -> None:
         for name, value in (("gain", self.gain), ("threshold", self.threshold)):
             if jnp.shape(value) not in ((), (chain.nv,)):
-                raise ControlError(f"{name} has shape {jnp.shape(value)}; pass one number or {chain.nv} numbers")
+                raise ControlError(f"{name} has shape {jnp.shape(value)}; pass a scalar or {chain.nv} values")
             if not isinstance(value, Tracer) and not np.all(np.asarray(value) > 0):
                 raise ControlError(f"{name} is {value}; it must be positive")
 

@@ -62,7 +62,7 @@ def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k
     k = jnp.asarray(gain, x.dtype) if isinstance(gain, (int, float)) else jnp.asarray(gain)
     if k.shape not in ((), x.shape, 2 * x.shape):
         size = x.shape[0]
-        raise ControlError(f"{name} has shape {k.shape}; pass one number, {size} numbers or a {size}x{size} matrix")
+        raise ControlError(f"{name} has shape {k.shape}; pass a scalar, {size} values or a {size}x{size} matrix")
     return k @ x if k.ndim == 2 else k * x
 
 

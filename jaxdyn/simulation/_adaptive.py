@@ -18,9 +18,9 @@ class AdaptiveRollout(NamedTuple):
     """A motion integrated with adaptive steps.
 
     Attributes:
-        positions: q at the requested times [rad or m]. If the integration stops early, the entries for later times are not
-            finite.
-        velocities: qd at the requested times [rad/s or m/s].
+        positions: positions q at the requested times [rad or m]. If the integration stops early, the entries for later times
+            are not finite.
+        velocities: velocities qd at the requested times [rad/s or m/s].
         steps: number of steps, including rejected ones.
         successful: True if the integration reached the last of the requested times.
     """
@@ -44,9 +44,8 @@ def adaptive_rollout(
 ) -> AdaptiveRollout:
     """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps and return the states at requested times.
 
-    Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
-    length. A step is accepted if the estimated error of y = (q, qd), divided by atol + rtol |y|, has an RMS below 1 over all
-    entries.
+    Quaternions are integrated from their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit length.
+    A step is accepted if the estimated error of y = (q, qd), divided by atol + rtol |y|, has an RMS below 1 over all entries.
 
     JAX differentiates through the integration steps, by default in reverse mode with checkpoints
     (`diffrax.RecursiveCheckpointAdjoint`). For forward mode, pass adjoint=diffrax.ForwardMode().

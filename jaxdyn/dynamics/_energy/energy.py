@@ -1,4 +1,4 @@
-"""Energies, the Lagrangian, and the Euler-Lagrange torques as an independent derivation of the equations of motion."""
+"""Energies, the Lagrangian, and joint torques derived independently from the Euler-Lagrange equations."""
 
 import jax
 from jaxtyping import Array, Float

@@ -20,8 +20,8 @@ class MassMatrixBounds(NamedTuple):
     """The result of `mass_matrix_bounds`.
 
     Attributes:
-        lowest: lambda_m, the smallest eigenvalue found [kg m^2 or kg].
-        highest: lambda_M, the largest eigenvalue found [kg m^2 or kg].
+        lowest: smallest eigenvalue found, an estimate of lambda_m [kg m^2 or kg].
+        highest: largest eigenvalue found, an estimate of lambda_M [kg m^2 or kg].
         q_lowest: configuration with the eigenvalue `lowest` [rad or m].
         q_highest: configuration with the eigenvalue `highest` [rad or m].
     """

@@ -53,7 +53,7 @@ def lane_shape() -> tuple[Count, ...]:
 
 
 def spread_over_lanes(x: Array) -> Array:
-    """A vector over links, repeated for every lane."""
+    """Repeat a vector over links for every lane."""
     return jnp.broadcast_to(with_lanes(x, 1), (x.shape[0], *lane_shape()))
 
 

@@ -24,7 +24,7 @@ class ConstrainedDynamics(NamedTuple):
     """Accelerations under constraints, constraint forces, and residuals.
 
     Attributes:
-        acceleration: qdd [rad/s^2 or m/s^2].
+        acceleration: accelerations qdd [rad/s^2 or m/s^2].
         multipliers: constraint forces on the robot, one per row of J. For frames, they are the moment and force (n, f) that
             `other` exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m, N]. If
             constraints are redundant, the multipliers have minimum norm.

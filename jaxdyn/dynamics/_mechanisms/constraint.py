@@ -101,7 +101,8 @@ def _needs_poses(constraints: tuple[Constraint, ...]) -> bool:
 def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]):
     """Poses of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6).
 
-    V = Ad V_p + A x', dV = Ad dV_p + ad_V A x' + A x'' (Lynch & Park 2017, sec. 8.3).
+    For joint positions x and the parent p of a link, V = Ad V_p + A x' and dV = Ad dV_p + ad_V A x' + A x'' (Lynch & Park 2017,
+    sec. 8.3).
     """
 
     def out(parent, link: Link, x):

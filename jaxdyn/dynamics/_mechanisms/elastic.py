@@ -145,9 +145,9 @@ def elastic_energy(
 ) -> Float[Array, ""]:
     """Total energy of links, rotors and springs, O(n) [J].
 
-    E = total_energy(chain, q, qd) + thetad^T J thetad / 2 + d^T K d / 2 with the deflection d = theta + rest - q. E is
-    constant without motor torques, damping and friction; otherwise dE/dt is tau_m . (gear_ratio thetad) minus the dissipated
-    power.
+    The energy is E = total_energy(chain, q, qd) + thetad^T J thetad / 2 + d^T K d / 2 with the deflection d = theta + rest - q.
+    Without motor torques, damping and friction, E is constant; otherwise, dE/dt is the motor power tau_m . (gear_ratio thetad)
+    minus the dissipated power.
     """
     twist = theta + elastic.rest - q[layout(chain).entries]
     rotors = (elastic.reflected_inertia * thetad**2).sum() + (elastic.stiffness * twist**2).sum()

@@ -33,8 +33,8 @@ class BaseMotion(NamedTuple):
 
     Attributes:
         pose: pose of the base in the world [m].
-        twist: V_0 = (w, v) in the base frame [rad/s, m/s].
-        acceleration: dV_0/dt, the time derivatives of the components of `twist`, without gravity [rad/s^2, m/s^2].
+        twist: twist V_0 = (w, v) of the base, in its own frame [rad/s, m/s].
+        acceleration: time derivatives dV_0/dt of the components of `twist`, without gravity [rad/s^2, m/s^2].
     """
 
     pose: Float[Array, "4 4"]

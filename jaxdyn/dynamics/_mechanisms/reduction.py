@@ -29,9 +29,9 @@ class ReducedDynamics(NamedTuple):
 
     Attributes:
         map: matrix G, which maps independent velocities to those of all coordinates.
-        acceleration: dG/dt w, the accelerations of all coordinates at a = 0 [rad/s^2 or m/s^2].
-        mass_matrix: M_r = G^T M G [kg m^2 or kg].
-        bias: b = G^T (C(q, qd) qd + g + M dG/dt w) [N m or N].
+        acceleration: accelerations dG/dt w of all coordinates at a = 0 [rad/s^2 or m/s^2].
+        mass_matrix: reduced mass matrix M_r = G^T M G [kg m^2 or kg].
+        bias: bias forces b = G^T (C(q, qd) qd + g + M dG/dt w) [N m or N].
     """
 
     map: Float[Array, "nv k"]

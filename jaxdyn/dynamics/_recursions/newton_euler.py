@@ -17,7 +17,7 @@ def newton_euler(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> Float[Array, "n *#lanes"]:
-    """The contribution of the rigid links to `inverse_dynamics`, without armature, for a given gravity.
+    """The contribution of the rigid links to `inverse_dynamics`, without armature, for a given gravity vector.
 
     The recursion carries the conventional acceleration a of the frame's origin instead of the spatial acceleration. The
     motion of a link then depends only on w, dw and a of its parent, and linear velocities are not needed.

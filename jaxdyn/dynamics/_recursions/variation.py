@@ -16,8 +16,8 @@ is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpenti
 2022, for the form with brackets).
 
 For particles of mass m at position r with velocity r', 2 B = 2 sum m X^T dX/dt with X = [-[r], 1]. B^c is therefore represented
-by twelve numbers: B (w, u) = (tr(N) w - N w, w x P), where P = sum m r' is the momentum and N = sum m r' r^T = u h^T + [w] E
-with E = tr(I)/2 - I.
+by twelve numbers, the momentum P = sum m r' and the matrix N = sum m r' r^T: for a twist (a, b), B (a, b) = (tr(N) a - N a, a x
+P). For a body with twist (w, u), first moment h and inertia I, N = u h^T + [w] E with E = tr(I)/2 - I.
 """
 
 from typing import Any, NamedTuple
