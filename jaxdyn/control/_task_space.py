@@ -29,7 +29,7 @@ class TaskStatus(IntEnum):
 
     @property
     def message(self) -> str:
-        """The status in words."""
+        """Description of the status in words."""
         return {
             TaskStatus.REGULAR: "the frame can move in every direction of the task",
             TaskStatus.DAMPED: "near a singularity: the task inertia is damped, and the frame lags in at least one direction",
@@ -189,7 +189,7 @@ def task_torque(
     Args:
         wrench: wrench on the frame, in world axes and about the frame's origin [N m, N].
         rest: further torques, for example against gravity and friction [N m or N].
-        posture: tau_0 [N m or N]; zero by default.
+        posture: posture torque tau_0 [N m or N]; zero by default.
     """
     space = state.space
     if posture is not None:

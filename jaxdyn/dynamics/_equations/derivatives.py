@@ -79,9 +79,9 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """Jacobians of `inverse_dynamics` at (q, qd, qdd), with wrenches constant in their link frames; O(n^2).
 
-    The Jacobians are analytic, computed by two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), and agree with
-    automatic differentiation to within rounding errors. `jax.jacfwd`, `jax.grad` and higher derivatives of `inverse_dynamics`
-    use the same formulas.
+    The Jacobians are computed analytically in two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), and agree
+    with automatic differentiation to within rounding errors. `jax.jacfwd`, `jax.grad` and higher derivatives of
+    `inverse_dynamics` use the same formulas.
 
     Args:
         q: joint positions [rad or m].

@@ -1,4 +1,4 @@
-"""Estimates of the extreme eigenvalues of the mass matrix over the robot's joint ranges, by search."""
+"""Estimates of the extreme eigenvalues of the mass matrix by a search over the robot's joint ranges."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class MassMatrixBounds(NamedTuple):
 
 
 def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
-    """Estimate the extreme eigenvalues lambda_m and lambda_M of M(q) over the joint ranges, by search.
+    """Estimate the smallest and largest eigenvalues lambda_m and lambda_M of M(q) by a search over the joint ranges.
 
     The eigenvalues of M are computed at `count` random configurations. The best of these are then refined along the gradient
     u^T dM/dq u of the eigenvalue with the unit eigenvector u. For the bounds, see Spong, Hutchinson & Vidyasagar (2020, sec.

@@ -42,11 +42,11 @@ _inverse.defjvp(_inverse_jvp, symbolic_zeros=True)
 
 
 def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
-    """The inverse of a symmetric positive definite matrix, by elimination or, beyond 16 rows, recursively by 2x2 blocks.
+    """The inverse of a symmetric positive definite matrix, by elimination, or by recursive 2x2 partitioning beyond 16 rows.
 
-    With the blocks A, B and C on and above the diagonal, X = A^-1 B and S = (C - B^T X)^-1, the blocks of the inverse are
-    A^-1 + X S X^T, -X S and S. For batches of matrices with 18 to 50 rows, inversion by blocks takes half the time of
-    elimination or of LAPACK's triangular inverse.
+    With the blocks A, B and C on and above the diagonal of the matrix, X = A^-1 B and S = (C - B^T X)^-1, the blocks of the
+    inverse are A^-1 + X S X^T, -X S and S. For batches of matrices with 18 to 50 rows, inversion by blocks takes half the time
+    of elimination or of LAPACK's triangular inverse.
     """
     n = matrix.shape[0]
     if n <= WHOLE:

@@ -158,8 +158,9 @@ def hybrid_dynamics(
 
         M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
-    See Featherstone (2008, sec. 9.2). If no coordinate is prescribed, this is forward dynamics; if all are, it is inverse
-    dynamics. To prescribe the motion of a base, use the six columns of its free joint.
+    See Featherstone (2008, sec. 9.2). With no prescribed coordinate, the problem reduces to forward dynamics; if all
+    coordinates are prescribed, it reduces to inverse dynamics. To prescribe the motion of a base, use the six columns of its
+    free joint.
 
     Friction and springs are not included. To include them, pass tau - resistive_force(chain, q, qd), and add resistive_force to
     the resulting torques on the prescribed coordinates.

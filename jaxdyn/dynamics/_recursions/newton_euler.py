@@ -62,7 +62,7 @@ def accelerate(parent, link: Link, qd, qdd):
 
 
 def body_wrench(inertia, w, dw, a):
-    """Wrench about the frame's origin required by the motion of a body with the given ten inertial parameters.
+    """Wrench, about the frame's origin, that the motion of a body with the given ten inertial parameters requires.
 
     By the Newton-Euler equations, f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, with h = m c and the
     conventional acceleration a of the origin.

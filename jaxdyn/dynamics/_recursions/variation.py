@@ -1,7 +1,7 @@
 """Analytic derivatives of recursive Newton-Euler torques with respect to positions, velocities and accelerations, O(n^2).
 
-All quantities are in the world frame. S_j is the screw of joint j, v_p and a_p are the twist and the acceleration (including
-gravity) of its parent p, X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. Then
+All quantities are in the world frame. S_j is the screw of joint j; v_p and a_p are the twist and the acceleration (including
+gravity) of the parent p of link j. X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. The vectors
 
     Psi'_j = v_p x S_j,    Psi''_j = a_p x S_j + v_p x Psi'_j
 
@@ -11,8 +11,8 @@ links that it carries. The derivatives of the wrench transmitted to link i are
 
     dF_i/dq_j = I^c Psi''_j + 2 B^c Psi'_j + S_j x* F^c,    dF_i/dqd_j = 2 I^c Psi'_j + 2 B^c S_j,    dF_i/dqdd_j = I^c S_j
 
-with the composites of link j if i carries j, and those of link i if j carries i (or is i). In the latter case, S_j x* F^c
-is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing
+where I^c, B^c and F^c are those of link j if i carries j, and those of link i if j carries i (or is i). In the latter case, S_j
+x* F^c is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing
 2022, for the form with brackets).
 
 For particles of mass m at position r with velocity r', 2 B = 2 sum m X^T dX/dt with X = [-[r], 1]. B^c is therefore represented
