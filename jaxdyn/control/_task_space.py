@@ -46,7 +46,7 @@ class TaskSpace(NamedTuple):
         inertia: task inertia Lambda = (J M^-1 J^T + damping)^-1 [kg m^2, kg].
         inverse: dynamically consistent inverse J_bar = M^-1 J^T Lambda.
         conditioning: ratio x of the smallest to the mean mobility, between 0 (J is singular) and 1; see `task_space`.
-        damped: 1 if damping was added, else 0.
+        damped: 1 if damping was added, otherwise 0.
     """
 
     jacobian: Float[Array, "k nv"]

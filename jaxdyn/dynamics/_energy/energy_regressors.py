@@ -106,10 +106,10 @@ def passivity_regressor_product(
     a_ref: Float[Array, " nv"],
     s: Float[Array, " nv"],
 ) -> Float[Array, "n 10"]:
-    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, one row per link, in O(n) without forming Y_r.
+    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, computed without forming Y_r, O(n).
 
-    Y_r^T s drives the adaptation in `control.AdaptiveControl`. The scalar s^T Y_r pi is the power [W] that the reference
-    wrenches of the links supply on the link twists caused by the joint rates s.
+    The result has one row per link. It drives the adaptation in `control.AdaptiveControl`. The scalar s^T Y_r pi is the power
+    [W] that the reference wrenches of the links supply on the link twists caused by the joint rates s.
     """
     links, x = place(chain, q)
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)

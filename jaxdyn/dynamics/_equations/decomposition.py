@@ -1,4 +1,4 @@
-"""Decomposition of M and C into the contributions of the links' rotation and translation."""
+"""Decomposition of the mass matrix M and the Coriolis matrix C into contributions of the links' rotation and translation."""
 
 from typing import NamedTuple
 
@@ -39,11 +39,11 @@ class Decomposition(NamedTuple):
 
 @compiled
 def decomposition(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Decomposition:
-    """Decomposition of M, C and g into D_w, D_v, C_w, C_v and G by the cross-product method, O(n^3).
+    """Decomposition of M, C and g into rotational terms D_w and C_w, translational terms D_v and C_v, and G, O(n^3).
 
-    In world axes, w_i = Jw_i qd is the angular velocity of link i, dp_i/dt = Jv_i qd is the velocity of its centre of mass, and
-    I_i is its inertia about the centre of mass (Shih et al. 2012, sec. 2.2 and 3). The sum D_w + D_v is the mass matrix without
-    armature and rotors.
+    The terms are computed by the cross-product method. In world axes, w_i = Jw_i qd is the angular velocity of link i,
+    dp_i/dt = Jv_i qd is the velocity of its centre of mass, and I_i is its inertia about the centre of mass (Shih et al. 2012,
+    sec. 2.2 and 3). The sum D_w + D_v is the mass matrix without armature and rotors.
 
     The sum C = C_w + C_v satisfies C qd = `coriolis_force`, and dM/dt - 2 C is skew-symmetric. The rotational part dD_w/dt - 2
     C_w and the translational part dD_v/dt - 2 C_v are each skew-symmetric as well. If three joints rotate a link about

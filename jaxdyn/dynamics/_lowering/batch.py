@@ -11,7 +11,7 @@ that are computed in parallel. Callers use the decorated function as a function 
 - If the function is differentiated, the derivative rule passed to `by_batch` is used; without a rule, JAX differentiates the
   body.
 
-docs/design.md reports measurements. The form for the CPU is selected when a program is lowered for that platform.
+The form for the CPU is selected when a program is lowered for the CPU. For measurements, see docs/design.md.
 """
 
 import contextvars
