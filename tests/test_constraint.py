@@ -472,7 +472,7 @@ def test_bad_input_is_refused():
         jaxdyn.mechanisms.project_configuration(chain, constraint, q, held=("joint1", 0))
     with refused(match="one independent coordinate per degree of freedom"):
         jax.eval_shape(lambda q: jaxdyn.mechanisms.independent_coordinates(chain, constraint, q, ("joint1",)), q)
-    with refused(match="under a policy needs its number of steps"):
+    with refused(match="under a policy needs the number of steps"):
         jaxdyn.mechanisms.constrained_rollout(chain, constraint, q, qd, lambda t, q, qd: qd, 1e-3)
 
 

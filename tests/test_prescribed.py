@@ -200,5 +200,5 @@ def test_errors():
         mechanisms.hybrid_rollout(floating, {0: jnp.sin}, q, jnp.zeros(16), jnp.zeros((1, 16)), 0.1)
     with pytest.raises(jaxdyn.ModelError, match="unknown coordinate 'lift'"):
         mechanisms.hybrid_dynamics(bob(), jnp.zeros(1), jnp.zeros(1), ("lift",), jnp.zeros(1), jnp.zeros(1))
-    with pytest.raises(jaxdyn.ModelError, match="needs its number of steps"):
+    with pytest.raises(jaxdyn.ModelError, match="needs the number of steps"):
         mechanisms.moving_base_rollout(bob(), lifted, jnp.zeros(1), jnp.zeros(1), lambda t, q, qd: 0 * q, 0.1)

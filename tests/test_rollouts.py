@@ -304,7 +304,7 @@ def test_errors():
         roll(every=4)
     with pytest.raises(ModelError, match="every=0 does not"):
         roll(every=0)
-    with pytest.raises(ModelError, match="checkpoint=0 is not a number of levels"):
+    with pytest.raises(ModelError, match="checkpoint=0; the number of checkpoint levels"):
         roll(checkpoint=0)
 
 

@@ -281,5 +281,5 @@ def test_errors():
         inspect.unwrap(jaxdyn.step)(chain, zero, zero, zero, 0.01, method="leapfrog")
     with pytest.raises(jaxdyn.ModelError, match="5 rows of torques are given for 6 steps"):
         jaxdyn.rollout(chain, zero, zero, jnp.zeros((5, 3)), 0.01, steps=6)
-    with pytest.raises(jaxdyn.ModelError, match="under a policy needs its number of steps"):
+    with pytest.raises(jaxdyn.ModelError, match="under a policy needs the number of steps"):
         jaxdyn.rollout(chain, zero, zero, lambda t, q, qd: q, 0.01)

@@ -1,11 +1,15 @@
 """Adaptation laws for inertial parameters: gradient flows of the ten parameters of each link.
 
-Every law is steepest descent, in its own metric, of the power s^T Y (pi - pi_true) that parameter errors supply. Here Y is
-the Slotine-Li regressor, s is the sliding velocity, and g = Y^T s is the gradient of this power with respect to the
-estimate pi. Two of the three laws keep the estimate physically consistent.
+Each law performs steepest descent, in its own metric, on the power s^T Y (pi - pi_true) that parameter errors supply, where Y
+is the Slotine-Li regressor and s is the sliding velocity. The gradient of this power with respect to the estimate pi is g = Y^T
+s. `NaturalAdaptation` and `LogCholeskyAdaptation` keep the estimate physically consistent.
 
-`start` returns the state of a law for a given estimate, `parameters` the estimate in a given state, `rate` the time
-derivative of the state, and `update` the state after one time step. Arrays have one row per link.
+Every law has four methods, whose arrays have one row per link:
+
+- `start` returns the state of the law for a given estimate;
+- `parameters` returns the estimate for a given state;
+- `rate` returns the time derivative of the state;
+- `update` returns the state after one time step.
 """
 
 from abc import abstractmethod
@@ -38,8 +42,8 @@ class Adaptation(eqx.Module):
 
     Attributes:
         gain: adaptation gain Gamma; its unit depends on the law.
-        leakage: rate sigma at which the estimate decays towards its initial value [1/s]. The convergence proofs assume
-            zero; a small value prevents drift due to noise and unmodelled forces (Ioannou & Kokotovic 1984).
+        leakage: rate sigma at which the estimate decays towards its initial value [1/s]. The convergence proofs assume sigma =
+            0; a small positive value prevents drift due to noise and unmodelled forces (Ioannou & Kokotovic 1984).
     """
 
     gain: eqx.AbstractVar[Gains]
@@ -47,7 +51,7 @@ class Adaptation(eqx.Module):
 
     @abstractmethod
     def start(self, pi: Bodies) -> Memory:
-        """The state of the law whose estimate is pi."""
+        """The state of the adaptation law for the estimate pi."""
 
     @abstractmethod
     def parameters(self, memory: Memory) -> Bodies:
@@ -63,14 +67,16 @@ class Adaptation(eqx.Module):
 
 
 class EuclideanAdaptation(Adaptation):
-    """Adaptation law of Slotine & Li (1987): dpi/dt = -Gamma g with the gradient g = Y^T s.
+    """Adaptation law of Slotine & Li (1987): dpi/dt = -Gamma g.
 
-    The law does not enforce physical consistency: an estimated mass may become negative. The Lyapunov function V =
-    s^T M s / 2 + |pi - pi_true|^2 / (2 Gamma) does not increase. A scalar Gamma weights kg, kg m and kg m^2 equally.
+    The gradient is g = Y^T s, with the Slotine-Li regressor Y and the sliding velocity s. The Lyapunov function V = s^T M s /
+    2 + |pi - pi_true|^2 / (2 Gamma) does not increase. The law does not enforce physical consistency: an estimated mass may
+    become negative. A scalar Gamma applies the same numerical gain to masses [kg], first moments [kg m] and moments of inertia
+    [kg m^2].
 
     Attributes:
-        gain: Gamma: one number, one per parameter (10,), or one per link and parameter (links, 10) [squared unit of the
-            parameter / J].
+        gain: adaptation gain Gamma, given as a scalar, one value per parameter (10,), or one value per link and parameter
+            (links, 10) [squared unit of the parameter / J].
         leakage: rate sigma at which pi decays towards its initial value [1/s]; see `Adaptation`.
     """
 
@@ -97,19 +103,20 @@ class EuclideanAdaptation(Adaptation):
 class NaturalAdaptation(Adaptation):
     """Natural adaptation law (Lee, Kwon & Park 2018): dP/dt = -Gamma P B P for the pseudo-inertia P of each link.
 
-    The matrix B represents the gradient g = Y^T s: tr(P B) = g . pi. The flow is steepest descent in the affine-invariant
-    metric of positive definite matrices. The estimate therefore always corresponds to a body of positive density, and does
-    not depend on the choice of units and frames. The Lyapunov function V = s^T M s / 2 + sum_i D_i / Gamma does not
-    increase, where D_i = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4 = entropic_divergence(pi_i, pi_hat_i) for the estimate
-    P_hat of link i.
+    The matrix B represents the gradient g = Y^T s of the power supplied by parameter errors: tr(P B) = g . pi. The law performs
+    steepest descent in the affine-invariant metric of positive definite matrices. The estimate therefore always corresponds to
+    a body of positive density, and does not depend on the choice of units and frames.
+
+    The Lyapunov function V = s^T M s / 2 + sum_i D_i / Gamma does not increase. For link i with the estimate P_hat, the
+    divergence is D_i = entropic_divergence(pi_i, pi_hat_i) = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4.
 
     Each step follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T with P = U U^T. The state is the factor U, so P stays
-    positive definite despite rounding errors and large steps. One step changes the eigenvalues of P by no more than a
-    factor of e^2. A step is rejected if it would move P too far from its initial value P_0, that is, if the mean
-    eigenvalue of P_0^-1 P or of P^-1 P_0 would exceed `range`; V may then fail to decrease.
+    positive definite despite rounding errors and large steps. One step changes the eigenvalues of P by a factor of at most e^2.
+    A step is rejected if it would move P too far from its initial value P_0, that is, if the mean eigenvalue of P_0^-1 P or of
+    P^-1 P_0 would exceed `range`. After a rejected step, V may increase.
 
     Attributes:
-        gain: Gamma: one number, or one per link [1/J].
+        gain: adaptation gain Gamma, given as a scalar or one value per link [1/J].
         leakage: rate sigma at which P^-1 decays towards its initial value [1/s]; see `Adaptation`.
         range: largest mean eigenvalue of P_0^-1 P and of P^-1 P_0; by default eps^(-1/4) with the machine epsilon eps, which
             is 8192 in float64 and 54 in float32.
@@ -132,7 +139,7 @@ class NaturalAdaptation(Adaptation):
         return -0.5 * memory @ self._slopes(memory, first, gradient)
 
     def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
-        """The factor U exp(-dt X / 2) after a time step dt [s], with X as in `rate`."""
+        """The factor U exp(-dt X / 2) after a time step dt [s], where X is the matrix defined in `rate`."""
         half = _bounded(-0.5 * dt * self._slopes(memory, first, gradient))
         power = total = jnp.broadcast_to(jnp.eye(4, dtype=half.dtype), half.shape)
         for k in range(1, 11):
@@ -157,13 +164,14 @@ class NaturalAdaptation(Adaptation):
 class LogCholeskyAdaptation(Adaptation):
     """Gradient flow in log-Cholesky parameters theta (Rucker & Wensing 2022): dtheta/dt = -Gamma (dpi/dtheta)^T g.
 
-    Every theta corresponds to a physically consistent estimate. Since pi is a nonlinear function of theta, there is no
-    Lyapunov function for large errors; near the true parameters, the law behaves like `EuclideanAdaptation` with a
-    different metric. The step size and the range of the estimate are limited as in `NaturalAdaptation`.
+    The vector g = Y^T s is the gradient with respect to the inertial parameters pi. Every theta corresponds to a physically
+    consistent estimate. Since pi is a nonlinear function of theta, the law has no Lyapunov proof for large errors; near the
+    true parameters, the law behaves like `EuclideanAdaptation` with a different metric. The step size and the range of the
+    estimate are limited as in `NaturalAdaptation`.
 
     Attributes:
-        gain: Gamma: one number, one per entry of theta (10,), or one per link and entry (links, 10) [1/J for the
-            logarithms].
+        gain: adaptation gain Gamma, given as a scalar, one value per entry of theta (10,), or one value per link and entry
+            (links, 10); its unit is 1/J for entries that are logarithms.
         leakage: rate sigma at which theta decays towards its initial value [1/s]; see `Adaptation`.
         range: limit on the change of the pseudo-inertia, as in `NaturalAdaptation`.
     """
@@ -193,12 +201,12 @@ class LogCholeskyAdaptation(Adaptation):
 
 
 def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 10"]:
-    """A gain, broadcast to one number per parameter."""
+    """Broadcast a gain to one value per link and parameter."""
     return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
 
 
 def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
-    """The step of each link, scaled down if its largest entry exceeds `_LARGEST_STEP`; zero if not finite."""
+    """The step of each link, scaled down if its largest entry exceeds `_LARGEST_STEP`, and set to zero if it is not finite."""
 
     def one(step):
         largest = jnp.max(jnp.abs(step))

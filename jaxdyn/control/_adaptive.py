@@ -22,8 +22,8 @@ class Sliding(NamedTuple):
     """The sliding velocity, and the reference velocity and acceleration.
 
     Attributes:
-        s: sliding velocity v - v_ref, which is zero if the error decays as de/dt = -slope e [rad/s or m/s].
-        v_ref: reference velocity v_d + slope e, e = difference(q, q_d) [rad/s or m/s].
+        s: sliding velocity v - v_ref, which is zero if the position error e decays as de/dt = -slope e [rad/s or m/s].
+        v_ref: reference velocity v_d + slope e, where v_d is the desired velocity and e = difference(q, q_d) [rad/s or m/s].
         a_ref: reference acceleration d/dt v_ref [rad/s^2 or m/s^2].
     """
 
@@ -33,11 +33,11 @@ class Sliding(NamedTuple):
 
 
 class AdaptiveState(NamedTuple):
-    """The state of `AdaptiveControl`; `AdaptiveControl.estimate` returns the corresponding robot.
+    """The state of `AdaptiveControl`, from which `AdaptiveControl.estimate` computes the estimated robot.
 
     Attributes:
         bodies: state of the adaptation law `bodies`, one row per adapted link.
-        drives: friction and armature, one row per joint.
+        drives: estimates of the adapted friction and armature parameters, one row per joint.
         first_bodies: initial value of `bodies`.
         first_drives: initial value of `drives`.
     """
@@ -51,11 +51,13 @@ class AdaptiveState(NamedTuple):
 class AdaptiveControl(eqx.Module):
     """Adaptive tracking control: tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, O(n).
 
-    Terms marked _hat are those of the estimated robot, k are the spring torques, and s = v - v_ref is the sliding velocity. The
-    estimate descends along the gradient Y_r(q, v, v_ref, a_ref)^T s, with Y_r = `passivity_regressor`. V, the sum of
-    s . M s / 2 and the divergence of the estimate from the true parameters (see the adaptation law), satisfies dV/dt =
-    -s . K s. Therefore V never increases, s is square integrable, and the tracking error converges to zero. The estimate
-    need not converge to the true parameters, since parameters that the motion does not excite cannot be identified
+    The mass matrix M_hat, the Coriolis matrix C_hat, the gravity torques g_hat and the friction torques f_hat are those of the
+    estimated robot; k are the spring torques, and s = v - v_ref is the sliding velocity. The estimate descends along the
+    gradient Y_r(q, v, v_ref, a_ref)^T s, where Y_r is the `passivity_regressor`.
+
+    Let V be the sum of s . M s / 2 and the divergence of the estimate from the true parameters, as defined by the adaptation
+    law. Then dV/dt = -s . K s, so V never increases, s is square integrable, and the tracking error converges to zero. The
+    estimate need not converge to the true parameters, because parameters that the motion does not excite cannot be identified
     (Slotine & Li 1987; Lee, Kwon & Park 2018). A small leakage makes the estimate robust to noise.
 
         controller = AdaptiveControl(slope=5.0, damping=20.0)
@@ -64,8 +66,10 @@ class AdaptiveControl(eqx.Module):
         state = controller.update(model, state, q, v, reference, dt)
 
     Attributes:
-        slope: Lambda, decay rate of errors on the sliding surface: one number, one per joint, or a matrix [1/s].
-        damping: feedback gain K of the sliding velocity: one number, one per joint, or a matrix [N m s/rad or N s/m].
+        slope: decay rate Lambda of the position error on the sliding surface s = 0, given as a scalar, one value per joint, or
+            a matrix [1/s].
+        damping: feedback gain K of the sliding velocity, given as a scalar, one value per joint, or a matrix
+            [N m s/rad or N s/m].
         bodies: adaptation law of the links' inertial parameters; None if they are not adapted.
         drives: adaptation law of friction and armature; None if they are not adapted.
         links: names of the adapted links; all links by default. For an unknown payload, adapt the link that carries it.
@@ -78,11 +82,11 @@ class AdaptiveControl(eqx.Module):
     links: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     def start(self, chain: Chain) -> AdaptiveState:
-        """The initial state, whose estimate is the chain itself.
+        """The initial state of the adaptation, in which the estimated robot is the chain itself.
 
         Raises:
             ControlError: a link is unknown, or an adapted friction or armature parameter is not positive.
-            ModelError: an adapted link is physically inconsistent, and the adaptation law requires consistency.
+            ModelError: an adapted link is physically inconsistent, but the adaptation law requires consistency.
         """
         rows = self._rows(chain)
         pi = chain.inertia[rows]
@@ -136,7 +140,7 @@ class AdaptiveControl(eqx.Module):
         v: Float[Array, " nv"],
         reference: JointReference,
     ) -> AdaptiveState:
-        """Time derivative of the adaptation state, O(n)."""
+        """The time derivative of the adaptation state, O(n)."""
         bodies, drives = self._gradients(chain, q, v, reference)
         zeros = jnp.zeros_like(state.bodies), jnp.zeros_like(state.drives)
         moved = zeros[0] if self.bodies is None else self.bodies.rate(state.bodies, state.first_bodies, bodies)
@@ -152,7 +156,7 @@ class AdaptiveControl(eqx.Module):
         reference: JointReference,
         dt: float | Float[Array, ""],
     ) -> AdaptiveState:
-        """The state after a time step dt [s], given the measured q and v; non-finite measurements are ignored."""
+        """The adaptation state after a time step dt [s], given the measured q and v; non-finite measurements are ignored."""
         bodies, drives = self._gradients(chain, q, v, reference)
         finite = jnp.isfinite(bodies).all() & jnp.isfinite(drives).all()
         bodies = jnp.where(finite, bodies, jnp.zeros_like(bodies))

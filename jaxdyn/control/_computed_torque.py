@@ -16,7 +16,7 @@ class ErrorIntegral(NamedTuple):
     """The integral of the position error, for integral action.
 
     Attributes:
-        value: int e dt [rad s or m s].
+        value: time integral of the position error [rad s or m s].
     """
 
     value: Float[Array, " nv"]
@@ -48,21 +48,21 @@ def computed_torque(
 ) -> Float[Array, " nv"]:
     """Computed-torque control [N m or N]: tau = M (a_d + Kd de/dt + Kp e + Ki int e) + C v + g + k + f, O(n).
 
-    The position error is e = difference(q, q_d). With an exact model, it satisfies e'' + Kd e' + Kp e + Ki int e = 0. The
-    joints are decoupled if the gains are diagonal; without integral action, the error is critically damped for Kd =
-    2 sqrt(Kp) (Lynch & Park 2017, sec. 11.4). With model errors, the right-hand side is M^-1 times the torque error.
+    The position error is e = difference(q, q_d). With an exact model, this error satisfies e'' + Kd e' + Kp e + Ki int e = 0.
+    Diagonal gains decouple the joints; without integral action, the error is critically damped for Kd = 2 sqrt(Kp) (Lynch &
+    Park 2017, sec. 11.4). With an inexact model, the right-hand side is M^-1 times the torque error of the model.
 
-    k and f are the spring and friction torques of the chain in the measured state. To disable friction compensation, for
-    example because velocities are noisy at rest, pass a chain without friction.
+    The spring torques k and the friction torques f are those of the chain in the measured state. To disable friction
+    compensation, for example because the measured velocity at rest is noisy, pass a chain without friction.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         reference: desired motion.
-        kp: position gain [1/s^2]: one number, one per joint, or a matrix.
-        kd: velocity gain [1/s]: one number, one per joint, or a matrix.
+        kp: position gain [1/s^2], given as a scalar, one value per joint, or a matrix.
+        kd: velocity gain [1/s], given as a scalar, one value per joint, or a matrix.
         integral: integral of the error up to this time; None for control without integral action.
-        ki: integral gain [1/s^3]: one number, one per joint, or a matrix.
+        ki: integral gain [1/s^3], given as a scalar, one value per joint, or a matrix.
 
     Raises:
         ControlError: a gain has the wrong shape.

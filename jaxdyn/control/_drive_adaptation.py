@@ -13,21 +13,23 @@ from ..dynamics._kinematics.coordinates import joint_rates
 from ..errors import ControlError
 from ..model._chain import Chain, with_leaves
 
-_LARGEST_STEP = 0.25  # largest step of a logarithm
+_LARGEST_STEP = 0.25  # largest change of a logarithm in one step
 _RANGE = 1e4  # largest factor between an estimate and its initial value
 
 
 class DriveAdaptation(eqx.Module):
-    """Adaptation law of friction and armature: d phi_hat/dt = -Gamma phi_hat (y . s), which keeps estimates positive.
+    """Adaptation law of friction and armature, d phi_hat/dt = -Gamma phi_hat (y . s), which keeps the estimates positive.
 
     phi_hat is the estimate of a parameter phi, y is its column of `drive_regressor`, and s is the sliding velocity. Friction
-    offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law is steepest
-    descent in the metric of relative entropy. The Lyapunov function V of `AdaptiveControl` does not increase if
-    sum (phi log(phi / phi_hat) - phi + phi_hat) / Gamma and (offset error)^2 / (2 Gamma) are added to it. Estimates start
-    from the values of the chain, which must be positive unless they are offsets.
+    offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law performs steepest
+    descent in the metric of relative entropy. Estimates start from the values of the chain, which must be positive unless they
+    are offsets.
+
+    The Lyapunov function V of `AdaptiveControl` then also contains (phi log(phi / phi_hat) - phi + phi_hat) / Gamma for each
+    positive parameter, and (offset error)^2 / (2 Gamma) for each offset. With these terms, V does not increase.
 
     Attributes:
-        gain: Gamma: one number, or one per term [1/J; N^2 m^2/J for offsets].
+        gain: adaptation gain Gamma, given as a scalar or one value per term [1/J; N^2 m^2/J for offsets].
         terms: names of the adapted terms: "armature", "viscous", "coulomb" or "offset".
         leakage: rate at which offsets, and the logarithms of other parameters, decay towards their initial values [1/s].
 
@@ -96,7 +98,8 @@ class DriveAdaptation(eqx.Module):
     ) -> Float[Array, "n terms"]:
         """The values after a time step dt [s] with a constant gradient.
 
-        Positive values stay within a factor of 1e4 of their initial values. Entries with a non-finite gradient do not change.
+        All parameters except offsets stay within a factor of 1e4 of their initial values. Entries with a non-finite gradient do
+        not change.
         """
         step = dt * self._slopes(values, first, gradient)
         step = jnp.where(jnp.isfinite(step), step, jnp.zeros_like(step))
@@ -105,7 +108,7 @@ class DriveAdaptation(eqx.Module):
         return jnp.where(self._signed(values), values + step, grown)
 
     def _slopes(self, values, first, gradient):
-        """Rates of the offsets, and of the logarithms of the other values."""
+        """Time derivatives of the offsets, and of the logarithms of the other values."""
         gain = jnp.broadcast_to(jnp.asarray(self.gain, values.dtype), values.shape)
         signed = self._signed(values)
         ratio = jnp.where(signed, jnp.ones_like(values), values / jnp.where(signed, jnp.ones_like(first), first))

@@ -16,11 +16,11 @@ from ._task_space import Task, TaskTorque, task_rows, task_state, task_torque
 
 
 class Spring(NamedTuple):
-    """The result of `task_spring`.
+    """Wrench and energy of the spring computed by `task_spring`.
 
     Attributes:
-        wrench: wrench on the frame, in world axes and about the frame's origin; contains only the components that the task
-            controls [N m, N].
+        wrench: wrench on the frame, in world axes and about the frame's origin, with only the components that the task controls
+            [N m, N].
         energy: energy stored in the spring [J].
     """
 
@@ -31,13 +31,14 @@ class Spring(NamedTuple):
 def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: Gain, task: Task = "pose") -> Spring:
     """Wrench and energy of a spring between a pose (R, p) and the desired pose (R_d, p_d).
 
-    The energy is x . K x / 2 with the deflection x = (log(R_d^T R), R_d^T (p - p_d)). For every symmetric K and rotations of
-    up to pi, the wrench is the exact negative gradient of the energy; the spring is therefore conservative.
+    The energy is x . K x / 2 with the deflection x = (log(R_d^T R), R_d^T (p - p_d)). If K is symmetric and the rotation does
+    not exceed pi, the wrench is the exact negative gradient of the energy, so the spring is conservative.
 
     Args:
         t: pose (R, p) of the frame in the world [m].
         wanted: desired pose (R_d, p_d) in the world [m].
-        stiffness: K in the axes of the desired pose: one number, one per task direction, or a matrix [N m/rad, N/m].
+        stiffness: stiffness K in the axes of the desired pose, given as a scalar, one value per task direction, or a matrix
+            [N m/rad, N/m].
         task: controlled part of the pose: "pose", "position" or "orientation".
 
     Raises:
@@ -71,20 +72,22 @@ def stiffness_control(
 ) -> Float[Array, " nv"]:
     """Stiffness control about a fixed goal (Salisbury 1980): tau = J^T (F_spring - D V) + g + k - D_q v [N m or N], O(n).
 
-    Without friction, the sum E of kinetic energy and spring energy satisfies dE/dt = -V . D V - v . D_q v + v . tau_ext, where
-    V is the twist of the frame; friction dissipates further energy. The robot is therefore passive in every configuration,
-    including singularities. The model's inertias need not be correct, but its gravity torques g and spring torques k must be.
-    The controller uses the transpose of the Jacobian instead of an inverse.
+    Let E be the kinetic energy of the robot plus the energy of the task spring. Without friction, dE/dt = -V . D V - v . D_q
+    v + v . tau_ext, where V is the twist of the frame and tau_ext are the external torques; friction dissipates further energy.
+    The robot is therefore passive in every configuration, including singular ones.
+
+    The inertias of the model need not be correct, but its gravity torques g and spring torques k must be. The controller
+    requires only the transpose of the Jacobian and no inverse.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         goal: desired pose of the frame in the world [m].
-        stiffness: K, as in `task_spring`.
-        damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m].
-        joint_damping: D_q: one number, one per joint, or a matrix [N m s/rad or N s/m]. A redundant robot needs it, since D
-            does not damp motion in the null space of the task.
-        frame: link or frame; by default, the chain's tip.
+        stiffness: stiffness K, as in `task_spring`.
+        damping: damping D in world axes, given as a scalar, one value per task direction, or a matrix [N m s/rad, N s/m].
+        joint_damping: joint damping D_q, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m]. A redundant
+            robot needs D_q, since D does not damp motion in the null space of the task.
+        frame: name of a link or frame; by default, the chain's tip.
         task: controlled part of the pose.
 
     Raises:
@@ -112,25 +115,27 @@ def impedance_control(
 ) -> TaskTorque:
     """Impedance control with a moving spring and damper (Hogan 1985; Ott 2008), O(n^3).
 
-    The frame satisfies Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext, where V~ = V - V_d is its velocity error. The
-    controller needs no force measurement, because it preserves the inertia Lambda of the task and its Coriolis matrix mu =
-    (J_bar^T C - Lambda dJ/dt) J_bar, for which dLambda/dt - 2 mu is skew-symmetric.
+    The frame satisfies Lambda dV~/dt + mu V~ + D V~ - F_spring = F_ext, where V~ = V - V_d is its velocity error, F_spring the
+    wrench of `task_spring` and F_ext the external wrench. The controller preserves the task inertia Lambda and the task's
+    Coriolis matrix mu = (J_bar^T C - Lambda dJ/dt) J_bar, for which dLambda/dt - 2 mu is skew-symmetric. It therefore needs no
+    force measurement.
 
-    The sum E of V~ . Lambda V~ / 2 and the spring energy satisfies dE/dt = -V~ . D V~ + V~ . F_ext, so the robot is passive
-    from F_ext to V~. This requires an exact model, a configuration away from singularities, and either a desired pose whose
-    axes do not rotate or an isotropic stiffness. The posture torque tau_0 acts in the dynamically consistent null space and
-    does not disturb the task. Near singularities, the task is damped as in `task_space`; `stiffness_control` needs no such
-    damping.
+    Let E be V~ . Lambda V~ / 2 plus the energy of the spring. Then dE/dt = -V~ . D V~ + V~ . F_ext, so the robot is passive
+    from F_ext to V~. This result assumes an exact model, a configuration away from singularities, and either a desired pose
+    whose axes do not rotate or an isotropic stiffness.
+
+    The posture torque tau_0 acts in the dynamically consistent null space and does not disturb the task. Near singularities,
+    the task inertia is damped as in `task_space`; `stiffness_control` needs no such damping.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         reference: desired motion of the frame.
-        stiffness: K, as in `task_spring`.
-        damping: D in world axes: one number, one per task direction, or a matrix [N m s/rad, N s/m]; see
+        stiffness: stiffness K, as in `task_spring`.
+        damping: damping D in world axes, given as a scalar, one value per task direction, or a matrix [N m s/rad, N s/m]; see
             `impedance_damping`.
-        posture: tau_0 [N m or N], for example from `posture_torque`; zero by default.
-        frame: link or frame; by default, the chain's tip.
+        posture: posture torque tau_0 [N m or N], for example from `posture_torque`; zero by default.
+        frame: name of a link or frame; by default, the chain's tip.
         task: controlled part of the pose.
         threshold: value of `TaskSpace.conditioning` below which the task is damped.
 
@@ -141,7 +146,7 @@ def impedance_control(
     state = task_state(chain, q, v, reference, frame, task, threshold)
     space, rate = state.space, state.rate
     spring = task_spring(state.pose, reference.pose, stiffness, task).wrench
-    # of the Coriolis forces, only mu V~ remains; those due to V_d and to the null-space motion are compensated
+    # compensate the Coriolis forces due to V_d and to the null-space motion, so that only mu V~ remains
     coriolis = coriolis_matrix(chain, q, v)
     kept = space.inverse @ rate  # joint velocities of V_d - V
     j_rate = jacobian_derivative(chain, q, v, frame, "mixed")[task_rows(task)]
@@ -161,7 +166,7 @@ def impedance_energy(
     task: Task = "pose",
     threshold: float | Float[Array, ""] = 1e-2,
 ) -> Float[Array, ""]:
-    """The energy E [J] of `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring.
+    """The energy E of a frame under `impedance_control`: V~ . Lambda V~ / 2 plus the energy of the spring [J].
 
     The arguments and errors are the same as for `impedance_control`.
     """
@@ -173,14 +178,14 @@ def impedance_energy(
 def impedance_damping(
     inertia: Float[Array, "k k"], stiffness: Float[Array, "k k"], ratio: float | Float[Array, ""] = 1.0
 ) -> Float[Array, "k k"]:
-    """The damping matrix D for which every mode of (Lambda, D, K) has a given damping ratio [N m s/rad, N s/m].
+    """The damping matrix D for which every mode of the system (Lambda, D, K) has a given damping ratio [N m s/rad, N s/m].
 
     By double diagonalisation (Albu-Schaeffer, Ott, Frese & Hirzinger 2003), D = 2 ratio L (L^-1 K L^-T)^(1/2) L^T with
     Lambda = L L^T.
 
     Args:
-        inertia: Lambda, positive definite [kg m^2, kg].
-        stiffness: K in the same axes, symmetric and positive semidefinite [N m/rad, N/m].
+        inertia: task inertia Lambda, positive definite [kg m^2, kg].
+        stiffness: stiffness K in the same axes, symmetric and positive semidefinite [N m/rad, N/m].
         ratio: damping ratio; 1 is critical damping.
     """
     lower = jnp.linalg.cholesky(inertia)

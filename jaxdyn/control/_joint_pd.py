@@ -15,14 +15,14 @@ def gravity_compensation(
 ) -> Float[Array, " nv"]:
     """Gravity compensation with optional damping: tau = g(q) + k(q) - D v [N m or N].
 
-    The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies dK/dt =
-    -v . D v - v . f + v . tau_ext, where f is the friction, so it is passive for every positive semidefinite D. k is
-    `spring_force`; friction is not compensated.
+    The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies dK/dt = -v . D
+    v - v . f + v . tau_ext, where f are the friction torques and tau_ext the external torques, so the robot is passive for
+    every positive semidefinite D. Gravity g and spring torques k (`spring_force`) are compensated; friction is not.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
-        damping: D, given as one number, one per joint, or a matrix [N m s/rad or N s/m].
+        damping: damping gain D, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m].
 
     Raises:
         ControlError: the damping has the wrong shape.
@@ -41,17 +41,17 @@ def pd_gravity_control(
 ) -> Float[Array, " nv"]:
     """PD control with gravity compensation about a goal (Takegaki & Arimoto 1981): tau = g(q) + k(q) + Kp e - Kd v [N m or N].
 
-    Here e = difference(q, goal). The function V = K(q, v) + e . Kp e / 2, where K is the kinetic energy, never increases: dV/dt
-    = -v . Kd v minus the power dissipated by friction. By LaSalle's theorem, the goal is globally asymptotically stable for any
-    masses if Kp and Kd are positive definite and gravity is compensated exactly. A quaternion joint needs equal gains in all
-    its directions.
+    Here e = difference(q, goal). The function V = K(q, v) + e . Kp e / 2, where K is the kinetic energy, never increases, since
+    dV/dt is -v . Kd v minus the power dissipated by friction. By LaSalle's theorem, the goal is globally asymptotically stable
+    for any masses if Kp and Kd are positive definite and gravity is compensated exactly. The gains of a quaternion joint must
+    be equal in all directions.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         goal: configuration to hold [rad or m].
-        kp: stiffness: one number, one per joint, or a symmetric matrix [N m/rad or N/m].
-        kd: damping: one number, one per joint, or a matrix [N m s/rad or N s/m].
+        kp: stiffness, given as a scalar, one value per joint, or a symmetric matrix [N m/rad or N/m].
+        kd: damping, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m].
 
     Raises:
         ControlError: a gain has the wrong shape.

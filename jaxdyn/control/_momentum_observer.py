@@ -19,8 +19,8 @@ class ObserverState(NamedTuple):
 
     Attributes:
         residual: estimate r of the external torque [N m or N].
-        momentum: p = M v at the last sample [N m s or N s].
-        drift: C^T v - g - k - f at the last sample [N m or N].
+        momentum: generalised momentum p = M v at the last sample [N m s or N s].
+        drift: rate C^T v - g - k - f of the momentum at zero torque, at the last sample [N m or N].
     """
 
     residual: Float[Array, " nv"]
@@ -29,14 +29,14 @@ class ObserverState(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """The interpretation of a residual: whether a collision was detected, and at which joints.
+    """The result of collision detection: whether a collision was detected, and at which joints.
 
     Attributes:
         detected: True if any residual exceeds its threshold.
-        joints: mask of the coordinates whose residual exceeds its threshold.
-        last: index of the last of these coordinates, or -1 if there is none. In a serial arm, the collision is on the link
-            that this joint moves or on a link beyond it: a joint beyond it has no residual if the line of action of the
-            force intersects the joint's axis.
+        joints: mask of the coordinates whose residuals exceed their thresholds.
+        last: index of the last coordinate in `joints`, or -1 if there is none. In a serial arm, the collision is on the link
+            that this joint moves or on a more distal link; a distal joint has no residual if the line of action of the force
+            intersects its axis.
     """
 
     detected: Bool[Array, ""]
@@ -47,20 +47,22 @@ class Collision(NamedTuple):
 class MomentumObserver(eqx.Module):
     """Momentum observer (De Luca & Mattone 2005): the residual r is the low-pass filtered external torque.
 
-    The filter dr/dt = K (tau_ext - r) uses the rate of the momentum p = M v, dp/dt = tau + C^T v - g - k - f + tau_ext, and
-    requires neither accelerations nor M^-1. A contact force F on a link contributes J^T F to tau_ext. The residual also
-    contains friction and payloads that are missing from the model. If the external torque is constant over a sample, the
-    discrete response 1 - exp(-K dt) is exact; it is stable for every sample time. Model terms are integrated by the
-    trapezoidal rule. Friction is that of the chain at the measured velocity.
+    The filter is dr/dt = K (tau_ext - r). The observer evaluates it from the rate of the momentum p = M v, which is dp/dt =
+    tau + C^T v - g - k - f + tau_ext; neither accelerations nor M^-1 are needed. A contact force F on a link contributes J^T F
+    to tau_ext. The residual also contains the effects of friction and payloads that the model does not include.
+
+    If the external torque is constant over a sampling period dt, the discrete response 1 - exp(-K dt) is exact. The discrete
+    filter is stable for every dt. Model terms are integrated by the trapezoidal rule, and the friction f is that of the chain
+    at the measured velocity.
 
         state = observer.start(chain, q, v)
         state = observer.update(chain, state, q, v, tau, dt)
         observer.collision(state).detected
 
     Attributes:
-        gain: filter bandwidth K, one number or one per joint [1/s].
-        threshold: value of |r| above which a collision is detected, one number or one per joint [N m or N];
-            `collision_threshold` computes it from collision-free runs.
+        gain: filter bandwidth K, given as a scalar or one value per joint [1/s].
+        threshold: value of |r| above which a collision is detected, given as a scalar or one value per joint [N m or N];
+            `collision_threshold` computes thresholds from collision-free runs.
     """
 
     gain: Gain = 50.0
@@ -70,7 +72,7 @@ class MomentumObserver(eqx.Module):
         """The state at the first sample, with zero residual.
 
         Raises:
-            ControlError: the gain or the threshold is not positive, or is neither one number nor one per joint.
+            ControlError: the gain or the threshold is not positive, or is neither a scalar nor one value per joint.
         """
         self._check(chain)
         return ObserverState(jnp.zeros_like(v), generalised_momentum(chain, q, v), _drift(chain, q, v))
@@ -84,9 +86,10 @@ class MomentumObserver(eqx.Module):
         tau: Float[Array, " nv"],
         dt: float | Float[Array, ""],
     ) -> ObserverState:
-        """The state at the next sample (q, v), a time dt [s] after the last; tau [N m or N] is constant in between; O(n).
+        """The state at the next sample (q, v), a time dt [s] after the last one.
 
-        A non-finite sample makes the residual non-finite; the next finite sample restarts the observer.
+        The torques tau [N m or N] are constant between the two samples. The cost is O(n). A non-finite sample makes the
+        residual non-finite; the next finite sample restarts the observer.
         """
         momentum, drift = generalised_momentum(chain, q, v), _drift(chain, q, v)
         external = (momentum - state.momentum) / dt - tau - 0.5 * (drift + state.drift)
@@ -105,7 +108,7 @@ class MomentumObserver(eqx.Module):
     def _check(self, chain: Chain) -> None:
         for name, value in (("gain", self.gain), ("threshold", self.threshold)):
             if jnp.shape(value) not in ((), (chain.nv,)):
-                raise ControlError(f"{name} has shape {jnp.shape(value)}; pass one number or {chain.nv} numbers")
+                raise ControlError(f"{name} has shape {jnp.shape(value)}; pass a scalar or {chain.nv} values")
             if not isinstance(value, Tracer) and not np.all(np.asarray(value) > 0):
                 raise ControlError(f"{name} is {value}; it must be positive")
 

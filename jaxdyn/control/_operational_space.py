@@ -1,4 +1,4 @@
-"""Operational-space control: a frame behaves like a unit mass, and a posture torque acts in the null space of the task."""
+"""Operational-space control: a frame behaves like a unit mass; a posture torque acts in the null space of the task."""
 
 from jaxtyping import Array, Float
 
@@ -26,20 +26,21 @@ def operational_space_control(
     """Operational-space control (Khatib 1987), O(n^3).
 
     The torques are tau = J^T Lambda (a_d + Kd (V_d - V) + Kp e - dJ/dt v) + C v + g + k + f + (1 - J^T J_bar^T) tau_0. With an
-    exact model and away from singularities, the position error of the frame's origin satisfies e'' + Kd e' + Kp e = 0, and so
-    does its orientation error if it is small. The posture torque tau_0 does not affect these errors, because the null-space
-    projector is dynamically consistent: J M^-1 (1 - J^T J_bar^T) = 0. A redundant robot needs damping in the null space, for
-    example by `posture_torque`. Near singularities, Lambda is damped as in `task_space`, and the frame lags in the singular
-    directions; the status reports this.
+    exact model and away from singularities, the position error of the frame's origin satisfies e'' + Kd e' + Kp e = 0; a small
+    orientation error satisfies the same equation. Near singularities, Lambda is damped as in `task_space`, and the frame lags
+    in the singular directions; `TaskTorque.status` reports this.
+
+    The posture torque tau_0 does not affect these errors, because the null-space projector is dynamically consistent: J M^-1
+    (1 - J^T J_bar^T) = 0. A redundant robot needs damping in the null space, which `posture_torque` can provide.
 
     Args:
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         reference: desired motion of the frame.
-        kp: position gain [1/s^2]: one number, one per task direction, or a matrix.
-        kd: velocity gain [1/s]: one number, one per task direction, or a matrix.
-        posture: tau_0 [N m or N]; zero by default.
-        frame: link or frame; by default, the chain's tip.
+        kp: position gain [1/s^2], given as a scalar, one value per task direction, or a matrix.
+        kd: velocity gain [1/s], given as a scalar, one value per task direction, or a matrix.
+        posture: posture torque tau_0 [N m or N]; zero by default.
+        frame: name of a link or frame; by default, the chain's tip.
         task: controlled part of the pose; the reference always contains the whole pose.
         threshold: value of `TaskSpace.conditioning` below which the task is damped.
 
@@ -65,8 +66,8 @@ def posture_torque(
         q: measured positions [rad or m].
         v: measured velocities [rad/s or m/s].
         rest: desired posture [rad or m].
-        kp: position gain [1/s^2]: one number, one per joint, or a matrix.
-        kd: velocity gain [1/s]: one number, one per joint, or a matrix.
+        kp: position gain [1/s^2], given as a scalar, one value per joint, or a matrix.
+        kd: velocity gain [1/s], given as a scalar, one value per joint, or a matrix.
 
     Raises:
         ControlError: a gain has the wrong shape.

@@ -1,4 +1,4 @@
-"""Inputs of controllers: the desired motion of joints or of a frame, gains, and errors."""
+"""Controller inputs: the desired motion of joints or of a frame, gains, and errors."""
 
 from typing import NamedTuple
 
@@ -28,12 +28,12 @@ class JointReference(NamedTuple):
 
 
 class TaskReference(NamedTuple):
-    """The desired motion of a frame at one instant, in mixed coordinates: world axes, and the velocity v of its origin.
+    """The desired motion of a frame at one instant, in mixed coordinates (world axes at the frame's origin).
 
     Attributes:
         pose: pose T of the frame in the world [m].
-        twist: (w, v) [rad/s, m/s].
-        acceleration: d/dt (w, v) [rad/s^2, m/s^2].
+        twist: angular velocity w and velocity v of the frame's origin [rad/s, m/s].
+        acceleration: time derivatives of w and v [rad/s^2, m/s^2].
     """
 
     pose: Float[Array, "4 4"]
@@ -54,7 +54,7 @@ def hold_pose(pose: Float[Array, "4 4"]) -> TaskReference:
 
 
 def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k"]:
-    """The product K x for a gain K that is one number, one per component, or a matrix.
+    """The product K x for a gain K that is a scalar, one value per component, or a matrix.
 
     Raises:
         ControlError: the gain has the wrong shape.
@@ -62,12 +62,12 @@ def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k
     k = jnp.asarray(gain, x.dtype) if isinstance(gain, (int, float)) else jnp.asarray(gain)
     if k.shape not in ((), x.shape, 2 * x.shape):
         size = x.shape[0]
-        raise ControlError(f"{name} has shape {k.shape}; pass one number, {size} numbers or a {size}x{size} matrix")
+        raise ControlError(f"{name} has shape {k.shape}; pass a scalar, {size} values or a {size}x{size} matrix")
     return k @ x if k.ndim == 2 else k * x
 
 
 def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array, "k k"]:
-    """A gain as a matrix; the errors are the same as for `apply_gain`."""
+    """Convert a gain to a matrix; the errors are the same as for `apply_gain`."""
     return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
 
 
@@ -78,7 +78,7 @@ def error_rate(
     q_d: Float[Array, " nq"],
     v_d: Float[Array, " nv"],
 ) -> Float[Array, " nv"]:
-    """The time derivative of difference(chain, q, q_d) while q and q_d move; v_d - v for ordinary joints."""
+    """The time derivative of difference(chain, q, q_d) at the velocities v of q and v_d of q_d; v_d - v for ordinary joints."""
     if not chain.topology.quaternion_joints:
         return v_d - v
     time = jnp.zeros((), v.dtype)

@@ -15,14 +15,14 @@ from ..simulation._march import march
 
 
 class ControlledMotion(NamedTuple):
-    """The result of `controlled_rollout`: one row at t = 0 and one after each `every`-th period.
+    """The result of `controlled_rollout`: one row at t = 0 and one row after every `every` control periods.
 
     Attributes:
         t: times [s].
         q: positions [rad or m].
         v: velocities [rad/s or m/s].
-        tau: torques in the preceding period, zero in the first row [N m or N].
-        state: controller states; every leaf has one row per time.
+        tau: torques applied in the preceding period; zero in the first row [N m or N].
+        state: controller states; every leaf of the pytree has one row per time.
     """
 
     t: Float[Array, " times"]
@@ -47,8 +47,8 @@ def controlled_rollout(
 ) -> ControlledMotion:
     """Simulate the robot under a control law (tau, state) = law(state, t, q, v) with control period dt.
 
-    Torques are constant within a control period. The simulation includes the robot's friction and springs. The loop is
-    compiled; for stateless controllers, use `rollout`.
+    Torques are constant within a control period. The simulation includes the robot's friction and springs, and runs as one
+    compiled loop. For stateless controllers, use `rollout`.
 
     Args:
         q: initial positions [rad or m].
@@ -59,9 +59,9 @@ def controlled_rollout(
         steps: number of periods.
         method: integration scheme, as in `step`.
         substeps: number of integration steps per period.
-        every: number of periods from one returned row to the next; must divide the number of periods.
-        disturbance: function (t, q, v) -> additional joint torques [N m or N], unknown to the controller and constant during a
-            substep.
+        every: number of periods between returned rows; must divide the total number of periods.
+        disturbance: function of (t, q, v) that returns additional joint torques [N m or N], which are unknown to the controller
+            and constant during a substep.
 
     Raises:
         ControlError: the controller does not return `nv` torques, or `substeps` is less than 1.

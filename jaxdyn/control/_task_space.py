@@ -21,7 +21,7 @@ _ROWS = {"pose": slice(0, 6), "position": slice(3, 6), "orientation": slice(0, 3
 
 
 class TaskStatus(IntEnum):
-    """Status of a task-space controller; arrays contain its integer value."""
+    """Status of a task-space controller; `TaskTorque.status` contains its integer value."""
 
     REGULAR = 0
     DAMPED = 1
@@ -29,10 +29,10 @@ class TaskStatus(IntEnum):
 
     @property
     def message(self) -> str:
-        """The status in words."""
+        """Description of the status in words."""
         return {
             TaskStatus.REGULAR: "the frame can move in every direction of the task",
-            TaskStatus.DAMPED: "near a singularity: the task's inertia is damped, and the frame lags in some direction",
+            TaskStatus.DAMPED: "near a singularity: the task inertia is damped, and the frame lags in at least one direction",
             TaskStatus.NOT_FINITE: "state, reference or gains contain NaN or infinity: do not send the torques",
         }[self]
 
@@ -41,12 +41,12 @@ class TaskSpace(NamedTuple):
     """Motion and inertia of a frame along the k directions of a task, in world axes.
 
     Attributes:
-        jacobian: J.
-        drift: dJ/dt v [rad/s^2, m/s^2].
+        jacobian: Jacobian J of the task.
+        drift: acceleration dJ/dt v of the frame at zero joint accelerations [rad/s^2, m/s^2].
         inertia: task inertia Lambda = (J M^-1 J^T + damping)^-1 [kg m^2, kg].
         inverse: dynamically consistent inverse J_bar = M^-1 J^T Lambda.
-        conditioning: ratio x of the smallest to the mean mobility, as in `task_space`, in [0, 1]; 0 if J is singular.
-        damped: 1 if damping was added, else 0.
+        conditioning: ratio x of the smallest to the mean mobility, between 0 (J is singular) and 1; see `task_space`.
+        damped: 1 if damping was added, otherwise 0.
     """
 
     jacobian: Float[Array, "k nv"]
@@ -79,16 +79,18 @@ def task_space(
 ) -> TaskSpace:
     """Jacobian, inertia and dynamically consistent inverse of a task, damped near singularities; O(n^3).
 
-    The conditioning x is the smallest eigenvalue of D^-1 J M^-1 J^T D^-1, where the diagonal matrix D^2 contains the mean
-    mobility of the angular half of J M^-1 J^T and that of the linear half. This scaling makes the result independent of units
-    and axes. If x is below the threshold e, D^2 (e - x)^2 / e is added to J M^-1 J^T (after Nakamura & Hanafusa 1986). The
-    inertia in any direction is then at most 4 / (3 e) times the mean inertia, and Lambda is continuously differentiable.
-    JAX's derivatives treat the damping as constant.
+    The conditioning x is the smallest eigenvalue of D^-1 A D^-1, where A = J M^-1 J^T is the mobility of the frame. The
+    diagonal matrix D^2 contains the mean mobility of the angular half of A and that of the linear half, so that x does not
+    depend on units and axes.
+
+    If x is below the threshold e, D^2 (e - x)^2 / e is added to A (after Nakamura & Hanafusa 1986). The inertia in any
+    direction is then at most 4 / (3 e) times the inverse of the mean mobility, and Lambda is continuously differentiable. JAX's
+    derivatives treat the damping as constant.
 
     Args:
         q: positions [rad or m].
         v: velocities [rad/s or m/s].
-        frame: link or frame; by default, the chain's tip.
+        frame: name of a link or frame; by default, the chain's tip.
         task: "pose", "position" or "orientation" of the frame.
         threshold: conditioning e below which the task is damped.
 
@@ -103,7 +105,8 @@ def task_space(
     mobility = j @ solved
     mobility = 0.5 * (mobility + mobility.T)
     fixed = jax.lax.stop_gradient(mobility)
-    # the angular and the linear half are scaled by their own means; a half that cannot move, by a fraction of the other's mean
+    # scale the angular and the linear half by their own means; scale a half that cannot move by a fraction of the
+    # other's mean
     means = jnp.mean(jnp.diagonal(fixed).reshape(-1, 3), axis=1)
     means = jnp.maximum(means, _IMMOBILE * jnp.max(means)) + jnp.finfo(j.dtype).tiny
     roots = jnp.sqrt(jnp.repeat(means, 3))
@@ -119,7 +122,7 @@ def task_space(
 
 
 def pose_error(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"]) -> Float[Array, "6"]:
-    """Error from a pose to the desired pose, in world axes: log(R_d R^T) and p_d - p [rad, m]."""
+    """Error of a pose (R, p) with respect to the desired pose (R_d, p_d), in world axes: log(R_d R^T) and p_d - p [rad, m]."""
     turn = rotation_log(wanted[:3, :3] @ t[:3, :3].T)
     return jnp.concatenate([turn, wanted[:3, 3] - t[:3, 3]])
 
@@ -147,7 +150,8 @@ class TaskTorque(NamedTuple):
 
     Attributes:
         tau: joint torques [N m or N].
-        error: log(R_d R^T) and p_d - p in world axes, or only the one that the task controls [rad, m].
+        error: orientation error log(R_d R^T) and position error p_d - p in world axes, or only the one that the task controls
+            [rad, m].
         rate: velocity error V_d - V of the task, in world axes [rad/s, m/s].
         conditioning: conditioning of the task inertia, from 0 (singular) to 1; see `task_space`.
         status: a `TaskStatus` as an integer.
@@ -169,7 +173,7 @@ def task_state(
     task: Task,
     threshold: float | Float[Array, ""],
 ) -> TaskState:
-    """State of a task, which all task-space controllers compute first; the arguments are the same as for `task_space`."""
+    """State of a task, as required by all task-space controllers; the arguments are described in `task_space`."""
     rows = task_rows(task)
     space = task_space(chain, q, v, frame, task, threshold)
     pose = frame_pose(chain, q, frame)
@@ -183,9 +187,9 @@ def task_torque(
     """The torque J^T wrench + rest + (1 - J^T J_bar^T) tau_0, with the status of the task.
 
     Args:
-        wrench: wrench on the frame, in world axes, about its origin [N m, N].
+        wrench: wrench on the frame, in world axes and about the frame's origin [N m, N].
         rest: further torques, for example against gravity and friction [N m or N].
-        posture: tau_0 [N m or N]; zero by default.
+        posture: posture torque tau_0 [N m or N]; zero by default.
     """
     space = state.space
     if posture is not None:

@@ -18,9 +18,9 @@ class AdaptiveRollout(NamedTuple):
     """A motion integrated with adaptive steps.
 
     Attributes:
-        positions: q at the requested times [rad or m]. If the integration stopped early, entries for later times are not
-            finite.
-        velocities: qd at the requested times [rad/s or m/s].
+        positions: positions q at the requested times [rad or m]. If the integration stops early, the entries for later times
+            are not finite.
+        velocities: velocities qd at the requested times [rad/s or m/s].
         steps: number of steps, including rejected ones.
         successful: True if the integration reached the last of the requested times.
     """
@@ -44,9 +44,8 @@ def adaptive_rollout(
 ) -> AdaptiveRollout:
     """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps and return the states at requested times.
 
-    Quaternions are integrated by their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit
-    length. A step is accepted if the estimated error of y = (q, qd), divided by atol + rtol |y|, has an RMS below 1 over all
-    entries.
+    Quaternions are integrated from their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit length.
+    A step is accepted if the estimated error of y = (q, qd), divided by atol + rtol |y|, has an RMS below 1 over all entries.
 
     JAX differentiates through the integration steps, by default in reverse mode with checkpoints
     (`diffrax.RecursiveCheckpointAdjoint`). For forward mode, pass adjoint=diffrax.ForwardMode().
@@ -57,11 +56,11 @@ def adaptive_rollout(
         controls: either torques [N m or N], one row for each interval between successive times, or a policy tau =
             controls(t, q, qd). Torques are constant within an interval, and no step extends beyond it. A policy must be smooth,
             and must accept quaternions whose length differs slightly from 1.
-        times: increasing times [s]; (q, qd) is the state at the first of them.
+        times: increasing times [s]; (q, qd) is the state at the first time.
         rtol: relative tolerance; by default, the square root of the machine epsilon, which is 1.5e-8 in float64 and 3.5e-4
             in float32.
         atol: absolute tolerance, with the same default [rad or m, rad/s or m/s].
-        external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
+        external_wrenches: constant wrench (n, f) on each link, in the link's frame [N m, N].
         options: keyword arguments for `diffrax.diffeqsolve`, such as `adjoint`. The default `solver` is `Tsit5`, an explicit
             fifth-order scheme; use `Kvaerno5` for stiff friction. The default `max_steps` is 4096; if more steps are needed,
             `successful` is False.

@@ -35,18 +35,18 @@ def constrained_step(
     it acts like an artificial spring and damper that reduces drift.
 
     Args:
-        constraints: one or several constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
+        constraints: one or more constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
         q: positions [rad or m].
         qd: velocities [rad/s or m/s].
         tau: joint torques, constant during the step [N m or N].
         dt: time step [s].
-        external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N].
+        external_wrenches: constant wrench (n, f) on each link, in the link's frame [N m, N].
         method: integration scheme, as in `step`.
         stabilisation: Baumgarte's gains (alpha, beta) [1/s], used instead of the projection; with (0, 0), the residual phi
             of the constraints drifts due to integration errors.
 
     Raises:
-        ModelError: the scheme is unknown, there is no constraint, or a constraint names an unknown frame.
+        ModelError: the scheme is unknown, there is no constraint, or a constraint refers to an unknown frame.
     """
     q, qd = promoted(chain, q, qd)
     gains = (0.0, 0.0) if stabilisation is None else stabilisation
@@ -80,15 +80,15 @@ def constrained_rollout(
     Start from a state that satisfies the constraints (`project_configuration`, `project_velocity`).
 
     Args:
-        constraints: one or several constraints, as in `constrained_step`.
+        constraints: one or more constraints, as in `constrained_step`.
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
-        steps: number of steps; required with a policy.
+        steps: number of steps; required if `controls` is a policy.
         method: integration scheme, as in `step`.
-        every: number of steps from one returned state to the next; must divide the number of steps.
-        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
+        every: number of steps between returned states; must divide the total number of steps.
+        checkpoint: number of checkpoint levels for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout` and `constrained_step`.

@@ -1,4 +1,4 @@
-"""Implicit friction in a time step: the slopes of friction act as additional armature and rotor inertia."""
+"""Implicit friction in a time step: the slopes of the friction curves act as additional armature and rotor inertia."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,20 +14,22 @@ from ..model._chain import Chain
 def with_implicit_friction(
     chain: Chain, qd: Float[Array, " nv"], predicted: Float[Array, " nv"], dt: Float[Array, ""]
 ) -> Chain:
-    """The robot with the mass matrix M + dt D, where D contains the slopes of friction; dt D is added to the armature.
+    """The robot with the mass matrix M + dt D, where D contains the slopes of the friction curves.
 
-    With h = C qd + g, friction f(qd) at the start of the step, and its linearisation f(qd) + D (qd' - qd) at the end,
+    Let h = C qd + g, and let f(qd) be the friction at the start of the step. With friction linearised at the end of the step,
+    as f(qd) + D (qd' - qd), the new velocity qd' satisfies
 
         M (qd' - qd) = dt (tau - h - f(qd) - D (qd' - qd))   <=>   (M + dt D) (qd' - qd) = dt (tau - h - f(qd)),
 
-    which is forward dynamics with additional armature (or, for motors of a transmission, rotor inertia). D has one entry
-    per joint and per motor: the slope f', or 0 where f' is negative, on the falling branch of Stribeck friction. If the
-    step without D would reverse the joint, the entry is the slope f(qd) / qd of the chord from zero velocity instead. The
-    slope f' at a sliding velocity does not reflect the jump of Coulomb friction at zero velocity, and would therefore make
-    the joint chatter; the chord is at least as steep, and slows the joint without reversing it.
+    which is forward dynamics with additional armature (or, for motors of a transmission, rotor inertia).
+
+    D has one entry per joint and per motor. The entry is the slope f', or 0 on the falling branch of Stribeck friction, where
+    f' is negative. If a step without D would reverse the joint, the entry is instead the slope f(qd) / qd of the chord from
+    zero velocity. The slope f' at a sliding velocity does not reflect the jump of Coulomb friction at zero velocity, and would
+    therefore make the joint chatter; the chord is at least as steep, and slows the joint without reversing it.
 
     Args:
-        predicted: velocity at the end of the step without D; only its signs are used.
+        predicted: velocity at the end of a step without D, of which only the signs are used [rad/s or m/s].
         dt: time step [s].
     """
     friction = dataclasses.replace(chain.friction, offset=jnp.zeros_like(chain.friction.offset))

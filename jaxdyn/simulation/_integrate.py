@@ -27,36 +27,38 @@ def step(
     external_wrenches: Float[Array, "n 6"] | None = None,
     method: Method = "semi_implicit_euler",
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """The state (q, qd) after a time step dt at constant torques and wrenches: qdd = forward_dynamics(tau - resistive_force).
+    """The state (q, qd) after a time step dt under qdd = forward_dynamics(tau - resistive_force).
+
+    Torques and wrenches are constant during the step.
 
     For quaternion joints, "q + dq" below means integrate(chain, q, dq).
 
-    - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'. First order; one evaluation of the dynamics per step. The
-      scheme is symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate
-      dt qd^T C(q, qd) qdd, because Coriolis forces are evaluated at the start of the step. In 100 s of 1 ms steps, a planar
-      elbow loses about 15 of 31 J, whereas rk4 with 4 ms steps, at the same cost, loses 1e-3 J; the energy of a frictionless
-      Panda grows until its state is no longer finite. With friction, the energy stays bounded and the motion is first-order
-      accurate. See docs/rollouts.md for the measurements.
-    - `implicit_damping`: like `semi_implicit_euler`, but with friction linearised at the end of the step: (M + dt D)
-      (qd' - qd) = dt (tau - h - resistive_force), where h = C qd + g, and D >= 0 contains the slopes of `friction_force`.
-      MuJoCo's implicitfast scheme is similar, but excludes dry friction. First order; two evaluations per step. The first
-      evaluation finds the joints whose velocity would change sign. For these joints, D contains the slope f(qd) / qd of the
-      chord of the friction curve f, so they come to rest instead of chattering, however stiff the friction is.
-    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd. First order; one evaluation per step; gains energy (Lynch & Park
-      2017, sec. 8.5).
-    - `rk4`: the classical Runge-Kutta scheme. Fourth order; four evaluations per step. Quaternion joints are integrated in
-      exponential coordinates u about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the order of the
+    - `semi_implicit_euler`: qd' = qd + dt qdd, q' = q + dt qd'. The scheme is of first order, with one evaluation of the
+      dynamics per step. It is symplectic if M is constant. Otherwise the energy of a frictionless robot drifts at the rate dt
+      qd^T C(q, qd) qdd, because Coriolis forces are evaluated at the start of the step. In 100 s of 1 ms steps, a planar elbow
+      manipulator loses about 15 of 31 J, whereas rk4 with 4 ms steps, at the same cost, loses 1e-3 J. The energy of a
+      frictionless Panda grows until its state is no longer finite. With friction, the energy stays bounded and the motion is
+      first-order accurate. See docs/rollouts.md for the measurements.
+    - `implicit_damping`: like `semi_implicit_euler`, but with friction linearised at the end of the step: (M + dt D) (qd' -
+      qd) = dt (tau - h - resistive_force), where h = C qd + g, and D >= 0 contains the slopes of `friction_force`. MuJoCo's
+      implicitfast scheme is similar, but excludes dry friction. The scheme is of first order, with two evaluations per step.
+      The first evaluation finds the joints whose velocity would change sign. For these joints, D contains the slope f(qd) / qd
+      of the chord of the friction curve f, so they come to rest instead of chattering, however stiff the friction is.
+    - `explicit_euler`: q' = q + dt qd, qd' = qd + dt qdd. The scheme is of first order, with one evaluation per step. It adds
+      energy to the motion (Lynch & Park 2017, sec. 8.5).
+    - `rk4`: the classical Runge-Kutta scheme, of fourth order, with four evaluations per step. Quaternion joints are integrated
+      in exponential coordinates u about q, du/dt = qd + [u, qd] / 2 + [u, [u, qd]] / 12, which is exact to the order of the
       scheme (Munthe-Kaas 1999).
 
     In all schemes except `implicit_damping`, Coulomb friction is stiff: its rate constant is fc / (v_c M), where fc is the
-    Coulomb torque and v_c the velocity scale over which it changes sign. Keep dt below about M v_c / fc, or increase v_c.
+    Coulomb torque and v_c the velocity scale over which friction changes sign. Keep dt below about M v_c / fc, or increase v_c.
 
     Args:
         q: positions [rad or m].
         qd: velocities [rad/s or m/s].
         tau: joint torques, constant during the step [N m or N].
         dt: time step [s].
-        external_wrenches: constant wrenches (n, f) on each link, in its frame [N m, N]; for a wrench at the tip, use
+        external_wrenches: constant wrench (n, f) on each link, in the link's frame [N m, N]; for a wrench at the tip, use
             `link_wrenches`.
         method: integration scheme.
 
@@ -83,7 +85,7 @@ def advance(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """The state after a time step dt [s] under qdd = acceleration(chain, q, qd, elapsed), by one of the schemes of `step`.
 
-    The function `acceleration` is called with the chain, which has additional armature if friction is implicit, a state, and
+    The arguments of the function `acceleration` are the chain (with additional armature if friction is implicit), a state, and
     the time `elapsed` since the start of the step [s].
 
     Raises:
@@ -105,7 +107,7 @@ def advance(
 
 
 def _rk4(chain, q, qd, dt, acceleration):
-    """The state after a step of the classical Runge-Kutta scheme, by a scan, which compiles one stage instead of four.
+    """The state after a step of the classical Runge-Kutta scheme, in a scan that compiles one stage instead of four.
 
     Stage k is evaluated at the state reached by c_k dt times the slope of the previous stage, where c_k are the nodes of the
     scheme. The slopes are then summed with the weights w_k dt.

@@ -1,4 +1,4 @@
-"""The time-stepping loop used by all rollouts, which stores states and, for derivatives, checkpoints."""
+"""The time-stepping loop of all rollouts, which stores states and, for derivatives, checkpoints."""
 
 import math
 from collections.abc import Callable
@@ -21,13 +21,14 @@ def march(
     every: int = 1,
     checkpoint: int | None = None,
 ) -> State:
-    """Iterate state = advance(state, k, row k of inputs); return the initial state and every `every`-th state, stacked.
+    """Iterate state = advance(state, k, row k of inputs), and return the initial state and every `every`-th state, stacked.
 
     The state may contain further outputs of a step, such as its torques; each row after the first then contains the outputs
     of the step that leads to it.
 
-    With `checkpoint` levels, nested loops of about steps^(1 / levels) iterations each store only the state at the start of
-    each iteration (`jax.checkpoint`); everything else is recomputed.
+    If `checkpoint` is given, the steps run in that number of nested loops, each of about steps^(1 / checkpoint) iterations. For
+    reverse-mode derivatives, only the state at the start of each iteration is stored (`jax.checkpoint`); everything else is
+    recomputed.
 
     Raises:
         ModelError: `every` does not divide the number of steps, or `checkpoint` is less than 1.
@@ -37,7 +38,7 @@ def march(
             f"every={every} does not divide {steps} steps; choose a divisor, or every=steps for only the first and last state"
         )
     if checkpoint is not None and checkpoint < 1:
-        raise ModelError(f"checkpoint={checkpoint} is not a number of levels; pass 1 or more, or None")
+        raise ModelError(f"checkpoint={checkpoint}; the number of checkpoint levels must be at least 1, or None")
     turns = None if checkpoint is None else max(2, math.ceil(steps ** (1 / checkpoint) - 1e-9))
 
     def one(carry, x):
@@ -65,7 +66,7 @@ def _loop(advance, keep, carry, xs, length, turns):
 
     def turn(carry, x):
         live, x = x
-        if idle:  # there are more iterations than steps; with `where` instead of `cond`, derivatives could become NaN
+        if idle:  # skip the padded iterations; with `where` instead of `cond`, derivatives could become NaN
             carry = jax.lax.cond(live, advance, lambda carry, x: carry, carry, x)
         else:
             carry = advance(carry, x)

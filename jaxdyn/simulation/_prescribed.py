@@ -39,15 +39,15 @@ def moving_base_rollout(
     at each stage of the integration scheme, so the scheme retains its order.
 
     Args:
-        path: function from time [s] to the pose (4x4) of the base in the world [m]; twice differentiable.
+        path: twice differentiable function of time [s] that returns the pose (4x4) of the base in the world [m].
         q: initial positions [rad or m].
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
-        steps: number of steps; required with a policy.
+        steps: number of steps; required if `controls` is a policy.
         method: integration scheme, as in `step`.
-        every: number of steps from one returned state to the next; must divide the number of steps.
-        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
+        every: number of steps between returned states; must divide the total number of steps.
+        checkpoint: number of checkpoint levels for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout` and `moving_base_forward_dynamics`.
@@ -92,10 +92,10 @@ def hybrid_rollout(
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd); ignored for prescribed
             coordinates.
         dt: time step [s].
-        steps: number of steps; required with a policy.
+        steps: number of steps; required if `controls` is a policy.
         method: integration scheme, as in `step`.
-        every: number of steps from one returned state to the next; must divide the number of steps.
-        checkpoint: number of levels of checkpoints for reverse-mode derivatives, as in `rollout`.
+        every: number of steps between returned states; must divide the total number of steps.
+        checkpoint: number of checkpoint levels for reverse-mode derivatives, as in `rollout`.
 
     Raises:
         ModelError: as for `rollout`, or a coordinate is unknown, repeated, or part of a quaternion joint.

@@ -30,9 +30,9 @@ def rollout(
     The result has steps / every + 1 rows. A rollout stores only the controls and the returned rows, so with a policy and
     every = steps, its memory does not grow with the horizon.
 
-    Reverse-mode derivatives store the intermediate values of every step unless `checkpoint` is set. With L levels of
-    checkpoints, they store about L steps^(1 / L) states and the intermediate values of one step, and compute every step up to
-    L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values; L = 2 suffices for
+    Unless `checkpoint` is set, reverse-mode derivatives store the intermediate values of every step. With L levels of
+    checkpoints, about L steps^(1 / L) states and the intermediate values of one step are stored, and every step is computed up
+    to L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values; L = 2 suffices for
     thousands of steps. Values and derivatives do not depend on L.
 
     Args:
@@ -40,11 +40,11 @@ def rollout(
         qd: initial velocities [rad/s or m/s].
         controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
         dt: time step [s].
-        steps: number of steps; required with a policy.
+        steps: number of steps; required if `controls` is a policy.
         method: integration scheme, as in `step`.
         external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row per step [N m, N].
-        every: number of steps from one returned state to the next; must divide the number of steps.
-        checkpoint: number of levels of checkpoints for reverse-mode derivatives; None to store all intermediate values.
+        every: number of steps between returned states; must divide the total number of steps.
+        checkpoint: number of checkpoint levels for reverse-mode derivatives; None to store all intermediate values.
 
     Raises:
         ModelError: `steps` differs from the number of torque rows, or is missing although `controls` is a policy; `every` does
@@ -83,7 +83,7 @@ def repeated(
         )
     steps = steps if torques is None else len(torques)
     if steps is None:
-        raise ModelError("a rollout under a policy needs its number of steps; pass steps=")
+        raise ModelError("a rollout under a policy needs the number of steps; pass steps=")
 
     def advance(state, k, x):
         tau, row = x

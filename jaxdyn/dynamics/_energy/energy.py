@@ -1,4 +1,4 @@
-"""Energies, the Lagrangian, and the Euler-Lagrange torques as an independent derivation of the equations of motion."""
+"""Energies, the Lagrangian, and joint torques derived independently from the Euler-Lagrange equations."""
 
 import jax
 from jaxtyping import Array, Float
@@ -42,7 +42,7 @@ def kinetic_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 
 @compiled
 def potential_energy(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, ""]:
-    """Gravitational potential energy P = -sum_i gravity . (m_i p_i + R_i h_i) [J], in O(n).
+    """Gravitational potential energy P = -sum_i gravity . (m_i p_i + R_i h_i), O(n) [J].
 
     Link i has the pose (R_i, p_i), the mass m_i and the first moment h_i. P is zero if all mass is at the world's origin.
     """
@@ -83,5 +83,8 @@ def euler_lagrange_torque(
 
 @compiled
 def total_energy(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, ""]:
-    """Total energy E = kinetic_energy + potential_energy + spring_energy, O(n) [J]; without friction, dE/dt = qd . tau."""
+    """Total energy E = kinetic_energy + potential_energy + spring_energy, O(n) [J].
+
+    Without friction, dE/dt = qd . tau.
+    """
     return kinetic_energy(chain, q, qd) + potential_energy(chain, q) + spring_energy(chain, q)

@@ -22,10 +22,10 @@ from .passivity import accelerate_by_reference, mean, reference_accelerations
 
 @compiled
 def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
-    """Row vector y with y . pi = K, the kinetic energy of the links [J], with columns ordered as in `regressor`, O(n).
+    """Row vector y for which y . pi is the kinetic energy K of the links [J], O(n).
 
-    Link i has the energy K_i = m v^2 / 2 + h . (v x w) + w . I w / 2, where (w, v) is its twist in the link frame. The energy
-    of armature and rotors is excluded.
+    Columns are ordered as in `regressor`. A link of mass m, first moment h and rotational inertia I has the energy m v^2 / 2 +
+    h . (v x w) + w . I w / 2, where (w, v) is its twist in the link frame. The energy of armature and rotors is excluded.
     """
     _, (w, u) = _poses_and_twists(chain, q, v)
     xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
@@ -35,10 +35,10 @@ def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
 
 @compiled
 def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
-    """Row vector y with y . pi = P(q) = `potential_energy` [J], with columns ordered as in `regressor`, O(n).
+    """Row vector y for which y . pi is the gravitational `potential_energy` P(q) [J], O(n).
 
-    For link i, with the pose (R_i, p_i), the coefficient of the mass m is -gravity . p_i, and those of the first moment h are
-    -R_i^T gravity.
+    Columns are ordered as in `regressor`. For link i with the pose (R_i, p_i), the coefficient of the mass is -gravity . p_i,
+    and the coefficients of the first moment are -R_i^T gravity.
     """
     gravity = unstack(chain.gravity)
 
@@ -53,11 +53,12 @@ def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 
 @compiled
 def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
-    """Y with Y pi = M(q) v, the generalised momentum of the links [N m s, or N s for prismatic joints], O(n^2).
+    """Regressor Y for which Y pi = M(q) v is the generalised momentum of the links [N m s or N s], O(n^2).
 
     Columns are ordered as in `regressor`; armature and rotors are excluded. M v is computed as the torques that accelerate the
-    links from rest with joint accelerations v, without gravity. Since dp/dt follows from measured torques (`hamiltonian_flow`),
-    this regressor allows parameters to be identified without accelerations, as Gautier & Khalil (1988) do with energies.
+    links from rest with joint accelerations v, without gravity. Since the rate of the momentum follows from measured torques
+    (`hamiltonian_flow`), this regressor allows parameters to be identified without accelerations, as Gautier & Khalil (1988) do
+    with energies.
     """
     (r, p), (w, u) = _poses_and_twists(chain, q, v)
     w, u = (tuple(x[None] for x in component) for component in (w, u))
@@ -76,7 +77,7 @@ def passivity_regressor(
     """Slotine-Li regressor Y_r(q, v, v_ref, a_ref) with Y_r pi = M(q) a_ref + C(q, v) v_ref + g(q), O(n^2).
 
     Y_r pi are the torques of `passivity_inverse_dynamics` without armature and rotors [N m or N]. Columns are ordered as in
-    `regressor`. Y_r is used in adaptive control (Slotine & Li 1987). For v_ref = v, it equals regressor(chain, q, v, a_ref).
+    `regressor`. Y_r is used in adaptive control (Slotine & Li 1987). For v_ref = v, Y_r equals regressor(chain, q, v, a_ref).
     """
 
     def out(parent, link: Link, inputs):
@@ -105,10 +106,10 @@ def passivity_regressor_product(
     a_ref: Float[Array, " nv"],
     s: Float[Array, " nv"],
 ) -> Float[Array, "n 10"]:
-    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, one row per link, in O(n) without forming Y_r.
+    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, computed without forming Y_r, O(n).
 
-    Y_r^T s drives the adaptation in `control.AdaptiveControl`. s^T Y_r pi is the power [W] of the links' reference wrenches on
-    the link twists caused by the joint rates s.
+    The result has one row per link. It drives the adaptation in `control.AdaptiveControl`. The scalar s^T Y_r pi is the power
+    [W] that the reference wrenches of the links supply on the link twists caused by the joint rates s.
     """
     links, x = place(chain, q)
     rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)

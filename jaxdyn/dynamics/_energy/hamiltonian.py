@@ -38,11 +38,14 @@ def hamiltonian_flow(
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """Hamilton's equations: dq/dt = dH/dp = M^-1 p and dp/dt = -dH/dq + tau, and hence dH/dt = tau . dq/dt.
 
-    -dH/dq = C^T v - g - k with v = M^-1 p, g = `gravity_force` and k = `spring_force`; C^T v = dM/dt v - C v is computed from
-    one derivative of the momentum along v. For quaternion joints, dq/dt is the velocity v, to be used with `integrate`, and
-    dp/dt is the rate of p = M v in body-fixed components, including Lie-Poisson terms: dp/dt = p x w for a free body with
-    angular velocity w. The cost is one factorisation of the mass matrix and three sweeps in each direction. Friction is not
-    included: pass tau - friction_force(chain, v).
+    The first term of dp/dt is -dH/dq = C^T v - g - k, with v = M^-1 p, g = `gravity_force` and k = `spring_force`. Since C^T
+    v = dM/dt v - C v, this term is computed from one derivative of the momentum along v. The cost is one factorisation of the
+    mass matrix and three sweeps in each direction.
+
+    For quaternion joints, dq/dt is the velocity v, to be used with `integrate`, and dp/dt is the rate of p = M v in body-fixed
+    components. This rate includes Lie-Poisson terms; for a free body with angular velocity w, dp/dt = p x w.
+
+    Friction is not included. To include it, pass tau - friction_force(chain, v).
 
     Args:
         p: generalised momenta from `generalised_momentum` [N m s or N s].
@@ -66,6 +69,6 @@ def momentum_drift(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
     momenta, change = jax.jvp(of_links, (x,), (rates,))
     bias = link_inverse_dynamics(links, x, rates, zero, base_gravity(links), None)
     slope = generalised_force(chain, change - bias)
-    if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), in which the armature is constant
+    if chain.topology.quaternion_joints:  # p = A^T dK/d(dx/dt), whose armature part does not depend on x
         slope = slope - rate_matrix(chain, v).T @ generalised_force(chain, momenta)
     return slope - spring_force(chain, q)

@@ -39,25 +39,28 @@ class CertifiedBounds(NamedTuple):
 def certified_mass_matrix_bounds(chain: Chain, boxes: int = 20_000, tolerance: float = 1e-3) -> CertifiedBounds:
     """Proved bounds on the eigenvalues of the mass matrix M(q) of a robot with revolute joints, for all q [kg m^2].
 
-    The bounds are those of Spong, Hutchinson & Vidyasagar (2020, sec. 6.5). Positions range over the joint limits, or over
-    the full circle for a joint without limits. With two or three joints beyond the first, the tolerance is reached in
-    seconds; with six, the bounds may remain loose. For robots with other joints, `mass_matrix_bounds` estimates bounds by
-    search.
+    These are the bounds of Spong, Hutchinson & Vidyasagar (2020, sec. 6.5). Positions range over the joint limits, or over the
+    full circle for a joint without limits. With two or three joints beyond the first, the tolerance is reached in seconds; with
+    six, the bounds may remain loose. For robots with other joints, `mass_matrix_bounds` estimates bounds by search.
 
-    The proof uses the fact that M is a trigonometric polynomial of degree two in each joint angle, since the transform of
-    each joint enters M twice. (M does not depend on the angle of a first joint that carries all links.) Thus M(q) =
-    sum_m C_m exp(i m . q) with m_k in -2..2, and a discrete Fourier transform of five samples per joint yields all C_m
-    exactly. On a box with centre c and half widths h, Taylor's theorem gives M = A(d) + E, with A(d) = M(c) +
-    sum_k d_k dM/dq_k(c) and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A is affine in d, its
-    smallest eigenvalue is concave and its largest is convex; both attain their extremes at corners of the box. By Weyl's
-    inequality, the eigenvalues of M differ from those of A by no more than the spectral radius rho(R). Therefore
+    The proof uses the fact that M is a trigonometric polynomial of degree two in each joint angle, since the transform of each
+    joint enters M twice. (M does not depend on the angle of a first joint that carries all links.) Thus M(q) = sum_m C_m exp(i
+    m . q) with m_k in -2..2, and a discrete Fourier transform of five samples per joint yields all C_m exactly.
+
+    On a box with centre c and half widths h, let q = c + d. Taylor's theorem gives M(q) = A(d) + E, with A(d) = M(c) + sum_k
+    d_k dM/dq_k(c) and |E_ij| <= R_ij, where R = sum_kl h_k h_l sum_m |C_m| |m_k m_l| / 2. Since A is affine in d, its smallest
+    eigenvalue is concave and its largest is convex, so the minimum of the former and the maximum of the latter are attained at
+    corners of the box. By Weyl's inequality, the eigenvalues of M differ from those of A by no more than the spectral radius
+    rho(R). Therefore
 
         min over corners of lambda_min(A) - rho(R)  and  max over corners of lambda_max(A) + rho(R)
 
-    bound the eigenvalues on the box. The extremes of these bounds over a set of boxes that covers the range bound the
-    eigenvalues over the entire range. The boxes with the worst bounds are halved until the bounds are within the tolerance of
-    the extreme eigenvalues found, or until the maximum number of boxes is reached; the bounds are valid in either case. To
-    account for rounding errors, the bounds are widened by 10^4 eps times the largest entry of M.
+    bound the eigenvalues on the box. For a set of boxes that covers the range, the smallest lower bound and the largest upper
+    bound are bounds over the entire range.
+
+    The boxes with the worst bounds are halved until the bounds are within the tolerance of the extreme eigenvalues found, or
+    until the maximum number of boxes is reached; the bounds are valid in either case. To account for rounding errors, the
+    bounds are widened by 10^4 eps times the largest entry of M.
 
     Args:
         boxes: maximum number of boxes for each of the two bounds.

@@ -32,14 +32,14 @@ def passivity_inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Torques tau = M(q) a_ref + C(q, v) v_ref + g(q) with C = `coriolis_matrix`, O(n) (Slotine & Li 1987).
 
-    The torques are those of a Newton-Euler recursion in which every product of two velocities is made symmetric in v and v_ref:
-    C(q, v) v_ref is the symmetric bilinear form of the quadratic velocity terms C(q, v) v. dM/dt - 2 C is skew-symmetric. For
-    v_ref = v, the result equals inverse_dynamics(chain, q, v, a_ref).
+    The torques are computed by a Newton-Euler recursion in which every product of two velocities is made symmetric in v and
+    v_ref. The term C(q, v) v_ref is therefore the symmetric bilinear form of the quadratic velocity terms C(q, v) v, and
+    dM/dt - 2 C is skew-symmetric. For v_ref = v, the result equals inverse_dynamics(chain, q, v, a_ref).
 
     Args:
         v: velocity [rad/s or m/s].
         v_ref: reference velocity, commonly v_d - lambda (q - q_d) [rad/s or m/s].
-        a_ref: time derivative of v_ref; for quaternion joints, of its body components [rad/s^2 or m/s^2].
+        a_ref: time derivative of v_ref; for quaternion joints, the time derivatives of its body components [rad/s^2 or m/s^2].
 
     Returns:
         Joint torques [N m] (forces [N] for prismatic joints).
@@ -84,8 +84,8 @@ def _link_torques(
 def accelerate_by_reference(parent, link: Link, rate, reference, acceleration):
     """Actual and reference angular velocity w and w_r of a link, and the acceleration (dw, a) of its reference motion.
 
-    Uses the formulas of `newton_euler.accelerate` with each product B(u, u) of velocities replaced by (B(u, u_r) +
-    B(u_r, u)) / 2.
+    The formulas are those of `newton_euler.accelerate`, with each product B(u, u) of velocities replaced by (B(u, u_r) + B(u_r,
+    u)) / 2.
     """
     w_parent, wr_parent, dw_parent, a_parent = parent
     p, axis, slide = link.translation, link.screw[:3], link.screw[3:]
@@ -119,7 +119,7 @@ def mean(a, b):
 def passivity_integral(
     chain: Chain, q: Float[Array, "times nq"], tau: Float[Array, "steps nv"]
 ) -> Float[Array, " times"]:
-    """Work int_0^t v^T tau dt done on a robot up to each row of q, starting with 0 [J].
+    """Work int_0^t v^T tau dt done on a robot up to the time t of each row of q; the first entry is 0 [J].
 
     The work is computed as sum_k tau_k . (q_{k+1} - q_k), with the torque tau_k constant during step k, as in `rollout`. The
     sum is exact for ordinary joints, and second-order accurate in the time step for quaternion joints. If torques are sampled

@@ -20,10 +20,12 @@ from .mass_matrix import crba_entries, link_mass_matrix
 def christoffel_symbols(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv nv"]:
     """Christoffel symbols of the first kind of the mass matrix, by automatic differentiation of M(q), O(n^3).
 
-    Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2, symmetric in j and k (Lynch & Park 2017, sec. 8.1.2), and
-    c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. The unit is that of torque divided by squared rate [N m s^2/rad^2 for revolute
-    joints]. The velocities of quaternion joints are not rates of coordinates. The symbols of these joints are those of local
-    coordinates x about the current placement, minus M dA/dt (see the module `coordinates`), and are not symmetric.
+    The symbols Gamma_ijk = (dM_ij/dq_k + dM_ik/dq_j - dM_jk/dq_i) / 2 are symmetric in j and k (Lynch & Park 2017, sec. 8.1.2)
+    and yield the Coriolis and centrifugal torques c(q, qd)_i = sum_jk Gamma_ijk qd_j qd_k. Their unit is that of torque divided
+    by squared rate [N m s^2/rad^2 for revolute joints].
+
+    The velocities of quaternion joints are not rates of coordinates. The symbols of these joints are those of local coordinates
+    x about the current placement, minus M dA/dt (see the module `coordinates`), and are not symmetric in j and k.
     """
     links, x = place(chain, q)
     dm = jax.jacfwd(link_mass_matrix, argnums=1)(links, x)
@@ -60,9 +62,10 @@ def rate_pairs(nv: int) -> tuple[tuple[int, int], ...]:
 def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
     """The velocity terms c(q, qd), split into Coriolis terms qd_j qd_k and centrifugal terms qd_j^2.
 
-    c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2 with Gamma = `christoffel_symbols`, O(n^3). The
-    names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices are those of Craig (2005, sec. 6.8).
-    Whether a term is a Coriolis term depends on the choice of coordinates: `textbook.remotely_driven_elbow` has none.
+    With Gamma = `christoffel_symbols`, c_i = sum_{j<k} (Gamma_ijk + Gamma_ikj) qd_j qd_k + sum_j Gamma_ijj qd_j^2. The cost is
+    O(n^3). The names follow Spong, Hutchinson & Vidyasagar (2020, sec. 6.3), and the two matrices are those of Craig (2005,
+    sec. 6.8). Whether a term is a Coriolis term depends on the choice of coordinates; for example, the equations of
+    `textbook.remotely_driven_elbow` contain no Coriolis terms.
     """
     symbols = christoffel_symbols(chain, q)
     j, k = np.triu_indices(chain.nv, 1)
@@ -71,12 +74,12 @@ def velocity_products(chain: Chain, q: Float[Array, " nq"]) -> VelocityProducts:
 
 @compiled
 def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
-    """Coriolis matrix C(q, qd) with C_ij = sum_k Gamma_ijk qd_k, Gamma from `christoffel_symbols`, O(n depth) [N m s/rad].
+    """Coriolis matrix C(q, qd), C_ij = sum_k Gamma_ijk qd_k with Gamma = `christoffel_symbols`, O(n depth) [N m s/rad].
 
-    dM/dt - 2 C is skew-symmetric, and C qd = c with c = `coriolis_force`. C is computed as (d c / d qd) / 2, which is exact
-    because c is quadratic in qd and Gamma_ijk is symmetric in j and k. The derivative is analytic, as in
-    `inverse_dynamics_derivatives`. For quaternion joints, M dA/dt is subtracted, as in `christoffel_symbols`, which preserves
-    both properties.
+    The matrix has two properties: dM/dt - 2 C is skew-symmetric, and C qd = c with c = `coriolis_force`. It is computed as (d
+    c / d qd) / 2, which is exact because c is quadratic in qd and Gamma_ijk is symmetric in j and k. The derivative is
+    analytic, as in `inverse_dynamics_derivatives`. For quaternion joints, M dA/dt is subtracted, as in `christoffel_symbols`;
+    both properties still hold.
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)

@@ -1,4 +1,4 @@
-"""Decomposition of M and C into the contributions of the links' rotation and translation."""
+"""Decomposition of the mass matrix M and the Coriolis matrix C into contributions of the links' rotation and translation."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from .._kinematics.forward_kinematics import forward_kinematics
 class Decomposition(NamedTuple):
     """Contributions of the links' rotation and translation: M = D_w + D_v, C = C_w + C_v, and g = G.
 
-    Units are stated for revolute joints.
+    The units are those for revolute joints.
 
     Attributes:
         rotational_mass_matrix: D_w = sum_i Jw_i^T I_i Jw_i [kg m^2].
@@ -39,14 +39,16 @@ class Decomposition(NamedTuple):
 
 @compiled
 def decomposition(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Decomposition:
-    """Decomposition of M, C and g into D_w, D_v, C_w, C_v and G by the cross-product method, O(n^3).
+    """Decomposition of M, C and g into rotational terms D_w and C_w, translational terms D_v and C_v, and G, O(n^3).
 
-    In world axes, w_i = Jw_i qd is the angular velocity of link i, dp_i/dt = Jv_i qd is the velocity of its centre of mass, and
-    I_i is its inertia about the centre of mass (Shih et al. 2012, sec. 2.2 and 3). D_w + D_v is the mass matrix without
-    armature and rotors. C = C_w + C_v satisfies C qd = `coriolis_force`, and dM/dt - 2 C is skew-symmetric; so are the
-    rotational part dD_w/dt - 2 C_w and the translational part dD_v/dt - 2 C_v. If three joints rotate a link about independent
-    axes, C differs from the Christoffel-consistent `coriolis_matrix`. The derivatives dJ/dt come from one forward-mode
-    derivative of the Jacobians.
+    The terms are computed by the cross-product method. In world axes, w_i = Jw_i qd is the angular velocity of link i,
+    dp_i/dt = Jv_i qd is the velocity of its centre of mass, and I_i is its inertia about the centre of mass (Shih et al. 2012,
+    sec. 2.2 and 3). The sum D_w + D_v is the mass matrix without armature and rotors.
+
+    The sum C = C_w + C_v satisfies C qd = `coriolis_force`, and dM/dt - 2 C is skew-symmetric. The rotational part dD_w/dt - 2
+    C_w and the translational part dD_v/dt - 2 C_v are each skew-symmetric as well. If three joints rotate a link about
+    independent axes, C differs from `coriolis_matrix`, which is defined by Christoffel symbols. The derivatives dJ/dt come from
+    one forward-mode derivative of the Jacobians.
     """
     mass, com, inertia = jax.vmap(inertial_parameters_to_com)(chain.inertia)
     carries = jnp.asarray(ancestor_mask(chain.topology.parents).T)[:, None, :]  # [link, 1, joint]

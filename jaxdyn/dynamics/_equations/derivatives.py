@@ -79,9 +79,9 @@ def inverse_dynamics_derivatives(
 ) -> InverseDynamicsDerivatives:
     """Jacobians of `inverse_dynamics` at (q, qd, qdd), with wrenches constant in their link frames; O(n^2).
 
-    The Jacobians are analytic, computed by two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), and agree
-    with automatic differentiation to rounding. `jax.jacfwd`, `jax.grad` and higher derivatives of `inverse_dynamics` use the
-    same formulas.
+    The Jacobians are computed analytically in two sweeps (Carpentier & Mansard 2018; Singh, Russo & Wensing 2022), and agree
+    with automatic differentiation to within rounding errors. `jax.jacfwd`, `jax.grad` and higher derivatives of
+    `inverse_dynamics` use the same formulas.
 
     Args:
         q: joint positions [rad or m].
@@ -145,9 +145,9 @@ def _of_torques(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array |
 def slopes_of_accelerations(
     chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"]
 ) -> ForwardDynamicsDerivatives:
-    """Jacobians of `forward_dynamics` for known accelerations qdd, for ordinary joints without a transmission.
+    """Jacobians of `forward_dynamics` at known accelerations qdd, for robots with ordinary joints and no transmission.
 
-    Passing known accelerations saves about a quarter of the time, since the recursion need not compute them.
+    Known accelerations save about a quarter of the computing time, since they need not be computed by the recursion.
     """
     if chain.nv <= TOGETHER:
         position, velocity, inverse = _link_slopes(chain, q, qd, qdd, base_gravity(chain), None)
@@ -157,7 +157,7 @@ def slopes_of_accelerations(
 
 
 def _matrix_slopes(chain: Chain, q: Array, qd: Array, qdd: Array, wrenches: Array | None) -> tuple[Array, Array, Array]:
-    # without the barrier, XLA would fuse the insertion of entries into the products and repeat it for every row
+    # without the barrier, XLA would fuse the assembly of the matrices into the products and repeat it for every row
     by_position, by_velocity, mass = jax.lax.optimization_barrier(_of_torques(chain, q, qd, qdd, wrenches))
     inverse = inverse_of_mass_matrix(mass)
     return -inverse @ by_position, -inverse @ by_velocity, inverse
@@ -176,7 +176,8 @@ def _link_forward(
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Accelerations of a chain with one-degree-of-freedom joints, their Jacobians with respect to q and qd, and M^-1."""
-    # on a GPU, the second form, which stores the links' motion at qdd = 0, spills 6 KB of registers instead of 1.5 KB
+    # on a GPU, the second form, which stores the links' motion at qdd = 0, spills 6 KB of registers; the first, only
+    # 1.5 KB
     if not in_kernel():
         qdd = articulated_body(chain, q, qd, tau, gravity, wrenches)
         return qdd, *_link_slopes(chain, q, qd, qdd, gravity, wrenches)

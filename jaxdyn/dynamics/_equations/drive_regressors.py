@@ -32,12 +32,18 @@ def drive_regressor(
     qdd: Float[Array, " nv"],
     terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
 ) -> Float[Array, "nv m"]:
-    """Regressor of the drives of all joints, with n len(terms) columns: column len(terms) j + k is term k of joint j.
+    """Regressor of the drives of all joints; of its n len(terms) columns, column len(terms) j + k belongs to term k of joint j.
 
-    The entries for joint j are qdd_j (armature), qd_j (viscous friction), tanh(qd_j / v_c) with the velocity v_c =
-    `friction.coulomb_velocity` of the chain (Coulomb friction), and 1 (offset). Multiplied by the parameters (armature, fv,
-    fc, offset) of every joint, the regressor yields the torques armature * qdd + friction_force(chain, qd) [N m or N]. Stribeck
-    friction has no column, since it is nonlinear in its width. For the motors of a transmission, see `motor_regressor`.
+    The entries for joint j are
+
+    - qdd_j for armature,
+    - qd_j for viscous friction,
+    - tanh(qd_j / v_c) for Coulomb friction, where v_c is the chain's `friction.coulomb_velocity`,
+    - 1 for the offset.
+
+    Multiplied by the parameters (armature, fv, fc, offset) of every joint, the regressor yields the torques armature * qdd +
+    friction_force(chain, qd) [N m or N]. Stribeck friction has no column, since it is nonlinear in its width parameter. For the
+    motors of a transmission, see `motor_regressor`.
 
     Raises:
         ModelError: a term is unknown.
@@ -66,12 +72,12 @@ def motor_regressor(
     qdd: Float[Array, " nv"],
     terms: tuple[MotorTerm, ...] = ("inertia", "viscous", "coulomb"),
 ) -> Float[Array, "nv m"]:
-    """Regressor of the motors of a transmission: column len(terms) k + i is term i of motor k.
+    """Regressor of the motors of a transmission; column len(terms) k + i belongs to term i of motor k.
 
-    Motors turn at w = R S qd, where R is the matrix of the transmission and S that of the coupling. The columns of
-    motor k are (R S)_k^T x_k, where x is dw/dt for the rotor inertia J, w for viscous friction B, and tanh(w / v_c) for
-    Coulomb friction F_c. Multiplied by the parameters (J, B, F_c) of every motor, the regressor yields the torques [N m or N]
-    that rotors add to inverse_dynamics and that motor friction adds to friction_force. For example,
+    The motors turn at the rates w = R S qd, where R is the transmission matrix and S the coupling matrix. The columns of motor
+    k are (R S)_k^T x_k, where x is dw/dt for the rotor inertia J, w for viscous friction B, and tanh(w / v_c) for Coulomb
+    friction F_c. Multiplied by the parameters (J, B, F_c) of every motor, the regressor yields the torques [N m or N] that
+    rotors add to inverse_dynamics and that motor friction adds to friction_force. For example,
 
         inverse_dynamics = regressor pi + drive_regressor(.., ("armature",)) armature + motor_regressor(.., ("inertia",)) J.
 

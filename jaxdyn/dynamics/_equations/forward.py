@@ -23,13 +23,14 @@ def forward_dynamics(
     external_wrenches: Float[Array, "n 6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
 ) -> Float[Array, " nv"]:
-    """Accelerations qdd = M(q)^-1 (tau - C(q, qd) qd - g(q) + sum_i J_i^T F_i - J_tip^T F_tip): inverse of `inverse_dynamics`.
+    """Accelerations qdd = M(q)^-1 (tau - C(q, qd) qd - g(q) + sum_i J_i^T F_i - J_tip^T F_tip).
 
-    Computed by the articulated-body algorithm, O(n), like `aba`. Robots with coupled joints or a transmission require a linear
-    solve with the mass matrix instead. Derivatives of any order, with respect to all arguments, follow from d qdd =
-    M^-1 (d tau - dID), where dID is the differential of inverse dynamics at this qdd; the recursion itself is not
-    differentiated (Carpentier & Mansard 2018). Friction and springs are not included: pass tau - resistive_force(chain, q,
-    qd).
+    This function is the inverse of `inverse_dynamics`. The accelerations are computed in O(n) by the articulated-body
+    algorithm, as in `aba`. Robots with coupled joints or a transmission require a linear solve with the mass matrix instead.
+    Friction and springs are not included; to include them, pass tau - resistive_force(chain, q, qd).
+
+    Derivatives of any order, with respect to all arguments, follow from d qdd = M^-1 (d tau - dID), where dID is the
+    differential of inverse dynamics at this qdd. The recursion itself is not differentiated (Carpentier & Mansard 2018).
 
     Args:
         tau: joint torques [N m] (forces [N] for prismatic joints).

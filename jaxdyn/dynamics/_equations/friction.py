@@ -14,9 +14,9 @@ from .._lowering import lane_shape
 
 @compiled
 def friction_force(chain: Chain, qd: Float[Array, " nv"]) -> Float[Array, " nv"]:
-    """Torque that the drives need to overcome friction, `Friction.torque` of every joint [N m or N].
+    """Torques that the drives must supply to overcome friction, computed by `Friction.torque` for every joint [N m or N].
 
-    The torque is positive for positive velocities: a drive must supply inverse_dynamics(...) + friction_force(...). The
+    The torques are positive for positive velocities: the drives must supply inverse_dynamics(...) + friction_force(...). The
     friction f_m of motors is reflected to the joints by the transmission matrix R, as R^T f_m(R qd).
     """
     rates = joint_rates(chain, qd)

@@ -30,10 +30,10 @@ def inverse_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint torques that produce qdd: tau = M(q) qdd + C(q, qd) qd + g(q) - sum_i J_i^T F_i + J_tip^T F_tip.
 
-    Computed by the recursive Newton-Euler algorithm, O(n): velocities and accelerations outward, wrenches inward (Luh, Walker
-    & Paul 1980; Lynch & Park 2017, sec. 8.3). Gravity enters as an acceleration of the base in the opposite direction. The
-    result equals mass_matrix(chain, q) @ qdd + bias_force(chain, q, qd). Friction and springs are not included: see
-    `resistive_force`.
+    The torques are computed in O(n) by the recursive Newton-Euler algorithm, which propagates velocities and accelerations
+    outward and wrenches inward (Luh, Walker & Paul 1980; Lynch & Park 2017, sec. 8.3). Gravity enters as an acceleration of the
+    base in the opposite direction. The result equals mass_matrix(chain, q) @ qdd + bias_force(chain, q, qd). Friction and
+    springs are not included; see `resistive_force`.
 
     Args:
         chain: the robot.

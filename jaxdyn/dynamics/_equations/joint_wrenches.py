@@ -28,11 +28,13 @@ def joint_wrenches(
 
         F_i = sum_j Ad_{T_ji}^T F_j + G_i dV_i - ad_{V_i}^T G_i V_i - (external wrench on i),
 
-    where j are the children of i. The wrenches are computed by the inward recursion (Lynch & Park 2017, sec. 8.3; Spong,
-    Hutchinson & Vidyasagar 2020, sec. 6.6). A_i . F_i is the joint torque of `inverse_dynamics` without armature and
-    rotors; the bearings carry the other five components. A force sensor or strain gauges at the joint measure F_i. For a
-    robot on a fixed base, the wrench on the first link is the reaction of the foundation. A spherical or free joint consists
-    of several links, all massless except the last; its wrench is in the row of the last link.
+    where j are the children of link i, V_i is its twist and G_i its spatial inertia. The wrenches are computed by the inward
+    recursion (Lynch & Park 2017, sec. 8.3; Spong, Hutchinson & Vidyasagar 2020, sec. 6.6).
+
+    A force sensor or strain gauges at the joint measure F_i. With the joint screw A_i, A_i . F_i is the joint torque of
+    `inverse_dynamics` without armature and rotors; the bearings carry the other five components. For a robot on a fixed base,
+    the wrench on the first link is the reaction of the foundation. A spherical or free joint consists of several links, all
+    massless except the last; its wrench is in the row of the last link.
 
     Args:
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].

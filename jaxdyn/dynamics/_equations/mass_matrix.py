@@ -46,7 +46,7 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 
 @by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
 def crba_entries(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "entries *#lanes"]:
-    """Entries of the mass matrix, including armature, by composite bodies, in the order of `pairs_of`."""
+    """Entries of the mass matrix, including armature, from composite bodies, in the order of `pairs_of`."""
     axes, (angular, linear) = composite_momenta(chain, x)
 
     def entry(screw, of_carried, same):

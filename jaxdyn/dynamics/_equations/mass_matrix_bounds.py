@@ -1,4 +1,4 @@
-"""Estimates of the extreme eigenvalues of the mass matrix over the robot's joint ranges, by search."""
+"""Estimates of the extreme eigenvalues of the mass matrix by a search over the robot's joint ranges."""
 
 from typing import NamedTuple
 
@@ -20,8 +20,8 @@ class MassMatrixBounds(NamedTuple):
     """The result of `mass_matrix_bounds`.
 
     Attributes:
-        lowest: lambda_m, the smallest eigenvalue found [kg m^2 or kg].
-        highest: lambda_M, the largest eigenvalue found [kg m^2 or kg].
+        lowest: smallest eigenvalue found, an estimate of lambda_m [kg m^2 or kg].
+        highest: largest eigenvalue found, an estimate of lambda_M [kg m^2 or kg].
         q_lowest: configuration with the eigenvalue `lowest` [rad or m].
         q_highest: configuration with the eigenvalue `highest` [rad or m].
     """
@@ -33,10 +33,10 @@ class MassMatrixBounds(NamedTuple):
 
 
 def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refinements: int = 20) -> MassMatrixBounds:
-    """Estimate the extreme eigenvalues lambda_m and lambda_M of M(q) over the joint ranges, by search.
+    """Estimate the smallest and largest eigenvalues lambda_m and lambda_M of M(q) by a search over the joint ranges.
 
     The eigenvalues of M are computed at `count` random configurations. The best of these are then refined along the gradient
-    u^T dM/dq u of the eigenvalue with the unit eigenvector u (for the bounds, see Spong, Hutchinson & Vidyasagar 2020, sec.
+    u^T dM/dq u of the eigenvalue with the unit eigenvector u. For the bounds, see Spong, Hutchinson & Vidyasagar (2020, sec.
     6.5). A search does not prove bounds: lambda_m may be smaller than the estimate `lowest`, and lambda_M larger than
     `highest`. More samples improve the estimates.
 
@@ -51,7 +51,7 @@ def mass_matrix_bounds(chain: Chain, key: PRNGKeyArray, count: int = 256, refine
 
     Returns:
         The extreme eigenvalues [kg m^2 or kg] and their configurations. Derivatives of the eigenvalues with respect to the
-        robot are computed at these configurations; the configurations themselves have no derivatives.
+            robot are computed at these configurations; the configurations themselves are not differentiated.
     """
     robot = jax.lax.stop_gradient(chain)
     samples = jax.vmap(lambda k: random_configuration(robot, k))(jax.random.split(key, count))

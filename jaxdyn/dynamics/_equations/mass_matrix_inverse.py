@@ -18,8 +18,8 @@ SMALL = 24  # up to this number of velocities, elimination in a kernel is at lea
 def mass_matrix_inverse(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Inverse M(q)^-1 of the mass matrix, by `crba` and elimination, O(n^3) but fast for small n [1/(kg m^2)].
 
-    The columns of the inverse are the accelerations caused by unit torques. Its derivative is computed as -M^-1 dM M^-1; the
-    elimination is not differentiated.
+    The columns of the inverse are the accelerations caused by unit torques. The derivative of the inverse is computed as -M^-1
+    dM M^-1; the elimination is not differentiated.
 
     Returns:
         The inverse, a symmetric matrix. If M(q) is singular, it is meaningless (huge, infinite or NaN).
@@ -42,11 +42,11 @@ _inverse.defjvp(_inverse_jvp, symbolic_zeros=True)
 
 
 def inverse_of_mass_matrix(matrix: Float[Array, "nv nv"]) -> Float[Array, "nv nv"]:
-    """The inverse of a symmetric positive definite matrix, by elimination or, beyond 16 rows, recursively by 2x2 blocks.
+    """The inverse of a symmetric positive definite matrix, by elimination, or by recursive 2x2 partitioning beyond 16 rows.
 
-    With the blocks A, B and C on and above the diagonal, X = A^-1 B and S = (C - B^T X)^-1, the blocks of the inverse are
-    A^-1 + X S X^T, -X S and S. For batches of matrices with 18 to 50 rows, inversion by blocks takes half the time of
-    elimination or of LAPACK's triangular inverse.
+    With the blocks A, B and C on and above the diagonal of the matrix, X = A^-1 B and S = (C - B^T X)^-1, the blocks of the
+    inverse are A^-1 + X S X^T, -X S and S. For batches of matrices with 18 to 50 rows, inversion by blocks takes half the time
+    of elimination or of LAPACK's triangular inverse.
     """
     n = matrix.shape[0]
     if n <= WHOLE:

@@ -23,23 +23,25 @@ class MatrixForm(NamedTuple):
     """The stacked quantities of Lynch & Park 2017, sec. 8.4, with six rows per link, in the link frames and SI units.
 
     Attributes:
-        screws: A, block-diagonal; columns A_i.
-        inertias: G, block-diagonal.
-        transport: Gamma, with Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
-        propagation: L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), with Ad_{T_ij} in the row of link i and the column of
-            link j if j is i or an ancestor of i.
-        base_twist: V_base, with Ad_{T_i0} V_0 in the rows of links attached to the base [rad/s, m/s].
-        base_acceleration: dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in the rows of links attached to the base [rad/s^2,
-            m/s^2].
-        tip_wrench: F_tip, with Ad_{T_ti}^T F_t in the rows of the tip's link: the wrench of the tip on the world [N m, N].
-        twists: V = L (A qd + V_base) [rad/s, m/s].
-        accelerations: dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base), including -g [rad/s^2, m/s^2].
-        wrenches: F = L^T (G dV - ad_V^T G V + F_tip) [N m, N].
-        mass_matrix: M = A^T L^T G L A [kg m^2 or kg].
-        velocity_force: c = A^T L^T (G L (-ad_{A qd}) (Gamma V + V_base) - ad_V^T G V) [N m or N].
-        gravity_force: g = A^T L^T G L dV_base [N m or N].
-        tip_force: J^T F_t = A^T L^T F_tip [N m or N].
-        torques: tau = A^T F = M qdd + c + g + J^T F_t [N m or N].
+        screws: block-diagonal matrix A of the joint screws A_i.
+        inertias: block-diagonal matrix G of the spatial inertias.
+        transport: matrix Gamma, with Ad_{T_ip} in the row of link i and the column of its parent p; Gamma^n = 0.
+        propagation: matrix L = (1 - Gamma)^-1 = 1 + Gamma + ... + Gamma^(n-1), with Ad_{T_ij} in the row of link i and the
+            column of link j if j is i or an ancestor of i.
+        base_twist: vector V_base, with Ad_{T_i0} V_0 in the rows of links attached to the base [rad/s, m/s].
+        base_acceleration: vector dV_base, with Ad_{T_i0} (dV_0 + (0, -g)) in the rows of links attached to the base
+            [rad/s^2, m/s^2].
+        tip_wrench: vector F_tip, with Ad_{T_ti}^T F_t in the rows of the tip's link, where F_t is the wrench of the tip on the
+            world [N m, N].
+        twists: link twists V = L (A qd + V_base) [rad/s, m/s].
+        accelerations: link accelerations dV = L (A qdd - ad_{A qd} (Gamma V + V_base) + dV_base), including -g
+            [rad/s^2, m/s^2].
+        wrenches: joint wrenches F = L^T (G dV - ad_V^T G V + F_tip) [N m, N].
+        mass_matrix: mass matrix M = A^T L^T G L A [kg m^2 or kg].
+        velocity_force: velocity torques c = A^T L^T (G L (-ad_{A qd}) (Gamma V + V_base) - ad_V^T G V) [N m or N].
+        gravity_force: gravity torques g = A^T L^T G L dV_base [N m or N].
+        tip_force: torques due to the wrench at the tip, J^T F_t = A^T L^T F_tip [N m or N].
+        torques: joint torques tau = A^T F = M qdd + c + g + J^T F_t [N m or N].
     """
 
     screws: Float[Array, "6n n"]
@@ -72,19 +74,21 @@ def matrix_form(
     """All terms of the dynamics as matrix products; velocity terms are in closed form, without derivatives of M.
 
     The matrix form is intended for teaching and as an independent check. Its cost is O(n^3) with large constants, whereas
-    `inverse_dynamics` is O(n). Serial chains and trees of ordinary joints are supported. Armature, rotors and friction are
-    not included. If the base moves, c includes the terms that depend on its velocity, and g those that depend on its
-    acceleration.
+    `inverse_dynamics` is O(n). Serial chains and trees of ordinary joints are supported. Armature, rotors and friction are not
+    included. If the base moves, `velocity_force` includes the terms that depend on its velocity, and `gravity_force` those that
+    depend on its acceleration.
 
-    The equations differ from those printed in Lynch & Park 2017, sec. 8.4, in three ways: the joint screw is in the link
-    frame, A_i = Ad_{M_i^-1} S_i; the base acceleration is (0, -g), where the gravity vector g points down; and ad_{A qd} has
-    a minus sign, since [V_i, A_i qd_i] = -ad_{A_i qd_i} V_i.
+    The equations differ from those printed in Lynch & Park 2017, sec. 8.4, in three ways:
+
+    - The joint screw is in the link frame: A_i = Ad_{M_i^-1} S_i.
+    - The base acceleration is (0, -g), where the gravity vector g points down.
+    - The matrix ad_{A qd} has a minus sign, since [V_i, A_i qd_i] = -ad_{A_i qd_i} V_i.
 
     Args:
-        base_twist: V_0, the twist (w, v) of the base in its own frame; zero by default [rad/s, m/s].
-        base_acceleration: dV_0/dt, the spatial acceleration of the base in its own frame, without gravity; zero by default
+        base_twist: twist V_0 = (w, v) of the base in its own frame; zero by default [rad/s, m/s].
+        base_acceleration: spatial acceleration dV_0/dt of the base in its own frame, without gravity; zero by default
             [rad/s^2, m/s^2].
-        wrench_by_tip: F_t, the wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+        wrench_by_tip: wrench F_t = (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
 
     Raises:
         ModelError: the chain has quaternion joints or a coupling.

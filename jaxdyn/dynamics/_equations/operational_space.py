@@ -22,7 +22,7 @@ class OperationalSpace(NamedTuple):
         inertia: operational-space inertia Lambda, zero in directions in which the frame cannot move [kg m^2, kg m, kg].
         bias: bias wrench eta [N m, N].
         inverse: dynamically consistent inverse of the Jacobian, J_bar = M^-1 J^T Lambda.
-        rank: number of independent directions in which the frame can move, given the tolerance.
+        rank: number of independent directions in which the frame can move, according to the tolerance.
     """
 
     inertia: Float[Array, "6 6"]
@@ -39,17 +39,17 @@ def operational_space_inertia(
     reference: Reference = "body",
     damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
 ) -> Float[Array, "6 6"]:
-    """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1; J^-T M J^-1 if J is square (Lynch & Park 2017, sec. 8.6).
+    """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1 (Lynch & Park 2017, sec. 8.6).
 
-    Lambda is defined for robots with at least six joints, away from singularities. For robots with fewer joints, see
-    `operational_space`. With damping d, Lambda = (J M^-1 J^T + diag(d))^-1, so the inertia does not exceed 1 / d in any
-    direction. Without damping, Lambda and its derivatives remain finite at singularities, but are of order 1 / eps and
-    1 / eps^2 in the directions in which the frame cannot move, where eps is the machine epsilon.
+    If J is square, Lambda = J^-T M J^-1. Lambda is defined for robots with at least six joints, away from singularities. For
+    robots with fewer joints, see `operational_space`. With damping d, Lambda = (J M^-1 J^T + diag(d))^-1, so the inertia does
+    not exceed 1 / d in any direction. Without damping, Lambda and its derivatives remain finite at singularities, but are of
+    order 1 / eps and 1 / eps^2 in the directions in which the frame cannot move, where eps is the machine epsilon.
 
     Args:
-        frame: link or frame; by default, the chain's tip.
+        frame: name of a link or frame; by default, the chain's tip.
         reference: coordinates of the twist, as for `jacobian`.
-        damping: d, one number or one per direction of the twist [1/(kg m^2), 1/kg].
+        damping: damping d, given as a scalar or one value per direction of the twist [1/(kg m^2), 1/kg].
 
     Returns:
         Lambda, a symmetric matrix with the rotational directions first [kg m^2, kg m, kg].
@@ -90,9 +90,9 @@ def dynamically_consistent_inverse(
 ) -> Float[Array, "nv 6"]:
     """Dynamically consistent inverse J_bar = M^-1 J^T Lambda of the Jacobian (Khatib 1987).
 
-    Among all joint velocities v with J v = V, v = J_bar V has the least kinetic energy. Without damping, J J_bar = 1 to
-    rounding, and torques of the form (1 - J^T J_bar^T) tau do not accelerate the frame. The arguments and errors are the same
-    as for `operational_space_inertia`.
+    Among all joint velocities v with J v = V, v = J_bar V has the least kinetic energy. Without damping, J J_bar = 1 to within
+    rounding errors, and torques of the form (1 - J^T J_bar^T) tau do not accelerate the frame. The arguments and errors are the
+    same as for `operational_space_inertia`.
     """
     mobility, solved = _mobility(chain, q, frame, reference, damping)
     return _solve(mobility, solved.T).T
@@ -119,7 +119,7 @@ def operational_space(
     `operational_space_inertia` is a smooth alternative.
 
     Args:
-        frame: link or frame; by default, the chain's tip.
+        frame: name of a link or frame; by default, the chain's tip.
         reference: coordinates of the twist, as for `jacobian`.
         tolerance: eigenvalues of J M^-1 J^T below this fraction of the largest are treated as zero; by default, eps^0.75
             with the machine epsilon eps.
@@ -142,7 +142,7 @@ def _mobility_factors(
     """J M^-1 J^T and M^-1 J^T."""
     j = jacobian(chain, q, frame, reference)
     lower = jnp.linalg.cholesky(crba(chain, q))
-    half = solve_triangular(lower, j.T, lower=True)  # J M^-1 J^T = half^T half, of exactly the rank of J
+    half = solve_triangular(lower, j.T, lower=True)  # J M^-1 J^T = half^T half has exactly the rank of J
     return half.T @ half, solve_triangular(lower, half, lower=True, trans=1)
 
 
@@ -166,7 +166,7 @@ def _mobility(
 def _drift(
     chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
 ) -> Float[Array, "6"]:
-    """The negative acceleration of the frame at zero torques, J M^-1 (C v + g) - dJ/dt v."""
+    """The negative of the frame's acceleration at zero torques, J M^-1 (C v + g) - dJ/dt v."""
     return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
 
 

@@ -26,10 +26,12 @@ def regressor(
 ) -> Float[Array, "nv p"]:
     """Regressor Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the joint torques due to the links [N m or N], O(n^2).
 
-    pi = inertial_parameters(chain).reshape(-1): column 10 i + k belongs to parameter k of link i (m, m cx, m cy, m cz,
-    Ixx, Ixy, Iyy, Ixz, Iyz, Izz about the origin of the link frame, in its axes). Y does not depend on the inertial
-    parameters of the chain. M_l is the mass matrix of the links; the torques of `inverse_dynamics` also include armature
-    (`drive_regressor`) and rotors (`motor_regressor`).
+    The parameters are pi = inertial_parameters(chain).reshape(-1), so that column 10 i + k belongs to parameter k of link i.
+    The parameters of a link are m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz and Izz, about the origin of the link frame and in
+    its axes. Y does not depend on the inertial parameters of the chain.
+
+    M_l is the mass matrix of the links; the torques of `inverse_dynamics` also include armature (`drive_regressor`) and rotors
+    (`motor_regressor`).
 
     If joint j carries link i, that is, if j is between i and the base, then Y_j,i = A_j^T Ad^T W_i, where W_i is the 6x10
     regressor of a single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0. For coupled joints, Y is multiplied from
@@ -63,7 +65,8 @@ def _places(parents: tuple[int, ...]) -> np.ndarray:
     return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
 
 
-# numbers of joints for which rows are computed one by one: fewer are as fast in a group, and more take too long to compile
+# numbers of joints for which rows are computed one by one: with fewer, a group is as fast; with more, compiling takes
+# too long
 ROW_BY_ROW = range(4, 9)
 
 
@@ -156,8 +159,12 @@ def link_axes(chain: Chain, r, p):
 def power_coefficients(spin, velocity, w, dw, a):
     """Coefficients of the ten parameters in spin . n + velocity . f, the power of a body's wrench (n, f) on a twist.
 
-    f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a with h = m c, so the coefficients are velocity . a for m,
-    velocity x dw + w x (w x velocity) + a x spin for h, and those of spin . I dw + (spin x w) . I w for I.
+    The wrench is f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, with the first moment h = m c. The coefficients
+    are therefore
+
+    - velocity . a for m,
+    - velocity x dw + w x (w x velocity) + a x spin for h,
+    - those of spin . I dw + (spin x w) . I w for I.
     """
     by_h = add(cross(velocity, dw), cross(w, cross(w, velocity)), cross(a, spin))
     u = cross(spin, w)

@@ -1,6 +1,6 @@
 """Mass, centre of mass and momentum of a robot, and the centroidal momentum matrix.
 
-All quantities are in world axes. They include all moving links, but not the mass of a fixed base.
+All quantities are in world axes. They include all moving links, but exclude a fixed base.
 """
 
 import jax.numpy as jnp
@@ -55,11 +55,11 @@ def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
 
 @compiled
 def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
-    """Matrix A_G(q) for which A_G v is the angular momentum about the centre of mass and the linear momentum (l_G, p), O(n).
+    """Matrix A_G(q) with A_G v = (l_G, p), the angular momentum about the centre of mass and the linear momentum, O(n).
 
-    Components are in world axes. Column j is the momentum G^c_j A_j, about the centre of mass, of all links that joint j
-    carries, at unit rate of joint j (Orin, Goswami & Lee 2013). The linear rows are m J_c, where m is the mass and J_c =
-    `centre_of_mass_jacobian`. Pinocchio puts the linear part first.
+    Components are in world axes. At unit rate of joint j, the links that it carries have the momentum G^c_j A_j about the
+    centre of mass, which is column j of A_G (Orin, Goswami & Lee 2013). The linear rows are m J_c, where m is the mass and
+    J_c = `centre_of_mass_jacobian`. Pinocchio puts the linear part first.
     """
     return _about(centre_of_mass(chain, q), _momentum_matrix(chain, q))
 
@@ -68,8 +68,8 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
 def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
     """Angular momentum l_G about the centre of mass, and linear momentum p, in world axes, O(n) [kg m^2/s, kg m/s].
 
-    (l_G, p) = A_G(q) v with A_G = `centroidal_momentum_matrix`. Without contact, the rate of (l_G, p) is (0, m gravity), so l_G
-    is constant for any joint motion.
+    The momenta are (l_G, p) = A_G(q) v with A_G = `centroidal_momentum_matrix`. Without contact, the rate of (l_G, p) is (0, m
+    gravity), so l_G is constant for any joint motion.
     """
     return centroidal_momentum_matrix(chain, q) @ v
 

@@ -1,10 +1,11 @@
 """Conversion between a robot's generalised coordinates and the ordinary joints of its links, used by all recursions.
 
-Joint rates are S v with the coupling matrix S. A quaternion joint consists of several links with local coordinates x about
-the current placement (`configuration.place`), where x = 0 and dx/dt = v. For x != 0, dx/dt = A(x)^-1 v. Therefore dv/dt
-and the acceleration d2x/dt2 of the local coordinates differ: dv/dt = d2x/dt2 + g(v). The term g(v) =
-sum_{j<k} [S_j, S_k] v_j v_k depends on the order of the screws S_j of the joint: its angular part is (wy wz, -wx wz, wx wy),
-and its linear part is w x v.
+Joint rates are S v with the coupling matrix S.
+
+A quaternion joint consists of several links with local coordinates x about the current placement (`configuration.place`). At
+the current placement, x = 0 and dx/dt = v; elsewhere, dx/dt = A(x)^-1 v. The acceleration d2x/dt2 of the local coordinates
+therefore differs from dv/dt by a term g(v): dv/dt = d2x/dt2 + g(v). This term, g(v) = sum_{j<k} [S_j, S_k] v_j v_k, depends on
+the order of the screws S_j of the joint. Its angular part is (wy wz, -wx wz, wx wy), and its linear part is w x v.
 """
 
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from .._recursions.variation import joint_rate_terms as joint_rate_terms
 
 
 def joint_rates(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " n"]:
-    """Rates of the links' joints."""
+    """Rates S v of the links' joints."""
     return v if chain.coupling is None else chain.coupling.matrix @ v
 
 
@@ -84,7 +85,7 @@ def rotor_torques(chain: Chain, accelerations: Float[Array, " n"]) -> Float[Arra
 
 
 def base_gravity(chain: Chain) -> Float[Array, "3"]:
-    """Gravity in the axes of the base."""
+    """The gravity vector in the axes of the base."""
     return chain.gravity if chain.base_pose is None else chain.base_pose[:3, :3].T @ chain.gravity
 
 

@@ -19,13 +19,13 @@ def frame_acceleration(
     a: Float[Array, " nv"],
     frame: str | None = None,
 ) -> Float[Array, "6"]:
-    """Acceleration dV/dt = J a + dJ/dt v of a frame in mixed coordinates, O(n), without Jacobians [rad/s^2, m/s^2].
+    """Acceleration dV/dt = J a + dJ/dt v of a frame in mixed coordinates, computed without Jacobians, O(n) [rad/s^2, m/s^2].
 
     Components are in world axes, with the angular part first. The linear part is the acceleration of the frame's origin,
     without gravity.
 
     Args:
-        frame: link or frame; by default, the chain's tip.
+        frame: name of a link or frame; by default, the chain's tip.
 
     Raises:
         ModelError: the frame is unknown.

@@ -27,7 +27,7 @@ def jacobian(
     The twist of the frame is V = (w, v) = J(q) qd [rad/s, m/s].
 
     Args:
-        frame: link or frame; by default, the chain's tip.
+        frame: name of a link or frame; by default, the chain's tip.
         reference: the coordinates of the twist. "body": in the axes of the frame, where v is the velocity of its origin.
             "space": in world axes, where v is the velocity of the body-fixed point at the world's origin. "mixed": in world
             axes, where v is the velocity of the frame's origin.
@@ -60,7 +60,8 @@ def jacobian_derivative(
 ) -> Float[Array, "6 nv"]:
     """Time derivative dJ/dt of the Jacobian along qd, with dV/dt = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2].
 
-    Computed by one forward-mode derivative of `jacobian`, which takes the same arguments and raises the same errors.
+    The derivative is computed by forward-mode differentiation of `jacobian`, which takes the same arguments and raises the same
+    errors.
     """
     moved = lambda time: jacobian(chain, integrate(chain, q, time * qd), frame, reference)
     return jax.jvp(moved, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]

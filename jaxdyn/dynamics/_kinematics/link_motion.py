@@ -28,7 +28,8 @@ def link_twists(
 ) -> Float[Array, "n 6"]:
     """Twists V_i = (w_i, v_i) = J_i(q) qd of all links, where J_i is the `jacobian`, by one sweep, O(n) [rad/s, m/s].
 
-    V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), where i-1 denotes the parent of i in a tree.
+    The recursion is V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), where i-1 denotes the parent of link
+    i.
 
     Args:
         reference: coordinates of the twists, "body", "space" or "mixed", as in `jacobian`.

@@ -1,16 +1,17 @@
 """Lowering of a function of one robot and one state, for single states and for batches.
 
 The body of a function decorated with `by_batch` operates on arrays (links, ...), whose axes after the first are lanes: states
-that are computed in parallel. Callers use it as a function of one state:
+that are computed in parallel. Callers use the decorated function as a function of one state:
 
-- If it is called with one state, it becomes one kernel on the CPU. Otherwise XLA would run a scan as dozens of small kernels
-  per iteration, which would take many times longer to launch than to execute.
+- If the function is called with one state, it becomes one kernel on the CPU. Otherwise XLA would run a scan as dozens of small
+  kernels per iteration, which would take many times longer to launch than to execute.
 - Under `vmap`, nested or not, all batch axes are merged into one last axis, so every component is contiguous. On the CPU, the
   batch is processed in chunks that fit the first-level cache, with one kernel per chunk. On other platforms, one program
   processes all lanes.
-- When it is differentiated, it uses the derivative rule passed to `by_batch`; without a rule, JAX differentiates it.
+- If the function is differentiated, the derivative rule passed to `by_batch` is used; without a rule, JAX differentiates the
+  body.
 
-docs/design.md reports measurements. The form for the CPU is selected when a program is lowered for that platform.
+The form for the CPU is selected when a program is lowered for the CPU. For measurements, see docs/design.md.
 """
 
 import contextvars
@@ -52,7 +53,7 @@ def lane_shape() -> tuple[Count, ...]:
 
 
 def spread_over_lanes(x: Array) -> Array:
-    """A vector over links, repeated for every lane."""
+    """Repeat a vector over links for every lane."""
     return jnp.broadcast_to(with_lanes(x, 1), (x.shape[0], *lane_shape()))
 
 
@@ -87,7 +88,7 @@ def by_batch(
     Args:
         size: function of the first argument that returns the number of values per state that the largest operation reads and
             writes.
-        jvp: derivative rule (primals, tangents) -> (values, tangents); its tangents may contain `SymbolicZero`.
+        jvp: derivative rule that maps (primals, tangents) to (values, tangents); input tangents may be `SymbolicZero`.
     """
     if function is None:
         return functools.partial(by_batch, size=size, jvp=jvp)
@@ -138,7 +139,7 @@ def by_batch(
 
 
 def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -> tuple:
-    """The arguments: variables inserted among the known values."""
+    """The arguments, with the variables inserted among the known values."""
     rest = iter(variables)
     return jax.tree.unflatten(structure, [next(rest) if t else x for t, x in zip(traced, known, strict=True)])
 
@@ -204,7 +205,7 @@ def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, wi
 def _over_lanes(
     call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
 ) -> Any:
-    """Evaluate all states as lanes, on the CPU in chunks; if `within`, arrays are transposed inside the kernel."""
+    """Evaluate all states as lanes, in chunks on the CPU; if `within` is true, arrays are transposed inside the kernel."""
     spec = _sharding_of_rows(variables, mapped)
     if spec is not None:
         untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)
@@ -255,7 +256,7 @@ def _in_single_precision(variables: tuple) -> bool:
 def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
     """The mesh axes that shard the rows, if they are explicit (`AxisType.Explicit`); otherwise None.
 
-    With these axes made automatic, the partitioner shards the chunks.
+    The caller makes these axes automatic, so that the partitioner shards the chunks.
     """
     specs = [jax.typeof(x).sharding.spec for x, m in zip(variables, mapped, strict=True) if m]
     return next((spec[0] for spec in specs if spec and spec[0] is not None), None)

@@ -1,31 +1,36 @@
 """Compilation of a function to one CPU kernel: a call that XLA neither inlines nor splits.
 
 XLA uses such calls for small loops (`SmallWhileLoopHoistingPass`, xla/service/cpu/small_while_loop_hoisting_pass.cc) and
-compiles the called computation to one LLVM function. The list below states the requirements on such a computation and how
-each is met here. The requirements were found in XLA's sources for jaxlib 0.10.2 and in the messages of its library.
+compiles the called computation to one LLVM function. The list below states the requirements on such a computation and how each
+is met here. The requirements were found in XLA's sources for jaxlib 0.10.2 and in the error messages of its compiled library.
 tests/test_xla_limits.py reproduces each case; tests/users_programs (arguments, flow, compilers) tries to violate the
 requirements through the public API.
 
 1. Every buffer that is addressed must be in a table; otherwise XLA aborts (`EmitGlobalBufferPointer`, ir_emitter.cc: "All
    or none of the slices should have an explicit index"). `GetAllSlices` (computation_kernel_emitter.cc) fills the table with
    the operands of instructions and with the results of instructions other than parameters; `HandleParameter` addresses all
-   parameters. Therefore each parameter must be read by some instruction of the final computation, which earlier passes can
-   remove:
-   - `HloConstantFolding` moves constant operands into the computation: an `optimization_barrier` on the operands prevents it;
-   - `AlgebraicSimplifier` folds instructions that read an operand (x * 0): an entry of every operand is returned;
-   - `HloDCE` removes unused results: these entries and the first result are returned through one barrier.
-2. `IrEmitter` must support every instruction without calls at run time, since the function is called without run
-   options. The following are not supported: scatters ("Scatter is not implemented on CPUs"), sorts, FFTs, `top_k`,
-   matrix products fused for a library ("Fusion kind not implemented on CPU", from 8 x 8), LAPACK, callbacks, prints,
-   collectives and `PartitionId` ("Failed to materialize symbols"). User functions never become kernels; only functions of
-   this library do, and these consist of arithmetic, indexing and loops. If lanes are sharded over devices, an entry of
-   every lane is returned, which requires no communication.
+   parameters. Therefore some instruction of the final computation must read each parameter. Three earlier passes could
+   remove such instructions:
+   - `HloConstantFolding` moves constant operands into the computation. The operands therefore pass through an
+     `optimization_barrier`.
+   - `AlgebraicSimplifier` folds instructions that read an operand, such as x * 0. Therefore an entry of every operand is
+     returned.
+   - `HloDCE` removes unused results. These entries and the first result are therefore returned through one barrier.
+2. `IrEmitter` must support every instruction without calls at run time, since the function is called without run options.
+   The following are not supported:
+   - scatters ("Scatter is not implemented on CPUs"), sorts, FFTs and `top_k`;
+   - matrix products fused for a library ("Fusion kind not implemented on CPU", from 8 x 8), and LAPACK;
+   - callbacks and prints;
+   - collectives and `PartitionId` ("Failed to materialize symbols").
+
+   User functions never become kernels. Only functions of this library do, and they consist of arithmetic, indexing and
+   loops. If lanes are sharded over devices, an entry of every lane is returned, which requires no communication.
 3. No instruction may be distributed over threads ("Invalid LLVM IR before optimizations"). `ParallelTaskAssigner`
-   (parallel_task_assignment.cc) distributes an instruction if bytes >= flops and the result has 512 KiB, or if bytes <
-   flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `batch` prevents the first case by
-   `LARGEST` and the `size` of functions. The second case is not excluded by construction: a fusion with many operations
-   would reach the limit with 18 KB. At 64 lanes, functions of this library stay below the limit, by a factor of 4 for an arm
-   with three joints.
+   (parallel_task_assignment.cc) distributes an instruction in two cases: if bytes >= flops and the result has 512 KiB, or if
+   bytes < flops and flops + 2 * transcendentals + 10 * bytes (read and written) reaches 200 000. `batch` prevents the first
+   case by `LARGEST` and the `size` of functions. The second case is not excluded by construction: a fusion with many
+   operations would reach the limit with 18 KB. At 64 lanes, functions of this library stay below the limit; for an arm with
+   three joints, the margin is a factor of 4.
 4. Called computations must be emitted before their callers, and the computation of a reduction must not contain a call;
    otherwise XLA aborts (`EmitThreadLocalCall`, `EmitGlobalCall`; computation_partitioner.cc: "operand_maps.size() == 1").
    The attributes that mark a kernel apply to every call traced or lowered under them. Calls inside the kernel are therefore
@@ -58,7 +63,7 @@ def in_kernel() -> bool:
 
 
 def as_kernel(function: Callable, lanes: Sequence[int | None] | None = None) -> Callable:
-    """The function compiled to one kernel. Numbers in comments refer to the list in the module's docstring.
+    """Compile a function to one kernel. Numbers in comments refer to the list in the module's docstring.
 
     Args:
         lanes: axis of the lanes of each argument; None for an argument without lanes.

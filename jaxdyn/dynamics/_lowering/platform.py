@@ -78,7 +78,7 @@ def _jvp(primals, tangents, *, cpu, default, each):
     def pushed(function):
         return lambda primals, tangents: jax.jvp(function, primals, tangents)[1]
 
-    # values and derivatives are separate, so that values are not batched if only the tangents are
+    # values and derivatives are computed separately, so that values are not batched when only the tangents are batched
     out = _by_platform_p.bind(*primals, cpu=cpu, default=default, each=each)
     tangents = tuple(instantiate_zeros(t) for t in tangents)
     return out, by_platform(pushed(_evaluated(cpu)), pushed(default), tuple(primals), tangents)

@@ -22,7 +22,7 @@ class Projection(NamedTuple):
     """A configuration projected onto the constraints.
 
     Attributes:
-        configuration: q [rad or m].
+        configuration: projected configuration q [rad or m].
         iterations: number of iterations.
         residual: largest absolute entry of phi(q) [m, rad].
         converged: True if the residual and the last step are within the tolerance. If False, derivatives are meaningless.
@@ -43,23 +43,23 @@ def project_configuration(
     max_iterations: int = 50,
     tolerance: float | None = None,
 ) -> Projection:
-    """The configuration with phi = 0 nearest to q: integrate(chain, q, u) with the smallest |u|.
+    """The configuration nearest to q that satisfies phi = 0: integrate(chain, q, u) with the smallest |u|.
 
     The configuration is found by the Gauss-Newton iteration u <- J^+ (J u - phi) with J = d phi / du, whose fixed points
-    satisfy phi = 0 with u in the range of J^T. If q is close to a solution, the iteration converges in a few steps. If q is
-    far away, or there is no solution, it may fail; `converged` is then False.
+    satisfy phi = 0 with u in the range of J^T. If q is close to a solution, the iteration converges in a few steps. If q is far
+    from every solution, or there is none, the iteration may fail; `converged` is then False.
 
     Derivatives are those of the fixed point: du = (1 - dT/du)^-1 dT for the iteration u <- T(u). The iterations are neither
     differentiated nor stored.
 
     Args:
-        held: coordinates that are held fixed (names of joints, or columns of v). For example, with all independent coordinates
-            fixed, the result contains the dependent coordinates that close the loop.
+        held: coordinates that are held fixed, given as names of joints or columns of v. For example, with all independent
+            coordinates fixed, the result contains the dependent coordinates that close the loop.
         max_iterations: maximum number of iterations.
         tolerance: tolerance for the residual and for the last step [m, rad]; by default, 1000 times the machine epsilon.
 
     Raises:
-        ModelError: a coordinate is unknown, there is no constraint, or a constraint has an unknown frame.
+        ModelError: a coordinate is unknown, there is no constraint, or a constraint refers to an unknown frame.
     """
     tolerance = 1000 * float(jnp.finfo(q.dtype).eps) if tolerance is None else tolerance
     free = jnp.ones(chain.nv, q.dtype).at[jnp.asarray(coordinate_columns(chain, held))].set(0.0)
@@ -123,17 +123,17 @@ def project_velocity(
     qd: Float[Array, " nv"],
     tolerance: float | Float[Array, ""] | None = None,
 ) -> Float[Array, " nv"]:
-    """The velocity with J(q) qd' = 0 nearest to qd in the metric of the mass matrix, O(n^3) [rad/s or m/s].
+    """The velocity qd' nearest to qd, in the metric of the mass matrix, with J(q) qd' = 0, O(n^3) [rad/s or m/s].
 
-    qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints, and M (qd' - qd) is the
-    impulse of the constraints. Among all changes of velocity after which the constraints are satisfied, qd' - qd has the
-    least kinetic energy.
+    The result qd' = qd - M^-1 J^T (J M^-1 J^T)^+ J qd is the velocity after a plastic impact on the constraints, and M (qd' -
+    qd) is the impulse of the constraints. Among all changes of velocity after which the constraints are satisfied, qd' - qd has
+    the least kinetic energy.
 
     Args:
         tolerance: tolerance for the rank of J, as in `constrained_forward_dynamics`.
 
     Raises:
-        ModelError: there is no constraint, or a constraint has an unknown frame.
+        ModelError: there is no constraint, or a constraint refers to an unknown frame.
     """
     j = constraint_jacobian(chain, constraints, q)
     factors = factorise(chain, q, j, rank_tolerance(q, tolerance))

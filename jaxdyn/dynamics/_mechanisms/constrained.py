@@ -24,7 +24,7 @@ class ConstrainedDynamics(NamedTuple):
     """Accelerations under constraints, constraint forces, and residuals.
 
     Attributes:
-        acceleration: qdd [rad/s^2 or m/s^2].
+        acceleration: accelerations qdd [rad/s^2 or m/s^2].
         multipliers: constraint forces on the robot, one per row of J. For frames, they are the moment and force (n, f) that
             `other` exerts on `frame`, in the axes and about the origin of the constraint's frame on `other` [N m, N]. If
             constraints are redundant, the multipliers have minimum norm.
@@ -59,15 +59,15 @@ def constrained_forward_dynamics(
         M(q) qdd + C(q, qd) qd + g(q) = tau + J(q)^T lambda,
         J(q) qdd + dJ/dt qd = -2 alpha d phi/dt - beta^2 phi.
 
-    Friction and springs are not included: pass tau - resistive_force(chain, q, qd). The cost is O(n^3).
+    The cost is O(n^3). Friction and springs are not included; to include them, pass tau - resistive_force(chain, q, qd).
 
-    With M = L L^T, W = J L^-T and the required value r of J qdd, the solution is L^T qdd = z + W^+ (r - W z) and lambda =
-    W^+T W^+ (r - W z), where z = L^-1 (tau - C qd - g) is the unconstrained solution. The Schur complement J M^-1 J^T =
-    W W^T is inverted by singular values, so multipliers of redundant constraints have minimum norm. Derivatives are
+    Let M = L L^T, W = J L^-T, and let r be the required value of J qdd. The solution is L^T qdd = z + W^+ (r - W z) and
+    lambda = W^+T W^+ (r - W z), where z = L^-1 (tau - C qd - g) is the unconstrained solution. The pseudo-inverse W^+ is
+    computed by singular value decomposition, so multipliers of redundant constraints have minimum norm. Derivatives are
     obtained by implicit differentiation of the two equations, at constant rank.
 
     Args:
-        constraints: one constraint or several (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
+        constraints: one or more constraints (`point_constraint`, `pose_constraint`, `FunctionConstraint`).
         tau: joint torques [N m] (forces [N] for prismatic joints).
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         stabilisation: Baumgarte's gains (alpha, beta) [1/s], which counteract drift; if they are equal, phi is critically
@@ -76,7 +76,7 @@ def constrained_forward_dynamics(
             root of the machine epsilon.
 
     Raises:
-        ModelError: there is no constraint, or a constraint has an unknown frame.
+        ModelError: there is no constraint, or a constraint refers to an unknown frame.
     """
     gains = jnp.asarray(stabilisation[0], q.dtype), jnp.asarray(stabilisation[1], q.dtype)
     tolerance = rank_tolerance(q, tolerance)
@@ -89,7 +89,7 @@ def constrained_forward_dynamics(
 
 
 class Factors(NamedTuple):
-    """The Cholesky factor L of M = L L^T; W = J L^-T, its pseudo-inverse and its rank; and J."""
+    """The Cholesky factor L of M = L L^T, the matrix W = J L^-T, its pseudo-inverse, the Jacobian J, and the rank of W."""
 
     lower: Float[Array, "nv nv"]
     whitened: Float[Array, "m nv"]
@@ -99,7 +99,7 @@ class Factors(NamedTuple):
 
 
 def factorise(chain: Chain, q: Float[Array, " nq"], j: Float[Array, "m nv"], tolerance) -> Factors:
-    """The factors that `solve` needs, O(n^3)."""
+    """Compute the factors that `solve` requires, O(n^3)."""
     lower = jnp.linalg.cholesky(crba(chain, q))
     whitened = solve_triangular(lower, j.T, lower=True).T
     inverse, rank = pseudo_inverse(whitened, tolerance)
@@ -190,17 +190,19 @@ def constrained_inverse_dynamics(
 ) -> ConstrainedTorques:
     """Torques u on the actuated coordinates that produce qdd: M qdd + C qd + g = B u + J^T lambda, O(n^3).
 
-    B consists of the identity's columns for the actuated coordinates. With N = 1 - J^+ J, u = (N B)^+ N (M qdd + C qd + g) and
-    lambda = J^+T (M qdd + C qd + g - B u). These torques have minimum norm if the robot is over-actuated, and are the
-    least-squares solution if it is under-actuated. qdd must satisfy the constraints, J qdd = -dJ/dt qd.
+    B contains the columns of the identity matrix for the actuated coordinates. The acceleration must satisfy the constraints, J
+    qdd = -dJ/dt qd.
+
+    With N = 1 - J^+ J, the solution is u = (N B)^+ N (M qdd + C qd + g) and lambda = J^+T (M qdd + C qd + g - B u). These
+    torques have minimum norm if the robot is over-actuated, and are the least-squares solution if it is under-actuated.
 
     Args:
-        actuated: names of joints (of coordinates, if joints are coupled) or columns of v.
+        actuated: actuated coordinates, given as names of joints (of coordinates if joints are coupled) or columns of v.
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
         tolerance: tolerance for the rank of J and of N B, as in `constrained_forward_dynamics`.
 
     Raises:
-        ModelError: a coordinate is unknown, there is no constraint, or a constraint has an unknown frame.
+        ModelError: a coordinate is unknown, there is no constraint, or a constraint refers to an unknown frame.
     """
     columns = jnp.asarray(coordinate_columns(chain, actuated))
     needed = inverse_dynamics(chain, q, qd, qdd, external_wrenches)

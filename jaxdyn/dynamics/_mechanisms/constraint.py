@@ -44,7 +44,7 @@ def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, 
     frame relative to the other (`FrameConstraint`).
 
     Raises:
-        ModelError: there is no constraint, or a constraint has an unknown frame.
+        ModelError: there is no constraint, or a constraint refers to an unknown frame.
     """
     constraints = listed(constraints)
     poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None
@@ -101,7 +101,8 @@ def _needs_poses(constraints: tuple[Constraint, ...]) -> bool:
 def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]):
     """Poses of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6).
 
-    V = Ad V_p + A x', dV = Ad dV_p + ad_V A x' + A x'' (Lynch & Park 2017, sec. 8.3).
+    For joint positions x and the parent p of a link, V = Ad V_p + A x' and dV = Ad dV_p + ad_V A x' + A x'' (Lynch & Park 2017,
+    sec. 8.3).
     """
 
     def out(parent, link: Link, x):
@@ -177,7 +178,7 @@ def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array,
 
 
 def _hat(twist: Float[Array, "6"]) -> Float[Array, "4 4"]:
-    """[V] with dT/dt = T [V] for the body twist V."""
+    """The matrix [V] with dT/dt = T [V] for the body twist V."""
     top = jnp.concatenate([skew(twist[:3]), twist[3:, None]], axis=1)
     return jnp.concatenate([top, jnp.zeros((1, 4), top.dtype)])
 

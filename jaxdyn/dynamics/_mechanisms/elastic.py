@@ -6,8 +6,9 @@ gear_ratio tau_m and p = resistive_force(q, qd),
     M(q) qdd + C(q, qd) qd + g(q) + p = K (theta + rest - q) + D (thetad - qd),
     J thetadd + B thetad + K (theta + rest - q) + D (thetad - qd) = u.
 
-Friction and springs of the chain (p) act on the link side. The functions in this module include them, since the elastic joints
-transmit their torques. Spherical and free joints, which have no drive, are rigid.
+Here K is the stiffness and D the damping of the elastic joints; J and B are the inertia and the friction of the rotors,
+reflected through the gears. The friction and spring torques p of the chain act on the link side; the functions in this module
+include them, since the elastic joints transmit them. Spherical and free joints, which have no drive, are rigid.
 """
 
 import equinox as eqx
@@ -55,11 +56,12 @@ def elastic_forward_dynamics(
     tau_m: Float[Array, " m"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
-    """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division: O(n).
+    """Accelerations of links and rotors, (qdd, thetadd), by `forward_dynamics` and one division, O(n).
 
     The equations of Spong's model (Spong 1987; Spong, Hutchinson & Vidyasagar 2020, example 6.2) are M(q) qdd + C qd + g + p =
-    f and J thetadd + B thetad + f = gear_ratio tau_m, where p = resistive_force. Only the `elastic_torque` f couples them. The
-    result equals that of forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces subtracted from the torques.
+    f and J thetadd + B thetad + f = gear_ratio tau_m, where p = resistive_force. The two equations are coupled only by the
+    `elastic_torque` f. The result equals that of forward_dynamics(elastic_chain(chain, elastic), ...) with passive forces
+    subtracted from the torques.
 
     Args:
         theta: rotor angles divided by the gear ratio [rad].
@@ -93,9 +95,9 @@ def elastic_inverse_dynamics(
 
         gear_ratio tau_m = J (qdd + fdd / K) + B thetad + f.
 
-    The link positions are a flat output: all other quantities follow from q and its first four time derivatives. The two
-    time derivatives of f are computed exactly, by differentiating f twice along the motion; the cost is about four times that
-    of inverse dynamics. With increasing K, the motor torques converge to those of rigid joints with armature J, at a rate
+    The link positions are a flat output: all other quantities follow from q and its first four time derivatives. The two time
+    derivatives of f are computed exactly, by differentiating f twice along the motion; the cost is about four times that of
+    inverse dynamics. With increasing K, the motor torques converge to those of rigid joints with armature J; the difference is
     proportional to 1 / K.
 
     Args:
@@ -143,9 +145,9 @@ def elastic_energy(
 ) -> Float[Array, ""]:
     """Total energy of links, rotors and springs, O(n) [J].
 
-    E = total_energy(chain, q, qd) + thetad^T J thetad / 2 + d^T K d / 2 with the deflection d = theta + rest - q. E is
-    constant without motor torques, damping and friction; otherwise dE/dt is tau_m . (gear_ratio thetad) minus the dissipated
-    power.
+    The energy is E = total_energy(chain, q, qd) + thetad^T J thetad / 2 + d^T K d / 2 with the deflection d = theta + rest - q.
+    Without motor torques, damping and friction, E is constant; otherwise, dE/dt is the motor power tau_m . (gear_ratio thetad)
+    minus the dissipated power.
     """
     twist = theta + elastic.rest - q[layout(chain).entries]
     rotors = (elastic.reflected_inertia * thetad**2).sum() + (elastic.stiffness * twist**2).sum()

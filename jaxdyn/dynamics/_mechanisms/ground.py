@@ -22,16 +22,16 @@ def ground_reaction(
     a: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> Float[Array, "6"]:
-    """Wrench (n, f) of the ground on the robot, in world axes and about the world's origin, O(n) [N m, N].
+    """Wrench F = (n, f) of the ground on the robot, in world axes and about the world's origin, O(n) [N m, N].
 
-    F = d/dt (l, p) - wrench of gravity - external wrenches, where (l, p) is the momentum of the robot. F is computed by one
-    outward sweep as the sum of the links' Newton-Euler wrenches about the world's origin. The force is f =
-    sum_i m_i (acceleration of c_i - gravity), where c_i are the centres of mass.
+    F is the rate of the robot's momentum (l, p) minus the wrench of gravity and the external wrenches. It is computed by one
+    outward sweep as the sum of the links' Newton-Euler wrenches about the world's origin. Without external wrenches, the force
+    is f = sum_i m_i (acceleration of c_i - gravity), where c_i is the centre of mass of link i.
 
     For a fixed base, F is the wrench of the base on the first links. The mass of the base is not part of the model, so its
-    weight must be added. For a robot with a free joint, F is the external wrench that the motion requires: Ad_{T^-1}^T F_0,
-    where F_0 contains the first six entries of inverse_dynamics, and T is the pose of the free body. Rotors and armature act
-    internally and do not change F.
+    weight must be added. For a robot with a free joint, F is the external wrench that the motion requires. It equals
+    Ad_{T^-1}^T F_0, where F_0 contains the first six entries of inverse_dynamics, and T is the pose of the free body. Rotors
+    and armature act internally and do not change F.
 
     Args:
         chain: the robot.
@@ -71,8 +71,8 @@ def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""
 
         x = (height f_x - n_y) / f_z,  y = (height f_y + n_x) / f_z.
 
-    For the wrench from `ground_reaction` and flat ground at this height, the point is the centre of pressure, which is inside
-    the sole unless the foot tips. At rest, it is the projection of the centre of mass. The result does not depend on the sign
-    of the wrench; if f_z = 0, it is NaN or infinite.
+    For the wrench from `ground_reaction` and flat ground at this height, the point is the centre of pressure, which lies inside
+    the sole unless the foot tips. At rest, it is the vertical projection of the centre of mass. The result does not depend on
+    the sign of the wrench; if f_z = 0, it is NaN or infinite.
     """
     return jnp.stack([height * wrench[3] - wrench[1], height * wrench[4] + wrench[0]]) / wrench[5]

@@ -27,7 +27,7 @@ def joint_torques_from_motors(chain: Chain, motor_torques: Float[Array, " m"]) -
     """Generalised forces tau = S^T R^T tau_m from motor torques, for which tau . qd equals the motors' power [N m or N].
 
     R is the transmission matrix, and S is the coupling matrix (the identity without a coupling). `forward_dynamics` includes
-    the rotor inertias, but neither friction nor springs: pass tau - resistive_force(chain, q, qd).
+    the rotor inertias, but neither friction nor springs; to include these, pass tau - resistive_force(chain, q, qd).
 
     Args:
         motor_torques: torques tau_m on the rotors [N m].
@@ -44,8 +44,9 @@ def motor_torques(chain: Chain, tau: Float[Array, " nv"]) -> Float[Array, " m"]:
 
     If there are as many motors as coordinates, tau_m = (R S)^-T tau. If there are more motors, tau_m is the minimum-norm
     solution. If there are fewer, as for a floating base, it is the least-squares solution, which is exact if tau is zero for
-    coordinates without a motor. R S must have full rank. To obtain the motor torques for a given motion, pass tau =
-    inverse_dynamics(...) + resistive_force(...), which includes the rotor inertias.
+    coordinates without a motor. The product R S of the transmission and coupling matrices must have full rank. To obtain the
+    motor torques for a given motion, pass tau = inverse_dynamics(...) + resistive_force(...), which includes the rotor
+    inertias.
 
     Raises:
         ModelError: the chain has no transmission.

@@ -33,8 +33,8 @@ class BaseMotion(NamedTuple):
 
     Attributes:
         pose: pose of the base in the world [m].
-        twist: V_0 = (w, v) in the base frame [rad/s, m/s].
-        acceleration: dV_0/dt, the time derivatives of the components of `twist`, without gravity [rad/s^2, m/s^2].
+        twist: twist V_0 = (w, v) of the base, in its own frame [rad/s, m/s].
+        acceleration: time derivatives dV_0/dt of the components of `twist`, without gravity [rad/s^2, m/s^2].
     """
 
     pose: Float[Array, "4 4"]
@@ -46,8 +46,8 @@ def base_motion(path: Callable[[Array], Array], time: float | Float[Array, ""]) 
     """Pose, twist and acceleration of a base that follows a path T(t) of poses, where [V_0] = T^-1 dT/dt.
 
     Args:
-        path: function of time [s] that returns the pose (4x4) of the base in the world; twice differentiable.
-        time: t [s].
+        path: twice differentiable function of time [s] that returns the pose (4x4) of the base in the world [m].
+        time: time t at which the motion is evaluated [s].
     """
     time = jnp.asarray(time, jnp.result_type(time, float))
 
@@ -111,10 +111,12 @@ def moving_base_forward_dynamics(
 ) -> Float[Array, " nv"]:
     """Joint accelerations of a robot whose base has a prescribed motion, O(n^2).
 
-    qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of the robot on a fixed base: the
-    motion of the base changes only the bias. Friction and springs are not included: pass tau - resistive_force(chain, q, qd).
-    To linearise the dynamics with respect to the state or the motion of the base, use `jax.jacfwd`. The other arguments and the
-    errors are the same as for `moving_base_inverse_dynamics`.
+    The accelerations are qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of the robot
+    on a fixed base; the motion of the base changes only the bias. Friction and springs are not included; to include them, pass
+    tau - resistive_force(chain, q, qd). To linearise the dynamics with respect to the state or the motion of the base, use
+    `jax.jacfwd`.
+
+    The other arguments and the errors are the same as for `moving_base_inverse_dynamics`.
 
     Returns:
         Joint accelerations [rad/s^2 or m/s^2].
@@ -134,8 +136,8 @@ class HybridDynamics(NamedTuple):
 
     Attributes:
         acceleration: accelerations of all coordinates, including the prescribed ones [rad/s^2 or m/s^2].
-        torques: torques on all coordinates, as given for free coordinates and as required by the motion for prescribed
-            coordinates [N m or N].
+        torques: torques on all coordinates: the given torques on free coordinates, and the torques that the motion requires on
+            prescribed coordinates [N m or N].
     """
 
     acceleration: Float[Array, " nv"]
@@ -152,16 +154,19 @@ def hybrid_dynamics(
     tau: Float[Array, " nv"],
     external_wrenches: Float[Array, "n 6"] | None = None,
 ) -> HybridDynamics:
-    """Hybrid dynamics: accelerations of the free coordinates f, and forces on the prescribed coordinates p,
+    """Hybrid dynamics: accelerations of the free coordinates f, and forces on the prescribed coordinates p, O(n^3):
 
         M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
 
-    (Featherstone 2008, sec. 9.2), O(n^3). If no coordinate is prescribed, this is forward dynamics; if all are, it is inverse
-    dynamics. To prescribe the motion of a base, use the six columns of its free joint. Friction and springs are not included:
-    pass tau - resistive_force(chain, q, qd), and add resistive_force to the resulting torques on the prescribed coordinates.
+    See Featherstone (2008, sec. 9.2). With no prescribed coordinate, the problem reduces to forward dynamics; if all
+    coordinates are prescribed, it reduces to inverse dynamics. To prescribe the motion of a base, use the six columns of its
+    free joint.
+
+    Friction and springs are not included. To include them, pass tau - resistive_force(chain, q, qd), and add resistive_force to
+    the resulting torques on the prescribed coordinates.
 
     Args:
-        prescribed: names of joints (of coordinates, if joints are coupled) or columns of v.
+        prescribed: prescribed coordinates, given as names of joints (of coordinates if joints are coupled) or columns of v.
         prescribed_qdd: accelerations of the prescribed coordinates, in the same order [rad/s^2 or m/s^2].
         tau: forces on all coordinates; entries for prescribed coordinates are ignored [N m or N].
         external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].

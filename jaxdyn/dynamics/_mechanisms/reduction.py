@@ -28,10 +28,10 @@ class ReducedDynamics(NamedTuple):
     The velocities and accelerations of all coordinates are qd = G w and qdd = G a + dG/dt w, with a = dw/dt.
 
     Attributes:
-        map: G, which maps independent velocities to those of all coordinates.
-        acceleration: dG/dt w, the accelerations of all coordinates at a = 0 [rad/s^2 or m/s^2].
-        mass_matrix: M_r = G^T M G [kg m^2 or kg].
-        bias: b = G^T (C(q, qd) qd + g + M dG/dt w) [N m or N].
+        map: matrix G, which maps independent velocities to those of all coordinates.
+        acceleration: accelerations dG/dt w of all coordinates at a = 0 [rad/s^2 or m/s^2].
+        mass_matrix: reduced mass matrix M_r = G^T M G [kg m^2 or kg].
+        bias: bias forces b = G^T (C(q, qd) qd + g + M dG/dt w) [N m or N].
     """
 
     map: Float[Array, "nv k"]
@@ -51,11 +51,12 @@ def independent_coordinates(
     the independent coordinates do not determine the motion: J G is not 0, or G does not contain all admissible motions.
 
     Args:
-        independent: independent coordinates, as names of joints (of coordinates, if joints are coupled) or columns of v; one
-            per degree of freedom of the mechanism.
+        independent: independent coordinates, one per degree of freedom of the mechanism, given as names of joints (of
+            coordinates if joints are coupled) or columns of v.
 
     Raises:
-        ModelError: a coordinate is unknown, there are no dependent coordinates, or there are more of them than constraint rows.
+        ModelError: a coordinate is unknown, there are no dependent coordinates, or there are more dependent coordinates than
+            constraint rows.
     """
     return _split(chain, constraints, q, independent)[0]
 
@@ -119,7 +120,7 @@ def reduced_regressor(
 
     M_r and b are those of `reduced_dynamics`, without armature and rotors. Columns are ordered as in `regressor`, for pi =
     inertial_parameters(chain).reshape(-1). Since the independent coordinates determine q (`project_configuration`), a mechanism
-    can be identified from the motor torques, as G^T tau, without sensors at its passive joints. The other arguments and the
+    can be identified from the reduced motor torques G^T tau, without sensors at its passive joints. The other arguments and the
     errors are the same as for `independent_coordinates`.
 
     Args:
@@ -150,9 +151,9 @@ def reduced_coriolis_matrix(
 ) -> Float[Array, "k k"]:
     """Coriolis matrix C_r = G^T (C(q, G w) G + M dG/dt) of a mechanism, O(n^3) [N m s/rad].
 
-    The bias in `reduced_dynamics` is b = C_r w + G^T g, where G^T g is `reduced_gravity_force`. dM_r/dt - 2 C_r is
-    skew-symmetric, since C is the Christoffel-consistent matrix and dM_r/dt - 2 C_r = G^T (dM/dt - 2 C) G + dG/dt^T M G -
-    G^T M dG/dt. The other arguments and the errors are the same as for `independent_coordinates`.
+    The bias in `reduced_dynamics` is b = C_r w + G^T g, where G^T g is `reduced_gravity_force`. The matrix dM_r/dt - 2 C_r =
+    G^T (dM/dt - 2 C) G + dG/dt^T M G - G^T M dG/dt is skew-symmetric, since dM/dt - 2 C is skew-symmetric for the
+    `coriolis_matrix` C. The other arguments and the errors are the same as for `independent_coordinates`.
 
     Args:
         w: velocities of the independent coordinates [rad/s or m/s].

@@ -57,10 +57,9 @@ def articulated_body(
 ) -> Float[Array, "n *#lanes"]:
     """Accelerations qdd with inverse_dynamics(chain, q, qd, qdd, wrenches) = tau (Featherstone 2008, sec. 7.3).
 
-    There are three sweeps: velocities outward; articulated inertias and bias wrenches inward; accelerations outward. As in
-    inverse dynamics, accelerations are the conventional accelerations of the frame origins. Their velocity terms are
-    merged with those of the joint, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, where X is the motion
-    transform.
+    The algorithm has three sweeps: velocities outward, articulated inertias and bias wrenches inward, and accelerations
+    outward. As in inverse dynamics, accelerations are the conventional accelerations of the frame origins. All their velocity
+    terms are part of bias_i, so the acceleration of link i is X a_parent + bias_i + A_i qdd_i, where X is the motion transform.
     """
     zero = zeros(3, (q, qd, tau, gravity), (chain.inertia,))
 
@@ -120,7 +119,7 @@ def rigid(inertia) -> ArticulatedInertia:
 
 
 def apply(inertia: ArticulatedInertia, twist) -> tuple[Array, ...]:
-    """The wrench that is the product of an inertia and a twist or an acceleration."""
+    """The product of an inertia and a twist or an acceleration, as a wrench."""
     w, v = twist[:3], twist[3:]
     return (
         *add(sym_apply(inertia.angular, w), rotate(inertia.coupling, v)),

@@ -13,7 +13,8 @@ from .sweep import inward, outward
 def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"]):
     """Screw of every joint, and momentum (l, p) of all links that the joint carries at unit rate, in the world frame.
 
-    The momentum is G^c_j A_j, about the world's origin. Screws and momenta are tuples of components, each an array over links.
+    The momentum is G^c_j A_j about the world's origin, with the composite inertia G^c_j and the screw A_j. Screws and momenta
+    are tuples of components, each an array over links.
     """
     axes, inertias = world_screws_and_inertias(chain, q)
 
@@ -27,13 +28,13 @@ def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"]):
 
 
 def momentum(inertia, w, v):
-    """Momentum (l, p) = G (w, v) of a body with the given ten parameters: l = I w + h x v, p = m v - h x w."""
+    """Momentum (l, p) = G (w, v) of a body with given inertial parameters: l = I w + h x v, p = m v - h x w."""
     mass, h = inertia[0], inertia[1:4]
     return add(sym_apply(inertia[4:10], w), cross(h, v)), sub(scale(mass, v), cross(h, w))
 
 
 def move_inertia(rotation, p, inertia):
-    """Ten parameters of a body in frame a, from those in frame b, whose pose in a is (R, p).
+    """Ten inertial parameters of a body in frame a, from those in frame b, whose pose in a is (R, p).
 
     By the parallel-axis theorem, h_a = R h + m p and I_a = R I R^T + (p . c) 1 - sym(p c^T) with c = 2 R h + m p.
     """
@@ -55,7 +56,7 @@ def move_inertia(rotation, p, inertia):
 
 
 def world_screws_and_inertias(chain: Chain, q: Float[Array, "n *lanes"]):
-    """The screws of all joints and the ten parameters of all links in the world frame, as tuples of arrays over links."""
+    """The screws of all joints and the inertial parameters of all links in the world frame, as tuples of arrays over links."""
 
     def out(parent, link: Link, _):
         r, p = walk(parent, link)

@@ -17,7 +17,7 @@ def newton_euler(
     gravity: Float[Array, "3 *#lanes"],
     wrenches: Float[Array, "n 6 *#lanes"] | None,
 ) -> Float[Array, "n *#lanes"]:
-    """The contribution of the rigid links to `inverse_dynamics`, without armature, for a given gravity.
+    """The contribution of the rigid links to `inverse_dynamics`, without armature, for a given gravity vector.
 
     The recursion carries the conventional acceleration a of the frame's origin instead of the spatial acceleration. The
     motion of a link then depends only on w, dw and a of its parent, and linear velocities are not needed.
@@ -62,7 +62,7 @@ def accelerate(parent, link: Link, qd, qdd):
 
 
 def body_wrench(inertia, w, dw, a):
-    """Wrench about the frame's origin required by the motion of a body with the given ten inertial parameters.
+    """Wrench, about the frame's origin, that the motion of a body with the given ten inertial parameters requires.
 
     By the Newton-Euler equations, f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, with h = m c and the
     conventional acceleration a of the origin.

@@ -1,8 +1,8 @@
 """Matrices whose entry for a pair of links is zero unless one of the two links carries the other.
 
 In a tree, few pairs have nonzero entries (341 of 1225 for a humanoid). An algorithm computes the entry of each such pair from
-the vectors of its two links, and `spread` inserts the entries into the matrix. For a batch, the entries are inserted after
-the kernel that computes them, so the matrix is written only once, and the kernel does not contain such a large array.
+the vectors of its two links, and `spread` inserts the entries into the matrix. For a batch, the entries are inserted after the
+kernel that computes them, so the matrix is written only once, and the kernel need not hold it.
 """
 
 import functools
@@ -76,10 +76,10 @@ def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = (
 def over_pairs(
     pairs: Pairs, function: Callable[[Any, Any, Any], tuple[tuple[Array, ...], ...]], of_carrier: Any, of_carried: Any
 ) -> tuple[Float[Array, "entries *lanes"], ...]:
-    """Evaluate function(values of the carrier, values of the carried link, whether they are the same link) for every pair.
+    """Evaluate function(values of the carrier, values of the carried link, True if both are the same link) for every pair.
 
     Args:
-        function: function that returns one or several entries of each result.
+        function: function that returns one or more entries of each result.
         of_carrier: arrays stacked over links, from which the function receives the slice of the carrier.
         of_carried: arrays stacked over links, from which the function receives the slice of the carried link.
 

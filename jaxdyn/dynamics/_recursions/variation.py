@@ -1,7 +1,7 @@
 """Analytic derivatives of recursive Newton-Euler torques with respect to positions, velocities and accelerations, O(n^2).
 
-All quantities are in the world frame. S_j is the screw of joint j, v_p and a_p are the twist and the acceleration (including
-gravity) of its parent p, X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. Then
+All quantities are in the world frame. S_j is the screw of joint j; v_p and a_p are the twist and the acceleration (including
+gravity) of the parent p of link j. X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. The vectors
 
     Psi'_j = v_p x S_j,    Psi''_j = a_p x S_j + v_p x Psi'_j
 
@@ -11,12 +11,13 @@ links that it carries. The derivatives of the wrench transmitted to link i are
 
     dF_i/dq_j = I^c Psi''_j + 2 B^c Psi'_j + S_j x* F^c,    dF_i/dqd_j = 2 I^c Psi'_j + 2 B^c S_j,    dF_i/dqdd_j = I^c S_j
 
-with the composites of link j if i carries j, and those of link i if j carries i (or is i). In the latter case, S_j x* F^c
-is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing
+where I^c, B^c and F^c are those of link j if i carries j, and those of link i if j carries i (or is i). In the latter case, S_j
+x* F^c is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (Carpentier & Mansard 2018; Singh, Russo & Wensing
 2022, for the form with brackets).
 
-For particles of mass m at r, 2 B = 2 sum m X^T dX/dt with X = [-[r], 1], so B^c is represented by twelve numbers:
-B (w, u) = (tr(N) w - N w, w x P), where P = sum m r' is the momentum and N = sum m r' r^T = u h^T + [w] E with E = tr(I)/2 - I.
+For particles of mass m at position r with velocity r', 2 B = 2 sum m X^T dX/dt with X = [-[r], 1]. B^c is therefore represented
+by twelve numbers, the momentum P = sum m r' and the matrix N = sum m r' r^T: for a twist (a, b), B (a, b) = (tr(N) a - N a, a x
+P). For a body with twist (w, u), first moment h and inertia I, N = u h^T + [w] E with E = tr(I)/2 - I.
 """
 
 from typing import Any, NamedTuple
@@ -195,7 +196,7 @@ def coriolis_entries(
 
 
 def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
-    """The terms g(v) of one joint (see the module `coordinates`): 3 for a spherical joint, 6 for a free joint."""
+    """The terms g(v) of one joint (see the module `coordinates`): three for a spherical joint, six for a free joint."""
     x, y, z = v[:3]
     turning = jnp.stack([y * z, -x * z, x * y])
     return turning if v.shape[0] == 3 else jnp.concatenate([turning, jnp.cross(v[:3], v[3:], axis=0)])

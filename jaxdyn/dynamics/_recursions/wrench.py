@@ -34,7 +34,9 @@ def link_wrenches(
         return external_wrenches
     link, frame = frame_index(chain, None)
     if link < 0:
-        raise ModelError("the chain's tip is fixed to the base, so a wrench at the tip cannot load the joints; omit it")
+        raise ModelError(
+            "the chain's tip is fixed to the base, so a wrench at the tip cannot load the joints; omit wrench_by_tip"
+        )
     on_link = -jnp.asarray(wrench_by_tip)
     if frame is not None:
         on_link = adjoint(pose_inverse(chain.frame_poses[frame])).T @ on_link
