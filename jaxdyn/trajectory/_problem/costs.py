@@ -43,7 +43,8 @@ class Cost(eqx.Module):
 class StateCost(Cost):
     """Cost of the state, 1/2 |w_q (q - q_d)|^2 + 1/2 |w_v (v - v_d)|^2, with q - q_d = difference(chain, q_d, q).
 
-    The weights multiply the differences before squaring, so they are the square roots of conventional quadratic weights.
+    The weights multiply the differences before they are squared, so they are the square roots of conventional quadratic
+    weights.
 
     Attributes:
         q: desired positions q_d, constant or one row per knot [rad or m].
@@ -101,7 +102,7 @@ class TorqueRateCost(Cost):
 class PoseCost(Cost):
     """Cost of a frame's pose T, 1/2 |w log(T_d^-1 T)|^2.
 
-    log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad, m].
+    The logarithm is the twist (rotation, translation) that moves T_d to T in unit time, expressed in the axes of T_d [rad, m].
 
     Attributes:
         target: desired pose T_d in the world, constant or one pose per knot [m].
