@@ -20,7 +20,7 @@ def at(tree: Tree, rows: int | slice) -> Tree:
 
 
 def batched_with(tree: Tree, x: Array) -> Tree:
-    """The same tree, in which, under `vmap`, every leaf is batched if the scalar x is batched.
+    """The same tree; under `vmap`, all of its leaves are batched if the scalar x is batched.
 
     Under `vmap`, JAX traces the body of a loop again whenever another part of the carry turns out to be batched. If all parts
     are batched from the start, the body is traced only once.

@@ -80,7 +80,8 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
 
     For every moving link with a mass, the scene contains the solid ellipsoid of uniform density that has the same mass, centre
     of mass and inertia. It is initially hidden if the link also has shapes. Shapes on links that are not part of the chain
-    (beyond its `tip`) are omitted. A mesh that cannot be read is omitted and mentioned in the notes.
+    (beyond its `tip`) are omitted. A mesh that cannot be read is omitted and mentioned in the notes; the other shapes of its
+    link are still shown.
 
     Args:
         chain: the robot; its inertias may differ from those of the description, for example after an identification.

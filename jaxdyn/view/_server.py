@@ -314,9 +314,11 @@ def open_viewer(
         ) from None
     for name, given in (("motion", motion), ("ghost", ghost)):
         if given is not None and given.q.shape[1:] != (scene.chain.nq,):
-            raise ModelError(f"the {name} has {given.q.shape[1:]} positions, but this robot has {scene.chain.nq}")
+            raise ModelError(
+                f"the {name} has positions of shape {given.q.shape[1:]}, but this robot has {scene.chain.nq} positions"
+            )
     if ghost is not None and motion is None:
-        raise ModelError("a ghost needs a motion to accompany, but none is given")
+        raise ModelError("a ghost can be shown only together with a motion; pass motion=")
     _check_host(host)
     with contextlib.redirect_stdout(None):  # a library call must not print, as viser does by default
         server = viser.ViserServer(host=host, port=port, label="jaxdyn", verbose=False)

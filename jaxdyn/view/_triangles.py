@@ -1,4 +1,4 @@
-"""Triangulated surfaces of simple bodies: vertices (V, 3), and faces (F, 3) with indices anticlockwise from outside."""
+"""Triangulated surfaces of simple bodies: vertices (V, 3), and vertex indices (F, 3) of faces, anticlockwise from outside."""
 
 import functools
 

@@ -101,9 +101,9 @@ def solve_by_gradient(
 
         cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / (2 w).
 
-    The augmented Lagrangian is minimised in rounds. After each round, the multipliers become l + w c and max(0, m + w d), and
-    the weight becomes 4 w if the violation is more than a quarter of its previous value. State constraints at the first knot
-    are ignored.
+    The augmented Lagrangian is minimised in rounds. After each round, the multipliers of equalities become l + w c, those of
+    inequalities become max(0, m + w d), and the weight w is multiplied by 4 if the violation is more than a quarter of its
+    previous value. State constraints at the first knot are ignored.
 
     Args:
         guess: trajectory with the initial torques and, if the duration is free, the initial duration; None: the torques that
@@ -147,7 +147,7 @@ def solve_by_gradient(
 
 
 def _multipliers(values: Values, penalty: Penalty) -> dict[str, tuple]:
-    """The updated multipliers of equalities and inequalities, each as a pair: at the knots, and of terminal constraints."""
+    """The updated multipliers of equalities and inequalities, each as a pair (at the knots, at the end)."""
     rows = violation(values, penalty).multipliers
     equal, below = zip(
         *(jnp.split(x, [count], -1) for x, count in zip(rows, values.equalities, strict=True)), strict=True

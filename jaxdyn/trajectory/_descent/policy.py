@@ -87,7 +87,7 @@ class PolicySettings(NamedTuple):
 
 
 class _Rollouts(NamedTuple):
-    """A partitioned policy, and the problem's leaves; those that differ between rollouts have one row per rollout."""
+    """A partitioned policy, and the problem's leaves; leaves that differ between rollouts have one row per rollout."""
 
     trained: Any
     rest: Any
@@ -117,10 +117,10 @@ def optimise_policy(
 ) -> PolicyOptimisation:
     """Find the policy tau = policy(t, q, v) [N m] with the lowest mean cost over many rollouts, by gradient descent.
 
-    The objective is the mean over all rollouts b of sum_k dt l(knot_k) + l_N(knot_N), where x_{k+1} = step(chain_b, x_k,
-    tau_k), the torques tau_k are clipped to the problem's limits, l is the sum of the running costs, and l_N is the sum of the
-    terminal costs. The gradient with respect to the policy's arrays is computed by backpropagation through the simulation
-    (analytic policy gradient).
+    The objective is the mean of sum_k dt l(knot_k) + l_N(knot_N) over all rollouts b. Here, l is the sum of the running costs,
+    and l_N is the sum of the terminal costs. Each rollout is a simulation x_{k+1} = step(chain_b, x_k, tau_k) with torques
+    clipped to the problem's limits. The gradient of the objective with respect to the policy's arrays is computed by
+    backpropagation through time (analytic policy gradient).
 
     The policy is an Equinox module, for example `equinox.nn.MLP` or a module with feedback gains. All its floating-point arrays
     are trained; to keep an array constant, apply `jax.lax.stop_gradient` to it in the policy.
@@ -354,7 +354,7 @@ def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None,
 def _rollouts(
     policy: Any, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
 ) -> _Rollouts:
-    """Check the arguments; return the partitioned policy and the problem's leaves, with a row per rollout if they differ."""
+    """Check the arguments, partition the policy, and collect the problem's leaves, stacked where they differ."""
     if problem.constraints or problem.terminal_constraints:
         raise TrajectoryError("policy optimisation does not support constraints; express them as costs")
     if problem.duration_limits is not None:
@@ -368,7 +368,7 @@ def _rollouts(
     extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
     if any(x not in (0, 1) for x in extra):
         raise TrajectoryError(
-            "every array in chains must have the shape of the same array in the problem's robot, or one additional batch axis"
+            "every array in chains must have the same shape as in the problem's robot, optionally with one leading batch axis"
         )
     flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
     where = lambda p: (p.chain, p.q0, p.v0)

@@ -76,7 +76,7 @@ def factor_stages(
     rho: Float[Array, ""],
     delta: Float[Array, ""],
 ) -> StageFactors:
-    """Factor S = N + 1 stages, with rows left_k z_k + right_k z_{k+1} - delta y_k, and last z_N - delta y_N at the end.
+    """Factor S = N + 1 stages with rows left_k z_k + right_k z_{k+1} - delta y_k, followed by rows last z_N - delta y_N.
 
     The factorisation proceeds from the first stage to the last. As in an information filter, each stage adds R^T ((C C^T)^-1 -
     rho I) R / (1 - rho delta) to the P of the next stage, where C is the factor described in `Pivot`. Cost: O(N (n^3 + m^3)).

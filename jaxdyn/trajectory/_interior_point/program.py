@@ -75,7 +75,8 @@ class Program(eqx.Module):
 def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
     """The parameter rho of `elimination`, from the largest entries of W and of the Jacobian of the equalities.
 
-    It is large enough to outweigh negative curvature of W normal to the constraints, and small enough to preserve precision.
+    The value is large enough to outweigh negative curvature of W across the constraints, and small enough to preserve
+    precision.
     """
     size = jnp.maximum(largest * largest, jnp.finfo(largest.dtype).tiny)
     return jnp.minimum(jnp.maximum(1e4 * curvature, 1.0) / size, 0.01 / delta)
@@ -117,7 +118,7 @@ def with_slopes(function: Callable) -> Callable:
 
 
 class Inner(NamedTuple):
-    """Intermediate values u(z), and their Jacobian, by which derivatives with respect to u are converted to z.
+    """Intermediate values u(z), and the Jacobian that maps derivatives with respect to u to derivatives with respect to z.
 
     Attributes:
         value: z -> u.
@@ -158,7 +159,7 @@ class DenseLinearisation(eqx.Module):
 
 
 class DenseProgram(Program):
-    """A program defined by functions of x, with dense matrices and exact derivatives from JAX, for a few hundred unknowns.
+    """A program defined by functions of up to a few hundred unknowns x, with dense matrices and exact derivatives from JAX.
 
     Attributes:
         objective: function x -> f(x).

@@ -12,6 +12,7 @@ from .program import Program
 
 MARGIN = 1e-5  # required improvement of the infeasibility or the barrier function, relative to the infeasibility
 TRIES = 30  # maximum number of regularisations tried per system, and of trial steps per line search
+
 # the barrier function alone decides if alpha |slope|^STEEP > infeasibility^CLOSE (Waechter & Biegler 2006)
 STEEP = 2.3
 CLOSE = 1.1
@@ -67,9 +68,9 @@ class Direction(NamedTuple):
 class Trial(NamedTuple):
     """A trial point of the line search.
 
-    It contains the step length, the unknowns x and slacks s, the values of c and h = g + s, the infeasibility theta, and the
-    barrier function phi. `by_theta` is False during restoration and whenever the barrier function alone decides on acceptance.
-    If a trial with `by_theta` is accepted, the previous iterate is added to the filter.
+    A trial contains the step length, the unknowns x and slacks s, the values of c and h = g + s, the infeasibility theta, and
+    the barrier function phi. `by_theta` is False during restoration and whenever the barrier function alone decides on
+    acceptance. If a trial with `by_theta` is accepted, the previous iterate is added to the filter.
     """
 
     length: Array
@@ -106,7 +107,7 @@ class Judge(NamedTuple):
         mu: barrier parameter.
         inner: barrier parameter during restoration.
         filter: pairs (infeasibility, barrier function) that a step must improve on, (iterations, 2); infinite in unused rows.
-        worst: upper bound on the infeasibility.
+        worst: infeasibility above which every step is rejected.
         restoring: True in the restoration phase.
     """
 
@@ -177,7 +178,7 @@ def newton_system(
     def direction(c, h):
         """The Newton step, which zeroes c and h to first order and minimises a quadratic model of the barrier function.
 
-        During restoration, it minimises a quadratic model of the restoration's objective instead.
+        During restoration, the step instead minimises a quadratic model of the restoration's objective.
         """
         r1 = pull * bounds.free - newton * program.gradient(at)
         r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + mu / p.w))

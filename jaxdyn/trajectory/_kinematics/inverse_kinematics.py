@@ -34,8 +34,8 @@ class InverseKinematics(eqx.Module, Summary):
 
     Attributes:
         q: joint positions [rad or m]; if the pose was not reached, the positions with the smallest error.
-        error: pose error (log(R_d^T R), R_d^T (p - p_d)) at q, where (R, p) is the pose of the frame and (R_d, p_d) is the
-            target; in the target's axes [rad, m].
+        error: pose error (log(R_d^T R), R_d^T (p - p_d)) of the frame's pose (R, p) at q with respect to the target (R_d, p_d),
+            in the target's axes [rad, m].
         status: a `Status` as an integer: CONVERGED, UNREACHABLE or NOT_FINITE.
         iterations: number of iterations; all starts iterate simultaneously.
         reached: number of starts that had converged when the search ended.
@@ -283,7 +283,7 @@ def _middle(chain: Chain, limits: Array, dtype) -> Array:
 
 
 def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
-    """Finite limits: a missing pair becomes +-pi or +-1 m; a single missing limit is set 2 pi or 2 m from the other one."""
+    """Replace missing limits: both by +-pi or +-1 m; a single one by a value 2 pi or 2 m from the other limit."""
     turns = (chain.screw[:, :3] != 0).any(1)
     turns = turns if chain.coupling is None else ((chain.coupling.matrix != 0) & turns[:, None]).any(0)
     half = jnp.where(turns, jnp.pi, 1.0).astype(limits.dtype)

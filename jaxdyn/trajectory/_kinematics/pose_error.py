@@ -124,7 +124,7 @@ def damped_step(
     lower: Float[Array, "nv *#lanes"],
     upper: Float[Array, "nv *#lanes"],
 ) -> tuple[Float[Array, "nv *#lanes"], Float[Array, "*#lanes"]]:
-    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of the gradient J^T e of these.
+    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of J^T e over these joints.
 
     A joint at a limit is held if descent would push it beyond the limit; all others are free, and their step is clipped to
     the limits. The linear system is 6 x 6 for any number of joints.

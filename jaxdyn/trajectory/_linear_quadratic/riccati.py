@@ -156,6 +156,7 @@ def _through_euler_steps(
     slopes = jnp.concatenate([slopes[:, :n], of_velocity[:, None], slopes[:, n:]], 1)  # of x, 1, u
     nothing = jnp.zeros_like(hessian[:v, v:])
     offset = matrix_times(hessian[:, :v], rest) + gradient  # P (c - T c_v) + p
+
     # the rows of P F that belong to q, and T' P F
     own = jnp.concatenate([hessian[:v, :v], nothing, offset[:v, None]], 1)
     above = by_row(lambda row, y: row_times(row, slopes[:, : n + 1]) + y, moved[:v], own)

@@ -156,7 +156,7 @@ def joint_motion(
 def _along(
     scaling: Scaling, duration: Duration, t: Array, way: Array, moved: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """Configurations displaced by s(t) times `way`, and the first two time derivatives of the displacement."""
+    """The configurations displaced by s(t) times `way`, and the first two time derivatives of this displacement."""
     s, sd, sdd = scaled_time(scaling, duration, t)
     return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 

@@ -116,7 +116,7 @@ def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
 
 
 def _shifted(values: Array, multiplier: Array, weight: Array, count: int) -> Array:
-    """Shifted constraints: c + m / rho for equalities (the first `count` entries), its positive part for inequalities."""
+    """The shifted constraints: c + m / rho for equalities (the first `count` entries), its positive part for inequalities."""
     total = values + multiplier / weight
     return jnp.concatenate([total[..., :count], jnp.maximum(total[..., count:], 0)], -1)
 

@@ -108,7 +108,8 @@ class StateConstraint(Constraint):
 class PoseConstraint(Constraint):
     """Constraint on a frame's pose T: log(T_d^-1 T) = 0.
 
-    The logarithm is the twist (rotation, translation) that moves T_d to T in unit time, expressed in the axes of T_d [rad, m].
+    The logarithm log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad,
+    m].
 
     Attributes:
         target: desired pose T_d in the world, constant or one pose per knot [m].

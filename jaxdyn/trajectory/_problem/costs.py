@@ -22,8 +22,9 @@ class Cost(eqx.Module):
     by dt and summed over knots 0 ... steps - 1; a terminal cost is evaluated at the last knot.
     """
 
-    of_torque_rate: ClassVar[bool] = False  # True if it depends on `tau_before`
-    is_scalar: ClassVar[bool] = False  # True if it has a value but no residual
+    of_torque_rate: ClassVar[bool] = False  # True if the cost depends on `tau_before`
+    is_scalar: ClassVar[bool] = False  # True if the cost has a value but no residual
+
     # True if each entry of the residual depends on a single entry of (q, v, tau) when all joints are ordinary, so that
     # J_r^T J_r is diagonal; must be False in subclasses with other residuals
     is_diagonal: ClassVar[bool] = False
@@ -102,7 +103,8 @@ class TorqueRateCost(Cost):
 class PoseCost(Cost):
     """Cost of a frame's pose T, 1/2 |w log(T_d^-1 T)|^2.
 
-    The logarithm is the twist (rotation, translation) that moves T_d to T in unit time, expressed in the axes of T_d [rad, m].
+    The logarithm log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad,
+    m].
 
     Attributes:
         target: desired pose T_d in the world, constant or one pose per knot [m].

@@ -11,7 +11,7 @@ from ...errors import TrajectoryError
 class Knot(NamedTuple):
     """The state and torques at one time.
 
-    No torque follows the last knot of a simulated trajectory, so its `tau` repeats the previous torque.
+    No torque follows the last knot of a simulated trajectory, so the `tau` of this knot repeats the previous torque.
 
     Attributes:
         k: index of the knot; at the midpoint of a collocation step, the index of the preceding knot.

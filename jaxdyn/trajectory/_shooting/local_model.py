@@ -122,8 +122,8 @@ def linear_steps(
     """The linearised steps along a trajectory.
 
     Args:
-        problem: the problem.
-        trajectory: the trajectory.
+        problem: problem that defines the robot, time step and integration method.
+        trajectory: trajectory around which the steps are linearised.
         gaps: offsets of the linearised steps.
         accelerations: accelerations at the knots, if known; an Euler step's acceleration is its change of velocity divided by
             dt.

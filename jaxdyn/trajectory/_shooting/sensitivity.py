@@ -3,9 +3,9 @@
 At a solution, the gradient of the Lagrangian, the gaps and the active constraints are zero. By the implicit function theorem,
 they remain zero as the problem changes. The change of the solution therefore solves a linear-quadratic problem:
 
-- The Hessian is the Hessian of the Lagrangian at the solution.
-- The gradient and the gaps are the changes of the Lagrangian's gradient and of the gaps while the solution is held fixed.
-- Multipliers enforce the linearised active constraints, and torques at a limit move with the limit.
+- Its Hessian is that of the Lagrangian at the solution.
+- Its gradient and gaps are the changes of the Lagrangian's gradient and of the gaps while the solution is held fixed.
+- Its multipliers enforce the linearised active constraints, and torques at a limit move with the limit.
 """
 
 import functools

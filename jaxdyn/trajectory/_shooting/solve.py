@@ -74,7 +74,7 @@ class _Pace(NamedTuple):
     growth: Array  # factor by which the damping changes, below 1 while the damping decreases
     share: Array  # factor applied to the second derivatives in the Hessian
     gap_weight: Array  # weight of the gaps in the merit
-    boxed: Array  # True if the policy respects the torque limits, False if only the rollout clips
+    boxed: Array  # True if the policy respects the torque limits, False if torques are only clipped
 
 
 class _State(NamedTuple):
@@ -128,7 +128,7 @@ def solve_by_shooting(
 
     Returns:
         The solution, or the last iterate if the status is not CONVERGED. The history contains the first 200 iterations. The
-        dictionary `multipliers` contains
+        dictionary `multipliers` contains:
 
         - "dynamics": multipliers of the dynamics, (N + 1, 2 nv);
         - "constraints" and "terminal_constraints": multipliers of the constraints;

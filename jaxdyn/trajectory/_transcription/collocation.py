@@ -113,7 +113,7 @@ def solve_by_collocation(
 
     Returns:
         The solution, with torques averaged over each step. The trajectory, cost and multipliers can be differentiated once with
-        respect to the problem's leaves. The dictionary `multipliers` contains
+        respect to the problem's leaves. The dictionary `multipliers` contains:
 
         - "dynamics": multipliers of the defects, one row per step;
         - "equality" and "inequality": multipliers of torque limits, followed by those of constraints, one row per knot;

@@ -86,7 +86,7 @@ def solve_by_inverse_dynamics(
         The solution, in which the torque of each step is the mean of the torques at its two knots. The history and the
         residuals are those of the nonlinear program; the residual `dynamics` contains only the error of the initial velocity.
         The trajectory, cost and multipliers can be differentiated once with respect to the problem's leaves. The dictionary
-        `multipliers` contains
+        `multipliers` contains:
 
         - "equality" and "inequality": multipliers of torque limits, followed by those of constraints, one row per knot;
         - "start": multipliers of the initial velocity;

@@ -34,7 +34,7 @@ class TorqueRows(NamedTuple):
     values: Array
 
     def inequalities(self, tau: Float[Array, " nv"]) -> Float[Array, " r"]:
-        """Inequalities (lower - tau, tau - upper) / (half the range) <= 0 of limited torques."""
+        """The inequalities (lower - tau) / h <= 0 and (tau - upper) / h <= 0 of limited torques, where h is half the range."""
         half = jnp.maximum((self.upper - self.lower) / 2, 1e-3)
         x = tau[jnp.asarray(self.limited, int)]
         return jnp.concatenate([(self.lower - x) / half, (x - self.upper) / half])
@@ -191,7 +191,8 @@ def rows_that_count(
 ) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
     """Masks of the enforced rows of `path_rows` at each knot.
 
-    At the first knot, only rows that depend on torques or on the ground wrench are enforced; at all other knots, all rows are.
+    At the first knot, only rows that depend on torques or on the ground wrench are enforced; at other knots, all rows are
+    enforced.
     """
     zero = jnp.zeros_like(problem.v0)
     ground = jnp.zeros(6, zero.dtype) if grounded else None
