@@ -11,7 +11,7 @@ from ..trajectory._kinematics.inverse_kinematics import coordinate_limits
 
 
 def slider_ranges(chain: Chain) -> list[tuple[str, int, float, float]]:
-    """Name, entry of q, lower limit and upper limit of every coordinate with a single position and a nonzero range."""
+    """Name, entry of q, lower limit and upper limit of every coordinate that has a single entry in q and a nonzero range."""
     where, names = layout(chain), coordinate_names(chain)
     limits, sliding = np.asarray(coordinate_limits(chain), float), sliding_coordinates(chain)
     ranges = []

@@ -60,7 +60,7 @@ class Scene:
     notes: tuple[str, ...] = ()
 
     def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-        """Poses of the n links, followed by that of the base, in the world, for one or many q.
+        """Poses in the world of the n links, followed by the base, for one or many configurations q.
 
         The pose of a part is `poses[part.link]`.
 

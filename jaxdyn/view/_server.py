@@ -295,7 +295,7 @@ def open_viewer(
 
     Args:
         scene: the robot, from `build_scene`.
-        motion: motion to play, from `read_motion` or as a `Motion` of arrays.
+        motion: motion to play, as returned by `read_motion`, or a `Motion` constructed from arrays.
         ghost: a second motion of the same robot, shown simultaneously by a transparent robot, for example to compare a
             simulated motion with a measured one.
         host: address at which the page is served: 127.0.0.1 for this machine only, or 0.0.0.0 for every machine that can reach

@@ -120,7 +120,7 @@ def solve_by_gradient(
         knots, one for the terminal constraints. The history contains "cost" and "residual".
 
     Raises:
-        TrajectoryError: the guess has a different number of steps, or `iterations` is less than 1.
+        TrajectoryError: the guess and the problem differ in the number of steps, or `iterations` is less than 1.
 
     Cost: one forward and one backward pass through the simulation per iteration. The default optimiser adds one forward pass
     per trial of its line search.

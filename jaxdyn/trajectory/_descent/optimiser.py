@@ -39,7 +39,7 @@ def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> A
 
 
 def firm(tree: PyTree) -> PyTree:
-    """Remove weak types from all arrays, so that the first iterate has the types of later ones and nothing recompiles."""
+    """Remove weak types from all arrays, so that the first iterate has the same types as later ones (no recompilation)."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
 
 

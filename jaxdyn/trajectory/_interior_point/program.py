@@ -2,8 +2,8 @@
 
     minimise f(x)  subject to  c(x) = 0,  g(x) <= 0,  lower <= x <= upper
 
-A program evaluates f, c, g and their derivatives, solves the linear systems of Newton steps, and chooses how to store its
-matrices.
+Each class of programs evaluates f, c, g and their derivatives, solves the linear systems of Newton steps, and determines how
+its matrices are stored.
 """
 
 import abc

@@ -63,7 +63,8 @@ class InteriorPointResult(NamedTuple):
         infeasibility: largest violation of a constraint.
         complementarity: largest product of a multiplier and the corresponding slack or distance to a bound.
         iterations: number of iterations.
-        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" at each iteration; NaN after the last.
+        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" at each iteration; NaN after the last
+            iteration.
     """
 
     x: Float[Array, " n"]
@@ -259,7 +260,7 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
 
 
 def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
-    """The largest residual of the complementarity conditions: w s = mu, and the equivalents for the bounds."""
+    """The largest residual of the complementarity conditions: w s = mu, and the corresponding ones for the bounds."""
     below, above = bounds.gaps(p.x)
     of_lower = jnp.where(bounds.has_lower, jnp.abs(p.low * below - mu), 0.0).max(initial=0.0)
     of_upper = jnp.where(bounds.has_upper, jnp.abs(p.high * above - mu), 0.0).max(initial=0.0)

@@ -135,7 +135,7 @@ class Newton(NamedTuple):
 def newton_system(
     program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
-    """Factor the Newton system, with the first regularisation delta tried that yields the inertia required at a minimum.
+    """Factor the Newton system, increasing the regularisation delta until the matrix has the inertia required at a minimum.
 
     The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w]. The diagonal matrix S contains the bounds' multipliers
     divided by the distances to the bounds. The scalar e regularises the multipliers of c about their current values, so that
@@ -220,7 +220,7 @@ class Attempt(NamedTuple):
 def search(
     program: Program, bounds: Bounds, p: Point, at: Any, newton: Newton, judge: Judge
 ) -> tuple[Direction, Trial]:
-    """Try shorter and shorter steps until one is accepted; if the full step fails, first try a second-order correction."""
+    """Backtrack until a step is accepted; if the full step is rejected, first try a second-order correction."""
     f, c, g = program.values(at)
     h, theta = g + p.s, infeasibility(c, g + p.s)
     here = theta, *judge.measure(bounds, p.x, p.s, f, theta)

@@ -43,9 +43,8 @@ def box_qp(
     """Minimise 1/2 u' h u + g' u over lower <= u <= upper by projected Newton steps (Tassa, Mansard & Todorov 2014).
 
     Returns:
-        (u, free, inverse, pivot): the minimiser u (m, *lanes), the mask of its free entries, the inverse of the free block of h
-        with zeros elsewhere, and the smallest pivot of that block. The pivot is not positive if the block is not positive
-        definite.
+        The minimiser u, (m, *lanes), the mask of its free entries, the inverse of the free block of h with zeros elsewhere, and
+        the smallest pivot of that block. The pivot is not positive if the block is not positive definite.
     """
     fixed = lower >= upper
 

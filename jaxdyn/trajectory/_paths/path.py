@@ -153,13 +153,13 @@ def joint_limits(
     """The limits on velocities, accelerations and torques as arrays, infinite where there are none.
 
     Raises:
-        TrajectoryError: limits have the wrong shape, are not positive, or contradict each other; or limits on velocities or
-            torques are missing for a robot with coupled joints, whose joint limits do not apply to its coordinates.
+        TrajectoryError: limits have the wrong shape, are not positive, or contradict each other; or velocity or torque limits
+            are missing for a robot with coupled or quaternion joints, whose joint limits do not apply to its coordinates.
     """
     own = is_ordinary(chain)
     if not own and (velocity is None or torque is None):
         raise TrajectoryError(
-            "the chain's limits apply to its joints, not to its coordinates; pass limits for the coordinates"
+            "the chain's limits apply to its joints, which differ from its coordinates; pass limits for the coordinates"
         )
     speed = chain.limits.velocity if velocity is None else jnp.asarray(velocity)
     push = jnp.full(chain.nv, jnp.inf, speed.dtype) if acceleration is None else jnp.asarray(acceleration)

@@ -227,7 +227,7 @@ def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
     """The indices of all ordinary joints in v, and in q."""
     if chain.coupling is not None:
         raise TrajectoryError(
-            "the chain's limits apply to its joints, not to its coupled coordinates",
+            "the chain has coupled joints, whose limits do not apply to its coordinates",
             "use PositionLimits, VelocityLimits and the problem's torque_limits with limits of the coordinates, or lock "
             "mimic joints, for example those of a gripper, when loading the robot: {lock}",
             lock="{'JOINT': POSITION, ..}",

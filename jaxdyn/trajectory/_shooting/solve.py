@@ -136,7 +136,8 @@ def solve_by_shooting(
         - "gains": feedback gains of the policy near the solution, (N, nv, 2 nv).
 
     Raises:
-        TrajectoryError: the duration is free, the guess has a different number of steps, or `max_iterations` is less than 1.
+        TrajectoryError: the duration is free, the guess and the problem differ in the number of steps, or `max_iterations` is
+            less than 1.
     """
     if problem.duration_limits is not None:
         raise TrajectoryError("shooting needs a fixed duration; use solve_by_collocation, or omit duration_limits")
@@ -180,7 +181,7 @@ def _solve(
 
 @compiled
 def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
-    """The initial iterate, with the problem's initial state and torques within its limits."""
+    """The initial iterate: the guess, with the problem's initial state and with torques clipped to the limits."""
     problem = with_resting_torque(problem)
     known = isinstance(guess, Guess)
     trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
@@ -239,7 +240,7 @@ def _is_constrained(problem: OptimalControlProblem) -> bool:
 
 
 def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_order: bool, together: bool) -> _State:
-    """One iteration: solve the linear-quadratic problem, evaluate the residuals, and take a step under its policy."""
+    """One iteration: solve the linear-quadratic problem, evaluate the residuals, and take a step under the new policy."""
     now, round_, pace, limits = state.now, state.round, state.pace, problem.torque_limits
     tau = now.trajectory.tau
     bounds = None if limits is None else (limits[:, 0][None] - tau, limits[:, 1][None] - tau)
@@ -274,7 +275,7 @@ def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_o
 def _policy(
     problem: OptimalControlProblem, state: _State, bounds: tuple[Array, Array] | None, second_order: bool
 ) -> tuple[LQPolicy, Descent, Array]:
-    """The policy around the iterate, its predicted decrease, and the factor applied to the second derivatives."""
+    """The policy at the current iterate, its predicted decrease, and the factor applied to the second derivatives."""
     (trajectory, gaps, _), penalty, pace = state.now, state.round.penalty, state.pace
     lq = linearised(problem, trajectory, gaps, penalty)
     box = None if bounds is None else _widened(bounds, pace.boxed)
@@ -352,7 +353,7 @@ def _step(
         value = objective(problem, trajectory, state.round.penalty)
         return _Iterate(trajectory, gaps, value), value + weight * jnp.abs(gaps).sum()
 
-    # the policy of a non-convex problem is meaningless; NaN rejects every step
+    # the policy of a non-convex problem is meaningless; a slope of NaN rejects every step
     slope = jnp.where(policy.pivot > 0, slope - weight * wide, jnp.nan)
     return *first_that_helps(attempt, now, merit, slope, together, wide == 0), weight
 

@@ -125,7 +125,7 @@ def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
 
 
 def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Array, Array, Array, Array]:
-    """Lower and upper bounds of q, then of v, from the limits whose types are in `bounded`."""
+    """The lower and upper bounds of q, followed by those of v, from the limits whose types are in `bounded`."""
     q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
     q_high, v_high = -q_low, -v_low
     for limit in problem.constraints:
