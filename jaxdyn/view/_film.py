@@ -58,7 +58,8 @@ def animate(
 
     Raises:
         OutputError: the suffix is neither .gif nor .mp4; ffmpeg is missing or fails; times and positions do not match or are
-            not finite; `fps`, `speed` or `size` is invalid; or the file cannot be written. No file is then written.
+            not finite; `fps`, `speed` or `size` is invalid; or the file cannot be written. In all these cases, no file is
+            written.
 
     Cost: about 50 ms per frame.
     """

@@ -294,7 +294,7 @@ def open_viewer(
     joints have no sliders.
 
     Args:
-        scene: the robot, from `build_scene`.
+        scene: robot to show, as returned by `build_scene`.
         motion: motion to play, as returned by `read_motion`, or a `Motion` constructed from arrays.
         ghost: a second motion of the same robot, shown simultaneously by a transparent robot, for example to compare a
             simulated motion with a measured one.

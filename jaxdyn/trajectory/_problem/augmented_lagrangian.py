@@ -41,7 +41,7 @@ class Penalty(NamedTuple):
 class Values(eqx.Module):
     """Values of the constraints at every knot, and of the terminal constraints.
 
-    In each of the two arrays, equalities come first; `equalities` contains the number of equalities in each.
+    Equalities come first in both arrays; `equalities` contains the number of equalities in each array.
     """
 
     running: Float[Array, "knots k"]
@@ -116,7 +116,7 @@ def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
 
 
 def _shifted(values: Array, multiplier: Array, weight: Array, count: int) -> Array:
-    """The shifted constraints: c + m / rho for equalities (the first `count` entries), its positive part for inequalities."""
+    """The shifted constraints: c + m / rho for equalities (the first `count` entries), max(0, c + m / rho) for inequalities."""
     total = values + multiplier / weight
     return jnp.concatenate([total[..., :count], jnp.maximum(total[..., count:], 0)], -1)
 

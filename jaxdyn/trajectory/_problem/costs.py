@@ -186,7 +186,7 @@ class ScalarCost(Cost):
     data: Any = None
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        raise TrajectoryError("a ScalarCost has no residual; write it as a UserCost for Gauss-Newton methods")
+        raise TrajectoryError("a ScalarCost has no residual; for Gauss-Newton methods, write it as a UserCost")
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, ""]:
         return self.function(chain, knot, self.data)

@@ -113,7 +113,7 @@ def solve_by_shooting(
     Cost: O(N (n^3 + nv^3)) per iteration for n joints.
 
     Args:
-        problem: the problem; for a batch, use `jax.vmap`, which runs until the slowest problem has finished.
+        problem: problem to solve; for a batch, use `jax.vmap`, which runs until the slowest problem has finished.
         guess: a trajectory, which need not be feasible, or an earlier solution, optionally shifted by `shift_guess`, whose
             multipliers are also used; None: the robot at rest.
         max_iterations: maximum number of Riccati recursions, including all rounds of multipliers. Changing it does not
@@ -340,7 +340,7 @@ def _convex_policy(
 def _step(
     problem: OptimalControlProblem, state: _State, policy: LQPolicy, descent: Descent, together: bool
 ) -> tuple[_Iterate, Array, Array]:
-    """The iterate after a step, the step length (0 if no step is accepted), and the weight of the gaps."""
+    """The iterate after a step, the step length (0 if no step is accepted), and the weight of the gaps in the merit."""
     now, slope, curved = state.now, descent.slope, jnp.maximum(descent.curvature, 0)
     wide = jnp.abs(now.gaps).sum()
     needed = jnp.where(wide > 0, (slope + 0.5 * curved) / (0.5 * jnp.where(wide > 0, wide, 1)), 0)

@@ -99,7 +99,7 @@ def solve_by_collocation(
     "hermite_simpson", whose iterations are 3 to 5 times as expensive.
 
     Args:
-        problem: the problem; its `method` is ignored.
+        problem: problem to solve; its `method` is ignored.
         guess: initial motion, which need not satisfy the dynamics; None: a quintic motion from rest at q0 to rest at the goal
             of a terminal `StateConstraint` or `StateCost`, or, without such a goal, the robot at rest at q0.
         scheme: "hermite_simpson" or "trapezoidal".

@@ -71,7 +71,7 @@ def solve_by_inverse_dynamics(
     O((nv k)^3), independent of the number of steps.
 
     Args:
-        problem: the problem; its `method` is ignored.
+        problem: problem to solve; its `method` is ignored.
         guess: initial motion, as for `solve_by_collocation`.
         intervals: number of intervals between the spline's knots; None: a quarter of the steps, clipped to the range from 4
             to 30.
@@ -136,7 +136,7 @@ class _Form:
         return jnp.concatenate([*parts, *ground])
 
     def torques_jacobian(self, y: Array) -> Array:
-        """The Jacobian of `torques_at` with respect to y; analytic for the torques unless their rates are also needed."""
+        """The Jacobian of `torques_at` with respect to y; the rows of the torques are analytic unless rates are needed."""
         if self.orders > 3:
             return jax.jacfwd(self.torques_at)(y)
         rates = jax.jacfwd(lambda y: jnp.concatenate(self.motion(y)))(y)

@@ -53,7 +53,7 @@ class StagedLinearisation(NamedTuple):
 
 
 class StagedProgram(Program):
-    """A program with S stages of n unknowns each; x contains them stage by stage.
+    """A program with S stages of n unknowns each; x contains the unknowns stage by stage.
 
     The equalities are, in this order, those of all couplings, those of all stages, and the additional equalities of the last
     stage. The inequalities are those of all stages, followed by the additional inequalities of the last stage.
