@@ -20,10 +20,10 @@ def at(tree: Tree, rows: int | slice) -> Tree:
 
 
 def batched_with(tree: Tree, x: Array) -> Tree:
-    """The same tree; under `vmap`, every leaf is batched if the scalar x is batched.
+    """The same tree; under `vmap`, all of its leaves are batched if the scalar x is batched.
 
-    `vmap` traces the body of a loop again whenever it discovers another carry that differs between problems. If all
-    carries are batched from the start, it traces the body only once.
+    Under `vmap`, JAX traces the body of a loop again whenever another part of the carry turns out to be batched. If all parts
+    are batched from the start, the body is traced only once.
     """
     return jax.tree.map(lambda y: jnp.where(x == x, y, y), tree)
 

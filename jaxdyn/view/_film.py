@@ -35,28 +35,30 @@ def animate(
     size: tuple[int, int] = (420, 400),
     direction: tuple[float, float] = (20.0, -60.0),
 ) -> int:
-    """Write an animation of a motion: lines from joint to joint, joints as dots, and the path of the tip.
+    """Write an animation of a motion that shows joints as dots, lines between them, and the path of the tip.
 
-    Positions between samples are interpolated (`integrate` of a fraction of their `difference`). View a planar robot
-    along its axis: direction=(0, -90) looks along y.
+    Positions between samples are interpolated by `integrate` with a fraction of their `difference`. For a planar robot, choose
+    a direction normal to its plane: direction=(0, -90) looks along y.
 
     Args:
         t: increasing times [s].
         q: positions at these times [rad or m].
-        path: a .gif file, or an .mp4 file, which requires ffmpeg (on the system path, or pip install imageio-ffmpeg).
-        fps: frames per second; for GIF, rounded so that a frame lasts a whole number of hundredths of a second, at least two.
+        path: file to write, .gif or .mp4. An .mp4 file requires ffmpeg, on the system path or from `pip install
+            imageio-ffmpeg`.
+        fps: frames per second; for a GIF, rounded so that each frame lasts a whole number of hundredths of a second, at least
+            two.
         speed: playback speed relative to real time.
         ellipsoids: also draw the inertia ellipsoids of the links.
         trace: draw the path of the tip, if the robot has a single tip.
         size: width and height [pixels].
-        direction: elevation of the viewpoint, and its azimuth about z, measured from x [degrees].
+        direction: elevation of the viewpoint and its azimuth about z, measured from x [degrees].
 
     Returns:
         The number of frames.
 
     Raises:
         OutputError: the suffix is neither .gif nor .mp4; ffmpeg is missing or fails; times and positions do not match or are
-            not finite; the rate, speed or size is invalid; or the file cannot be written. In none of these cases is a file
+            not finite; `fps`, `speed` or `size` is invalid; or the file cannot be written. In all these cases, no file is
             written.
 
     Cost: about 50 ms per frame.
@@ -174,14 +176,14 @@ def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) ->
 
 
 def _gif_delay(fps: float) -> int:
-    """Display time of each GIF frame [ms]: at least 20, because browsers show shorter frames for 100 ms."""
+    """Display time of each GIF frame [ms], at least 20, because browsers display shorter frames for 100 ms."""
     return max(20, round(100 / fps) * 10)
 
 
 def _mp4(
     pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float, size: tuple[int, int], encoder: str
 ) -> bytes:
-    """Encode frames as MP4; they are passed to ffmpeg one by one, so memory does not grow with the length of the film."""
+    """Encode frames as MP4. They are passed to ffmpeg one by one, so that memory use does not grow with the film's length."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as complaints:
         draft = os.path.join(folder, "film.mp4")
         raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{fps:g}", "-i", "-"]
@@ -203,7 +205,7 @@ def _mp4(
 
 
 def _ffmpeg() -> str:
-    """Path of the program that writes MP4 files."""
+    """Path of ffmpeg, the program that writes MP4 files."""
     found = shutil.which("ffmpeg")
     if found is None:
         try:

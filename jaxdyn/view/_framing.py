@@ -1,4 +1,4 @@
-"""Camera and ground height, derived from the space that a robot occupies."""
+"""Position of the camera and height of the ground, derived from the space that a robot occupies."""
 
 from typing import NamedTuple
 
@@ -17,10 +17,11 @@ class Framing(NamedTuple):
 
     Attributes:
         up: direction opposite to gravity; z if there is no gravity.
-        turn: rotation that maps z to `up`, and the xy plane to the ground plane.
+        turn: rotation that maps the z axis to `up`, and thus the xy plane to the ground plane.
         eye: position of the camera [m].
         target: point at which the camera looks [m].
-        ground: a point of the ground plane, at height 0 or at the robot's lowest point, whichever is lower [m].
+        ground: a point of the ground plane, which is at height 0 or at the height of the robot's lowest point, whichever is
+            lower [m].
         cell: edge length of the grid squares on the ground, a round number [m].
         radius: radius of a ball about the target that contains the robot [m].
     """
@@ -35,7 +36,7 @@ class Framing(NamedTuple):
 
 
 def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -> Framing:
-    """A camera that shows the whole robot in these configurations; at most `most` of them are used."""
+    """A camera that shows the whole robot in the given configurations, of which at most `most` are used."""
     gravity = np.asarray(scene.chain.gravity, float)
     size = np.linalg.norm(gravity)
     up = -gravity / size if size > 0 else np.array([0.0, 0.0, 1.0])

@@ -11,7 +11,7 @@ from ..trajectory._kinematics.inverse_kinematics import coordinate_limits
 
 
 def slider_ranges(chain: Chain) -> list[tuple[str, int, float, float]]:
-    """Name, entry of q, lower limit and upper limit of every coordinate with a single position and a nonzero range."""
+    """Name, entry of q, lower limit and upper limit of every coordinate that has a single entry in q and a nonzero range."""
     where, names = layout(chain), coordinate_names(chain)
     limits, sliding = np.asarray(coordinate_limits(chain), float), sliding_coordinates(chain)
     ranges = []
@@ -34,7 +34,7 @@ def start_configuration(chain: Chain) -> Float[np.ndarray, " nq"]:
 
 
 def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
-    """Mask of the coordinates that are lengths [m], because they move only prismatic joints."""
+    """Mask of the coordinates that are lengths [m], that is, those that move only prismatic joints."""
     sliding = ~turning_joints(chain)
     if chain.coupling is None:
         return sliding
@@ -43,7 +43,7 @@ def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
 
 
 def effort_limits(chain: Chain) -> Float[np.ndarray, " nv"]:
-    """Largest |tau| of each coordinate [N m or N]; infinite if unknown, for example if a coordinate moves several joints."""
+    """Largest |tau| of each coordinate [N m or N], infinite if unknown, for example if a coordinate moves several joints."""
     limits = np.asarray(chain.limits.effort, float)
     if chain.coupling is None:
         return limits

@@ -30,7 +30,7 @@ def plot_torques(
 ) -> Any:
     """Plot torques over time, one panel per coordinate, with limits as dashed lines and violations shaded.
 
-    Torques are drawn as curves if there is one row per time, and as steps if there is one row fewer, as in a rollout or a
+    Torques are drawn as curves if `tau` has one row per time, and as steps if it has one row fewer, as in a rollout or a
     `Trajectory`.
 
     Args:
@@ -40,7 +40,7 @@ def plot_torques(
         limits: largest |tau| of each coordinate [N m or N]; None: the robot's `limits.effort`, if any.
 
     Returns:
-        The matplotlib figure, created without changing matplotlib's state (no pyplot, no window).
+        The matplotlib figure, created without pyplot, so that no window opens and matplotlib's state does not change.
 
     Raises:
         OutputError: the number of rows or columns is wrong, or the file cannot be written.
@@ -76,7 +76,7 @@ def plot_torques(
 def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] | None = None) -> Any:
     """Plot positions over time, one panel per entry of q, with joint limits as dashed lines.
 
-    The entries of quaternion joints have no limits.
+    Limits are not drawn for the entries of quaternion joints, which have none.
 
     Args:
         t: times [s].
@@ -108,7 +108,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
         for bound in limits[j][np.isfinite(limits[j])]:
             axes.axhline(bound, color=_LIMIT, linestyle="--", linewidth=0.9)
         if values[:, j].min() > limits[j, 0] and values[:, j].max() < limits[j, 1]:
-            axes.set_ylim(low, high)  # including a distant limit would flatten the curve
+            axes.set_ylim(low, high)  # an axis that includes a distant limit would flatten the curve
         low, high = axes.get_ylim()
         drawn = drawn or bool(((limits[j] >= low) & (limits[j] <= high)).any())
         axes.set_title(f"{names[j]} [{units[j]}]" if units[j] else names[j], fontsize="small", loc="left")
@@ -118,7 +118,7 @@ def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] |
 
 
 def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
-    """Unit of each coordinate, from the screw of its joint; the unit of angles if joints are coupled."""
+    """Unit of each coordinate, derived from the screw of its joint; for coupled joints, always the unit of angles."""
     if chain.coupling is not None:
         return [turning] * chain.nv
     return [turning if turns else sliding for turns in turning_joints(chain)]

@@ -28,7 +28,7 @@ class Part:
 
     Attributes:
         name: unique path, "link/kind number".
-        group: "shape" for shapes in the robot description, "inertia" for the ellipsoid of a link's mass and inertia.
+        group: "shape" for a shape in the robot description, "inertia" for an inertia ellipsoid.
         link: index of the moving link; -1 for the base.
         vertices: points in the link's frame [m].
         faces: indices of the vertices of each triangle, anticlockwise as seen from outside.
@@ -52,7 +52,7 @@ class Scene:
     Attributes:
         chain: the robot.
         parts: triangles fixed to the links and the base.
-        notes: notes on parts that are omitted.
+        notes: notes on omitted parts.
     """
 
     chain: Chain
@@ -60,7 +60,7 @@ class Scene:
     notes: tuple[str, ...] = ()
 
     def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-        """Poses of the n links, followed by that of the base, in the world, for one or many q.
+        """Poses in the world of the n links, followed by the base, for one or many configurations q.
 
         The pose of a part is `poses[part.link]`.
 
@@ -76,20 +76,20 @@ class Scene:
 
 
 def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence[str] = ()) -> Scene:
-    """Build a scene from a robot, with the shapes of its description and its inertia ellipsoids.
+    """Build a scene from a robot, with the shapes in its description and the inertia ellipsoids of its links.
 
-    For every moving link with a mass, the scene contains the solid ellipsoid of uniform density with the same mass,
-    centre of mass and inertia, which is hidden initially if the link also has shapes. Shapes on links that the chain
-    lacks (beyond a `tip`) are omitted. A mesh that cannot be read is mentioned in the notes; the rest of its link is
-    shown.
+    For every moving link with a mass, the scene contains the solid ellipsoid of uniform density that has the same mass, centre
+    of mass and inertia. It is initially hidden if the link also has shapes. Shapes on links that are not part of the chain
+    (beyond its `tip`) are omitted. A mesh that cannot be read is omitted and mentioned in the notes; the other shapes of its
+    link are still shown.
 
     Args:
         chain: the robot; its inertias may differ from those of the description, for example after an identification.
         geometry: shapes returned by `read_geometry` for the description from which the chain was loaded.
-        notes: notes to store with the scene, for example those of `read_geometry`.
+        notes: notes to store with the scene, for example those returned by `read_geometry`.
 
     Raises:
-        ModelError: there is a mesh, but trimesh is not installed.
+        ModelError: a shape is a mesh, but trimesh is not installed.
     """
     parts: list[Part] = []
     found = list(notes)
@@ -132,7 +132,7 @@ def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence
 def positions_at(
     chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
 ) -> Float[np.ndarray, "M nq"]:
-    """Positions of a sampled motion at other times [s], interpolated linearly, and along screws for quaternion joints."""
+    """Positions of a sampled motion at other times [s], interpolated linearly, or along screws for quaternion joints."""
     times = np.clip(times, t[0], t[-1])
     k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
     share = (times - t[k]) / (t[k + 1] - t[k])

@@ -18,7 +18,7 @@ from ._scene import Scene, positions_at
 from ._triangles import creased
 
 _RATE = 30.0  # frames per second
-_LONGEST = 0.25  # longest time step between frames of a motion, at speed 1 [s]
+_LONGEST = 0.25  # largest advance of the motion's time from frame to frame, at speed 1 [s]
 _POINTS = 1200  # maximum number of points of a curve
 _GROUPS = {"shape": "shapes", "inertia": "inertia ellipsoids"}
 _BONE = (48, 71, 94)
@@ -27,7 +27,7 @@ _SKY, _CELL, _SECTION = (233, 237, 241), (208, 213, 218), (172, 178, 186)
 
 
 class Viewer:
-    """A web page with a robot, served until `stop` is called; created by `open_viewer`."""
+    """A web page that shows a robot, served until `stop` is called; created by `open_viewer`."""
 
     def __init__(self, scene: Scene, motion: Motion | None, server: Any, ghost: Motion | None = None):
         self._scene, self._motion, self._ghost, self._server = scene, motion, ghost, server
@@ -58,7 +58,7 @@ class Viewer:
                     slider.value = round(float(np.clip(self._q[entry], slider.min, slider.max)), 4)
 
     def set_time(self, t: float) -> None:
-        """Show the motion at a time [s], clipped to its duration.
+        """Show the motion at a given time [s], clipped to the duration of the motion.
 
         Raises:
             ModelError: the viewer has no motion.
@@ -76,7 +76,7 @@ class Viewer:
             self._clock.value = float(np.clip(self._time, self._clock.min, self._clock.max))
 
     def wait(self, seconds: float | None = None) -> None:
-        """Block until the viewer stops, or for a time [s]."""
+        """Block until the viewer stops or a time limit [s] is reached."""
         self._stopped.wait(seconds)
 
     def stop(self) -> None:
@@ -126,7 +126,7 @@ class Viewer:
             self._place(self._ghost_frames, self._ghost_lines, self._ghost.q[0])
 
     def _draw_robot(self, root: str, bone: tuple, colour: tuple | None = None) -> tuple[list, Any]:
-        """Draw a robot, which is transparent if `colour` is given; return the frames of its links and its lines."""
+        """Draw a robot, transparent if `colour` is given; return the frames of its links and the lines between its joints."""
         scene, count = self._server.scene, len(self._scene.chain.link_names) + 1
         frames = [scene.add_frame(f"/{root}/{k}", show_axes=False) for k in range(count)]
         for part in self._scene.parts:
@@ -156,7 +156,7 @@ class Viewer:
 
     def _add_controls(self) -> None:
         gui = self._server.gui
-        gui.configure_theme(show_logo=False, show_share_button=False)  # sharing would upload the page
+        gui.configure_theme(show_logo=False, show_share_button=False)  # the share button would upload the page
         gui.main_panel.dock_right()
         if self._motion is not None:
             self._add_playback()
@@ -225,7 +225,7 @@ class Viewer:
 
         largest = np.abs(np.nan_to_num(motion.tau)).max(axis=0)
         shares = largest / limits if (np.isfinite(limits) & (limits > 0)).all() else largest
-        first = int(shares.argmax())  # the joint closest to its limit
+        first = int(shares.argmax())  # the joint whose torque is closest to its limit, if all limits are known
         with gui.add_folder("Torques"):
             choice = gui.add_dropdown("joint", options=names, initial_value=names[first])
             plot = gui.add_uplot(
@@ -249,7 +249,7 @@ class Viewer:
             handle.visible = visible
 
     def _moved(self, event: Any, entry: int) -> None:
-        if event.client is None:  # moved by the motion, not by the user
+        if event.client is None:  # set by the motion, not by the user
             return
         with self._lock:
             if self._motion is not None:
@@ -289,16 +289,17 @@ def open_viewer(
 ) -> Viewer:
     """Serve a scene as a web page: a robot with joint sliders, and playback of a motion with its torques.
 
-    The page is served from background threads; the call returns immediately. Inertia ellipsoids and lines from joint to
-    joint can be shown and hidden. Sliders of joints without limits range from -pi to pi, or from -1 m to 1 m; quaternion
+    The page is served from background threads, so the call returns immediately. Inertia ellipsoids and the lines between joints
+    can be shown and hidden on the page. Sliders of joints without limits range from -pi to pi, or from -1 m to 1 m; quaternion
     joints have no sliders.
 
     Args:
-        scene: the robot, from `build_scene`.
-        motion: motion to play, from `read_motion` or as a `Motion` of arrays.
-        ghost: a second motion of the same robot, shown by a transparent robot at the same time, for example a simulated
-            motion next to a measured one.
-        host: 127.0.0.1 serves the page only to this machine, 0.0.0.0 to every machine that can reach it.
+        scene: robot to show, as returned by `build_scene`.
+        motion: motion to play, as returned by `read_motion`, or a `Motion` constructed from arrays.
+        ghost: a second motion of the same robot, shown simultaneously by a transparent robot, for example to compare a
+            simulated motion with a measured one.
+        host: address at which the page is served: 127.0.0.1 for this machine only, or 0.0.0.0 for every machine that can reach
+            it.
         port: port of the page; if it is in use, the next free port.
 
     Raises:
@@ -313,11 +314,13 @@ def open_viewer(
         ) from None
     for name, given in (("motion", motion), ("ghost", ghost)):
         if given is not None and given.q.shape[1:] != (scene.chain.nq,):
-            raise ModelError(f"the {name} has {given.q.shape[1:]} positions, but this robot has {scene.chain.nq}")
+            raise ModelError(
+                f"the {name} has positions of shape {given.q.shape[1:]}, but this robot has {scene.chain.nq} positions"
+            )
     if ghost is not None and motion is None:
-        raise ModelError("a ghost needs a motion to accompany, but none is given")
+        raise ModelError("a ghost can be shown only together with a motion; pass motion=")
     _check_host(host)
-    with contextlib.redirect_stdout(None):  # viser must not print from a library call
+    with contextlib.redirect_stdout(None):  # a library call must not print, as viser does by default
         server = viser.ViserServer(host=host, port=port, label="jaxdyn", verbose=False)
     try:
         return Viewer(scene, motion, server, ghost)
@@ -327,7 +330,7 @@ def open_viewer(
 
 
 def _check_host(host: str) -> None:
-    """Raise if no page can be served at this host; the server itself would try ports endlessly."""
+    """Raise ModelError if no page can be served at this host; without this check, the server would try ports endlessly."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

@@ -1,4 +1,4 @@
-"""Triangulated surfaces of simple bodies: vertices (V, 3), and indices (F, 3) of faces, anticlockwise as seen from outside."""
+"""Triangulated surfaces of simple bodies: vertices (V, 3), and vertex indices (F, 3) of faces, anticlockwise from outside."""
 
 import functools
 
@@ -32,7 +32,7 @@ def capsule(radius: float, length: float, around: int = 32) -> Surface:
 
 
 def ellipsoid(semi_axes: tuple[float, float, float], around: int = 32) -> Surface:
-    """An ellipsoid with these semi-axes along x, y and z, centred at the origin; a sphere if they are equal."""
+    """An ellipsoid with these semi-axes along x, y and z, centred at the origin; equal semi-axes give a sphere."""
     vertices, faces = _unit_sphere(around)
     return vertices * np.asarray(semi_axes), faces
 
@@ -46,9 +46,9 @@ def _unit_sphere(around: int) -> Surface:
 
 
 def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
-    """The surface of revolution about z of an outline (radius, height), given from the lowest to the highest point.
+    """The surface of revolution about z of an outline, given as points (radius, height) from the lowest to the highest.
 
-    The outline must begin and end on the axis.
+    The first and the last point must lie on the axis.
     """
     angle = np.linspace(0.0, 2 * np.pi, around, endpoint=False)
     rings = outline[1:-1]
@@ -75,7 +75,7 @@ def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
 def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 3"], Int[np.ndarray, "F 3"]]:
     """Split the vertices of a surface along edges at which it bends by more than an angle [rad].
 
-    A renderer that averages face normals at vertices then shows flat faces as flat and curved surfaces as smooth.
+    After the split, a renderer that averages face normals at vertices shows flat faces as flat and curved surfaces as smooth.
 
     Cost: O(F log F).
     """
@@ -83,7 +83,7 @@ def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 
     a, b, c = (vertices[faces[:, k]] for k in range(3))
     normals = np.cross(b - a, c - a)
     normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-300)
-    # one row per edge of each face: the vertices at its ends (lower index first), and the corners of the face at these
+    # one row per edge of each face: the vertices at its ends (lower index first), and the corners of the face at these vertices
     _, place = np.unique(np.round(vertices, 9), axis=0, return_inverse=True)
     corner = np.arange(faces.size).reshape(-1, 3)
     ends = place.reshape(-1)[np.concatenate([faces[:, [k, (k + 1) % 3]] for k in range(3)])]

@@ -26,13 +26,13 @@ from .._trees import all_finite, choose
 from .optimiser import begin, descend, quasi_newton, supported
 
 _ROUND = 40  # maximum number of iterations between updates of the multipliers
-_SLOW = 12  # number of consecutive iterations without progress that ends a round
-_BACK = 20  # maximum number of returns to the best iterate after non-finite ones
-_GROWTH = 4.0  # growth factor of the weight
+_SLOW = 12  # a round ends after this number of consecutive iterations without progress
+_BACK = 20  # maximum number of times a non-finite iterate is replaced by the best one
+_GROWTH = 4.0  # growth factor of the penalty weight
 
 
 class _Controls(NamedTuple):
-    """Torques, and the duration if it is free; also the unconstrained variables that replace them, and their limits."""
+    """Torques and, if it is free, the duration. The same type holds their unconstrained substitutes and their limits."""
 
     tau: Float[Array, "steps nv"]
     duration: Float[Array, ""] | None
@@ -84,25 +84,26 @@ def solve_by_gradient(
     penalty: float = 10.0,
     checkpoint: int | None = 1,
 ) -> Solution:
-    """Minimise the cost by gradient descent on the torques, with gradients through every step of the simulation.
+    """Minimise the cost by gradient descent on the torques, differentiating through the simulation.
 
-    This solver is the simplest: it needs neither a linearisation nor second derivatives. It optimises anything that `step` can
-    simulate and JAX can differentiate, but it needs hundreds of iterations where `solve_by_shooting` needs tens. Every iterate
-    satisfies the dynamics exactly. `jax.jit`, `jax.vmap` over problems, and float32 are supported; a batch finishes with its
-    slowest problem.
+    This is the simplest of the solvers: it requires neither a linearisation nor second derivatives, and handles any motion that
+    `step` can simulate and JAX can differentiate. However, it takes hundreds of iterations where `solve_by_shooting` takes
+    tens. Every iterate satisfies the dynamics exactly. `jax.jit`, `jax.vmap` over problems, and float32 are supported. A batch
+    runs until its slowest problem has finished.
 
-    Torque limits are enforced by a change of variables. A torque with two limits is tau = middle + half tanh(u / half), where
-    u is the unknown and half is half the range; a torque with only a lower limit is tau = lower + softplus(u - lower), and
-    likewise for an upper limit. Every iterate therefore satisfies the limits, but torques approach them slowly.
+    Torque limits are enforced by a change of variables. A torque with two limits is written as tau = c + h tanh(u / h), where u
+    is the unknown, c is the centre of the range, and h is half its width. A torque with only a lower limit is written as tau =
+    lower + softplus(u - lower); one with only an upper limit is treated in the same way. Every iterate therefore satisfies the
+    limits, but torques converge slowly towards an active limit.
 
-    Equalities c = 0 and inequalities d <= 0 are included through an augmented Lagrangian with multipliers l and m >= 0 and
-    penalty weight w:
+    Equalities c = 0 and inequalities d <= 0 are handled by an augmented Lagrangian with multipliers l and m >= 0 and penalty
+    weight w:
 
         cost + l . c + w/2 |c|^2 + (|max(0, m + w d)|^2 - |m|^2) / (2 w).
 
-    The augmented Lagrangian is minimised in rounds. After each round, the multipliers become l + w c and max(0, m + w d), and
-    the weight becomes 4 w if the violation is more than a quarter of its previous value. State constraints at the first knot
-    are ignored.
+    The augmented Lagrangian is minimised in rounds. After each round, the multipliers of equalities become l + w c, those of
+    inequalities become max(0, m + w d), and the weight w is multiplied by 4 if the violation is more than a quarter of its
+    previous value. State constraints at the first knot are ignored.
 
     Args:
         guess: trajectory with the initial torques and, if the duration is free, the initial duration; None: the torques that
@@ -115,14 +116,14 @@ def solve_by_gradient(
         checkpoint: number of checkpoint levels of the backward pass, as in `rollout`.
 
     Returns:
-        The solution. Its multipliers are "equality" and "inequality", each a pair of arrays, for the knots and for the end. The
-        history contains "cost" and "residual".
+        The solution. Its multipliers are "equality" and "inequality", each a pair of arrays: one for the constraints at the
+        knots, one for the terminal constraints. The history contains "cost" and "residual".
 
     Raises:
-        TrajectoryError: the guess has a different number of steps, or `iterations` is less than 1.
+        TrajectoryError: the guess and the problem differ in the number of steps, or `iterations` is less than 1.
 
-    Cost: one forward and one backward simulation per iteration; with the default optimiser, also one forward simulation per
-    trial of the line search.
+    Cost: one forward and one backward pass through the simulation per iteration. The default optimiser adds one forward pass
+    per trial of its line search.
     Source: Nocedal & Wright 2006, Numerical Optimization, secs. 7.2 (L-BFGS) and 17.3 (augmented Lagrangian).
     """
     if iterations < 1:
@@ -146,7 +147,7 @@ def solve_by_gradient(
 
 
 def _multipliers(values: Values, penalty: Penalty) -> dict[str, tuple]:
-    """The next multipliers of equalities and inequalities, each as a pair: for the knots and for the end."""
+    """The updated multipliers of equalities and inequalities, each as a pair (at the knots, at the end)."""
     rows = violation(values, penalty).multipliers
     equal, below = zip(
         *(jnp.split(x, [count], -1) for x, count in zip(rows, values.equalities, strict=True)), strict=True
@@ -186,7 +187,7 @@ def _iterate(task: _Task, s: _State) -> _State:
     progress = here.merit < s.value - 1e-9 * jnp.maximum(jnp.abs(s.value), 1e-9)
     numbers = {"cost": here.cost, "residual": here.residuals.largest}
 
-    # take a descent step; after a non-finite value, return to the best iterate and use smaller steps
+    # take a descent step; if this iterate is not finite, return to the best one and halve the steps
     there = lambda z: _merit(task, jax.tree.map(_within, z, *task.bounds), s.penalty)[0]
     moved = descend(task.optimiser, s.z, s.optimiser, here.merit, slope, there, s.scale)
     back = best.z, begin(task.optimiser, best.z)
@@ -218,7 +219,7 @@ def _next_round(
 ) -> tuple[_State, Bool[Array, ""]]:
     """At the end of a round, update the multipliers and restart from the best iterate.
 
-    Also return whether the round has ended with the weight at its maximum.
+    Also return True if a round has ended and the penalty weight has reached its maximum.
     """
     calm = residuals.stationarity <= jnp.maximum(task.tolerance, 0.1 * residuals.constraints)
     turn = goes_on & (calm | (s.slow >= _SLOW) | (s.inner > _ROUND))
@@ -236,7 +237,7 @@ def _next_round(
 
 
 def _measured(task: _Task, z: _Controls, penalty: Penalty) -> tuple[_Iterate, _Controls]:
-    """Evaluate an iterate, and the gradient of its merit."""
+    """Evaluate an iterate and the gradient of the augmented Lagrangian with respect to its unknowns."""
     controls, pull = jax.vjp(lambda z: jax.tree.map(_within, z, *task.bounds), z)
     by_controls = jax.value_and_grad(lambda controls: _merit(task, controls, penalty), has_aux=True)
     (merit, (cost, motion, found)), slope = by_controls(controls)
@@ -244,7 +245,7 @@ def _measured(task: _Task, z: _Controls, penalty: Penalty) -> tuple[_Iterate, _C
 
 
 def _merit(task: _Task, controls: _Controls, penalty: Penalty) -> tuple[Array, tuple[Array, Trajectory, Violation]]:
-    """The augmented Lagrangian of a motion, the motion, its cost and its constraint violation."""
+    """Simulate the controls; return the augmented Lagrangian and (cost, trajectory, constraint violation)."""
     problem = task.problem
     if controls.duration is not None:
         problem = dataclasses.replace(problem, dt=controls.duration / problem.steps)
@@ -258,7 +259,7 @@ def _residuals(
 ) -> Residuals:
     """Residuals of the Karush-Kuhn-Tucker conditions.
 
-    The gradient of the merit equals the gradient of the Lagrangian at the new multipliers.
+    The gradient of the augmented Lagrangian equals the gradient of the Lagrangian at the updated multipliers.
     """
     off = lambda x, g, lower, upper: jnp.abs(x - jnp.clip(x - g, lower, upper)).max()
     moves = jax.tree.leaves(jax.tree.map(off, controls, slope, *bounds))
@@ -285,7 +286,7 @@ def _within(u: Array, lower: Array, upper: Array) -> Array:
 
 
 def _freed(x: Array, lower: Array, upper: Array) -> Array:
-    """The inverse of `_within`, with x moved slightly inside its limits, because the gradient vanishes at a limit."""
+    """The inverse of `_within`; x is first moved slightly inside its limits, where the gradient does not vanish."""
     low, high, has_low, has_high = _sides(lower, upper)
     half = jnp.where(high > low, (high - low) / 2, 1.0)
     both = half * jnp.arctanh(jnp.clip((x - (low + high) / 2) / half, -0.95, 0.95))
@@ -297,6 +298,6 @@ def _freed(x: Array, lower: Array, upper: Array) -> Array:
 
 
 def _sides(lower: Array, upper: Array) -> tuple[Array, Array, Bool[Array, "*shape"], Bool[Array, "*shape"]]:
-    """Limits, with zeros for missing ones, and masks of the existing ones."""
+    """The lower and upper limits, with infinite ones replaced by zero, and masks of the finite ones."""
     has_low, has_high = jnp.isfinite(lower), jnp.isfinite(upper)
     return jnp.where(has_low, lower, 0.0), jnp.where(has_high, upper, 0.0), has_low, has_high

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 
-@functools.lru_cache(maxsize=32)  # the same object at every call, to avoid recompilation
+@functools.lru_cache(maxsize=32)  # a single object for all calls, to avoid recompilation
 def supported(optimiser: Any) -> Any:
-    """The optimiser, wrapped to accept the arguments of a line search even if it has none."""
+    """The optimiser, wrapped to accept (and ignore) the arguments of a line search if it has no line search."""
     import optax
 
     return optax.with_extra_args_support(optimiser)
@@ -19,7 +19,7 @@ def supported(optimiser: Any) -> Any:
 
 @functools.cache
 def quasi_newton() -> Any:
-    """L-BFGS, for few unknowns; its line search evaluates no gradients, which halves the compilation time."""
+    """L-BFGS, suited to few unknowns; the line search uses no gradients, which halves the compilation time."""
     import optax
 
     return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))
@@ -27,7 +27,7 @@ def quasi_newton() -> Any:
 
 @functools.lru_cache(maxsize=32)
 def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> Any:
-    """Adam, for many unknowns: `optax.adam` after clipping the norm of the gradient by `optax.clip_by_global_norm`.
+    """Adam with gradient clipping: `optax.clip_by_global_norm` followed by `optax.adam`, suited to many unknowns.
 
     Args:
         learning_rate: a number or an optax schedule.
@@ -39,7 +39,7 @@ def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> A
 
 
 def firm(tree: PyTree) -> PyTree:
-    """Convert weakly typed arrays to strong types, as in later iterates, so that the second iteration does not recompile."""
+    """Remove weak types from all arrays, so that the first iterate has the same types as later ones (no recompilation)."""
     return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
 
 
@@ -59,7 +59,7 @@ def descend(
     value_of: Callable[[PyTree], Array],
     scale: Float[Array, ""],
 ) -> tuple[PyTree, PyTree]:
-    """The unknowns after a step of `scale` times the optimiser's update, and the optimiser's new state."""
+    """Apply the optimiser's update, multiplied by `scale`; return the new unknowns and the optimiser's new state."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         change, state = optimiser.update(slope, state, unknowns, value=value, grad=slope, value_fn=value_of)
     return jax.tree.map(lambda x, d: x + (scale * d).astype(x.dtype), unknowns, change), state

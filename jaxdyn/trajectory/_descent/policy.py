@@ -36,13 +36,13 @@ class PolicyOptimisation(NamedTuple):
     """The result of `optimise_policy`.
 
     Attributes:
-        policy: the last policy or the best one of all updates, whichever has the lower mean cost over all rollouts.
+        policy: the last policy or the best one found, whichever has the lower mean cost over all rollouts.
         cost: mean cost of this policy.
         costs: cost of each rollout under this policy.
         updates: number of updates, including those of earlier runs that used the same file.
         finite: False if the optimisation ended because no policy near the best one had a finite gradient.
-        history: values at every update: "cost" (mean of the batch), "gradient" (norm of the gradient) and "stopped"
-            (fraction of rollouts that diverged).
+        history: values at every update: "cost" (mean over the batch), "gradient" (norm of the gradient) and "stopped" (fraction
+            of rollouts that diverged).
     """
 
     policy: Any
@@ -72,9 +72,9 @@ class PolicySettings(NamedTuple):
     """Settings of `optimise_policy` that rarely need changing.
 
     Attributes:
-        seed: random seed of the batches.
+        seed: seed for the random choice of batches.
         checkpoint: number of checkpoint levels of the backward pass, as in `rollout`.
-        speed_bound: a rollout is frozen once an entry of |v| exceeds this value [rad/s or m/s].
+        speed_bound: largest permitted entry of |v|; a rollout that exceeds it is frozen [rad/s or m/s].
         save_every: number of updates between saves.
         progress: function called after every update with ("optimising", updates done, total number of updates).
     """
@@ -87,18 +87,18 @@ class PolicySettings(NamedTuple):
 
 
 class _Rollouts(NamedTuple):
-    """A partitioned policy, and the problem's leaves; those that differ between rollouts have one row per rollout."""
+    """A partitioned policy, and the problem's leaves; leaves that differ between rollouts have one row per rollout."""
 
     trained: Any
     rest: Any
     leaves: list[Array]
     mapped: list[bool]
     structure: Any
-    bound: Array  # bound on the speed
+    bound: Array  # bound on every entry of |v|
 
     @property
     def count(self) -> int:
-        """The size of the batch."""
+        """The number of rollouts."""
         return next(len(x) for x, m in zip(self.leaves, self.mapped, strict=True) if m)
 
 
@@ -115,17 +115,20 @@ def optimise_policy(
     file: str | os.PathLike[str] | None = None,
     settings: PolicySettings | None = None,
 ) -> PolicyOptimisation:
-    """Find a policy tau = policy(t, q, v) [N m] of minimum mean cost over rollouts, by gradients through the simulator.
+    """Find the policy tau = policy(t, q, v) [N m] with the lowest mean cost over many rollouts, by gradient descent.
 
-    The objective is the mean of sum_k dt l(knot_k) + l_N(knot_N) over all rollouts b, with x_{k+1} = step(chain_b, x_k, tau_k)
-    and tau_k clipped to the problem's torque limits. Its gradient with respect to the policy's arrays is computed by
-    backpropagation through time (analytic policy gradient). The policy is an Equinox module, for example `equinox.nn.MLP`
-    or a module with gains. All its floating-point arrays are trained; to keep an array constant, apply
-    `jax.lax.stop_gradient` to it in the policy.
+    The objective is the mean of sum_k dt l(knot_k) + l_N(knot_N) over all rollouts b. Here, l is the sum of the running costs,
+    and l_N is the sum of the terminal costs. Each rollout is a simulation x_{k+1} = step(chain_b, x_k, tau_k) with torques
+    clipped to the problem's limits. The gradient of the objective with respect to the policy's arrays is computed by
+    backpropagation through time (analytic policy gradient).
 
-    If the state of a rollout becomes non-finite or its speed exceeds `settings.speed_bound`, the rollout is frozen at its last
-    valid state, which keeps its cost and gradient finite, and is counted in history["stopped"]. An update with a non-finite
-    cost or gradient is discarded: the optimisation returns to the best policy and halves its steps.
+    The policy is an Equinox module, for example `equinox.nn.MLP` or a module with feedback gains. All its floating-point arrays
+    are trained; to keep an array constant, apply `jax.lax.stop_gradient` to it in the policy.
+
+    A rollout diverges if its state becomes non-finite or its speed exceeds `settings.speed_bound`. It is then frozen at its
+    last valid state, which keeps its cost and gradient finite; history["stopped"] records the fraction of such rollouts. If the
+    cost or the gradient of an update is not finite, the update is discarded, the optimisation returns to the best policy so
+    far, and all further steps are halved.
 
     Args:
         policy: policy to optimise, called as in `rollout`; it must be stateless.
@@ -133,17 +136,19 @@ def optimise_policy(
             robot of all rollouts. Constraints are not supported; express them as costs.
         q0: initial position of each rollout [rad or m].
         v0: initial velocity of each rollout [rad/s or m/s].
-        chains: robots of the rollouts (domain randomisation), as a chain with a batch axis on the leaves that differ.
+        chains: robots of the rollouts (domain randomisation), as one chain with a batch axis on the leaves that differ; None:
+            the problem's robot.
         updates: total number of updates, including those of earlier runs that used the same file.
         batch: number of rollouts per update, drawn without replacement; None: all of them.
         optimiser: an `optax.GradientTransformation`, with or without a line search; None: `clipped_adam()`.
-        file: file to which progress is saved atomically, periodically and at the end. If the file exists, the optimisation
-            resumes from it, with bit-identical results.
+        file: file to which progress is saved periodically and at the end, by atomic writes. If the file exists, the
+            optimisation resumes from it; the results are bit-identical to those of an uninterrupted run.
         settings: further settings; None: the defaults.
 
     Raises:
-        TrajectoryError: there are no rollouts, batches differ in length, the problem has constraints or a free duration,
-            the policy has no arrays, or the file is damaged or belongs to another policy or optimiser.
+        TrajectoryError: there are no rollouts; `q0`, `v0` and `chains` differ in length; the problem has constraints or a free
+            duration; the policy has no floating-point arrays; `batch` is out of range; or the file is damaged or belongs to
+            another policy or optimiser.
 
     Cost: `batch` times `steps` simulation steps per update, forward and backward. With checkpoint=1, the states of all these
     steps are kept in memory.
@@ -169,7 +174,7 @@ def optimise_policy(
 
 
 class _Progress(NamedTuple):
-    """Progress, as saved in a file."""
+    """The progress of an optimisation, as saved in a file."""
 
     carry: _Carry
     history: dict[str, list[float]]
@@ -185,7 +190,7 @@ def _descended(
     file: str | os.PathLike[str] | None,
     settings: PolicySettings,
 ) -> _Progress:
-    """Make all updates, or stop after too many consecutive failures; save periodically and at the end, even after an error."""
+    """Make all updates, or stop after too many consecutive failures; save periodically and when the loop ends or fails."""
     carry, history, lost = start
     key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
     done = len(history["cost"])
@@ -208,7 +213,7 @@ def _descended(
 
 
 def _result(rollouts: _Rollouts, end: _Progress) -> PolicyOptimisation:
-    """The result with the last policy or the best one, whichever has the lower mean cost over all rollouts."""
+    """The final result, with the last policy or the best one, whichever has the lower mean cost over all rollouts."""
     found = [rollouts._replace(trained=policy) for policy in (end.carry.policy, end.carry.best)]
     costs = [np.asarray(_all_costs(x)) for x in found]
     means = [float(x.mean()) if np.isfinite(x).all() else np.inf for x in costs]
@@ -228,9 +233,9 @@ def policy_costs(
     *,
     speed_bound: float = 1e3,
 ) -> Float[Array, " rollouts"]:
-    """The cost of each rollout under a policy, for example for robots and initial states not used in the optimisation.
+    """The cost of each rollout under a policy, for example to test it on robots and initial states not used in training.
 
-    The objective of `optimise_policy`, which describes the arguments, is the mean of the costs.
+    The mean of these costs is the objective of `optimise_policy`, which also documents the arguments.
 
     Raises:
         TrajectoryError: as for `optimise_policy`.
@@ -288,7 +293,7 @@ def _cost(
 
 
 class _Static:
-    """The static arguments of a compiled update, compared by value so that equal ones share one compiled program."""
+    """The static arguments of a compiled update, compared by value so that equal arguments share one compiled program."""
 
     def __init__(self, rollouts: _Rollouts, options: tuple):
         self.key = (tuple(rollouts.mapped), rollouts.structure, options)
@@ -303,7 +308,7 @@ class _Static:
 def _each(
     trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static, checkpoint: int | None = None
 ) -> tuple[Array, Array]:
-    """Costs of all rollouts in `leaves`, and a mask of the diverged ones."""
+    """The costs of all rollouts in `leaves`, and a mask of the rollouts that diverged."""
     mapped, structure, _ = static.key
     policy = eqx.combine(trained, rest)
     single = lambda *x: _cost(policy, jax.tree.unflatten(structure, x), checkpoint, bound)
@@ -349,7 +354,7 @@ def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None,
 def _rollouts(
     policy: Any, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
 ) -> _Rollouts:
-    """The partitioned policy, and the problem's leaves; those that differ between rollouts have one row per rollout."""
+    """Check the arguments, partition the policy, and collect the problem's leaves, stacked where they differ."""
     if problem.constraints or problem.terminal_constraints:
         raise TrajectoryError("policy optimisation does not support constraints; express them as costs")
     if problem.duration_limits is not None:
@@ -363,7 +368,7 @@ def _rollouts(
     extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
     if any(x not in (0, 1) for x in extra):
         raise TrajectoryError(
-            "every array in chains must have the shape of the same array in the problem's robot, or one additional batch axis"
+            "every array in chains must have the same shape as in the problem's robot, optionally with one leading batch axis"
         )
     flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
     where = lambda p: (p.chain, p.q0, p.v0)

@@ -15,7 +15,7 @@ from ...io._files import read_bytes, write_whole
 from ...io._model_file import checksum
 
 Tree = TypeVar("Tree", bound=PyTree)
-FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, whose checksum covers only the arrays, can still be read
+FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, whose checksum covers only the arrays, is still readable
 
 
 def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:

@@ -1,14 +1,14 @@
-"""Elimination of the saddle-point systems of constrained Newton steps, one block and one stage at a time.
+"""Block elimination for the saddle-point systems of constrained Newton steps, stage by stage.
 
-A block is the system
+Each block is a linear system
 
     [ P   D^T    ] [z]   [r1]
     [ D  -delta I] [y] = [r2].
 
-With delta > 0, the rows of D may be dependent. Adding rho D^T times the second row to the first does not change the solution,
-but makes the pivot P + rho D^T D positive definite if P is positive definite on the null space of D and rho is large enough. A
-successful Cholesky factorisation therefore shows that the solution is a minimum, that is, that the matrix has the correct
-inertia.
+With delta > 0, the rows of D may be linearly dependent. Adding rho D^T times the second row to the first does not change the
+solution, but it makes the pivot P + rho D^T D positive definite, provided that P is positive definite on the null space of D
+and rho is large enough. A successful Cholesky factorisation therefore shows that the matrix has the inertia required at a
+minimum.
 """
 
 from typing import NamedTuple
@@ -20,9 +20,10 @@ from jaxtyping import Array, Float
 
 
 class Pivot(NamedTuple):
-    """Factors of a block: L^-1 for P + rho D^T D = L L^T, L^-1 D^T, C^-1 for C C^T = M, and (rho, delta).
+    """Factors of a block: L^-1, L^-1 D^T, C^-1, rho and delta.
 
-    Here, M = (1 - rho delta) D (L L^T)^-1 D^T + delta I. The factors are NaN if a factorisation fails.
+    L and C are the Cholesky factors of P + rho D^T D = L L^T and (1 - rho delta) D (L L^T)^-1 D^T + delta I = C C^T. All
+    factors are NaN if a factorisation fails.
     """
 
     root: Float[Array, "*stages n n"]
@@ -42,7 +43,7 @@ def pivot(p: Float[Array, "n n"], d: Float[Array, "m n"], rho: Float[Array, ""],
 
 def block_forward(block: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) -> tuple[Array, Array]:
     """Forward substitution: y = L^-1 (r1 + rho D^T r2) and w = C^-1 (D (L L^T)^-1 (r1 + rho D^T r2) - r2)."""
-    # D^T = L (L^-1 D^T), so that L^-1 rho D^T r2 = rho (L^-1 D^T) r2
+    # D^T = L (L^-1 D^T), and therefore L^-1 rho D^T r2 = rho (L^-1 D^T) r2
     y = block.root @ r1 + block.rho * (block.across @ r2)
     return y, block.weight @ (block.across.T @ y - r2)
 
@@ -50,7 +51,7 @@ def block_forward(block: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) 
 def block_backward(
     block: Pivot, y: Float[Array, " n"], w: Float[Array, " m"], after: Float[Array, " m"]
 ) -> tuple[Array, Array]:
-    """Back substitution for (z, multipliers); `after` is the contribution of the next stage's z to the second row."""
+    """Back substitution for (z, multipliers); `after` is the term that the next stage's z adds to the second row."""
     share = 1 - block.rho * block.delta
     multipliers = block.weight.T @ (w + block.weight @ after / share) - block.rho / share * after
     return block.root.T @ (y - block.across @ (share * multipliers + block.rho * after)), multipliers
@@ -59,7 +60,7 @@ def block_backward(
 class StageFactors(NamedTuple):
     """Factors of stages 0 ... N - 1, stacked, and of the last stage.
 
-    `right` contains the Jacobians R of each stage's rows with respect to the next stage's z.
+    `right` contains the Jacobian R of each stage's rows with respect to the next stage's z.
     """
 
     stages: Pivot
@@ -75,10 +76,10 @@ def factor_stages(
     rho: Float[Array, ""],
     delta: Float[Array, ""],
 ) -> StageFactors:
-    """Factor S = N + 1 stages with rows left_k z_k + right_k z_{k+1} - delta y_k and last z_N - delta y_N.
+    """Factor S = N + 1 stages with rows left_k z_k + right_k z_{k+1} - delta y_k, followed by rows last z_N - delta y_N.
 
-    The factorisation proceeds from the first stage to the last. As in an information filter, each stage adds
-    R^T (M^-1 - rho I) R / (1 - rho delta) to the P of the next stage. Cost: O(N (n^3 + m^3)).
+    The factorisation proceeds from the first stage to the last. As in an information filter, each stage adds R^T ((C C^T)^-1 -
+    rho I) R / (1 - rho delta) to the P of the next stage, where C is the factor described in `Pivot`. Cost: O(N (n^3 + m^3)).
     """
 
     def stage(carried, x):
@@ -95,7 +96,7 @@ def factor_stages(
 def solve_stages(
     factors: StageFactors, r1: Float[Array, "S n"], r2: Float[Array, "N m"], last: Float[Array, " k"]
 ) -> tuple[Array, Array, Array]:
-    """Solve for z and the multipliers of the stages' rows and of the last rows in two passes, in O(N (n + m)^2)."""
+    """Solve for z, the multipliers of all stages' rows, and those of the last rows, in two passes: O(N (n + m)^2)."""
 
     def forward(carried, x):
         block, r, own, rows = x
@@ -117,7 +118,7 @@ def solve_stages(
 
 
 def _inverse_root(matrix: Array) -> Array:
-    """L^-1 of a positive definite matrix L L^T; NaN if it is not positive definite."""
+    """L^-1 for a matrix L L^T; NaN if the matrix is not positive definite."""
     if matrix.shape[0] == 0:
         return matrix
     lower = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)

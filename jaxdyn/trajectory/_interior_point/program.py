@@ -2,8 +2,8 @@
 
     minimise f(x)  subject to  c(x) = 0,  g(x) <= 0,  lower <= x <= upper
 
-A program evaluates f, c, g and their derivatives, and solves the linear systems of Newton steps. It also determines how its
-matrices are stored.
+Each class of programs evaluates f, c, g and their derivatives, solves the linear systems of Newton steps, and determines how
+its matrices are stored.
 """
 
 import abc
@@ -21,7 +21,7 @@ Function = Callable[[Array], Array]
 
 
 class Program(eqx.Module):
-    """A nonlinear program in a vector x. Derivatives with respect to fixed entries (`free` = 0 instead of 1) are zero."""
+    """A nonlinear program in a vector x. Derivatives with respect to fixed entries of x (`free` = 0) are zero."""
 
     @abc.abstractmethod
     def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
@@ -31,10 +31,10 @@ class Program(eqx.Module):
     def linearise(
         self, x: Float[Array, " n"], y: Float[Array, " m"], w: Float[Array, " r"], free: Float[Array, " n"]
     ) -> Any:
-        """The gradient of f, the Jacobians A of c and G of g, and the Hessian W of f + y . c + w . g or an approximation."""
+        """Compute grad f, the Jacobians A of c and G of g, and W, the Hessian of f + y . c + w . g or an approximation."""
 
     def values(self, at: Any) -> tuple[Array, Array, Array]:
-        """f, c and g at the point of a linearisation."""
+        """The values of f, c and g at the point of a linearisation."""
         return at.values
 
     @abc.abstractmethod
@@ -73,7 +73,7 @@ class Program(eqx.Module):
 
 
 def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, ""]:
-    """The rho of `elimination`, from the largest entries of W and of the Jacobian of the equalities.
+    """The parameter rho of `elimination`, from the largest entries of W and of the Jacobian of the equalities.
 
     The value is large enough to outweigh negative curvature of W across the constraints, and small enough to preserve
     precision.
@@ -85,7 +85,7 @@ def convexifier(curvature: Array, largest: Array, delta: Array) -> Float[Array, 
 def dense_factor(
     matrix: Float[Array, "n n"], equality: Float[Array, "m n"], curvature: Float[Array, ""], delta: Float[Array, ""]
 ) -> Pivot:
-    """Factor [H, A^T; A, -delta I] by two Cholesky factorisations, one with n rows and one with m rows."""
+    """Factor [H, A^T; A, -delta I] by two Cholesky factorisations, of an n x n and an m x m matrix."""
     largest = jnp.abs(equality).max(initial=0.0)
     return pivot(matrix, equality, convexifier(curvature, largest, delta), delta)
 
@@ -96,7 +96,7 @@ def dense_solve(factors: Pivot, r1: Float[Array, " n"], r2: Float[Array, " m"]) 
 
 
 class Part(NamedTuple):
-    """The contribution of a part of the motion to a program: a cost, equalities, and inequalities (feasible if <= 0)."""
+    """What one part of a motion contributes to a program: a cost, equalities (= 0), and inequalities (<= 0)."""
 
     cost: Array
     equality: Array
@@ -108,17 +108,17 @@ class Part(NamedTuple):
 
 
 def with_values(function: Callable, argument: int = 0) -> Callable:
-    """Transform a function to return its Jacobian with respect to one argument, and its value."""
+    """A function that returns the Jacobian of `function` with respect to one argument, and its value."""
     return jax.jacfwd(lambda *x: (function(*x),) * 2, argument, has_aux=True)
 
 
 def with_slopes(function: Callable) -> Callable:
-    """Transform a scalar function to return its Hessian (by forward-over-reverse mode) and gradient in the first argument."""
+    """A function that returns the Hessian and gradient of a scalar `function` with respect to its first argument."""
     return jax.jacfwd(lambda *x: (jax.grad(function)(*x),) * 2, has_aux=True)
 
 
 class Inner(NamedTuple):
-    """Intermediate values u(z), whose Jacobian converts derivatives with respect to (z, u) into derivatives with respect to z.
+    """Intermediate values u(z), and the Jacobian that maps derivatives with respect to u to derivatives with respect to z.
 
     Attributes:
         value: z -> u.
@@ -131,7 +131,7 @@ class Inner(NamedTuple):
     exact: bool
 
     def joined(self, z: Float[Array, "S n"]) -> tuple[Float[Array, "S e"], Float[Array, "S e n"]]:
-        """The joined vectors (z, u), one per row, and their derivatives with respect to z."""
+        """The concatenated vectors (z, u), one per row, and their derivatives with respect to z."""
         count, n = z.shape
         u, jacobian = jax.vmap(self.value)(z), jax.vmap(self.jacobian)(z)
         identity = jnp.broadcast_to(jnp.eye(n, dtype=jacobian.dtype), (count, n, n))
@@ -143,7 +143,7 @@ class Inner(NamedTuple):
 
 
 def along_rows(jacobian: Any, along: Float[Array, "S e n"]) -> Any:
-    """Convert Jacobians (S, r, e) and gradients (S, e) with respect to (z, u) into those with respect to z."""
+    """Convert Jacobians (S, r, e) and gradients (S, e) with respect to (z, u) into derivatives with respect to z."""
     times_rows = lambda rows: jnp.einsum("se,sen->sn", rows, along)
     return jax.tree.map(lambda rows: rows @ along if rows.ndim == 3 else times_rows(rows), jacobian)
 
@@ -159,7 +159,7 @@ class DenseLinearisation(eqx.Module):
 
 
 class DenseProgram(Program):
-    """A program defined by functions of x, for up to a few hundred unknowns, with exact derivatives by JAX.
+    """A program defined by functions of up to a few hundred unknowns x, with dense matrices and exact derivatives from JAX.
 
     Attributes:
         objective: function x -> f(x).
@@ -175,7 +175,7 @@ class DenseProgram(Program):
         return self.objective(x), self.equality(x), self.inequality(x)
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> DenseLinearisation:
-        """Linearise by forward-mode differentiation; Hessians use forward-over-reverse mode."""
+        """Compute Jacobians in forward mode, and the Hessian in forward-over-reverse mode."""
         (f, c, g), values = with_values(self.evaluate)(x)
         hessian = jax.jacfwd(jax.grad(lambda x: Part(*self.evaluate(x)).lagrangian(y, w)))(x)
         hessian = (hessian + hessian.T) / 2

@@ -1,11 +1,11 @@
-"""Derivatives of a program's solution with respect to the program's parameters, by one linear system at the solution.
+"""Derivatives of a program's solution with respect to its parameters, from one linear system at the solution.
 
 The optimality conditions of the last barrier problem are
 
     grad f + A^T y + G^T w - low + high = 0,   c = 0,   w s = mu,   low (x - lower) = mu,   high (upper - x) = mu.
 
-These conditions remain satisfied as the program changes (implicit function theorem). After eliminating the multipliers of
-inequalities and bounds, the matrix is that of a Newton step with the exact Hessian:
+By the implicit function theorem, the derivatives follow from the linearisation of these conditions. Eliminating the multipliers
+of inequalities and bounds leaves the linear system of a Newton step with the exact Hessian:
 
     [W + D + G^T (w/s) G, A^T; A, 0] (dx, dy) = -(change of the conditions at fixed x, y).
 """
@@ -24,11 +24,11 @@ from .solve import InteriorPointResult
 from .step import bounds_of
 
 Posed = tuple[Program, Array, Array, Array]  # (program with an exact Hessian, guess, lower bounds, upper bounds)
-ROUNDS = 10  # number of iterative refinements, which remove the effect of the regularisation
+ROUNDS = 10  # number of iterative-refinement steps, which remove the effect of the regularisation
 
 
 class _Conditions(NamedTuple):
-    """Optimality conditions at constant unknowns and multipliers; `x` contains the unknowns that are fixed by bounds."""
+    """The optimality conditions at constant unknowns and multipliers; `x` contains the unknowns fixed by equal bounds."""
 
     gradient: Array
     equality: Array
@@ -42,12 +42,13 @@ class _Conditions(NamedTuple):
 def differentiable(
     pose: Callable[[PyTree], Posed], parameters: PyTree, result: InteriorPointResult
 ) -> InteriorPointResult:
-    """The result, with derivatives of unknowns, multipliers and cost with respect to the parameters' floating-point leaves.
+    """Make the unknowns, multipliers and cost of a result differentiable with respect to the parameters.
 
-    First derivatives are supported, in forward and reverse mode. The derivatives are those of the last barrier problem, whose
-    mu is a tenth of the tolerance. Where the solution has a kink because an active constraint has a zero multiplier, the
-    computed derivatives lie between the one-sided derivatives. They are NaN if the Hessian is not positive definite on the null
-    space of the active constraints (no strict local minimum), and meaningless if the status is not CONVERGED.
+    First derivatives with respect to all floating-point leaves of the parameters are supported, in forward and reverse mode.
+    They are the derivatives of the last barrier problem, in which mu is a tenth of the tolerance. If an active constraint has a
+    zero multiplier, the solution has a kink, and the computed derivatives lie between the one-sided ones. The derivatives are
+    NaN if the Hessian is not positive definite on the null space of the active constraints (no strict local minimum), and
+    meaningless if the status is not CONVERGED.
     """
     leaves, rest = eqx.partition(parameters, eqx.is_inexact_array)
     result = jax.lax.stop_gradient(result)
@@ -100,7 +101,7 @@ def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, 
     at = program.linearise(x, y, w, bounds.free)
     below, above = bounds.gaps(x)
     low, high = bounds.multipliers(result.lower_multipliers, result.upper_multipliers)
-    # the stiffness is limited to what active constraints need; more would cause cancellation in a reverse pass
+    # larger weights would not improve the accuracy at active constraints, but would cause cancellation in reverse mode
     stiff = lambda multiplier, distance: jnp.minimum(multiplier / distance, jnp.finfo(x.dtype).eps ** -0.5)
     weights, from_lower, from_upper = stiff(w, result.slacks), stiff(low, below), stiff(high, above)
     diagonal = (from_lower + from_upper) * bounds.free + (1 - bounds.free)
@@ -122,7 +123,7 @@ def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, 
 
     pull = from_lower * off.lower + from_upper * off.upper - off.gradient
     right = (pull * bounds.free - program.transposed(at, none, weights * off.inequality), -off.equality)
-    # JAX transposes a linear solve only if every part of the right-hand side depends on the transposed argument
+    # JAX can transpose a linear solve only if every part of the right-hand side depends on the argument
     tie = 0 * sum(part.sum() for part in right)
     dx, dy = jax.lax.custom_linear_solve(product, (right[0] + tie, right[1] + tie), solve, symmetric=True)
     _, _, g_dx = program.times(at, dx)

@@ -2,18 +2,19 @@
 
     minimise f(x)  subject to  c(x) = 0,  g(x) + s = 0,  s >= 0,  lower <= x <= upper
 
-A sequence of barrier problems, with the term - mu (sum log s + sum log(x - lower) + sum log(upper - x)), is solved by
-Newton's method on their optimality conditions. A step is accepted if, compared with every entry of the filter, it reduces
-either the infeasibility or the barrier function sufficiently (Waechter & Biegler 2006). If necessary, a multiple of the
-identity is added to the Hessian, so that the Newton step is a descent direction.
+The method solves a sequence of barrier problems with decreasing mu. Each replaces the bounds and s >= 0 by the term - mu (sum
+log s + sum log(x - lower) + sum log(upper - x)) in the objective, and is solved by Newton's method on its optimality
+conditions. A step is accepted if, compared with every entry of the filter, it sufficiently reduces the infeasibility or the
+barrier function (Waechter & Biegler 2006). If necessary, a multiple of the identity is added to the Hessian to make the Newton
+step a descent direction.
 
-If no step is accepted, a restoration phase reduces only the infeasibility, by Levenberg-Marquardt steps for the problem
+If no step is accepted, a restoration phase reduces the infeasibility alone, by Levenberg-Marquardt steps for the problem
 
     minimise |c|^2 / 2 + |g + s|^2 / 2 - nu (sum log s + sum log(x - lower) + sum log(upper - x)),   nu -> 0.
 
-The barrier in this problem keeps the iterates away from the bounds, where steps would be cut short. The restoration ends when
-the filter accepts the iterate. The constraints are declared locally infeasible only if the restoration ends at a stationary
-point of the violation itself.
+The barrier term keeps the iterates away from the bounds, near which steps would have to be shortened. The restoration ends when
+the filter accepts an iterate. The constraints are reported as locally infeasible only if the restoration reaches a stationary
+point of the constraint violation.
 """
 
 from typing import Any, NamedTuple
@@ -41,13 +42,13 @@ from .step import (
 )
 
 RUNNING = -1
-KAPPA = 10.0  # a barrier problem is solved to the tolerance KAPPA mu
-LARGE = 100.0  # mean multiplier above which residuals are scaled down, and largest divisor of this scaling
+KAPPA = 10.0  # each barrier problem is solved to the tolerance KAPPA mu
+LARGE = 100.0  # residuals are divided by (mean multiplier / LARGE), clipped to the range from 1 to LARGE
 REACH = 1e10  # multipliers of inequalities and bounds are kept within this factor of mu / distance
 
 
 class InteriorPointResult(NamedTuple):
-    """The final iterate; a solution if `status` is `Status.CONVERGED`.
+    """The final iterate of an interior-point solver, which is a solution only if `status` is `Status.CONVERGED`.
 
     Attributes:
         x: the unknowns.
@@ -60,9 +61,10 @@ class InteriorPointResult(NamedTuple):
         status: a `Status` as an integer.
         stationarity: largest absolute entry of the gradient of the Lagrangian.
         infeasibility: largest violation of a constraint.
-        complementarity: largest product of a multiplier and the distance from its constraint or bound.
+        complementarity: largest product of a multiplier and the corresponding slack or distance to a bound.
         iterations: number of iterations.
-        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" at each iteration; NaN after the last.
+        history: "cost", "infeasibility", "stationarity", "barrier" (mu) and "step" at each iteration; NaN after the last
+            iteration.
     """
 
     x: Float[Array, " n"]
@@ -87,12 +89,12 @@ class _State(NamedTuple):
     filter: Array  # `filter` and `worst` as in `Judge`
     worst: Array
     delta: Array  # last regularisation
-    floor: Array  # minimum regularisation, raised if the step of a feasible iterate fails
+    floor: Array  # minimum regularisation, raised if no step from a feasible iterate is accepted
     restoring: Array
     entry: Array  # infeasibility at the start of the restoration
     inner: Array  # nu of the restoration
     damping: Array  # Levenberg-Marquardt damping of the restoration
-    slow: Array  # number of consecutive failures
+    slow: Array  # number of consecutive iterations without an accepted step
     iteration: Array
     status: Array
     residuals: Array
@@ -113,10 +115,10 @@ def interior_point(
 ) -> InteriorPointResult:
     """Find a local minimum of objective(x) subject to equality(x) = 0, inequality(x) <= 0 and lower <= x <= upper.
 
-    The primal-dual interior-point method with a filter line search (Waechter & Biegler 2006) is used. It works with dense
-    matrices, costs O(n^3) per iteration, and is intended for up to a few hundred unknowns. JAX computes the derivatives,
-    including the exact Hessian of the Lagrangian. `jax.jit`, `jax.vmap` and forward-mode differentiation (`jax.jvp`) are
-    supported; reverse mode is not. Unknowns with equal bounds are fixed.
+    The method is a primal-dual interior-point method with a filter line search (Waechter & Biegler 2006). It uses dense
+    matrices, so an iteration costs O(n^3) for n unknowns, and is intended for up to a few hundred unknowns. JAX computes all
+    derivatives, including the exact Hessian of the Lagrangian. `jax.jit`, `jax.vmap` and forward-mode differentiation
+    (`jax.jvp`) are supported; reverse mode is not. Unknowns with equal bounds are fixed.
 
     Args:
         objective: x -> f, a scalar.
@@ -129,10 +131,10 @@ def interior_point(
             stationarity and complementarity are first divided by a hundredth of the mean multiplier, clipped to the range
             from 1 to 100.
         max_iterations: maximum number of iterations.
-        barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
+        barrier: initial barrier parameter mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution, or, without convergence, the last iterate with a status that gives the reason.
+        The solution if `status` is `Status.CONVERGED`; otherwise, the last iterate, with a status that gives the reason.
     """
     x = jnp.asarray(x)
     none = lambda x: jnp.zeros(0, x.dtype)
@@ -151,7 +153,7 @@ def solve_program(
     max_iterations: int,
     barrier: float | Float[Array, ""],
 ) -> InteriorPointResult:
-    """Solve a program, starting from x; for plain functions, use `interior_point`."""
+    """Solve a program of any structure, starting from x; for a program given by plain functions, use `interior_point`."""
     bounds, x = _start(x, lower, upper)
     dtype = x.dtype
     if tolerance is None:
@@ -196,7 +198,7 @@ def solve_program(
 
 
 def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
-    """The bounds, and the guess moved inside them by up to a hundredth of the bounds' distance or magnitude."""
+    """The bounds, and the guess, moved inside them by at most a hundredth of their distance or of max(1, |bound|)."""
     bounds = bounds_of(lower, upper)
     has_lower, has_upper = bounds.has_lower, bounds.has_upper
     both = has_lower & has_upper
@@ -206,7 +208,7 @@ def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
     x = jnp.where(has_lower, jnp.maximum(x, lower + push(jnp.where(has_lower, lower, 0.0))), x)
     x = jnp.where(has_upper, jnp.minimum(x, upper - push(jnp.where(has_upper, upper, 0.0))), x)
     fixed = jnp.isfinite(lower) & jnp.isfinite(upper)
-    x = jnp.where(bounds.free > 0, x, jnp.where(fixed, (lower + upper) / 2, x))  # the midpoint of contradictory limits
+    x = jnp.where(bounds.free > 0, x, jnp.where(fixed, (lower + upper) / 2, x))  # also for contradictory bounds
     return bounds, x
 
 
@@ -258,7 +260,7 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
 
 
 def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
-    """The largest residual of w s = mu and of the corresponding equations for the bounds."""
+    """The largest residual of the complementarity conditions: w s = mu, and the corresponding ones for the bounds."""
     below, above = bounds.gaps(p.x)
     of_lower = jnp.where(bounds.has_lower, jnp.abs(p.low * below - mu), 0.0).max(initial=0.0)
     of_upper = jnp.where(bounds.has_upper, jnp.abs(p.high * above - mu), 0.0).max(initial=0.0)
@@ -309,10 +311,10 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
 def _stepped(
     bounds: Bounds, p: Point, step: Direction, trial: Trial, inner: Array, anew: Array, barrier: Array
 ) -> Point:
-    """The iterate after a trial. Multipliers have their own step length and are kept near those implied by mu = `inner`.
+    """The iterate after a trial. Multipliers have their own step length and are kept near the values `inner` / distance.
 
     Args:
-        anew: True at the start or end of a restoration, to reset the multipliers to those implied by mu = `barrier`.
+        anew: True at the start or end of a restoration, to reset the multipliers to the values `barrier` / distance.
     """
     taken = trial.accepted
     rest = jnp.minimum(0.01, inner)
@@ -328,7 +330,7 @@ def _stepped(
 
 
 def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
-    """True if the iterate is a stationary point of the violation, and the violation is not small."""
+    """True if the iterate is a stationary point of the constraint violation, and this violation is not small."""
     _, c, g = program.values(at)
     violated, small = jnp.maximum(g, 0.0), jnp.finfo(p.x.dtype).eps
     push = program.transposed(at, c, violated) * bounds.free
@@ -338,7 +340,7 @@ def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
 
 
 def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Array) -> Array:
-    """The barrier parameter of the restoration, reduced once its optimality conditions are nearly satisfied."""
+    """The next barrier parameter of the restoration, reduced if the optimality conditions are nearly satisfied."""
     _, c, g = program.values(at)
     low, high = bounds.multipliers(p.low, p.high)
     off = jnp.abs((program.transposed(at, c, p.w) - low + high) * bounds.free).max(initial=0.0)
@@ -348,5 +350,5 @@ def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Arra
 
 
 def restoration_barrier(theta: Array, mu: Array) -> Array:
-    """The barrier parameter nu of the restoration, small relative to the infeasibility but not to mu."""
+    """The initial barrier parameter nu of a restoration: small relative to the infeasibility theta, but not to mu."""
     return 0.01 * theta * jnp.maximum(mu, 0.1 * theta)

@@ -11,8 +11,9 @@ from .._trees import choose
 from .program import Program
 
 MARGIN = 1e-5  # required improvement of the infeasibility or the barrier function, relative to the infeasibility
-TRIES = 30  # maximum number of regularisations tried per system, and of steps tried per direction
-# if |slope|^STEEP outweighs infeasibility^CLOSE, the barrier function alone decides (Waechter & Biegler 2006)
+TRIES = 30  # maximum number of regularisations tried per system, and of trial steps per line search
+
+# the barrier function alone decides if alpha |slope|^STEEP > infeasibility^CLOSE (Waechter & Biegler 2006)
 STEEP = 2.3
 CLOSE = 1.1
 
@@ -29,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Bounds of the unknowns; `free` is 0 for unknowns whose bounds are equal, otherwise 1."""
+    """Bounds of the unknowns; `free` is 0 for unknowns with equal bounds, and 1 for all others."""
 
     lower: Array
     upper: Array
@@ -38,17 +39,17 @@ class Bounds(NamedTuple):
     has_upper: Array
 
     def gaps(self, x: Array) -> tuple[Array, Array]:
-        """Distances to the lower and upper bounds; 1 for missing bounds."""
+        """Distances to the lower and upper bounds; 1 where there is no bound."""
         one = jnp.ones_like(x)
         return jnp.where(self.has_lower, x - self.lower, one), jnp.where(self.has_upper, self.upper - x, one)
 
     def multipliers(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """Multipliers of existing bounds; 0 for missing ones."""
+        """Multipliers of the lower and upper bounds; 0 where there is no bound."""
         return jnp.where(self.has_lower, low, 0.0), jnp.where(self.has_upper, high, 0.0)
 
 
 def bounds_of(lower: Array, upper: Array) -> Bounds:
-    """The bounds, with masks of the finite ones; equal bounds fix an unknown and are masked out."""
+    """The bounds, with masks of the finite ones. Equal bounds fix an unknown and are excluded from the masks."""
     free = lower < upper
     return Bounds(lower, upper, free.astype(lower.dtype), jnp.isfinite(lower) & free, jnp.isfinite(upper) & free)
 
@@ -65,10 +66,11 @@ class Direction(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A trial point: step length, unknowns, slacks, values of c and h = g + s, infeasibility, barrier function, acceptance.
+    """A trial point of the line search.
 
-    `by_theta` is False during restoration, and if the barrier function alone decides on acceptance. If a trial with `by_theta`
-    is accepted, the previous iterate is added to the filter.
+    A trial contains the step length, the unknowns x and slacks s, the values of c and h = g + s, the infeasibility theta, and
+    the barrier function phi. `by_theta` is False during restoration and whenever the barrier function alone decides on
+    acceptance. If a trial with `by_theta` is accepted, the previous iterate is added to the filter.
     """
 
     length: Array
@@ -83,18 +85,18 @@ class Trial(NamedTuple):
 
 
 def infeasibility(c: Array, h: Array) -> Array:
-    """Euclidean norm of all violations."""
+    """The infeasibility: the Euclidean norm of all constraint violations (c, h)."""
     return jnp.sqrt((c * c).sum() + (h * h).sum())
 
 
 def barrier_function(bounds: Bounds, x: Array, s: Array, f: Array, mu: Array) -> Array:
-    """The barrier function: f minus mu times the sum of the logarithms of all distances."""
+    """The barrier function: f minus mu times the sum of the logarithms of all slacks and distances to bounds."""
     below, above = bounds.gaps(x)
     return f - mu * (jnp.log(s).sum() + jnp.log(below).sum() + jnp.log(above).sum())
 
 
 def passes(filter_: Array, theta: Array, phi: Array) -> Array:
-    """True if, compared with every filter entry, the infeasibility or the barrier function has improved."""
+    """True if, for every filter entry, the infeasibility theta or the barrier function phi is lower than in this entry."""
     return ((theta < filter_[:, 0]) | (phi < filter_[:, 1])).all()
 
 
@@ -105,7 +107,7 @@ class Judge(NamedTuple):
         mu: barrier parameter.
         inner: barrier parameter during restoration.
         filter: pairs (infeasibility, barrier function) that a step must improve on, (iterations, 2); infinite in unused rows.
-        worst: upper bound on the infeasibility.
+        worst: infeasibility above which every step is rejected.
         restoring: True in the restoration phase.
     """
 
@@ -116,12 +118,12 @@ class Judge(NamedTuple):
     restoring: Array
 
     def measure(self, bounds: Bounds, x: Array, s: Array, f: Array, theta: Array) -> tuple[Array, Array]:
-        """The barrier function, and the penalty of the restoration with its barrier."""
+        """The barrier function, and the merit of the restoration: half the squared infeasibility plus its barrier term."""
         return barrier_function(bounds, x, s, f, self.mu), barrier_function(bounds, x, s, theta**2 / 2, self.inner)
 
 
 class Newton(NamedTuple):
-    """The factored linear system at an iterate, and functions that use it."""
+    """The factored Newton system at an iterate, and functions that compute a direction and its slope."""
 
     factors: Any
     good: Array
@@ -133,15 +135,15 @@ class Newton(NamedTuple):
 def newton_system(
     program: Program, bounds: Bounds, p: Point, at: Any, judge: Judge, last: Array, least: Array
 ) -> Newton:
-    """Factor the Newton system, with the first regularisation delta for which the matrix has the inertia of a minimum.
+    """Factor the Newton system, increasing the regularisation delta until the matrix has the inertia required at a minimum.
 
-    The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w], where the diagonal S contains the multipliers of the
-    bounds divided by the distances. The scalar e regularises the multipliers of c about their current values, which permits
-    dependent constraints and changes the iterations but not the solution.
+    The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w]. The diagonal matrix S contains the bounds' multipliers
+    divided by the distances to the bounds. The scalar e regularises the multipliers of c about their current values, so that
+    constraints may be linearly dependent; it affects the iterations but not the solution.
 
-    During restoration, f is replaced by the penalty (|c|^2 + |g + s|^2) / 2, with the barrier parameter `inner`. The
-    multipliers are then the violations themselves, the matrix is [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w], and
-    eliminating the multipliers yields the Gauss-Newton Hessian.
+    During restoration, the objective is (|c|^2 + |g + s|^2) / 2, the barrier parameter is `inner`, and the violations take the
+    place of the multipliers. The matrix is then [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w]; eliminating the multipliers
+    yields the Gauss-Newton Hessian.
 
     Args:
         last: delta of the previous step.
@@ -176,7 +178,7 @@ def newton_system(
     def direction(c, h):
         """The Newton step, which zeroes c and h to first order and minimises a quadratic model of the barrier function.
 
-        During restoration, the step minimises a quadratic model of the penalty.
+        During restoration, the step instead minimises a quadratic model of the restoration's objective.
         """
         r1 = pull * bounds.free - newton * program.gradient(at)
         r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + mu / p.w))
@@ -207,7 +209,7 @@ def newton_system(
 
 
 class Attempt(NamedTuple):
-    """A step along a direction; `alpha` and `slope` are the length and directional derivative used to judge it."""
+    """A step along a direction; `alpha` and `slope` are the length and the directional derivative for the decrease test."""
 
     along: Direction
     length: Array
@@ -218,13 +220,13 @@ class Attempt(NamedTuple):
 def search(
     program: Program, bounds: Bounds, p: Point, at: Any, newton: Newton, judge: Judge
 ) -> tuple[Direction, Trial]:
-    """Try successively shorter steps until one is accepted; if the full step fails, first try its second-order correction."""
+    """Backtrack until a step is accepted; if the full step is rejected, first try a second-order correction."""
     f, c, g = program.values(at)
     h, theta = g + p.s, infeasibility(c, g + p.s)
     here = theta, *judge.measure(bounds, p.x, p.s, f, theta)
     rest = jnp.where(judge.restoring, 0.01, jnp.minimum(0.01, judge.mu))  # fraction of each distance that must remain
 
-    # trial 0 is the full step, trial 1 its correction if there is one; later trials halve the length
+    # trial 0: full step; trial 1: second-order correction, if applicable; later trials: half the previous length
     def turn(carry):
         count, alpha, slope, step, trial = carry
         first = count == 0
@@ -251,16 +253,16 @@ def _tried(
 ) -> Trial:
     """Evaluate an attempt and decide whether to accept it.
 
-    A step must pass the filter. It must also improve the infeasibility or the barrier function by MARGIN times the
-    infeasibility; if the barrier function has a steep slope and the infeasibility is small, the barrier function must
-    instead achieve a fraction of its predicted decrease. During restoration, the penalty with the barrier `inner` must fall.
+    A step must pass the filter and reduce the infeasibility or the barrier function by at least MARGIN times the infeasibility.
+    If the slope of the barrier function is steep and the infeasibility is small, the barrier function must instead decrease by
+    a fraction of the predicted decrease. During restoration, only the merit of the restoration must decrease.
     """
     (along, length, alpha, slope), (theta, phi, psi), small = attempt, here, jnp.finfo(p.x.dtype).eps
-    # infeasibility that can be due to rounding
+    # infeasibility at the level of rounding errors
     level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
     x = p.x + length * along.dx
     f, c, g = program.evaluate(x)
-    s = jnp.maximum(p.s + length * along.ds, -g)  # a larger slack improves the infeasibility and the barrier function
+    s = jnp.maximum(p.s + length * along.ds, -g)  # raising s to -g lowers both theta and the barrier function
     new_theta = infeasibility(c, g + s)
     new_phi, new_psi = judge.measure(bounds, x, s, f, new_theta)
     falls = (slope < 0) & (theta <= 1e-4 * judge.worst) & (alpha * jnp.maximum(-slope, 0.0) ** STEEP > theta**CLOSE)
@@ -276,7 +278,7 @@ def _tried(
 
 
 def _furthest(bounds: Bounds, p: Point, along: Direction, rest: Array) -> Array:
-    """The longest step, up to 1, that leaves the fraction `rest` of all slacks and distances from bounds."""
+    """The longest step, at most 1, that leaves at least the fraction `rest` of every slack and distance to a bound."""
     below, above = bounds.gaps(p.x)
     to_lower, to_upper = jnp.where(bounds.has_lower, along.dx, 0.0), jnp.where(bounds.has_upper, -along.dx, 0.0)
     length = jnp.minimum(longest(p.s, along.ds, rest), longest(below, to_lower, rest))
@@ -284,7 +286,7 @@ def _furthest(bounds: Bounds, p: Point, along: Direction, rest: Array) -> Array:
 
 
 def longest(distance: Array, change: Array, rest: Array) -> Array:
-    """The longest step, up to 1, that leaves the fraction `rest` of every distance."""
+    """The longest step, at most 1, that leaves at least the fraction `rest` of every distance."""
     closing = change < 0
     ratio = jnp.where(closing, (rest - 1) * distance / jnp.where(closing, change, -1.0), 1.0)
     return jnp.minimum(ratio.min(initial=1.0), 1.0)

@@ -26,7 +26,7 @@ from .pose_error import DAMPINGS, FAR, Iterate, damped_step, pose_error, walk_do
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5}  # [rad and m]
 BLOCK = 5  # iterations between checks for convergence
-DRAWS = 64  # number of random positions per start, from which those nearest to the target are selected
+DRAWS = 64  # number of random positions drawn per start; those nearest to the target become the starts
 
 
 class InverseKinematics(eqx.Module, Summary):
@@ -34,7 +34,8 @@ class InverseKinematics(eqx.Module, Summary):
 
     Attributes:
         q: joint positions [rad or m]; if the pose was not reached, the positions with the smallest error.
-        error: pose error (log(R_d^T R), R_d^T (p - p_d)) at q, in the axes of the target (R_d, p_d) [rad, m].
+        error: pose error (log(R_d^T R), R_d^T (p - p_d)) of the frame's pose (R, p) at q with respect to the target (R_d, p_d),
+            in the target's axes [rad, m].
         status: a `Status` as an integer: CONVERGED, UNREACHABLE or NOT_FINITE.
         iterations: number of iterations; all starts iterate simultaneously.
         reached: number of starts that had converged when the search ended.
@@ -79,18 +80,19 @@ def inverse_kinematics(
 ) -> InverseKinematics:
     """Find joint positions q within the limits at which a frame reaches the pose T_d.
 
-    The pose error e(q) = (log(R_d^T R), R_d^T (p - p_d)) is reduced by projected Levenberg-Marquardt steps: dq = -J^T (J J^T +
-    lambda 1)^-1 e over the joints that are not held at a limit, clipped to the limits. With the damping lambda = mu |e|^2 / 2,
-    convergence is quadratic even at singular poses (Yamashita & Fukushima 2001; Sugihara 2011).
+    Let (R, p) be the pose of the frame, (R_d, p_d) the target pose, and J the Jacobian of the pose error e(q) = (log(R_d^T R),
+    R_d^T (p - p_d)). The error is reduced by projected Levenberg-Marquardt steps: joints that are not held at a limit move by
+    dq = -J^T (J J^T + lambda 1)^-1 e, clipped to the limits. With the damping lambda = mu |e|^2 / 2, convergence is quadratic
+    even at singular poses (Yamashita & Fukushima 2001; Sugihara 2011).
 
-    The starts are selected from 64 random positions per start, drawn within the limits: those whose poses are nearest to the
-    target. All starts run in parallel until one converges. Of those that have converged by then, the solution nearest to the
-    guess is returned. Because a batch of targets runs until its slowest target has finished, split large batches with
-    `jax.lax.map(f, targets, batch_size=64)`.
+    The search runs from several starts in parallel. For each start, 64 random positions are drawn within the limits; among all
+    of these, the positions whose poses are nearest to the target become the starts. The search ends when a start has converged;
+    if several have, the solution nearest to the guess is returned. A batch of targets runs until its slowest target has
+    finished, so split large batches with `jax.lax.map(f, targets, batch_size=64)`.
 
-    The result is differentiable with respect to the target and the chain by implicit differentiation: dq = -J^+ de over the
-    joints that are not at a limit, which is the smallest motion that follows the target. Only first derivatives are
-    supported; they are meaningless unless the status is CONVERGED.
+    The positions are differentiable with respect to the target and the chain by the implicit function theorem: joints that are
+    not at a limit move by dq = -J^+ de, the smallest motion that follows the target. Only first derivatives are supported, and
+    they are meaningless unless the status is CONVERGED.
 
     Args:
         target: desired pose T_d in the world [m].
@@ -100,16 +102,17 @@ def inverse_kinematics(
         weights: weights of the components of e, angular before linear, in the target's axes [1/rad, 1/m]. A component with
             weight 0 is free: (0, 0, 0, 1, 1, 1) constrains only the position, and (1, 1, 0, 1, 1, 1) leaves the rotation
             about the target's z axis free.
-        position_limits: lower and upper limit of each coordinate [rad or m], infinite if there is none; None: the limits
-            of the chain, as returned by `coordinate_limits`. Quaternion joints have no limits.
+        position_limits: lower and upper limit of each coordinate [rad or m], infinite where there is none; None: the limits of
+            the chain, as returned by `coordinate_limits`. Quaternion joints have no limits.
         starts: number of starts.
-        seed: seed of the random starts; joints without limits start within half a revolution, or a metre, of zero.
-        tolerance: tolerance for each component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in float32.
+        seed: random seed for the starts. Joints without limits start within half a revolution, or one metre, of zero.
+        tolerance: largest permitted magnitude of each component of e that is not free [rad, m]; None: 1e-9 in float64, 1e-5 in
+            float32.
         max_iterations: maximum number of iterations; all starts iterate simultaneously.
 
     Returns:
-        The best positions found. The status UNREACHABLE means that no start converged. Such a failure does not prove that the
-        pose is out of reach, but is rare for poses within an arm's reach.
+        The best positions found. The status UNREACHABLE means that no start converged. This does not prove that the pose is out
+        of reach, but it is rare for poses that the arm can reach.
 
     Raises:
         TrajectoryError: the target is not a pose, the limits have the wrong shape or contradict each other, a weight is
@@ -129,7 +132,7 @@ def inverse_kinematics(
 
 @compiled
 def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, max_iterations) -> InverseKinematics:
-    """The result of the search, with implicit derivatives."""
+    """The result of the search, differentiable by the implicit function theorem."""
     fixed, goal, weights, limits = jax.lax.stop_gradient((chain, target, weights, limits))
     first = _starts(fixed, goal, weights, limits, frame, guess, starts, seed)
     near = _middle(fixed, limits, goal.dtype) if guess is None else first[0]
@@ -140,7 +143,7 @@ def _solved(chain, target, frame, guess, weights, limits, starts, seed, bound, m
 def coordinate_limits(chain: Chain) -> Float[Array, "nv 2"]:
     """Lower and upper position limit of every coordinate [rad or m]; infinite for quaternion joints.
 
-    If joints are coupled, only the limits of joints that are moved by a single coordinate apply.
+    If joints are coupled, the limits of joints that are moved by more than one coordinate are ignored.
     """
     if chain.coupling is None:
         columns = jnp.asarray(layout(chain).columns)
@@ -215,7 +218,7 @@ def _block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str 
 
 @by_batch(size=lambda chain: 300 + 60 * chain.n)
 def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, frame: str | None) -> Iterate:
-    """Run BLOCK iterations for a chain of ordinary joints, batched over lanes in one kernel on the CPU."""
+    """Run BLOCK iterations for a chain of ordinary joints; on the CPU, a batch runs as a single kernel."""
 
     def propose(q, *rest):
         step, slope = damped_step(q, *rest, lower, upper)
@@ -226,7 +229,7 @@ def _ordinary_block(chain: Chain, at: Iterate, target, weights, lower, upper, fr
 
 
 def _coordinates(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """Positions of ordinary joints in their columns of v, and zeros in the columns of quaternion joints."""
+    """Positions in the order of v: those of ordinary joints, and zeros in the entries of quaternion joints."""
     where = layout(chain)
     return jnp.zeros(chain.nv, q.dtype).at[where.columns].set(q[where.entries])
 
@@ -248,9 +251,9 @@ def _starts(
 ) -> Array:
     """Start positions (starts, nq) within the limits; the first is the guess if there is one.
 
-    The other starts are the random positions whose poses are nearest to the target: those with the smallest |w_v (p - p_d)|^2
-    + w_w^2 (3 - tr R_d^T R), where w_w^2 is the mean squared angular weight. The random positions do not depend on the
-    target, so their poses are computed once for a whole batch of targets.
+    The other starts are the random positions whose poses are nearest to the target, that is, those with the smallest |w_v (p -
+    p_d)|^2 + w_w^2 (3 - tr R_d^T R). Here, w_v contains the linear weights, and w_w^2 is the mean squared angular weight. The
+    random positions do not depend on the target, so their poses are computed only once for a batch of targets.
     """
     dtype, count = target.dtype, starts * DRAWS
     lower, upper = _finite(chain, limits)
@@ -274,13 +277,13 @@ def _starts(
 
 
 def _middle(chain: Chain, limits: Array, dtype) -> Array:
-    """The middle of the limits."""
+    """The configuration in the middle of the limits."""
     lower, upper = _finite(chain, limits)
     return _with_coordinates(chain, neutral_configuration(chain).astype(dtype), (lower + upper) / 2)
 
 
 def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
-    """Limits with missing ones replaced by +-pi or +-1 m; if only one is missing, it is set 2 pi or 2 m from the other."""
+    """Replace missing limits: both by +-pi or +-1 m; a single one by a value 2 pi or 2 m from the other limit."""
     turns = (chain.screw[:, :3] != 0).any(1)
     turns = turns if chain.coupling is None else ((chain.coupling.matrix != 0) & turns[:, None]).any(0)
     half = jnp.where(turns, jnp.pi, 1.0).astype(limits.dtype)
@@ -294,7 +297,7 @@ def _finite(chain: Chain, limits: Array) -> tuple[Array, Array]:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _following(frame: str | None, chain: Chain, target: Array, weights: Array, limits: Array, q: Array) -> Array:
-    """Return q, with the derivative of a solution: dq = -J^+ de."""
+    """Return q unchanged, with the derivative of a solution of the inverse kinematics: dq = -J^+ de."""
     del frame, chain, target, weights, limits
     return q
 
@@ -323,7 +326,7 @@ _following.defjvp(_following_jvp, symbolic_zeros=True)
 
 
 def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: int) -> None:
-    """Raise an error if arguments are invalid; values are checked only outside `jax.jit`."""
+    """Raise TrajectoryError for invalid arguments; values of traced arrays are not checked."""
     if starts < 1 or max_iterations < 1:
         raise TrajectoryError(f"starts={starts}, max_iterations={max_iterations}; both must be at least 1")
     if limits.shape != (chain.nv, 2):
@@ -340,5 +343,5 @@ def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: i
         wrong = np.flatnonzero(~(np.asarray(limits)[:, 0] <= np.asarray(limits)[:, 1]))
         if wrong.size:
             raise TrajectoryError(
-                f"the lower position limit of coordinate {wrong[0]} exceeds the upper limit, or is not a number"
+                f"the lower position limit of coordinate {wrong[0]} exceeds its upper limit, or one of them is NaN"
             )

@@ -1,12 +1,16 @@
 """The pose error of a frame, its Jacobian, and one projected Levenberg-Marquardt step.
 
-The error is the pose of the frame relative to the target, as six numbers in the target's axes, angular before linear:
+The error consists of six numbers that describe the pose of the frame relative to the target, in the target's axes, with angular
+components first:
 
     e(q) = (log(R_d^T R(q)), R_d^T (p(q) - p_d)) [rad, m].
 
-A component with weight zero is free. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v), which is exact at
-phi = log(R_d^T R) = 0. Even so, the gradient of |e|^2 / 2 is exact everywhere if the angular weights are equal, because a
-rotation leaves its own axis unchanged. The code is written for lanes (`dynamics._lowering`), with scans over the joints.
+A component with weight zero is free. The Jacobian of e is approximated by (R_d^T J_w, R_d^T J_v), where J_w and J_v are the
+frame's angular and linear Jacobians in the world. The approximation is exact if log(R_d^T R) = 0. The gradient of |e|^2 / 2 is
+nevertheless exact everywhere if the angular weights are equal, because a rotation leaves its own axis unchanged.
+
+The functions scan over the joints; the last axis of their arrays, if present, contains the lanes of a batch
+(`dynamics._lowering`).
 """
 
 from collections.abc import Callable
@@ -30,7 +34,7 @@ SHRINK, GROW = 0.2, 4.0  # factors applied to the damping after an accepted and 
 DAMPINGS = (1e-6, 1e8)
 FAR = 1e4  # larger than any error
 PAIRS = [(i, j) for i in range(6) for j in range(i, 6)]
-Columns = tuple[Array, ...]  # six rows (n,), or (n, lanes)
+Columns = tuple[Array, ...]  # six arrays of shape (n,) or (n, lanes)
 
 
 class Iterate(NamedTuple):
@@ -57,7 +61,7 @@ def pose_error(
     weights: Float[Array, "6 *#lanes"],
     frame: str | None,
 ) -> tuple[Float[Array, "6 *#lanes"], Columns]:
-    """The error e of a link or frame and its weighted Jacobian w de/dx, for chains of ordinary joints, in O(n)."""
+    """The pose error e of a link or frame and its weighted Jacobian w de/dx, in O(n), for chains of ordinary joints."""
     link, named = frame_index(chain, frame)
     lanes = lane_shape()
 
@@ -88,7 +92,7 @@ def pose_error(
 
 
 def rotation_vector(r: Mat) -> Vec:
-    """The rotation vector phi, exp([phi]) = R, |phi| <= pi, by the best of four formulas for the quaternion (Shepperd 1978)."""
+    """The rotation vector phi of R, with |phi| <= pi, from the best of four formulas for the quaternion (Shepperd 1978)."""
     xx, xy, xz, yx, yy, yz, zx, zy, zz = r
     a, b, c = zy - yz, xz - zx, yx - xy
     d, e, f = xy + yx, xz + zx, yz + zy
@@ -120,7 +124,7 @@ def damped_step(
     lower: Float[Array, "nv *#lanes"],
     upper: Float[Array, "nv *#lanes"],
 ) -> tuple[Float[Array, "nv *#lanes"], Float[Array, "*#lanes"]]:
-    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of their gradient.
+    """The step dq = -J^T (J J^T + lambda 1)^-1 e of the free joints, and the largest entry of J^T e over these joints.
 
     A joint at a limit is held if descent would push it beyond the limit; all others are free, and their step is clipped to
     the limits. The linear system is 6 x 6 for any number of joints.

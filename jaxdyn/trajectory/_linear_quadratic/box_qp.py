@@ -6,14 +6,14 @@ from jaxtyping import Array, Float
 
 from ...dynamics._lowering import is_for_launches, matrix_times
 
-STEPS = 5  # number of step lengths 1, 1/2, ... that are tried
+STEPS = 5  # number of step lengths tried: 1, 1/2, ...
 MOST = 50  # maximum number of projected steps
 
 
 def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, Array]:
-    """The inverse of the free block of h, with zeros elsewhere, and the smallest pivot.
+    """The inverse of the free block of a symmetric matrix h, with zeros elsewhere, and the block's smallest pivot.
 
-    The inverse takes one symmetric sweep per row (Goodnight 1979), as in `positive_inverse`.
+    The inverse is computed by one symmetric sweep per row (Goodnight 1979), as in `positive_inverse`.
     """
     m = h.shape[0]
     index = jnp.arange(m).reshape(m, *(1,) * (h.ndim - 2))
@@ -43,12 +43,12 @@ def box_qp(
     """Minimise 1/2 u' h u + g' u over lower <= u <= upper by projected Newton steps (Tassa, Mansard & Todorov 2014).
 
     Returns:
-        The minimiser u, (m, *lanes); the mask of its free entries; the inverse of the free block of h, with zeros
-        elsewhere; and the smallest pivot of that block, which is not positive if the block is not positive definite.
+        The minimiser u, (m, *lanes), the mask of its free entries, the inverse of the free block of h with zeros elsewhere, and
+        the smallest pivot of that block. The pivot is not positive if the block is not positive definite.
     """
     fixed = lower >= upper
 
-    bound = jnp.abs(h).sum(1).max(0)  # an upper bound on the eigenvalues
+    bound = jnp.abs(h).sum(1).max(0)  # an upper bound on the eigenvalues of h
 
     def held(u):
         gradient = matrix_times(h, u) + g
@@ -67,7 +67,7 @@ def box_qp(
             0.5 ** jnp.arange(STEPS, dtype=h.dtype),
             unroll=is_for_launches(),
         )
-        # a step up to the first bound always reduces the value, unless its length is zero; then a gradient step does
+        # the step to the first bound reduces the value unless its length is zero; in that case, a gradient step does
         ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
         length = jnp.where(clamped | (direction == 0), jnp.inf, ratio).min(0)
         length = jnp.where(jnp.isfinite(length), length, 0)

@@ -1,4 +1,4 @@
-"""Linear-quadratic problems, as solved in every shooting iteration and for the derivatives of its solution."""
+"""Linear-quadratic problems, which are solved in every shooting iteration and to differentiate shooting solutions."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 class EulerSteps(NamedTuple):
     """Linearised semi-implicit Euler steps of ordinary joints.
 
-    With z = (dq, dv, dtau), a step is dv' = slopes z + c_v, dq' = dq + dt dv' + (c_q - dt c_v).
+    With z = (dq, dv, dtau), a step yields dv_next = slopes z + c_v and dq_next = dq + dt dv_next + (c_q - dt c_v).
 
     Attributes:
         slopes: derivatives of the velocities after each step with respect to z.
@@ -37,9 +37,10 @@ Costs = Any  # Float[Array, "steps m w"] or DiagonalCost
 class LinearQuadratic(NamedTuple):
     """A linear-quadratic optimal control problem.
 
-    Minimise the sum over knots of 1/2 z' H z + g' z with z = (dx, du), plus 1/2 dx' H_end dx + g_end' dx at the end, subject
-    to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds a problem from the usual blocks A, B, Q and R.
-    `EulerSteps` and `DiagonalCost` at least halve the time of `riccati`; `dense` expands them into dense matrices.
+    With z = (dx, du), minimise the sum over knots of 1/2 z' H z + g' z, plus 1/2 dx' H_end dx + g_end' dx at the end, subject
+    to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds a problem from the usual blocks A, B, Q and R. With
+    `EulerSteps` and `DiagonalCost`, `riccati` takes at most half the time that it takes with dense matrices; `dense` expands
+    both into dense matrices.
 
     Attributes:
         dynamics: [F, c] of each knot, (steps, n, n + m + 1), or `EulerSteps`.
@@ -94,8 +95,8 @@ class LQPolicy(NamedTuple):
         gradient: p at all knots, including the end.
         adjoint: derivative of the total cost with respect to the state at each knot, at dx = du = 0, ignoring the gaps c.
         slope: derivative of the total cost with respect to the controls at each knot, at dx = du = 0, ignoring the gaps c.
-        pivot: smallest pivot of the Hessians with respect to the controls; if it is not positive, the problem is not
-            convex and the policy is meaningless.
+        pivot: smallest pivot of the Hessians with respect to the controls. If it is not positive, the problem is not convex,
+            and the policy is meaningless.
         free: mask of the controls that are not at a bound, (steps, m).
     """
 
@@ -138,7 +139,8 @@ def linear_quadratic(
 ) -> LinearQuadratic:
     """Build a `LinearQuadratic` from the usual blocks; omitted blocks are zero.
 
-    The dynamics are dx_{k+1} = A dx + B du + c; the cost is 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du.
+    The dynamics are dx_{k+1} = A dx + B du + c, and the cost is 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du at every
+    knot but the last.
 
     Args:
         end: Hessian of the terminal cost.

@@ -11,7 +11,9 @@ from .problem import DiagonalCost, EulerSteps, LinearQuadratic, LQPolicy, LQSolu
 
 
 class Descent(NamedTuple):
-    """The change of the cost, a slope + a^2 / 2 curvature, for a step of length a along the policy's motion from dx_0 = 0.
+    """The predicted change of the cost, a slope + a^2 / 2 curvature, for a step of length a along the policy's motion.
+
+    The motion starts at dx_0 = 0.
 
     Attributes:
         slope: derivative at a = 0.
@@ -29,13 +31,13 @@ def riccati(
 ) -> LQPolicy:
     """The optimal policy du = K dx + k of a linear-quadratic problem, computed backward in time, O(steps (n + m)^3).
 
-    At each knot, let Q = H + F' P F be the Hessian of the knot's cost plus the next knot's cost-to-go, whose Hessian is P.
-    Then K = -Q_uu^-1 Q_ux, and the knot's own cost-to-go has the Hessian Q_xx + Q_xu K. With bounds, k is the minimiser
-    within lower <= k <= upper, and a control at a bound has no feedback (Tassa, Mansard & Todorov 2014), so the policy is
-    optimal only near dx = 0.
+    At each knot, Q = H + F' P F is the Hessian of the cost at this knot plus the cost-to-go from the next knot, whose Hessian
+    is P. The gains are K = -Q_uu^-1 Q_ux, and the Hessian of the cost-to-go from this knot is Q_xx + Q_xu K. With bounds, k is
+    the minimiser within lower <= k <= upper, and controls at a bound have no feedback (Tassa, Mansard & Todorov 2014). The
+    policy is then optimal only near dx = 0.
 
     Args:
-        bounds: lower and upper bounds of du at each knot; infinite if there are none. Equal bounds fix a control.
+        bounds: lower and upper bounds of du at each knot, infinite where there are none. Equal bounds fix a control.
         damping: number added to the diagonal of R at every knot.
     """
     return policy_and_descent(lq, bounds, damping)[0]
@@ -106,7 +108,7 @@ def _backward(carry, constants, x):
     policy = jnp.concatenate([gains, feedforward[:, None]], 1)
     across = jnp.moveaxis(seen.by_control[:, :n], 0, 1)
     left = by_row(lambda row, own: own + row_times(row, policy), across, seen.by_state)
-    # predicted change; the slope uses the adjoint of the policy's motion
+    # predicted change of the cost; its slope is computed with the adjoint of the motion under the policy
     by_all = back(followed)
     slope = (by_all[n:] * feedforward).sum(0) + (followed * gaps).sum(0)
     quadratic = (feedforward * (ahead + 0.5 * matrix_times(of_controls, feedforward))).sum(0)
@@ -120,7 +122,7 @@ def _backward(carry, constants, x):
 
 
 def _written_out(cost: Array | DiagonalCost, like: Array) -> Array:
-    """The dense [H, g] of a knot."""
+    """The dense matrix [H, g] of a knot."""
     if not isinstance(cost, DiagonalCost):
         return cost
     w = cost.hessian.shape[0]
@@ -143,7 +145,8 @@ def _through_euler_steps(
 ) -> _Seen:
     """Compute the result of `_through_steps` for Euler steps with slopes J.
 
-    The steps have F = N + T J with N = [1 0 0; 0 0 0] and T = [dt; 1], so P F and F' P F need only the rows of J.
+    For such steps, F = N + T J with N = [1 0 0; 0 0 0] and T = [dt; 1]. P F and F' P F can therefore be computed from J, which
+    has half as many rows as F.
     """
     n, w = hessian.shape[0], cost.shape[0]
     v = n // 2
@@ -153,6 +156,7 @@ def _through_euler_steps(
     slopes = jnp.concatenate([slopes[:, :n], of_velocity[:, None], slopes[:, n:]], 1)  # of x, 1, u
     nothing = jnp.zeros_like(hessian[:v, v:])
     offset = matrix_times(hessian[:, :v], rest) + gradient  # P (c - T c_v) + p
+
     # the rows of P F that belong to q, and T' P F
     own = jnp.concatenate([hessian[:v, :v], nothing, offset[:v, None]], 1)
     above = by_row(lambda row, y: row_times(row, slopes[:, : n + 1]) + y, moved[:v], own)
@@ -170,7 +174,7 @@ def _through_euler_steps(
 
 
 def lq_rollout(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
-    """Simulate a linear-quadratic problem under its policy from dx_0 = start (zero by default); also return multipliers."""
+    """Simulate a linear-quadratic problem under a policy from dx_0 = start (default: zero), and compute the multipliers."""
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
     turns = (lq.dense().dynamics, policy.gains, policy.feedforward)
     last, (states, controls) = loop_by_batch(_forward, start, (), turns, size_of_products(lq.states, lq.controls))

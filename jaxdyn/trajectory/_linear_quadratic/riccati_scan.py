@@ -14,7 +14,7 @@ from .riccati import lq_rollout, riccati
 class Stretch(NamedTuple):
     """The optimal cost of a segment of knots from state x at its start to state y at its end, in dual form.
 
-    The cost is the maximum over z of 1/2 x' J x - eta' x - z' (y - A x - b) - 1/2 z' C z.
+    The cost is the maximum over the dual variable z of 1/2 x' J x - eta' x - z' (y - A x - b) - 1/2 z' C z.
     """
 
     A: Array
@@ -27,8 +27,8 @@ class Stretch(NamedTuple):
 def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -> LQPolicy:
     """The policy of `riccati` without bounds, by an associative scan over the knots (Sarkka & Garcia-Fernandez 2023).
 
-    The depth is O(log steps). R must be positive definite at every knot. The scan needs about six times the operations of
-    `riccati`, so it is faster only if many knots are computed in parallel: on a GPU, for one or a few problems.
+    The depth is O(log steps). R must be positive definite at every knot. The scan needs about six times as many operations as
+    `riccati`, so it is faster only if many knots can be processed in parallel, that is, on a GPU with one or a few problems.
 
     Args:
         damping: number added to the diagonal of R at every knot.
@@ -78,11 +78,11 @@ def product(a: Array, b: Array) -> Array:
 
 
 def joined(first: Stretch, second: Stretch) -> Stretch:
-    """The union of two adjacent segments: from the start of the first to the end of the second."""
+    """The union of two adjacent segments, from the start of the first to the end of the second."""
     A, b, C, eta, J = first
     eye = jnp.eye(A.shape[-1], dtype=A.dtype)
     n = A.shape[-1]
-    # (1 + C J)^-1 [A, C, b + C eta]; its transpose is used on the dual side
+    # (1 + C J)^-1 [A, C, b + C eta]; the products with J below use the transpose of its first block
     right = jnp.concatenate([A, C, b + product(C, second.eta)], -1)
     through = jnp.linalg.solve(jnp.broadcast_to(eye, A.shape) + product(C, second.J), right)
     a, cov, mean = through[..., :n], through[..., n : 2 * n], through[..., 2 * n :]
@@ -97,7 +97,7 @@ def joined(first: Stretch, second: Stretch) -> Stretch:
 
 
 def lq_rollout_scan(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
-    """The result of `lq_rollout`, by an associative scan over the affine maps of the closed loop, with depth O(log steps)."""
+    """The result of `lq_rollout`, by an associative scan over the closed loop's affine maps, with depth O(log steps)."""
     lq, n = lq.dense(), lq.states
     start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
     A, B, c = lq.dynamics[..., :n], lq.dynamics[..., n:-1], lq.dynamics[..., -1]
@@ -120,8 +120,8 @@ def solve_lq(
 ) -> LQSolution:
     """The minimiser of a linear-quadratic problem, by `riccati` on CPUs and by `riccati_scan` on other devices.
 
-    With bounds, `riccati` is always used. Its policy is then optimal near dx = 0, so the result is the minimiser only if no
-    further bounds become active along the motion.
+    With bounds, `riccati` is always used. Its policy is then optimal only near dx = 0, so the result is the minimiser only if
+    no further bounds become active along the motion.
 
     Args:
         start: initial state dx_0; None: zero.

@@ -1,10 +1,12 @@
 """Feasible speeds along a path: linear programs in two unknowns, solved by eliminating one of them.
 
-On a grid of the path parameter s with spacing d, let x = s'^2, and let u = s'' be constant between points, so that x_{i+1} =
-x_i + 2 d u. Torque and acceleration limits are bands lo <= a u + b x <= hi, imposed at both ends of each interval, with signs
-chosen such that a >= 0. Eliminating u from the upper side of a band k and the lower side of a band l leaves
-(a_l b_k - a_k b_l) x <= a_l hi_k - a_k lo_l. All pairs together define the feasible interval of x (Fourier-Motzkin
-elimination). Nothing is divided by a, which is zero at singular points.
+The path parameter s is discretised on a grid with spacing d. Let x = s'^2, and let u = s'' be constant between grid points, so
+that x_{i+1} = x_i + 2 d u. Torque and acceleration limits are linear inequalities lo <= a u + b x <= hi ("bands"), imposed at
+both ends of each grid interval, with signs chosen so that a >= 0.
+
+Eliminating u from the upper limit of a band k and the lower limit of a band l leaves (a_l b_k - a_k b_l) x <= a_l hi_k - a_k
+lo_l. All pairs of bands together define the feasible interval of x (Fourier-Motzkin elimination). The method never divides by
+a, which is zero at singular points.
 """
 
 from typing import NamedTuple
@@ -19,7 +21,7 @@ FAR = 1e9  # substitute for an infinite limit
 
 
 class Bands(NamedTuple):
-    """The bands lo <= a u + b x <= hi with a >= 0 of every interval."""
+    """The bands lo <= a u + b x <= hi, with a >= 0, of every grid interval."""
 
     a: Float[Array, "intervals bands"]
     b: Float[Array, "intervals bands"]
@@ -54,7 +56,7 @@ def bands_of(
 
 
 def _half_lines(p: Array, r: Array, scale: Array, axes: int | tuple[int, ...]) -> tuple[Array, Array]:
-    """The interval of x that satisfies p x <= r for all entries along some axes.
+    """The interval of x in which p x <= r holds for all entries along the given axes.
 
     The result is the empty interval (FAR, -FAR) if p = 0 > r for some entry.
     """

@@ -21,7 +21,7 @@ Path = Callable[[Array], Array]  # s () -> q (nq,)
 
 
 class SplinePath(eqx.Module):
-    """A twice continuously differentiable path(s) -> q, represented by a cubic spline. Created by `spline_path`.
+    """A twice continuously differentiable path s -> q, represented by a cubic spline; created by `spline_path`.
 
     Attributes:
         knots: s at the waypoints, from 0 to 1.
@@ -44,8 +44,8 @@ def spline_path(
 ) -> SplinePath:
     """The natural cubic spline through waypoints, with q'' continuous everywhere and zero at both ends.
 
-    The second derivatives are the solution of a tridiagonal system (de Boor 2001, ch. IV). The path is differentiable
-    with respect to the waypoints.
+    The second derivatives at the knots are the solution of a tridiagonal system (de Boor 2001, ch. IV). The path is
+    differentiable with respect to the waypoints.
 
     Args:
         waypoints: at least two positions, in order [rad or m].
@@ -70,7 +70,7 @@ def spline_path(
         where = as_floats(knots).astype(points.dtype)
         if where.shape != points.shape[:1]:
             raise TrajectoryError(
-                f"{len(points)} waypoints have knots of shape {where.shape}; pass one knot per waypoint"
+                f"there are {len(points)} waypoints, but the knots have shape {where.shape}; pass one knot per waypoint"
             )
         if not isinstance(where, Tracer):
             x = np.asarray(where)
@@ -150,16 +150,16 @@ def joint_limits(
     acceleration: Float[Array, " nv"] | None,
     torque: Float[Array, "nv 2"] | None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " nv"], Float[Array, "nv 2"]]:
-    """Limits on velocities, accelerations and torques as arrays, by default those of the chain; infinite if unlimited.
+    """The limits on velocities, accelerations and torques as arrays, infinite where there are none.
 
     Raises:
-        TrajectoryError: limits have the wrong shape, are not positive, or contradict each other. The error is also raised if
-            limits are missing for a robot with coupled joints, whose joint limits do not apply to its coordinates.
+        TrajectoryError: limits have the wrong shape, are not positive, or contradict each other; or velocity or torque limits
+            are missing for a robot with coupled or quaternion joints, whose joint limits do not apply to its coordinates.
     """
     own = is_ordinary(chain)
     if not own and (velocity is None or torque is None):
         raise TrajectoryError(
-            "the chain's limits apply to its joints, not to its coordinates; pass limits for the coordinates"
+            "the chain's limits apply to its joints, which differ from its coordinates; pass limits for the coordinates"
         )
     speed = chain.limits.velocity if velocity is None else jnp.asarray(velocity)
     push = jnp.full(chain.nv, jnp.inf, speed.dtype) if acceleration is None else jnp.asarray(acceleration)

@@ -72,9 +72,9 @@ def trapezoidal_scaling(u: Float[Array, ""], ramp: float | Float[Array, ""] = 1 
     For T = 1, the largest speed is 1 / (1 - ramp), and the acceleration in the outer phases is 1 / (ramp (1 - ramp)).
 
     Args:
-        ramp: duration of each outer phase as a fraction of T, above 0 and up to 1/2. With 1/2, the speed profile is
-            triangular ("bang-bang"), the fastest under an acceleration limit. To choose another ramp, pass, for example,
-            `functools.partial(trapezoidal_scaling, ramp=0.2)` as the time scaling.
+        ramp: duration of each outer phase as a fraction of T, above 0 and up to 1/2. With 1/2, the speed profile is triangular
+            ("bang-bang" acceleration), which is the fastest under an acceleration limit alone. To choose another ramp, pass,
+            for example, `functools.partial(trapezoidal_scaling, ramp=0.2)` as the time scaling.
 
     Raises:
         TrajectoryError: `ramp` is 0 or less, or greater than 1/2.
@@ -92,9 +92,9 @@ def shortest_trapezoid(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Duration T and ramp of the fastest trapezoidal motion along a straight line in joint space, in closed form.
 
-    All joints together permit |s'| <= v = min(speed / |distance|) and |s''| <= a = min(acceleration / |distance|). If v^2 < a,
-    the motion reaches the speed limit, with T = 1/v + v/a and ramp v / (a T). Otherwise, T = 2 / sqrt(a), and the ramp is 1/2
-    (Lynch & Park 2017, sec. 9.2.2).
+    The limits of all joints imply |s'| <= v = min(speed / |distance|) and |s''| <= a = min(acceleration / |distance|). If v^2 <
+    a, the motion reaches the speed limit, with T = 1/v + v/a and ramp v / (a T). Otherwise, T = 2 / sqrt(a), and the ramp is
+    1/2 (Lynch & Park 2017, sec. 9.2.2).
 
     Args:
         distance: q_1 - q_0 [rad or m].
@@ -121,7 +121,7 @@ def shortest_trapezoid(
 def scaled_time(
     scaling: Scaling, duration: Duration, t: Float[Array, " times"]
 ) -> tuple[Float[Array, " times"], Float[Array, " times"], Float[Array, " times"]]:
-    """The path parameter s, ds/dt [1/s] and d2s/dt2 [1/s^2] at times t [s]; at rest before 0 and after the duration [s]."""
+    """The path parameter s, ds/dt [1/s] and d2s/dt2 [1/s^2] at times t [s], at rest outside the interval [0, duration]."""
     duration = jnp.asarray(duration, t.dtype)
     u = t / duration
     s, sd, sdd = jax.vmap(lambda u: with_derivatives(scaling, u))(jnp.clip(u, 0, 1))
@@ -137,10 +137,10 @@ def joint_motion(
     t: Float[Array, " times"],
     scaling: Scaling = quintic_scaling,
 ) -> JointMotion:
-    """Motion with a time scaling along a straight line in joint space, q(s) = q_0 + s (q_1 - q_0).
+    """Motion along a straight line in joint space, q(s) = q_0 + s (q_1 - q_0), with a given time scaling s(t).
 
-    In general, q(s) = integrate(chain, q_0, s difference(chain, q_0, q_1)): spherical joints rotate about a fixed axis,
-    and free joints follow a screw motion.
+    For robots with quaternion joints, the line generalises to q(s) = integrate(chain, q_0, s difference(chain, q_0, q_1)):
+    spherical joints rotate about a fixed axis, and free joints follow a screw motion.
 
     Args:
         start: start position q_0 [rad or m].
@@ -156,7 +156,7 @@ def joint_motion(
 def _along(
     scaling: Scaling, duration: Duration, t: Array, way: Array, moved: Callable[[Array], Array]
 ) -> tuple[Array, Array, Array]:
-    """Configurations displaced by s(t) times `way`, and the first two time derivatives of the displacement."""
+    """The configurations displaced by s(t) times `way`, and the first two time derivatives of this displacement."""
     s, sd, sdd = scaled_time(scaling, duration, t)
     return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 
@@ -183,10 +183,10 @@ def cartesian_motion(
     t: Float[Array, " times"],
     scaling: Scaling = quintic_scaling,
 ) -> PoseMotion:
-    """Motion of a frame's origin along a straight line, with a separate rotation R(s) = R_0 exp([w] s) about a fixed axis.
+    """Motion of a frame whose origin follows a straight line while it rotates about a fixed axis, R(s) = R_0 exp([w] s).
 
-    See Lynch & Park 2017, eqs. 9.7 and 9.8. `start` and `goal` are poses in the world [m]; for the other arguments, see
-    `joint_motion`.
+    The translation and the rotation are independent of each other (Lynch & Park 2017, eqs. 9.7 and 9.8). `start` and `goal` are
+    poses in the world [m]; for the other arguments, see `joint_motion`.
     """
     turn = rotation_log(start[:3, :3].T @ goal[:3, :3])
     way = goal[:3, 3] - start[:3, 3]

@@ -83,15 +83,17 @@ def time_optimal_path(
 ) -> PathTiming:
     """The time-optimal motion along a path q(s), s from 0 to 1, within limits on torque, velocity and acceleration.
 
-    The problem of Bobrow, Dubowsky & Gibson (1985) is solved by reachability analysis (Pham & Pham 2018): a backward pass
-    computes the intervals of s'^2 from which the end can be reached, and a forward pass selects the largest s'' that stays in
-    these intervals. The torque is m(s) s'' + c(s) s'^2 + g(s), so each point requires linear programs in two unknowns,
-    which are solved in closed form. Limits are satisfied at both ends of every grid interval and exceeded by O(1 / points^2)
-    in between. The duration exceeds the optimum by O(1 / points). Cost: O(points n^2).
+    The problem, posed by Bobrow, Dubowsky & Gibson (1985), is solved by reachability analysis (Pham & Pham 2018). A backward
+    pass computes the intervals of s'^2 from which the end can be reached, and a forward pass selects the largest s'' that keeps
+    s'^2 in these intervals. Because the torque is m(s) s'' + c(s) s'^2 + g(s), each grid point requires only linear programs in
+    two unknowns, which are solved in closed form.
 
-    Friction is not linear in s'^2 and s'', so the problem with friction is solved in rounds. The first round ignores
-    friction; each further round evaluates it at the speeds of the previous round. Each round multiplies the remaining error
-    by about the ratio of viscous friction to inertial torque.
+    Limits are satisfied at both ends of every grid interval and exceeded by at most O(1 / points^2) in between. The duration
+    exceeds the optimum by O(1 / points). The cost is O(points n^2) for n joints.
+
+    Friction is not linear in s'^2 and s'', so the problem with friction is solved in rounds. The first round ignores friction,
+    and each further round evaluates it at the speeds of the previous round. With each round, the remaining error is multiplied
+    by approximately the ratio of viscous friction to inertial torque.
 
     Args:
         path: function s -> q [rad or m], twice differentiable by JAX: `spline_path`, `straight_path`, or a user-defined
@@ -105,19 +107,19 @@ def time_optimal_path(
         friction_rounds: number of additional rounds, with friction; skipped if the chain is known to have no friction.
 
     Returns:
-        Times, motion and torques on the grid. The status is INFEASIBLE if the path cannot be followed, for example because
-        gravity alone exceeds the torque limits. The motion then ends at `stuck_at`, after which times are infinite.
+        The times, motion and torques on the grid. The status is INFEASIBLE if the path cannot be followed, for example because
+        gravity alone exceeds the torque limits. In that case, the motion ends at `stuck_at`, and later times are infinite.
 
     Raises:
-        TrajectoryError: limits are missing, contradictory or of the wrong shape, there are fewer than 3 points, speeds or
-            `friction_rounds` are negative, or the robot has quaternion joints.
+        TrajectoryError: limits are missing, contradictory or of the wrong shape; `points` is less than 3; a speed or
+            `friction_rounds` is negative; or the robot has quaternion joints.
     """
     if points < 3 or friction_rounds < 0:
         raise TrajectoryError(f"points={points} must be at least 3, and friction_rounds={friction_rounds} at least 0")
     for name, x in (("start", start_speed), ("end", end_speed)):
         if not isinstance(x, Tracer) and not float(x) >= 0:
             raise TrajectoryError(f"the speed at the {name} is {float(x):g}; it must not be negative")
-    # infinite limits are replaced by large ones, whose derivatives are finite
+    # infinite limits are replaced by large finite ones, so that derivatives are finite
     limits = joint_limits(chain, velocity_limits, acceleration_limits, torque_limits)
     velocity, acceleration, torque = (jnp.clip(x, -FAR, FAR) for x in limits)
     some = None if acceleration_limits is None else acceleration
@@ -151,7 +153,7 @@ def time_optimal_path(
 
 
 def _result(at: PathDynamics, s, step, x, u, friction, sets, most, empty) -> PathTiming:
-    """Times computed from x = s'^2 and u = s'', and the resulting motion and torques."""
+    """The times, motion and torques that result from x = s'^2 and u = s''."""
     speed = root(x)
     pair = speed[1:] + speed[:-1]
     moving = pair > 0
@@ -187,7 +189,7 @@ def root(x: Array) -> Array:
 
 
 def _is_frictionless(chain: Chain) -> bool:
-    """True if the chain is known to have no friction; False if its friction is traced."""
+    """True if the chain is known to have no friction; False if it has friction or its friction is traced."""
     parts = [chain.friction] if chain.transmission is None else [chain.friction, chain.transmission.friction]
     leaves = [x for f in parts for x in (f.viscous, f.coulomb, f.stribeck, f.offset)]
     return not any(isinstance(x, Tracer) or np.any(np.asarray(x)) for x in leaves)

@@ -20,7 +20,7 @@ from .knot import Knot
 from .problem import OptimalControlProblem, constraint_values, knots_of
 from .solution import Trajectory
 
-GROWTH = 10.0  # factor by which the weight grows if the violation has not fallen to a quarter
+GROWTH = 10.0  # growth factor of the weight if the violation remains above a quarter of its previous value
 HEAVIEST = 1e8  # largest weight
 
 
@@ -41,7 +41,7 @@ class Penalty(NamedTuple):
 class Values(eqx.Module):
     """Values of the constraints at every knot, and of the terminal constraints.
 
-    In both arrays, equalities come first; `equalities` contains their numbers.
+    Equalities come first in both arrays; `equalities` contains the number of equalities in each array.
     """
 
     running: Float[Array, "knots k"]
@@ -80,7 +80,7 @@ def constraint_rows(problem: OptimalControlProblem, knots: Knot) -> Values:
 def no_penalty(problem: OptimalControlProblem, trajectory: Trajectory, weight: float | Array) -> Penalty:
     """A penalty with zero multipliers.
 
-    Constraints that depend on torques are found by evaluating all constraints with NaN torques.
+    The constraints that depend on torques are identified by evaluating all constraints with torques of NaN.
     """
     knots = knots_of(problem, trajectory)
     values = constraint_rows(problem, knots)
@@ -100,7 +100,7 @@ def penalty_residual(
     weight: Float[Array, ""],
     counted: Float[Array, " k"],
 ) -> Float[Array, " k"]:
-    """Residuals that the constraints add at a knot: sqrt(rho) (c + m / rho), or its positive part for inequalities."""
+    """The residuals that the constraints add at a knot: sqrt(rho) (c + m / rho), or its positive part for inequalities."""
     equal, below = constraint_values(constraints, chain, knot)
     both = _shifted(jnp.concatenate([equal, below]), multiplier, weight, equal.shape[0])
     return jnp.sqrt(weight) * both * counted
@@ -116,7 +116,7 @@ def penalty_cost(values: Values, penalty: Penalty) -> Float[Array, ""]:
 
 
 def _shifted(values: Array, multiplier: Array, weight: Array, count: int) -> Array:
-    """Shifted constraints: c + m / rho for equalities (the first `count` entries), its positive part for inequalities."""
+    """The shifted constraints: c + m / rho for equalities (the first `count` entries), max(0, c + m / rho) for inequalities."""
     total = values + multiplier / weight
     return jnp.concatenate([total[..., :count], jnp.maximum(total[..., count:], 0)], -1)
 

@@ -33,7 +33,7 @@ class Constraint(eqx.Module):
 
     # True if each value depends on a single entry of (q, v, tau), as in `Cost`
     is_diagonal: ClassVar[bool] = False
-    of_ground_reaction: ClassVar[bool] = False  # True if it uses `Knot.ground`
+    of_ground_reaction: ClassVar[bool] = False  # True if the values depend on `Knot.ground`
     per_knot: ClassVar[Mapping[str, int]] = {}  # as in `Cost`
     kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
 
@@ -108,7 +108,8 @@ class StateConstraint(Constraint):
 class PoseConstraint(Constraint):
     """Constraint on a frame's pose T: log(T_d^-1 T) = 0.
 
-    log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad, m].
+    The logarithm log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad,
+    m].
 
     Attributes:
         target: desired pose T_d in the world, constant or one pose per knot [m].
@@ -185,8 +186,8 @@ class UserConstraint(Constraint):
 def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
     """The chain's finite position limits as a constraint, tightened by a margin [rad or m].
 
-    Call this function outside `jax.jit`, because it selects the limits with finite values. If only one limit of a joint is
-    finite, the missing one is replaced by -10 000 (lower) or 10 000 (upper) rad or m.
+    Call this function outside `jax.jit`, because it must know which limits are finite. If only one limit of a joint is finite,
+    the missing one is replaced by -10 000 (lower) or 10 000 (upper) rad or m.
 
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
@@ -201,7 +202,7 @@ def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
 def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
     """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint.
 
-    Call this function outside `jax.jit`, because it selects the limits with finite values.
+    Call this function outside `jax.jit`, because it must know which limits are finite.
 
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
@@ -223,10 +224,10 @@ def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
 
 
 def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of the ordinary joints in v, and in q."""
+    """The indices of all ordinary joints in v, and in q."""
     if chain.coupling is not None:
         raise TrajectoryError(
-            "the chain's limits apply to its joints, not to its coupled coordinates",
+            "the chain has coupled joints, whose limits do not apply to its coordinates",
             "use PositionLimits, VelocityLimits and the problem's torque_limits with limits of the coordinates, or lock "
             "mimic joints, for example those of a gripper, when loading the robot: {lock}",
             lock="{'JOINT': POSITION, ..}",

@@ -17,22 +17,23 @@ from .knot import Knot, as_floats
 class ContactWrenchCone(Constraint):
     """Constraint that prevents the stance foot from lifting off, slipping, tipping, or turning on the ground.
 
-    The wrench (n, f) that the ground exerts on the robot, computed by `ground_reaction` from the knot's torques and the
-    resulting accelerations, is expressed about the middle of a rectangular sole with half lengths X and Y and normal z.
-    According to Caron, Pham & Nakamura (2015), forces at the sole's corners, each in the pyramid |f_x|, |f_y| <= mu f_z, can
-    produce this wrench if and only if
+    The ground exerts a wrench (n, f) on the robot, which `ground_reaction` computes from the knot's torques and the resulting
+    accelerations. It is expressed about the middle of a rectangular sole with half lengths X and Y and normal z. Forces at the
+    sole's corners, each in the friction pyramid |f_x|, |f_y| <= mu f_z, can produce this wrench if and only if (Caron, Pham &
+    Nakamura 2015)
 
         f_z >= least_force,  |f_x| <= mu f_z,  |f_y| <= mu f_z,                             (no lifting off, no slipping)
         |n_x| <= Y f_z,  |n_y| <= X f_z,                     (no tipping: (-n_y, n_x) / f_z is in the sole)
         |Y f_x - mu n_x| + |X f_y - mu n_y| - mu (X + Y) f_z <= n_z,                            (no turning)
         n_z <= mu (X + Y) f_z - |Y f_x + mu n_x| - |X f_y + mu n_y|.
 
-    The conditions are implemented as 17 linear inequalities. All are divided by the robot's weight, and those on moments also
-    by X + Y. The pyramid with mu = mu_cone / sqrt(2) lies within the friction cone with coefficient mu_cone.
+    The conditions are implemented as 17 linear inequalities. All of them are divided by the robot's weight, and those that
+    contain moments also by X + Y. The pyramid with mu = mu_cone / sqrt(2) lies within the friction cone with coefficient
+    mu_cone.
 
-    All contact forces are assumed to act on this foot, which is the robot's base (single support).
-    `solve_by_inverse_dynamics` computes the ground reaction together with the torques. With other solvers, every evaluation
-    requires forward dynamics, whose second derivatives take minutes to compile for ten joints.
+    All contact forces are assumed to act on this foot, which is the robot's base (single support). Use
+    `solve_by_inverse_dynamics`, which computes the ground reaction together with the torques. With other solvers, every
+    evaluation requires forward dynamics, whose second derivatives take minutes to compile for a robot with ten joints.
 
     Attributes:
         frame: name of the link or frame on the ground, with z along the ground's normal; it may be fixed to the base.
@@ -54,7 +55,7 @@ class ContactWrenchCone(Constraint):
     least_force: Float[Array, ""] = eqx.field(converter=as_floats, default=0.0)
 
     def wrench(self, chain: Chain, knot: Knot) -> Float[Array, "6"]:
-        """Wrench (n, f) of the ground on the robot about the middle of the sole, in the frame's axes [N m, N]."""
+        """The wrench (n, f) that the ground exerts on the robot about the middle of the sole, in the frame's axes [N m, N]."""
         ground = knot.ground
         if ground is None:
             a = forward_dynamics(chain, knot.q, knot.v, knot.tau - resistive_force(chain, knot.q, knot.v))

@@ -22,8 +22,9 @@ class Cost(eqx.Module):
     by dt and summed over knots 0 ... steps - 1; a terminal cost is evaluated at the last knot.
     """
 
-    of_torque_rate: ClassVar[bool] = False  # True if it depends on `tau_before`
-    is_scalar: ClassVar[bool] = False  # True if it has a value but no residual
+    of_torque_rate: ClassVar[bool] = False  # True if the cost depends on `tau_before`
+    is_scalar: ClassVar[bool] = False  # True if the cost has a value but no residual
+
     # True if each entry of the residual depends on a single entry of (q, v, tau) when all joints are ordinary, so that
     # J_r^T J_r is diagonal; must be False in subclasses with other residuals
     is_diagonal: ClassVar[bool] = False
@@ -43,7 +44,8 @@ class Cost(eqx.Module):
 class StateCost(Cost):
     """Cost of the state, 1/2 |w_q (q - q_d)|^2 + 1/2 |w_v (v - v_d)|^2, with q - q_d = difference(chain, q_d, q).
 
-    The weights multiply the differences before squaring, so they are the square roots of conventional quadratic weights.
+    The weights multiply the differences before they are squared, so they are the square roots of conventional quadratic
+    weights.
 
     Attributes:
         q: desired positions q_d, constant or one row per knot [rad or m].
@@ -101,7 +103,8 @@ class TorqueRateCost(Cost):
 class PoseCost(Cost):
     """Cost of a frame's pose T, 1/2 |w log(T_d^-1 T)|^2.
 
-    log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad, m].
+    The logarithm log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad,
+    m].
 
     Attributes:
         target: desired pose T_d in the world, constant or one pose per knot [m].
@@ -183,7 +186,7 @@ class ScalarCost(Cost):
     data: Any = None
 
     def residual(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
-        raise TrajectoryError("a ScalarCost has no residual; write it as a UserCost for Gauss-Newton methods")
+        raise TrajectoryError("a ScalarCost has no residual; for Gauss-Newton methods, write it as a UserCost")
 
     def value(self, chain: Chain, knot: Knot) -> Float[Array, ""]:
         return self.function(chain, knot, self.data)

@@ -21,11 +21,11 @@ def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
 def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
     """Shift a solution and its multipliers forward by `steps` knots, and extend it by simulation under its last torques.
 
-    Use the result as the guess for the same problem with a new initial state. The solver replaces the state at the first
-    knot of the guess by the problem's `q0` and `v0`.
+    Use the result as the guess for the same problem with a new initial state. Solvers replace the first state of the guess by
+    the problem's `q0` and `v0`.
 
     Args:
-        problem: problem with the robot, time step and integration method for the extension.
+        problem: problem that defines the robot, time step and integration method used for the extension.
         solution: earlier solution or guess.
         steps: number of time steps that have elapsed.
     """
@@ -49,6 +49,6 @@ def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
 
 
 def moved_on(rows: Array, steps: int) -> Array:
-    """Rows from index `steps` on, padded with copies of the last row."""
+    """The rows from index `steps` on, padded to the original length with copies of the last row."""
     last = jnp.broadcast_to(rows[-1:], (steps, *rows.shape[1:]))
     return jnp.concatenate([rows, last])[steps:]

@@ -1,4 +1,4 @@
-"""Knots of a motion, the arguments of costs and constraints: state and torques at one time."""
+"""Knots, the arguments of costs and constraints: the state and torques of a motion at one time."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from ...errors import TrajectoryError
 class Knot(NamedTuple):
     """The state and torques at one time.
 
-    No torque follows the last knot of a simulated trajectory, so its `tau` repeats the previous torque.
+    No torque follows the last knot of a simulated trajectory, so the `tau` of this knot repeats the previous torque.
 
     Attributes:
         k: index of the knot; at the midpoint of a collocation step, the index of the preceding knot.
@@ -36,14 +36,14 @@ class Knot(NamedTuple):
 
 
 def as_floats(x: Any) -> Array:
-    """Convert a number or sequence to a floating-point array (weakly typed for a number); return a JAX array unchanged."""
+    """Convert a number or sequence to a floating-point array, weakly typed for a number; return JAX arrays unchanged."""
     if isinstance(x, Array):
         return x
     return jnp.asarray(float(x)) if isinstance(x, int | float) else jnp.asarray(x, float)
 
 
 def as_floats_or_none(x: Any) -> Array | None:
-    """The result of `as_floats`, or None for None."""
+    """Apply `as_floats`, unless the argument is None."""
     return None if x is None else as_floats(x)
 
 

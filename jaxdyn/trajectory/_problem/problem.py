@@ -26,8 +26,8 @@ class OptimalControlProblem(eqx.Module):
     tau_k, dt). Here, l is the sum of the running costs, and l_N is the sum of the terminal costs. `solve_by_collocation` and
     `solve_by_inverse_dynamics` use other discretisations of the same continuous-time problem.
 
-    All floating-point numbers of a problem are pytree leaves. `jax.vmap` over them solves many problems at once, and
-    solutions are differentiable with respect to them.
+    All floating-point numbers of a problem are pytree leaves. Use `jax.vmap` over these leaves to solve many problems at once.
+    Solutions are differentiable with respect to the same leaves.
 
     Attributes:
         chain: the robot.
@@ -45,7 +45,7 @@ class OptimalControlProblem(eqx.Module):
         duration_weight: cost per second of duration [1/s].
         tau0: torques before the first knot [N m or N], used by torque-rate costs; None: the torques that hold the robot
             still at q0.
-        method: integration scheme of solvers that simulate the robot, as in `step`.
+        method: integration method, as in `step`, for solvers that simulate the robot.
 
     Raises:
         TrajectoryError: `steps` is less than 1, vectors or limits have the wrong shape, or a reference with one row per
@@ -93,7 +93,7 @@ class OptimalControlProblem(eqx.Module):
 
     @property
     def has_torque_rate(self) -> bool:
-        """True if a cost depends on the previous torques, which are then part of the state."""
+        """True if a cost depends on the previous torques, which therefore become part of the state."""
         return any(cost.of_torque_rate for cost in (*self.running, *self.terminal))
 
 

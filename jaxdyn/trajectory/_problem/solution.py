@@ -16,7 +16,7 @@ from ...errors import TrajectoryError
 
 
 class Status(enum.IntEnum):
-    """Outcome of a solver. Only CONVERGED indicates a solution; otherwise, the solver returns its best or last iterate."""
+    """The outcome of a solver. Only CONVERGED indicates a solution; otherwise, the result is the best or the last iterate."""
 
     CONVERGED = 0
     MAX_ITERATIONS = 1
@@ -114,7 +114,7 @@ class Residuals(eqx.Module, Summary):
 
     @property
     def largest(self) -> Float[Array, ""]:
-        """The Karush-Kuhn-Tucker residual: the largest of the four."""
+        """The Karush-Kuhn-Tucker residual, that is, the largest of the four residuals."""
         state = jnp.maximum(self.stationarity, self.dynamics)
         return jnp.maximum(state, jnp.maximum(self.constraints, self.complementarity))
 

@@ -36,13 +36,13 @@ def first_that_helps(
     A step is accepted if its merit is at most merit + 1e-4 length slope (Armijo's condition). The first accepted length
     among 1, 1/2, 1/4, ... is used.
 
-    Steps of length 1 are too short if the model's Hessian is too large, as is common with Gauss-Newton. If the merit at length
-    1 indicates such a step, a longer one is also tried, and used if it is better. Its length minimises the parabola through the
-    current merit, with its slope, and the merit at length 1.
+    A step of length 1 is too short if the model overestimates the Hessian, as is common with Gauss-Newton. If the merit at
+    length 1 indicates this, a longer step is also tried, and used if its merit is lower. Its length minimises the parabola
+    defined by the current merit, the current slope, and the merit at length 1.
 
     Args:
         attempt: function from a step length to (result, merit).
-        nothing: result if no step is accepted.
+        nothing: result to return if no step is accepted.
         merit: current merit.
         slope: derivative of the merit with respect to the step length at 0.
         together: True to try all lengths at once, along an additional axis; False to try them one after another.

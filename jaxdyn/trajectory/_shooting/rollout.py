@@ -1,4 +1,4 @@
-"""The forward sweep of shooting: simulation under a policy around a nominal trajectory, closing a fraction of the gaps."""
+"""The forward pass of shooting: simulation under a policy around a nominal trajectory, closing a fraction of the gaps."""
 
 import functools
 
@@ -25,7 +25,7 @@ def under_policy(
     gaps: Float[Array, "steps n"],
     length: float | Float[Array, ""],
 ) -> Trajectory:
-    """Simulate under the torques tau + length k + K (x - x_nominal), clipped to limits, with gaps scaled by 1 - length.
+    """Simulate under the torques tau + length k + K (x - x_nominal), clipped to limits; scale all gaps by 1 - length.
 
     K and k are the policy's gains and feedforward; tau and x_nominal belong to the nominal trajectory. A full step
     (length 1) closes all gaps, as in feasibility-driven dynamic programming (Mastalli et al. 2020).
@@ -33,7 +33,7 @@ def under_policy(
     length = jnp.asarray(length, trajectory.q.dtype)
     left = (1 - length) * gaps
     chain, n = problem.chain, problem.chain.n
-    # 100 steps of a Panda take 0.63 ms as one kernel instead of 0.80 ms; for 16 problems, 2.3 ms instead of 2.7 ms
+    # one kernel for all steps reduces the time of 100 steps of a Panda from 0.80 to 0.63 ms (16 problems: 2.7 to 2.3 ms)
     simple = (
         is_ordinary(chain)
         and chain.transmission is None
@@ -54,7 +54,7 @@ def under_policy(
 
 
 def _euler_step(method: str, state: tuple, constants: tuple, x: tuple) -> tuple:
-    """One step of `_general` for a chain of ordinary joints: v' = v + dt qdd, and q' = q + dt v' or q + dt v."""
+    """An Euler step of `under_policy` for a chain of ordinary joints: v' = v + dt qdd, and q' = q + dt v' or q + dt v."""
     chain, gravity, dt, limits = constants
     (q, v), (q_before, v_before, tau, gains, feedforward, left) = state, x
     tau = tau + feedforward + matrix_times(gains, jnp.concatenate([q - q_before, v - v_before]))

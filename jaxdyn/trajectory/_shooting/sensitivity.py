@@ -1,9 +1,11 @@
 """Derivatives of a shooting solution with respect to the problem's leaves, from one linear-quadratic problem.
 
-At a solution, the gradient of the Lagrangian, the gaps and the active constraints are zero. They remain zero as the problem
-changes (implicit function theorem). The change of the solution therefore minimises a linear-quadratic problem at the solution.
-Its Hessian is that of the Lagrangian. Its gradient and gaps are the changes of the Lagrangian's gradient and of the gaps at the
-fixed solution. Multipliers enforce the active constraints of this problem, and torques at a limit move with the limit.
+At a solution, the gradient of the Lagrangian, the gaps and the active constraints are zero. By the implicit function theorem,
+they remain zero as the problem changes. The change of the solution therefore solves a linear-quadratic problem:
+
+- Its Hessian is that of the Lagrangian at the solution.
+- Its gradient and gaps are the changes of the Lagrangian's gradient and of the gaps while the solution is held fixed.
+- Its multipliers enforce the linearised active constraints, and torques at a limit move with the limit.
 """
 
 import functools
@@ -54,7 +56,7 @@ class Solved(NamedTuple):
 
 
 def differentiable(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
-    """The solution's trajectory, with derivatives with respect to the problem's floating-point leaves."""
+    """The solution's trajectory, differentiable with respect to the problem's floating-point leaves."""
     leaves, rest = eqx.partition(problem, eqx.is_inexact_array)
 
     @jax.custom_jvp
@@ -71,7 +73,7 @@ def differentiable(problem: OptimalControlProblem, solved: Solved) -> Trajectory
 
 
 class _Conditions(NamedTuple):
-    """Quantities that are zero at a solution: gradients of the Lagrangian (knots, final state), gaps, active constraints."""
+    """Quantities that vanish at a solution: Lagrangian gradients (at knots, at the end), gaps, and active constraints."""
 
     running: Array
     end: Array
@@ -101,7 +103,7 @@ def _conditions(problem: OptimalControlProblem, solved: Solved) -> _Conditions:
 
 
 def _held(problem: OptimalControlProblem, solved: Solved) -> Trajectory:
-    """The trajectory, with times, initial state and torques at limits taken from the problem to include their derivatives."""
+    """The trajectory, in which times, initial state and torques at limits are differentiable functions of the problem."""
     x, limits, side = solved.trajectory, problem.torque_limits, solved.side
     tau = x.tau
     if limits is not None:
@@ -139,7 +141,7 @@ class _Factors(NamedTuple):
 
 
 def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> tuple[Array, Array]:
-    """The changes (dx at all knots, du) that cancel the residuals `off` of the conditions."""
+    """The changes (dx at all knots, du) of the solution that cancel the residuals `off` of the optimality conditions."""
     n = off.end.shape[0]
     factors = _factored(problem, solved, jnp.zeros_like(off.gaps))
     wrong = (
@@ -148,7 +150,7 @@ def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> 
         off.gaps,
         tuple(jnp.where(a, v, 0) for a, v in zip(factors.active, off.constraints, strict=True)),
     )
-    # JAX transposes a linear solve only if every part of the right-hand side depends on the transposed argument
+    # JAX can transpose a linear solve only if every part of the right-hand side depends on the argument
     tie = 0 * sum(y.sum() for y in jax.tree.leaves(wrong))
     wrong = jax.tree.map(lambda y: tie - y, wrong)
     product, inverse = functools.partial(_product, factors), lambda _, right: _solution(factors, right)
@@ -159,7 +161,7 @@ def _solve(problem: OptimalControlProblem, solved: Solved, off: _Conditions) -> 
 def _factored(problem: OptimalControlProblem, solved: Solved, gaps: Array) -> _Factors:
     """Factor the linear-quadratic problem by the Riccati recursion, with active constraints as heavily weighted costs."""
     x, penalty, bare = jax.lax.stop_gradient((solved.trajectory, solved.penalty, problem))
-    # linearise at the torques: differences of velocities give accelerations only up to the solver's tolerance
+    # compute the accelerations from the torques; velocity differences would be accurate only to the solver's tolerance
     lq = linearised(bare, x, gaps, penalty, solved.duals, linear_steps(bare, x, gaps)).dense()
     free, n = solved.side == 0, lq.states
     bound = jnp.where(free, jnp.inf, 0).astype(x.tau.dtype)
@@ -192,7 +194,7 @@ def _solution(factors: _Factors, right: tuple) -> tuple:
 
     def once(multipliers):
         pull = _pulled(factors, multipliers)
-        # `running` and `by_state` already contain the targets of active rows, weighted like the rows in the Hessian
+        # `running` and `by_state` already contain the right-hand sides of active constraints, with the Hessian's weights
         return _affine(factors, pull[0] - running, pull[1] - by_state[-1], -gaps)
 
     def round_(multipliers, _):
@@ -228,7 +230,7 @@ def _active(problem, x: Trajectory, penalty: Penalty) -> tuple[tuple[Array, Arra
 
 
 def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
-    """C' y for each knot and for the last state, where C is the Jacobian of the active constraints."""
+    """C' y for each knot and for the last state, where C is the Jacobian of the active constraints and y their multipliers."""
     (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
     n = factors.lq.states
     along = jnp.einsum("kij,ki->kj", running, jnp.where(of_running, multipliers[0], 0))
@@ -237,7 +239,7 @@ def _pulled(factors: _Factors, multipliers) -> tuple[Array, Array]:
 
 
 def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
-    """C z for active constraints (C is their Jacobian), and -y for inactive constraints (y are their multipliers)."""
+    """C z for active constraints with the Jacobian C, and -y for inactive constraints with the multipliers y."""
     (running, terminal), (of_running, of_terminal) = factors.jacobians, factors.active
     n = factors.lq.states
     along = jnp.einsum("kij,kj->ki", running[:-1], z)
@@ -247,7 +249,7 @@ def _pushed(factors: _Factors, z, last, multipliers) -> tuple[Array, Array]:
 
 
 def _affine(factors: _Factors, gradient, end, gaps):
-    """States, controls and multipliers of the factored problem for new gradients and gaps."""
+    """Solve the factored problem for other gradients and gaps; return states, controls and multipliers."""
     n = factors.lq.states
     F = factors.lq.dynamics[..., :-1]
 

@@ -1,4 +1,4 @@
-"""Optimal control by multiple shooting: differential dynamic programming with gaps, torque limits, and constraints."""
+"""Optimal control by multiple shooting: differential dynamic programming with gaps, torque limits and constraints."""
 
 import functools
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ RECORDED = 200  # number of iterations in the history
 TOGETHER = 16  # number of problems per group when a batch is solved on the CPU
 LIGHTEST, HEAVIEST_DAMPING = 1e-2, 1e8  # smallest nonzero and largest damping, relative to the Hessian of the controls
 FASTER = 3.0  # factor by which consecutive changes of the damping accelerate (Tassa, Erez & Todorov 2012)
-SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # lower bound and initial value of the factor of the second derivatives
+SMALLEST_SHARE, FIRST_SHARE = 1 / 64, 1 / 16  # smallest and initial factor applied to second derivatives
 
 
 class _Start(NamedTuple):
@@ -71,10 +71,10 @@ class _Round(NamedTuple):
 
 class _Pace(NamedTuple):
     damping: Array
-    growth: Array  # growth factor of the damping, below 1 while it falls
+    growth: Array  # factor by which the damping changes, below 1 while the damping decreases
     share: Array  # factor applied to the second derivatives in the Hessian
     gap_weight: Array  # weight of the gaps in the merit
-    boxed: Array  # True if the policy respects the torque limits, False if only the rollout clips
+    boxed: Array  # True if the policy respects the torque limits, False if torques are only clipped
 
 
 class _State(NamedTuple):
@@ -100,40 +100,44 @@ def solve_by_shooting(
 ) -> Solution:
     """Find the motion of minimum cost by differential dynamic programming with multiple shooting.
 
-    Every iteration solves the linear-quadratic problem around the current trajectory by `riccati` and simulates the robot
-    under the resulting policy. If the guess is dynamically infeasible, the gaps between knots close as steps are taken
-    (Mastalli et al. 2020). The merit of the line search is the cost plus the weighted sum of the absolute gaps.
+    Every iteration solves the linear-quadratic problem around the current trajectory by `riccati`, and simulates the robot
+    under the resulting policy. If the guess violates the dynamics, there are gaps between its knots, which close as steps are
+    taken (Mastalli et al. 2020). The merit function of the line search is the cost plus a weighted sum of the absolute gaps.
 
-    Torque limits are bounds of the linear-quadratic problem (Tassa, Mansard & Todorov 2014). If the guess is not an earlier
-    solution, the first iterations ignore these bounds and only clip the torques of the rollout, usually until the first
-    full step is accepted. Other constraints are included through an augmented Lagrangian (Hestenes 1969; Powell 1969).
+    Torque limits are bounds in the linear-quadratic problem (Tassa, Mansard & Todorov 2014). If the guess is not an earlier
+    solution, the first iterations ignore these bounds and only clip the torques in the simulation, usually until the first full
+    step is accepted. Other constraints are handled by an augmented Lagrangian (Hestenes 1969; Powell 1969).
 
     The solution is differentiable with respect to all floating-point leaves of the problem.
 
     Cost: O(N (n^3 + nv^3)) per iteration for n joints.
 
     Args:
-        problem: the problem; use `jax.vmap` for batches, which finish with their slowest problem.
-        guess: a trajectory, which need not be feasible, or an earlier solution, which may be shifted by `shift_guess` and
-            whose multipliers are also used; None: the robot at rest.
+        problem: problem to solve; for a batch, use `jax.vmap`, which runs until the slowest problem has finished.
+        guess: a trajectory, which need not be feasible, or an earlier solution, optionally shifted by `shift_guess`, whose
+            multipliers are also used; None: the robot at rest.
         max_iterations: maximum number of Riccati recursions, including all rounds of multipliers. Changing it does not
             trigger recompilation.
         tolerance: tolerance for the Karush-Kuhn-Tucker residual; None: 1e-6 in float64, 1e-3 in float32.
-        second_order: use the Hessian of the Lagrangian instead of the Gauss-Newton Hessian. The second derivatives,
-            including those of the dynamics, are scaled down where the problem would not be convex. Near the solution, fewer but
-            more expensive iterations are then needed.
+        second_order: use the Hessian of the Lagrangian instead of the Gauss-Newton Hessian. The second derivatives, including
+            those of the dynamics, are scaled down if the problem would otherwise not be convex. Near the solution, this option
+            needs fewer but more expensive iterations.
         penalty: initial weight of the augmented Lagrangian.
-        together: try all step lengths at once instead of one by one. This is faster where latency dominates, for example
-            for a few problems on a GPU.
+        together: try all step lengths in parallel instead of one after another. This is faster if latency dominates, for
+            example for a few problems on a GPU.
 
     Returns:
-        The solution, or the last iterate if the status is not CONVERGED. Its `multipliers` are "dynamics" (N + 1, 2 nv),
-        "constraints", "terminal_constraints", and "torques" (derivatives of the cost with respect to torques at a limit).
-        They also contain "gains" (N, nv, 2 nv), the feedback gains of the policy near the solution. The history contains
-        the first 200 iterations.
+        The solution, or the last iterate if the status is not CONVERGED. The history contains the first 200 iterations. The
+        dictionary `multipliers` contains:
+
+        - "dynamics": multipliers of the dynamics, (N + 1, 2 nv);
+        - "constraints" and "terminal_constraints": multipliers of the constraints;
+        - "torques": derivatives of the cost with respect to torques at a limit;
+        - "gains": feedback gains of the policy near the solution, (N, nv, 2 nv).
 
     Raises:
-        TrajectoryError: the duration is free, the guess has a different number of steps, or `max_iterations` is less than 1.
+        TrajectoryError: the duration is free, the guess and the problem differ in the number of steps, or `max_iterations` is
+            less than 1.
     """
     if problem.duration_limits is not None:
         raise TrajectoryError("shooting needs a fixed duration; use solve_by_collocation, or omit duration_limits")
@@ -141,7 +145,7 @@ def solve_by_shooting(
         raise TrajectoryError(f"max_iterations={max_iterations}; it must be at least 1")
     if isinstance(guess, Solution):
         guess = Guess(guess.trajectory, guess.multipliers)
-    # the guess and the numeric options are arguments of the compiled program
+    # pass the guess and the numeric options as arguments, so that new values do not trigger recompilation
     start = _first(problem, guess, penalty)
     dtype = start.trajectory.q.dtype
     limits = _Limits(
@@ -177,7 +181,7 @@ def _solve(
 
 @compiled
 def _first(problem: OptimalControlProblem, guess: Trajectory | Guess | None, weight: float | Array) -> _Start:
-    """The initial iterate, with the problem's initial state and torques within its limits."""
+    """The initial iterate: the guess, with the problem's initial state and with torques clipped to the limits."""
     problem = with_resting_torque(problem)
     known = isinstance(guess, Guess)
     trajectory = guess.trajectory if known else stationary_guess(problem) if guess is None else guess
@@ -236,7 +240,7 @@ def _is_constrained(problem: OptimalControlProblem) -> bool:
 
 
 def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_order: bool, together: bool) -> _State:
-    """One iteration: solve the linear-quadratic problem, evaluate the residuals, and take a step under its policy."""
+    """One iteration: solve the linear-quadratic problem, evaluate the residuals, and take a step under the new policy."""
     now, round_, pace, limits = state.now, state.round, state.pace, problem.torque_limits
     tau = now.trajectory.tau
     bounds = None if limits is None else (limits[:, 0][None] - tau, limits[:, 1][None] - tau)
@@ -271,7 +275,7 @@ def _turn(problem: OptimalControlProblem, ends: _Limits, state: _State, second_o
 def _policy(
     problem: OptimalControlProblem, state: _State, bounds: tuple[Array, Array] | None, second_order: bool
 ) -> tuple[LQPolicy, Descent, Array]:
-    """The policy around the iterate, its predicted decrease, and the factor applied to the second derivatives."""
+    """The policy at the current iterate, its predicted decrease, and the factor applied to the second derivatives."""
     (trajectory, gaps, _), penalty, pace = state.now, state.round.penalty, state.pace
     lq = linearised(problem, trajectory, gaps, penalty)
     box = None if bounds is None else _widened(bounds, pace.boxed)
@@ -284,7 +288,7 @@ def _policy(
 
 
 def _status(ends: _Limits, state: _State, residuals: Residuals, found: Violation, fine: Array) -> Array:
-    """The status at this iterate; RUNNING if iterations continue."""
+    """The status at the current iterate; RUNNING if the iterations continue."""
     solved = (residuals.largest <= ends.tolerance) & jnp.isfinite(state.now.value) & state.pace.boxed
     too_heavy = fine & (state.round.penalty.weight >= HEAVIEST) & (found.largest > ends.tolerance)
     hopeless = (state.pace.damping >= HEAVIEST_DAMPING) | ~jnp.isfinite(residuals.stationarity)
@@ -296,7 +300,7 @@ def _status(ends: _Limits, state: _State, residuals: Residuals, found: Violation
 
 
 def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Array) -> _Pace:
-    """Damping, factor of the second derivatives, and bounds in the next iteration, given the accepted step length (0: none)."""
+    """Adapt damping, second-derivative factor and bounds to the accepted step length; length 0 means that none was accepted."""
     helped = length > 0
     worse, better = ~helped | (length < 0.1), length > 0.5
     growth = jnp.where(worse, jnp.maximum(FASTER, FASTER * pace.growth), pace.growth)
@@ -314,7 +318,7 @@ def _paced(pace: _Pace, share: Array, length: Array, near: Array, gap_weight: Ar
 def _convex_policy(
     lq: LinearQuadratic, exact: LinearQuadratic, bounds, damping: Array, share: Array
 ) -> tuple[tuple[LQPolicy, Descent], Array]:
-    """The policy with scaled second derivatives, and their factor.
+    """The policy with all second derivatives multiplied by a factor, and this factor.
 
     The factor is the largest of share, share / 4, ..., 0 for which the problem is convex.
     """
@@ -336,7 +340,7 @@ def _convex_policy(
 def _step(
     problem: OptimalControlProblem, state: _State, policy: LQPolicy, descent: Descent, together: bool
 ) -> tuple[_Iterate, Array, Array]:
-    """The iterate after a step, the step length (0 if no step is accepted), and the weight of the gaps."""
+    """The iterate after a step, the step length (0 if no step is accepted), and the weight of the gaps in the merit."""
     now, slope, curved = state.now, descent.slope, jnp.maximum(descent.curvature, 0)
     wide = jnp.abs(now.gaps).sum()
     needed = jnp.where(wide > 0, (slope + 0.5 * curved) / (0.5 * jnp.where(wide > 0, wide, 1)), 0)
@@ -349,13 +353,13 @@ def _step(
         value = objective(problem, trajectory, state.round.penalty)
         return _Iterate(trajectory, gaps, value), value + weight * jnp.abs(gaps).sum()
 
-    # the policy of a non-convex problem is meaningless; NaN rejects every step
+    # the policy of a non-convex problem is meaningless; a slope of NaN rejects every step
     slope = jnp.where(policy.pivot > 0, slope - weight * wide, jnp.nan)
     return *first_that_helps(attempt, now, merit, slope, together, wide == 0), weight
 
 
 def _widened(bounds: tuple[Array, Array], boxed: Array) -> tuple[Array, Array]:
-    """The bounds of all controls if `boxed`, otherwise only those of fixed controls."""
+    """The bounds of all controls if `boxed`; otherwise, only the bounds of fixed controls, and infinite ones for the rest."""
     lower, upper = bounds
     kept = boxed | (lower >= upper)
     return jnp.where(kept, lower, -jnp.inf), jnp.where(kept, upper, jnp.inf)

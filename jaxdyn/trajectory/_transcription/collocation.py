@@ -1,16 +1,16 @@
 """Direct collocation: states and accelerations at the knots, coupled by the trapezoidal or the Hermite-Simpson rule.
 
-The unknowns are q, v and a; the torques tau = ID(q, v, a) + passive forces follow from them. The defects are therefore linear
-in the unknowns, and no mass matrix is inverted. With h = T / N and the rate f = (v, a) of the state x = (q, v), the rules
-(Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017) are
+The unknowns are q, v and a, and inverse dynamics determines the torques tau = ID(q, v, a) + passive forces. The defects are
+therefore linear in the unknowns, and no mass matrix is inverted. With h = T / N and the rate f = (v, a) of the state x = (q,
+v), the rules (Hargraves & Paris 1987; Betts 2010, ch. 4; Kelly 2017) are
 
     trapezoidal      x_{k+1} - x_k = h/2 (f_k + f_{k+1})
     Hermite-Simpson  x_{k+1} - x_k = h/6 (f_k + 4 f_m + f_{k+1}),  x_m = (x_k + x_{k+1}) / 2 + h/8 (f_k - f_{k+1})
 
-A free duration T is an unknown at every knot, and all copies are constrained to be equal. The contribution of a knot to costs
-and constraints therefore depends only on the unknowns of that knot. With r = T / (N dt), the unknown velocities and
-accelerations are v r and a r^2, those in the scaled time t / r. The defects are therefore independent of r and remain linear,
-and a duration that is too short violates the torque limits rather than the defects.
+A free duration T is an unknown at every knot, and equalities keep all copies equal. The contribution of a knot to costs and
+constraints therefore depends only on the unknowns of that knot. With r = T / (N dt), the unknown velocities and accelerations
+are v r and a r^2, that is, derivatives with respect to the scaled time t / r. The defects are therefore independent of r and
+remain linear. If the duration is too short, the torque limits are violated instead of the defects.
 """
 
 from functools import partial
@@ -53,13 +53,13 @@ from .transcription import (
 Scheme = Literal["trapezoidal", "hermite_simpson"]
 
 
-STIFF = 100.0  # weight of differences between copies of the duration, so that they do not absorb other violations
+STIFF = 100.0  # weight of the differences between copies of the duration, which would otherwise absorb other violations
 
 
 class Unknowns(NamedTuple):
     """The unknowns of a knot.
 
-    The unknowns are the state and acceleration at the knot and at the following midpoint, the torques before the knot, and the
+    These are the state and acceleration at the knot and at the following midpoint, the torques before the knot, and the
     duration.
     """
 
@@ -94,32 +94,37 @@ def solve_by_collocation(
     """Find the motion of minimum cost by direct collocation and the interior-point method.
 
     Costs are integrated by the quadrature rule of the scheme. Constraints and limits are imposed at the knots and, with
-    "hermite_simpson", also at the midpoints. If the lower and upper torque limits of a joint are equal, its torque is fixed;
-    for a passive joint, both are zero. The discretisation error is second-order in the time step with "trapezoidal" and
-    fourth-order with "hermite_simpson", whose iterations are 3 to 5 times as expensive.
+    "hermite_simpson", also at the midpoints. Equal lower and upper torque limits prescribe the torque of a joint, for example
+    zero for a passive joint. The discretisation error is second-order in the time step with "trapezoidal" and fourth-order with
+    "hermite_simpson", whose iterations are 3 to 5 times as expensive.
 
     Args:
-        problem: the problem; its `method` is ignored.
+        problem: problem to solve; its `method` is ignored.
         guess: initial motion, which need not satisfy the dynamics; None: a quintic motion from rest at q0 to rest at the goal
             of a terminal `StateConstraint` or `StateCost`, or, without such a goal, the robot at rest at q0.
         scheme: "hermite_simpson" or "trapezoidal".
-        hessian: Hessian of the Lagrangian: "exact", or "gauss_newton" without the second derivatives of inverse dynamics. The
-            latter compiles and runs several times faster but needs more iterations if torque limits are active.
+        hessian: type of the Hessian of the Lagrangian: "exact", or "gauss_newton", which omits the second derivatives of
+            inverse dynamics. Compared with "exact", "gauss_newton" compiles and runs several times faster, but needs more
+            iterations if torque limits are active.
         tolerance: tolerance for the largest Karush-Kuhn-Tucker residual, scaled as in `interior_point`; None: 1e-8, or 1e-4
             in float32.
         max_iterations: maximum number of iterations.
-        barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
+        barrier: initial barrier parameter mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution, with torques averaged over each step. Its multipliers are "dynamics", with one row per step; "equality"
-        and "inequality", with one row per knot (torques, then constraints); "terminal_equality" and "terminal_inequality";
-        and "lower" and "upper", the multipliers of position and velocity limits, with one row per knot and one column per
-        unknown. If the duration is free, defects and unknowns are in scaled time, and velocity limits are inequalities.
-        The trajectory, cost and multipliers can be differentiated once with respect to the problem's leaves.
+        The solution, with torques averaged over each step. The trajectory, cost and multipliers can be differentiated once with
+        respect to the problem's leaves. The dictionary `multipliers` contains:
+
+        - "dynamics": multipliers of the defects, one row per step;
+        - "equality" and "inequality": multipliers of torque limits, followed by those of constraints, one row per knot;
+        - "terminal_equality" and "terminal_inequality": multipliers of the terminal constraints;
+        - "lower" and "upper": multipliers of position and velocity limits, one row per knot and one column per unknown.
+
+        If the duration is free, the defects and unknowns are in scaled time, and velocity limits are among the inequalities.
 
     Raises:
-        TrajectoryError: the robot has spherical or free joints, the scheme or the Hessian is unknown, or "hermite_simpson"
-            is used with a torque-rate cost.
+        TrajectoryError: the robot has spherical or free joints, `scheme` or `hessian` is unknown, or "hermite_simpson" is used
+            with a torque-rate cost.
     """
     check_transcribable(problem)
     if scheme not in ("trapezoidal", "hermite_simpson"):
@@ -132,7 +137,7 @@ def solve_by_collocation(
 
 
 class _Form:
-    """The layout of a problem's unknowns, and the contributions of a knot."""
+    """The collocation of one problem: the layout of the unknowns, and the contributions of its knots to the program."""
 
     def __init__(self, problem: OptimalControlProblem, middles: bool, exact: bool, like: TorqueRows | None = None):
         self.problem, self.middles = problem, middles
@@ -158,7 +163,7 @@ class _Form:
         return Unknowns(parts[0], parts[1], parts[2], middle, before, jnp.ones((), z.dtype))
 
     def scaled(self, u: Unknowns, by: Array) -> Unknowns:
-        """A copy with velocities multiplied by the factor `by`, and accelerations by its square."""
+        """A copy of the unknowns, with velocities multiplied by the factor `by` and accelerations by the square of `by`."""
         middle = None if u.middle is None else (u.middle[0], u.middle[1] * by, u.middle[2] * by**2)
         return u._replace(v=u.v * by, a=u.a * by**2, middle=middle)
 
@@ -306,7 +311,7 @@ class _Form:
         return _Data(k, jnp.asarray(weight, dtype), jnp.asarray(middle, dtype), first, active)
 
     def solution(self, program: StagedProgram, result: InteriorPointResult) -> Solution:
-        """The `Solution` that corresponds to a result of the interior-point method."""
+        """Convert a result of the interior-point method to a `Solution`."""
         z = program.rows(result.x)
         u = jax.vmap(self.split)(z)
         torques = jax.vmap(self.torques_at)(z)

@@ -2,7 +2,7 @@
 
     q(t) = sum_i P_i B_i(t / T),  v = q',  a = q'',  tau = ID(q, v, a) + passive forces
 
-Every spline satisfies the dynamics, so there are no defects. Costs, constraints and limits are evaluated at the problem's
+Every such motion satisfies the dynamics, so there are no defects. Costs, constraints and limits are evaluated at the problem's
 N + 1 knots (Bobrow, Martin, Sohl, Wang, Park & Kim 2001). The duration T may be free.
 """
 
@@ -65,13 +65,13 @@ def solve_by_inverse_dynamics(
 ) -> Solution:
     """Find the B-spline motion of minimum cost, with torques from inverse dynamics, by the interior-point method.
 
-    Costs are integrated by the trapezoidal rule over the problem's knots. Constraints and limits are imposed at the knots and
-    satisfied only approximately in between. All joints must be actuated, because a spline cannot keep a torque at zero
-    throughout. With k = intervals + degree control points, the linear algebra of an iteration costs O((nv k)^3), independent of
-    the number of steps.
+    Costs are integrated by the trapezoidal rule over the problem's knots. Constraints and limits are imposed at the knots, and
+    are satisfied only approximately in between. All joints must be actuated, because in general no spline keeps the torque of a
+    passive joint at zero at all times. With k = intervals + degree control points, the linear algebra of an iteration costs
+    O((nv k)^3), independent of the number of steps.
 
     Args:
-        problem: the problem; its `method` is ignored.
+        problem: problem to solve; its `method` is ignored.
         guess: initial motion, as for `solve_by_collocation`.
         intervals: number of intervals between the spline's knots; None: a quarter of the steps, clipped to the range from 4
             to 30.
@@ -80,18 +80,21 @@ def solve_by_inverse_dynamics(
         tolerance: tolerance for the largest Karush-Kuhn-Tucker residual, scaled as in `interior_point`; None: 1e-8, or 1e-4
             in float32.
         max_iterations: maximum number of iterations.
-        barrier: initial mu; use a small value, for example 1e-4, if the guess is near the solution.
+        barrier: initial barrier parameter mu; use a small value, for example 1e-4, if the guess is near the solution.
 
     Returns:
-        The solution, in which the torque of each step is the mean of the torques at the two knots of the step. Its
-        multipliers are "inequality" and "equality", with one row per knot (torques, then constraints), "start" for the
-        initial velocity, "terminal_equality" and "terminal_inequality". The history and the residuals are those of the
-        nonlinear program; the residual `dynamics` contains only the error of the initial velocity. Trajectory, cost and
-        multipliers have first derivatives with respect to the problem's leaves.
+        The solution, in which the torque of each step is the mean of the torques at its two knots. The history and the
+        residuals are those of the nonlinear program; the residual `dynamics` contains only the error of the initial velocity.
+        The trajectory, cost and multipliers can be differentiated once with respect to the problem's leaves. The dictionary
+        `multipliers` contains:
+
+        - "equality" and "inequality": multipliers of torque limits, followed by those of constraints, one row per knot;
+        - "start": multipliers of the initial velocity;
+        - "terminal_equality" and "terminal_inequality": multipliers of the terminal constraints.
 
     Raises:
-        TrajectoryError: the robot has spherical or free joints or joints with equal torque limits (passive joints),
-            `intervals` is less than 1, `degree` is less than 3, or the Hessian is unknown.
+        TrajectoryError: the robot has spherical or free joints, or joints with equal torque limits (passive joints);
+            `intervals` is less than 1; `degree` is less than 3; or `hessian` is unknown.
     """
     check_transcribable(problem)
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
@@ -102,7 +105,7 @@ def solve_by_inverse_dynamics(
 
 
 class _Form:
-    """The layout of a problem's unknowns, and the contributions of a knot."""
+    """The spline program of one problem: the layout of the unknowns, and the contributions of its knots to the program."""
 
     def __init__(
         self, problem: OptimalControlProblem, intervals: int, degree: int, exact: bool, like: TorqueRows | None = None
@@ -133,7 +136,7 @@ class _Form:
         return jnp.concatenate([*parts, *ground])
 
     def torques_jacobian(self, y: Array) -> Array:
-        """The Jacobian of `torques_at` with respect to y; analytic for the torques unless their rates are also needed."""
+        """The Jacobian of `torques_at` with respect to y; the rows of the torques are analytic unless rates are needed."""
         if self.orders > 3:
             return jax.jacfwd(self.torques_at)(y)
         rates = jax.jacfwd(lambda y: jnp.concatenate(self.motion(y)))(y)
@@ -199,7 +202,7 @@ class _Form:
         return program, x, lower, upper
 
     def solution(self, program: SplineProgram, result) -> Solution:
-        """The `Solution` that corresponds to a result of the interior-point method."""
+        """Convert a result of the interior-point method to a `Solution`."""
         seen = program.seen(result.x)
         knots = jax.vmap(self.knot_of)(program.data.k, seen, jax.vmap(self.torques_at)(seen))
         trajectory = Trajectory(knots.t, knots.q, knots.v, (knots.tau[:-1] + knots.tau[1:]) / 2)

@@ -1,4 +1,4 @@
-"""The nonlinear program of a B-spline motion: a sum over knots, each of which depends on only a few numbers.
+"""The nonlinear program of a B-spline motion: a sum over knots, in which each term depends on only a few numbers.
 
 The unknowns x are the control points P and the duration T. Knot k depends on y_k = (q, q', q'', q''', T) = S_k x, where primes
 denote derivatives with respect to t / T. Gradients and Hessians are computed with respect to y_k and mapped to x by S_k^T.
@@ -41,8 +41,8 @@ class SplineLinearisation(NamedTuple):
 class SplineProgram(Program):
     """A sum over knots, with additional terms for the first and the last knot.
 
-    The equalities of each knot are followed by the additional equalities of the first knot and those of the last knot.
-    Inequalities have the same order.
+    The equalities of all knots are followed by the additional equalities of the first knot, and then by those of the last knot.
+    The inequalities are in the same order.
 
     Attributes:
         basis: values of the splines and of their derivatives at the knots.
@@ -92,7 +92,7 @@ class SplineProgram(Program):
         return at.cost.sum() + first.cost + last.cost, join("equality"), join("inequality")
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> SplineLinearisation:
-        """Linearise by forward-mode differentiation in y_k; Hessians use forward-over-reverse mode."""
+        """Compute Jacobians with respect to y_k in forward mode, and Hessians in forward-over-reverse mode."""
         seen = self.seen(x)
         n = seen.shape[1]
         joined, along = self.inner.joined(seen)
@@ -123,7 +123,7 @@ class SplineProgram(Program):
         )
 
     def split(self, values: Array, own: int, first: int) -> tuple[Array, Array, Array]:
-        """Split a vector into the values of all knots, one row per knot, and the additional values of the first and last."""
+        """Split a vector into the values of all knots (one row each) and the additional values of the first and last knot."""
         count = self.basis.shape[1]
         at, of_first, of_last = jnp.split(values, [count * own, count * own + first])
         return at.reshape(count, own), of_first, of_last

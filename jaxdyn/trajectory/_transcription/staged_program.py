@@ -1,11 +1,11 @@
-"""Programs with many stages, each coupled only to the next, so that a Newton step needs one pass forward and one backward.
+"""Programs with many stages, each coupled only to the next, so that a Newton step takes one forward and one backward pass.
 
     minimise    sum_k cost_k(z_k)  +  the last stage's cost
     subject to  left_k(z_k) + right_{k+1}(z_{k+1}) = 0       k = 0 ... N - 1
                 equality_k(z_k) = 0,  inequality_k(z_k) <= 0 k = 0 ... N
                 equality(z_N) = 0,  inequality(z_N) <= 0     additional, last stage only
 
-The contribution of a stage depends only on its own unknowns, so the Hessian of the Lagrangian is block diagonal.
+Each term depends only on the unknowns of a single stage, so the Hessian of the Lagrangian is block diagonal.
 """
 
 from collections.abc import Callable
@@ -53,10 +53,10 @@ class StagedLinearisation(NamedTuple):
 
 
 class StagedProgram(Program):
-    """A program with S stages of n unknowns each; x contains them stage by stage.
+    """A program with S stages of n unknowns each; x contains the unknowns stage by stage.
 
-    The equalities contain, in this order, all couplings, the equalities of each stage, and the additional equalities of the
-    last stage. The inequalities of each stage are followed by the additional inequalities of the last stage.
+    The equalities are, in this order, those of all couplings, those of all stages, and the additional equalities of the last
+    stage. The inequalities are those of all stages, followed by the additional inequalities of the last stage.
 
     Attributes:
         data: data of the stages, a pytree whose leaves have one row per stage.
@@ -91,7 +91,7 @@ class StagedProgram(Program):
         return f, jnp.concatenate(c), jnp.concatenate([at.inequality.reshape(-1), end.inequality])
 
     def linearise(self, x: Array, y: Array, w: Array, free: Array) -> StagedLinearisation:
-        """Linearise all stages in parallel by forward-mode differentiation; Hessians use forward-over-reverse mode."""
+        """Linearise all stages in parallel, with Jacobians in forward mode and Hessians in forward-over-reverse mode."""
         z, free, n = self.rows(x), self.rows(free), self.unknowns
         joined, along = self.inner.joined(z)
         along = along * free[:, None]
@@ -127,8 +127,8 @@ class StagedProgram(Program):
     def split(self, y: Array, w: Array) -> tuple[list[Array], list[Array]]:
         """Split the multipliers y and w by constraint type.
 
-        y is split into the multipliers of the couplings, the stages' equalities, and the last stage's additional equalities;
-        w into those of the stages' inequalities and the last stage's additional inequalities.
+        The parts of y belong to the couplings, the stages' equalities, and the last stage's additional equalities; the parts of
+        w belong to the stages' inequalities and the last stage's additional inequalities.
         """
         count, (m, p, r) = self.stages, self.sizes
         coupling, own, end = jnp.split(y, [(count - 1) * m, (count - 1) * m + count * p])
@@ -160,7 +160,7 @@ class StagedProgram(Program):
     def factor(
         self, at: StagedLinearisation, share: Array, diagonal: Array, weights: Array, delta: Array
     ) -> StageFactors:
-        """Factor in one pass over the stages, with each stage's equalities appended to the rows of its coupling."""
+        """Factor the system in one pass over the stages; each stage's equalities are appended to the rows of its coupling."""
         inequality, inequality_end = jnp.split(weights, [self.stages * self.sizes[2]])
         inequality = inequality.reshape(self.stages, self.sizes[2])
         p = share * at.hessian + jax.vmap(jnp.diag)(self.rows(diagonal))

@@ -1,4 +1,4 @@
-"""Common parts of collocation and inverse dynamics: torques, constraints at a knot, initial guesses, solutions."""
+"""Parts shared by collocation and inverse dynamics: torques, constraints at a knot, initial guesses, and solutions."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -34,7 +34,7 @@ class TorqueRows(NamedTuple):
     values: Array
 
     def inequalities(self, tau: Float[Array, " nv"]) -> Float[Array, " r"]:
-        """Inequalities (lower - tau, tau - upper) / (half the range) <= 0 of limited torques."""
+        """The inequalities (lower - tau) / h <= 0 and (tau - upper) / h <= 0 of limited torques, where h is half the range."""
         half = jnp.maximum((self.upper - self.lower) / 2, 1e-3)
         x = tau[jnp.asarray(self.limited, int)]
         return jnp.concatenate([(self.lower - x) / half, (x - self.upper) / half])
@@ -47,8 +47,8 @@ class TorqueRows(NamedTuple):
 def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
     """The torque limits as constraints.
 
-    Equal limits prescribe the torque, for example zero for a passive joint. If the limits are traced, their values are unknown,
-    and all of them become inequalities unless `like` determines which torques are limited and which are prescribed.
+    Equal limits prescribe the torque, for example zero for a passive joint. If the limits are traced, their values are unknown.
+    In this case, all limits become inequalities unless `like` specifies which torques are limited and which are prescribed.
     """
     none = jnp.zeros(0, problem.q0.dtype)
     limits = problem.torque_limits
@@ -70,7 +70,7 @@ def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) 
 
 
 def drive_torque(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Array:
-    """The torque tau = ID(q, v, a) + resistive_force(q, v), which produces the acceleration a in `step`."""
+    """The torque tau = ID(q, v, a) + resistive_force(q, v), with which `step` produces the acceleration a."""
     return inverse_dynamics(chain, q, v, a) + resistive_force(chain, q, v)
 
 
@@ -125,7 +125,7 @@ def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
 
 
 def state_bounds(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Array, Array, Array, Array]:
-    """Lower and upper bounds of q, then of v, from the limits whose types are in `bounded`."""
+    """The lower and upper bounds of q, followed by those of v, from the limits whose types are in `bounded`."""
     q_low, v_low = jnp.full_like(problem.q0, -jnp.inf), jnp.full_like(problem.v0, -jnp.inf)
     q_high, v_high = -q_low, -v_low
     for limit in problem.constraints:
@@ -191,7 +191,8 @@ def rows_that_count(
 ) -> tuple[Float[Array, "knots p"], Float[Array, "knots r"]]:
     """Masks of the enforced rows of `path_rows` at each knot.
 
-    At the first knot, only rows that depend on torques or on the ground wrench are enforced; at all other knots, all rows are.
+    At the first knot, only rows that depend on torques or on the ground wrench are enforced; at other knots, all rows are
+    enforced.
     """
     zero = jnp.zeros_like(problem.v0)
     ground = jnp.zeros(6, zero.dtype) if grounded else None
@@ -216,7 +217,7 @@ def transcribed_solution(
     defects: Array,
     multipliers: dict[str, Array],
 ) -> Solution:
-    """The `Solution` for a trajectory and the result of the interior-point method."""
+    """Combine a trajectory and a result of the interior-point method into a `Solution`."""
     beforehand = status_of_problem(problem)
     status = jnp.where(beforehand == Status.CONVERGED, result.status, beforehand)
     history = dict(result.history)
@@ -234,11 +235,11 @@ def solve_transcribed(
     max_iterations: int,
     barrier: float | Array,
 ) -> Solution:
-    """The solution of a transcribed problem, with implicit derivatives with respect to the problem's leaves.
+    """Solve a transcribed problem; the solution is differentiable with respect to the problem's leaves.
 
     Args:
-        form_of: (problem, True for an exact Hessian, torque rows whose structure is copied, or None) -> an object with
-            `torques`, `program(guess)` and `solution(program, result)`.
+        form_of: function (problem, exact, like) -> object with `torques`, `program(guess)` and `solution(program, result)`.
+            `exact` selects the exact Hessian; `like` is None, or torque rows whose structure is copied.
     """
     bare, guess = jax.lax.stop_gradient((problem, guess))
     form = form_of(bare, check_hessian(hessian), None)
