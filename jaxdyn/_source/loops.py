@@ -19,9 +19,8 @@ SMALL = 400  # maximum number of operations of an unrolled loop
 # 17 joints. The limit is needed because Triton's compile time grows with the square of the size. Loops that are not unrolled
 # pass values from link to link through memory.
 STRAIGHT = 60_000
-CHOICES = (
-    8  # maximum number of runs of equal values in a column for which an iteration selects its value without memory
-)
+# if a column has more runs of equal values than this, an iteration reads its value from memory instead of selecting it
+CHOICES = 8
 
 
 @dataclasses.dataclass(eq=False)

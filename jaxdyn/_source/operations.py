@@ -49,9 +49,8 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
     name, parameters = equation.primitive.name, equation.params
     if (own := graph.special(equation, of)) is not None:
         return own
-    if (
-        name == "by_platform"
-    ):  # use the form for other platforms, because the CPU form is written for vector instructions
+    # use the form for other platforms, because the CPU form is written for vector instructions
+    if name == "by_platform":
         shapes = [v.aval.shape for v in equation.invars]
         closed = trace(parameters["default"], shapes)
         return entries(graph, closed.jaxpr, closed.consts, of)
