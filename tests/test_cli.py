@@ -94,7 +94,7 @@ def test_without_arguments_an_example_is_identified(tmp_path, capsys):
     shown, _ = capsys.readouterr()
     assert sorted(os.listdir(tmp_path / "out")) == sorted(FILES)
     assert len(shown.splitlines()) <= 40
-    found = re.search(r"Against the true robot: (\d+) of (\d+) base\s+parameters within 2", shown)
+    found = re.search(r"Compared with the true robot: (\d+) of (\d+) base\s+parameters within 2", shown)
     assert found and int(found[2]) == 48 and int(found[1]) > 0.9 * 48
     assert load(tmp_path / "out" / "identified.urdf", allow_nonphysical=True).n == 7
 
