@@ -44,10 +44,10 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
     text = title + faint(
         f"The identified robot is driven only by the measured torques, in {count} windows of {seconds:.2g} s. Each "
         f"window starts from the measured position and velocity of a run that was {which}. Errors are RMS values of measured "
-        "minus simulated positions. No controller keeps the robot near the log, because its stiffness would hide model errors. A "
-        "constant acceleration error a causes a position error a T² / 2 after a time T, so every model drifts away from the "
-        "log over longer times; windows are therefore short. Coasting is the prediction without a model: constant velocity "
-        "from the start of the window."
+        "minus simulated positions. No controller keeps the robot near the log, because the controller's stiffness would hide "
+        "model errors. A constant acceleration error a causes a position error a T² / 2 after a time T. The windows are "
+        "short, because over longer times, every model drifts away from the log. Coasting is the prediction without a model: "
+        "constant velocity from the start of the window."
     )
     columns = [
         *(names_column("joint", result.rows), Column("unit", units, "text")),
