@@ -219,7 +219,7 @@ def test_inertials_that_no_body_can_have_are_projected_or_ignored(files, tmp_pat
     line.remove("--ignore-inertials")
     assert main(line) == 1
     assert (
-        "inertials of upper are physically inconsistent; replaced by the nearest consistent ones"
+        "inertials of upper are physically inconsistent and were replaced by the nearest consistent ones"
         in capsys.readouterr().err
     )
     odd, right = load(tmp_path / "odd.urdf", lock={"grip": 0.02}, allow_nonphysical=True), given[1][0]

@@ -28,7 +28,7 @@ def add_command(
 
 
 def add_repeated(option: Callable[..., Any], name: str, metavar: str = "FILE", **further: Any) -> None:
-    """Add an option that may be repeated. As in the following functions, `option` is a parser's `add_argument` method."""
+    """Add an option that may be repeated; here and below, the argument `option` is the `add_argument` method of a parser."""
     option(name, metavar=metavar, action="append", default=[], **further)
 
 
@@ -152,7 +152,7 @@ def parts(text: str) -> tuple[str, ...]:
 
 
 def counterbalance(text: str) -> tuple[str, dict[str, object]]:
-    """Parse JOINT:NAME=NUMBER,.. and return the text with the fields of a `Counterbalance` term."""
+    """Parse JOINT:NAME=NUMBER,.. and return the text, and the fields of a `Counterbalance` term."""
     joint, sign, rest = text.partition(":")
     try:
         fields = {name.strip(): float(value) for name, value in (part.split("=") for part in rest.split(","))}

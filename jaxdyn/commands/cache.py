@@ -16,8 +16,9 @@ _SETTING = "JAX_COMPILATION_CACHE_DIR"  # environment variable of JAX, which tak
 def kept_programs(folder: Path | None = None) -> Iterator[None]:
     """Context manager that keeps JAX's persistent compilation cache in the user's cache folder.
 
-    The context manager does nothing if the environment already specifies a cache folder for JAX, or if the user's cache
-    folder is not writable. On exit, it deletes the least recently used programs until the rest occupy at most 256 MiB.
+    The context manager does nothing if an environment variable already specifies a cache folder for JAX, or if the user's
+    cache folder is not writable. On exit, it deletes the least recently used programs until the rest occupy at most
+    256 MiB.
 
     Args:
         folder: folder to use instead of the user's cache folder.

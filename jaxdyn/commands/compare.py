@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
         "compare",
         run,
         arguments.LOGS_EPILOG,
-        help="compare the torques that two models predict with logged torques",
+        help="compare the predicted torques of two models with logged torques",
         description="Compare the predicted torques and the simulated motions of two models with logged runs. "
         "No parameters are fitted.",
     ).add_argument

@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _make_folders(paths: list[str]) -> None:
-    """Create the folders of the output files, so that an error is raised before the long computation."""
+    """Create the folders of the output files; if this fails, raise an error before the long computation."""
     from ..io._files import check_output_folder
 
     for path in paths:

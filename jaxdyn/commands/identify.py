@@ -64,7 +64,7 @@ def _add_robot(option) -> None:
         "--model", metavar="URDF", help="the robot; its inertials are the prior, but a kinematics-only file suffices"
     )
     add_repeated(option, "--log", "LOG", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
-    add_repeated(option, "--validate", "LOG", help="log for validation, which is not fitted; may be repeated")
+    add_repeated(option, "--validate", "LOG", help="log for validation, excluded from the fit; may be repeated")
     arguments.add_chain(option, "fix a joint at a value (for example a gripper finger)")
     arguments.add_ignore_inertials(option)
     arguments.add_nonphysical(option)
@@ -74,7 +74,7 @@ def _add_robot(option) -> None:
     )
     option("--floating-base", action="store_true", help=about)
     about = (
-        "with --floating-base: frame that unmeasured forces hold in place (=point: they hold only its origin); may be "
+        "with --floating-base: frame held in place by unmeasured forces (=point: only its origin is held in place); may be "
         "repeated"
     )
     add_repeated(option, "--held", "FRAME[=point]", type=arguments.held, help=about)
@@ -118,13 +118,13 @@ def _add_data(option) -> None:
     arguments.add_filters(option)
     about = "fraction of the logs to hold out if there is no --validate (default: 0.3)"
     option("--holdout", type=arguments.share, default=0.3, metavar="SHARE", help=about)
-    about = "exclude samples at which a joint moves at less than this speed from its fit [rad/s] (default: 0)"
+    about = "exclude samples at which a joint is slower than this from the fit of that joint [rad/s] (default: 0)"
     option("--dead-zone", type=arguments.finite, default=0.0, metavar="V", help=about)
     option(
         "--delay",
         type=arguments.delays,
         metavar="D|D1,D2,..",
-        help="delay of the logged torques relative to the positions [s], removed from all logs (default: estimated)",
+        help="delay of the logged torques relative to the positions [s], to remove from all logs (default: estimated)",
     )
 
 
@@ -249,7 +249,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
 def _identified(
     options: argparse.Namespace, chain: "Chain", logs: list["Log"], validation: list["Log"], progress: Progress
 ) -> tuple["Identification", tuple["Finding", ...]]:
-    """Identify the robot, and look for faults of the logs and the model."""
+    """Identify the robot, and look for faults in the logs and the model."""
     from ..identification._consistency.constraints import Consistency
     from ..identification._identify import identify
     from ..identification._regression.columns import coupled_drive

@@ -39,7 +39,7 @@ def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -
         if not names:
             raise
     warn(
-        f"{path}: inertials of {', '.join(names)} are physically inconsistent; replaced by the nearest consistent ones"
+        f"{path}: inertials of {', '.join(names)} are physically inconsistent and were replaced by the nearest consistent ones"
     )
     return chain
 
@@ -133,7 +133,7 @@ def knowledge_of(options: argparse.Namespace, chain: "Chain") -> "Knowledge | No
 
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":
-    """The chain with the given width of the smooth sign in Coulomb friction [rad/s or m/s], or unchanged if it is None."""
+    """The chain with `velocity` as width of the smooth sign in Coulomb friction [rad/s or m/s]; unchanged for None."""
     import jax.numpy as jnp
 
     from ..model import with_leaves

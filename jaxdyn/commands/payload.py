@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
     option("--com", type=arguments.numbers, metavar="X,Y,Z", help=about)
     option("--calibrated", metavar="FILE", help="file with calibrated gains, as written with --mass")
     option = command.add_argument_group("data").add_argument
-    about = "delays of the logged torques [s], removed from all logs"
+    about = "delays of the logged torques [s], to remove from all logs"
     option("--delay", type=arguments.numbers, metavar="D1,D2,..", help=about)
     option(
         "--own-friction",

@@ -99,7 +99,7 @@ def payload(text: str) -> list[float]:
     values = arguments.numbers(text)
     if len(values) not in (1, 4) or values[0] <= 0:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a positive mass nor such a mass and a position, as in --payload 2,0,0,0.05"
+            f"{text!r} must have the form KG or KG,X,Y,Z, with a positive mass, as in --payload 2,0,0,0.05"
         )
     return values if len(values) == 4 else [*values, 0.0, 0.0, 0.0]
 
