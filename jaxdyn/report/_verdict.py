@@ -129,7 +129,7 @@ def verdict(
         limits: acceptable errors (`parse_limit`).
         prior: errors of the given model (`against_prior`), for comparison.
         files: predictions of the written model files. If model.eqx predicts worse than the fitted model, all uses are
-            poor. If a URDF or MJCF file predicts worse, a check names it.
+            poor. If a URDF or MJCF file predicts worse, a check names this file.
         simulated: runs re-simulated with the model (`resimulated`); by default computed by this function.
 
     Raises:
@@ -199,7 +199,7 @@ def assess(
 def _limited(result: Identification, level: Level) -> str:
     which = "on held-out motion" if result.validation else "on the fitted motion; none was held out"
     kept = "meets your limits" if level == "good" else "does not meet your limits"
-    return f"The identified model {kept}, {which}."
+    return f"The identified model {kept} {which}."
 
 
 def _headline(uses: Sequence[UseVerdict]) -> str:
@@ -232,7 +232,7 @@ def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
     seen = [j for j in range(len(names)) if not np.isnan(net[j])]
     words = ", ".join(f"{names[j]} {rounded(float(net[j]))} %" for j in seen)
     others = [name for j, name in enumerate(names) if j not in seen]
-    rest = f" Without movement or a measured torque: {', '.join(others)}." if others else ""
+    rest = f" Joints without motion or measured torque: {', '.join(others)}." if others else ""
     return VerdictCheck(
         worst([levels[j] for j in seen]) if seen else "poor",
         f"Torque error relative to the torque while the joint moves, without in-band noise: {words}.{rest}",
@@ -249,7 +249,7 @@ def _within(result: Identification, limit: ErrorLimit) -> VerdictCheck:
     name = _NAMES[limit.measure]
     if not over:
         return VerdictCheck("good", f"The {name} of every joint is within {_listed(limit.values)} {units[0]}.")
-    words = ", ".join(f"{result.rows[j]} has {rounded(found[j])} {units[j]} for a limit of {most[j]:g}" for j in over)
+    words = ", ".join(f"{result.rows[j]} has {rounded(found[j])} {units[j]} (limit: {most[j]:g})" for j in over)
     return VerdictCheck("poor", f"The {name} is above the limit: {words}.")
 
 
@@ -396,5 +396,5 @@ def _determined(result: Identification) -> VerdictCheck:
     return VerdictCheck(
         "note",
         f"{poor} of {result.base.size} base parameters have a standard deviation above {FAIR:g} % of their value; the "
-        "lines on each use show the consequences.",
+        "verdicts on the uses show the consequences.",
     )

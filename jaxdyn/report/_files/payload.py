@@ -80,9 +80,9 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
             if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
                 raise ValueError(f"{name} (shape {x.shape}) has the wrong shape or is not finite")
         if determined.shape != (n,) or determined.dtype != bool or not (shaped["factors"] > 0).all():
-            raise ValueError("its factors are not positive, or have not one entry in `determined` each")
+            raise ValueError("a factor is not positive, or `determined` does not have one truth value per factor")
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-            raise ValueError("its notes are not a list of texts")
+            raise ValueError("its notes are not a list of strings")
         common = (float(content["common"]), float(content["common_deviation"]))
         if not np.all(np.isfinite(common)):
             raise ValueError(f"common is {common[0]:g} +- {common[1]:g}")

@@ -1,4 +1,4 @@
-"""Predictions of the written model files, which are loaded as by a user and compared with the runs."""
+"""Predictions of the written model files, loaded from disk as a user would load them and compared with the runs."""
 
 import dataclasses
 import warnings
@@ -121,7 +121,7 @@ def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
         )
     if model.extra:
         names = ", ".join(column for e in model.extra for column in e.names)
-        reasons.append(f"it cannot represent the columns {names}")
+        reasons.append(f"the format cannot represent the columns {names}")
     if mended:
         reasons.append(f"negative friction or armature of {', '.join(mended)} is omitted")
     if name.endswith(".xml"):

@@ -144,7 +144,7 @@ def _missing(folder: Path) -> list[Path]:
 def _write_models(
     result: Identification, draft: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
 ) -> tuple[list[str], Mapping[str, Any], tuple[str, ...]]:
-    """Write the model in every format; return notes, options for loading the URDF, and joints whose negative terms changed."""
+    """Write the model in every format; return notes, options for loading the URDF, and joints with changed negative terms."""
     plain, mended = dissipative_chain(result.chain, [e.samples for e in result.fitted])
     urdf, options = _write_urdf(plain, draft / "identified.urdf", source, loaded)
     notes = [urdf, _write_mjcf(plain, draft / "identified.xml")]

@@ -1,4 +1,4 @@
-"""Section on the correlation of the estimated base parameters, which shows what the motion separates poorly."""
+"""Section on the correlation of the estimates, which shows which base parameters the motion separates poorly."""
 
 import base64
 import json

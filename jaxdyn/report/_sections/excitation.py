@@ -69,9 +69,9 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
         "Excitation",
         "excitation",
         faint(
-            f"Singular values of the base regressor, with the rows of each joint divided by its noise. The condition number, "
-            f"the ratio of the largest to the smallest singular value, is {facts}. The second value does not depend on units. "
-            "It should be below 30; if it exceeds 100, use another trajectory."
+            f"Singular values of the base regressor, with the rows of each joint divided by the joint's noise. The condition "
+            f"number, the ratio of the largest to the smallest singular value, is {facts}. The second value does not depend on "
+            "units. It should be below 30; if it exceeds 100, use another trajectory."
         ),
         element(
             "div",

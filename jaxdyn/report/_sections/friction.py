@@ -105,9 +105,9 @@ def friction_section(
         faint(
             "Measured torque minus predicted torque without friction. Dots are samples of the fitted runs, rings are medians "
             "over equal numbers of samples, and the line is the fitted law. Rings off the line indicate a different friction "
-            "law: Stribeck friction if it first falls with speed and then rises, asymmetric friction if the two directions "
-            "differ. Scatter that widens near standstill indicates presliding. Scatter that is wide everywhere indicates "
-            "rigid-body model errors or load-dependent friction."
+            "law: Stribeck friction if friction first falls and then rises with speed, or asymmetric friction if the two "
+            "directions differ. Scatter that widens near standstill indicates presliding. Scatter that is wide everywhere "
+            "indicates rigid-body model errors or load-dependent friction."
         ),
         _table(fit) if fit else "",
     )

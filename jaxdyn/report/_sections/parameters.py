@@ -182,7 +182,9 @@ def _unknown(result: Identification) -> str:
         known = set(base.known)
         links = [name for i, name in enumerate(result.chain.link_names) if f"m{i + 1}" in known]
         rest = [name for name in result.names[10 * result.chain.n :] if name in known]
-        text += element("p", "Taken from the given model, with their torques subtracted from the logged torques:")
+        text += element(
+            "p", "Taken from the given model; the resulting torques are subtracted from the logged torques:"
+        )
         text += element("p", names([*(f"link {link}" for link in links), *rest]))
     if base.unidentifiable:
         text += element(

@@ -75,7 +75,7 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
         lines.append(
             Text(
                 f"Compared with the true robot: {int((off <= 2).sum())} of {result.base.size} base parameters within 2 "
-                f"standard deviations; largest deviation: {off.max():.1f} standard deviations"
+                f"standard deviations, largest deviation {off.max():.1f}"
             )
         )
     colour = {"good": "green", "fair": "yellow", "poor": "red"}
