@@ -1,4 +1,4 @@
-"""Search for the parts of a graph with loops on which its results depend."""
+"""Search of a graph with loops for the parts that affect its results."""
 
 from collections.abc import Iterable
 

@@ -33,7 +33,7 @@ def entries(graph: Graph, jaxpr: Any, constants: Sequence, given: Sequence[np.nd
 
 
 def trace(function: Callable, shapes: Sequence[tuple[int, ...]]) -> Any:
-    """The closed jaxpr of a function, traced in double precision for arrays of these shapes."""
+    """The closed jaxpr of a function, traced in double precision for arrays of the given shapes."""
     with jax.enable_x64(True):
         return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes))
 

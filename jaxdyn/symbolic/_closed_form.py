@@ -34,8 +34,8 @@ def derive(
     `coriolis_matrix`, unless three joints rotate a link about independent axes. `Equations.christoffel` returns the
     Christoffel-consistent matrix in every case.
 
-    The equations include coupled joints and the rotors of a transmission, but not friction. The result describes springs
-    separately, by `spring_energy` and `spring_force`.
+    The equations include coupled joints and the rotors of a transmission, but not friction. Springs are described
+    separately, by `spring_energy` and `spring_force` of the result.
 
     This function is suitable for trees and serial chains with few joints: textbook systems take half a second, three joints
     with general axes one second, and four joints six seconds. Numbers of the chain that are recognised as exact constants,

@@ -7,7 +7,7 @@ import numpy as np
 import sympy
 
 LONGEST = 10**12
-"""Largest denominator of an exact constant. Rationals with larger denominators are measured numbers, printed as decimals."""
+"""Largest denominator of an exact constant. Larger denominators indicate measured numbers, which are printed as decimals."""
 
 _DIGITS = 7
 _DENOMINATOR = 1000

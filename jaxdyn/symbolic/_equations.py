@@ -77,7 +77,7 @@ class Equations:
 
     @property
     def parameters(self) -> tuple[Symbol, ...]:
-        """All symbols except coordinates, rates and accelerations, such as masses and lengths, sorted by name."""
+        """Symbols of masses, lengths etc., sorted by name: all symbols except coordinates, rates and accelerations."""
         parts = (self.M, self.C, self.g, self.potential_energy, self.spring_energy)
         found: set[Any] = set().union(*(x.free_symbols for x in parts))
         return tuple(sorted(found - {*self.q, *self.qd, *self.qdd}, key=lambda x: x.name))

@@ -113,8 +113,8 @@ class GeneratedEquations:
     def lambdify(self, backend: Backend = "jax") -> Functions:
         """The programs as functions of one state, like those of `Equations.lambdify`.
 
-        The functions also accept batches, that is, arrays whose last axis is the axis of the state. With JAX, they take seconds
-        to tens of seconds to compile, since every operation is an XLA instruction; `jaxdyn.inverse_dynamics` and similar
+        The functions also accept batches, that is, arrays whose last axis is the axis of the state. With JAX, compilation takes
+        seconds to tens of seconds, since every operation is an XLA instruction. In JAX, `jaxdyn.inverse_dynamics` and related
         functions are faster.
 
         Raises:

@@ -120,7 +120,7 @@ _ORDINARY = "closed forms are only supported for chains with revolute, prismatic
 
 
 def number(chain: Chain, name: str) -> Any:
-    """The leaf with this dotted name; None if the chain has no such leaf."""
+    """The leaf with the given dotted name; None if the chain has no such leaf."""
     x: Any = chain
     for part in name.split("."):
         x = None if x is None else getattr(x, part)
