@@ -94,7 +94,7 @@ def test_without_arguments_an_example_is_identified(tmp_path, capsys):
     shown, _ = capsys.readouterr()
     assert sorted(os.listdir(tmp_path / "out")) == sorted(FILES)
     assert len(shown.splitlines()) <= 40
-    found = re.search(r"Against the true robot: (\d+) of (\d+) base\s+parameters within 2", shown)
+    found = re.search(r"Compared with the true robot: (\d+) of (\d+) base\s+parameters within 2", shown)
     assert found and int(found[2]) == 48 and int(found[1]) > 0.9 * 48
     assert load(tmp_path / "out" / "identified.urdf", allow_nonphysical=True).n == 7
 
@@ -219,7 +219,7 @@ def test_inertials_that_no_body_can_have_are_projected_or_ignored(files, tmp_pat
     line.remove("--ignore-inertials")
     assert main(line) == 1
     assert (
-        "inertials of upper are physically inconsistent; replaced by the nearest consistent ones"
+        "inertials of upper are physically inconsistent and were replaced by the nearest consistent ones"
         in capsys.readouterr().err
     )
     odd, right = load(tmp_path / "odd.urdf", lock={"grip": 0.02}, allow_nonphysical=True), given[1][0]

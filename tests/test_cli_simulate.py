@@ -133,7 +133,7 @@ def test_what_cannot_be_simulated(files, tmp_path, capsys):
     assert main([*line, "--quiet"]) == 0 and "inertials of upper" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main([*line, "--payload", "1,2"])
-    assert "'1,2' is neither a mass nor a mass and a position" in capsys.readouterr().err
+    assert "'1,2' must have the form KG or KG,X,Y,Z" in capsys.readouterr().err
 
 
 @pytest.mark.ci

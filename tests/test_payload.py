@@ -355,7 +355,7 @@ def test_the_command(arm, tmp_path, capsys):
     known = ["payload", "--model", str(tmp_path / "model.eqx"), "--gains", ",".join(map(str, GAINS)), "--cutoff", "20"]
     assert main([*known, "--loaded", loaded, "--out", out, "--quiet"]) == 0
     assert json.loads((tmp_path / "payload.json").read_text())["mass"] == pytest.approx(2.0, rel=0.01)
-    assert main([*known, *pair, "--tip", "hand"]) == 2 and "are for URDF" in capsys.readouterr().err
+    assert main([*known, *pair, "--tip", "hand"]) == 2 and "apply only to URDF" in capsys.readouterr().err
     assert main([*known, *pair, "--ignore-inertials"]) == 2 and "has identified inertias" in capsys.readouterr().err
     assert main([*common, *pair]) == 0
     assert re.search(

@@ -408,7 +408,7 @@ def test_terminal_states_the_change_of_each_joints_error(result):
     choice = TermChoice((), (2,), np.zeros(n), None, before, errors, before, (trial,))
     expected = ", ".join("-10" if j == 1 else "+0" for j in range(n))
     text = " ".join(printed(dataclasses.replace(result, choice=choice)).split())
-    assert f"Terms: {choice.sentence}; errors on left-out blocks, joint by joint: {expected} %" in text
+    assert f"Terms: {choice.sentence}; change in the errors on left-out blocks, by joint: {expected} %" in text
     text = printed(dataclasses.replace(result, choice=dataclasses.replace(choice, trials=())))
     assert "nothing beyond the plain model was adopted" in text and "left-out" not in text
 

@@ -296,7 +296,7 @@ def test_what_no_file_holds_is_said(identified, tmp_path, monkeypatch, page):
     monkeypatch.setattr(results, "write_parameters", lambda result, path: path.touch())
     paths = write_all(mine, tmp_path)
     assert "model.eqx" not in paths and any("model.eqx was not written: the columns kq1" in x for x in page["all"][3])
-    assert "it cannot represent the columns kq1" in page["all"][7].files[0].why
+    assert "the format cannot represent the columns kq1" in page["all"][7].files[0].why
 
 
 def test_the_nearest_friction_takes_power():

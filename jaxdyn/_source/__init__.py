@@ -1,1 +1,1 @@
-"""Functions as source code: traced by JAX, decomposed into scalar operations, written as C and Python."""
+"""Conversion of functions to source code: tracing by JAX, decomposition into scalar operations, output as C or Python."""

@@ -1,4 +1,4 @@
-"""Operations on scalars as lines of C and of Python."""
+"""Scalar operations as lines of C or Python code."""
 
 import dataclasses
 import math
@@ -8,14 +8,14 @@ import numpy as np
 
 from .scalars import INFIX, Node
 
-_WIDEST = 90  # maximum length of an expression in characters; longer ones are assigned to a variable
+_WIDEST = 90  # maximum length of an expression in characters; longer expressions are assigned to a variable
 _LEVEL = {"or": 0, "and": 1, "==": 2, "!=": 2, "<": 3, "<=": 3, "+": 4, "-": 4, "*": 5, "/": 5}
 _ATOM, _SIGN = 7, 6
 
 
 @dataclasses.dataclass(frozen=True)
 class Language:
-    """Notation for expressions.
+    """Syntax of expressions in a programming language.
 
     Attributes:
         select: template of a conditional expression: {0} is the condition, {1} the value if true, {2} the value if
@@ -97,13 +97,13 @@ def _uses(nodes: Sequence[Node], results: Sequence) -> list[int]:
 
 
 def _expression(language: Language, node: Node, of: list[tuple[str, int]]) -> tuple[str, int]:
-    """The text of an operation, and its precedence."""
+    """The code of an operation, and its precedence."""
     kind = node.kind
     if kind == "input":
         return node.of[0], _ATOM
     if kind in INFIX:
         level, word = _LEVEL[kind], language.words.get(kind, kind)
-        # evaluate from left to right, in the order in which the traced function rounds
+        # evaluate from left to right, so that rounding is the same as in the traced function
         left, right = _within(of[0], level), _within(of[1], level + 1)
         return f"{left} {word} {right}", level
     if kind == "negative":

@@ -9,7 +9,7 @@ from .scalars import Node, Scalar
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """The integer `offset` + sum(stride * current iteration of loop) over all `terms` (loop, stride)."""
+    """The integer `offset` plus the sum of stride * (current iteration of loop) over all `terms` (loop, stride)."""
 
     offset: int
     terms: tuple
@@ -24,12 +24,12 @@ class Index:
         return Index(self.offset * factor, tuple((k, s * factor) for k, s in self.terms if factor))
 
     def at(self, loop: Any, turn: int) -> "Index":
-        """The same number at a given iteration of a loop."""
+        """The value of this integer at a given iteration of a loop."""
         stride = dict(self.terms).get(loop, 0)
         return Index(self.offset + stride * turn, tuple((k, s) for k, s in self.terms if k is not loop))
 
     def bounds(self) -> tuple[int, int]:
-        """Minimum and maximum over all iterations."""
+        """Minimum and maximum of the integer over all iterations."""
         ends = [sorted((0, s * (loop.length - 1))) for loop, s in self.terms]
         return self.offset + sum(low for low, _ in ends), self.offset + sum(high for _, high in ends)
 
@@ -40,7 +40,7 @@ def is_index(x: Scalar) -> bool:
 
 
 def applied(kind: str, of: tuple) -> "Index | bool | None":
-    """Apply an operation to integers. The result is an integer, a truth value common to all iterations, or None if unknown."""
+    """Apply an operation to integers; return an integer, a truth value that holds in all iterations, or None if unknown."""
     if kind not in ("+", "-", "*", "negative", "<", "<=", "==", "!="):
         return None
     numbers = [_index(x) for x in of]

@@ -1,4 +1,4 @@
-"""Find the part of a graph with loops that its results depend on."""
+"""Search of a graph with loops for the parts that affect its results."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ class Live:
 
     Attributes:
         items: nodes, loops, stores and memories.
-        carried: for each loop, indices of the values it must carry.
+        carried: for each loop, the indices of the values that must be carried from one iteration to the next.
     """
 
     def __init__(self, graph: LoopGraph, results: Iterable[Scalar], written: Iterable[Memory] = ()) -> None:

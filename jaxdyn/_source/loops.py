@@ -1,4 +1,4 @@
-"""Traced functions as scalar operations: long loops remain loops, and each iteration reads and writes memory."""
+"""Traced functions as scalar operations, in which long loops remain loops whose iterations read and write memory."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,8 @@ SMALL = 400  # maximum number of operations of an unrolled loop
 # 17 joints. The limit is needed because Triton's compile time grows with the square of the size. Loops that are not unrolled
 # pass values from link to link through memory.
 STRAIGHT = 60_000
-CHOICES = 8  # maximum number of runs of equal values among which an iteration selects; more are read from memory
+# if a column has more runs of equal values than this, an iteration reads its value from memory instead of selecting it
+CHOICES = 8
 
 
 @dataclasses.dataclass(eq=False)
@@ -39,7 +40,7 @@ class Memory:
 
 @dataclasses.dataclass(eq=False)
 class Store:
-    """A scalar written to `memory` at position `offset` + sum(stride * iteration of loop) over all `terms` (loop, stride)."""
+    """A scalar written to `memory` at `offset` plus the sum of stride * (iteration of loop) over all `terms` (loop, stride)."""
 
     memory: Memory
     offset: int
@@ -105,11 +106,11 @@ class LoopGraph(Graph):
         return super().apply(kind, *of)
 
     def index(self, index: Index) -> Scalar:
-        """An integer that depends on a loop's iteration."""
+        """An integer that depends on the iterations of loops."""
         return self._node("index", (index.offset, index.terms)) if index.terms else float(index.offset)
 
     def load(self, memory: Memory, offset: int, terms: tuple = ()) -> Node:
-        """The number in `memory` at the position `offset` + sum(stride * iteration of loop) over all `terms`."""
+        """The number in `memory` at `offset` plus the sum of stride * (iteration of loop) over all `terms` (loop, stride)."""
         return self._node("load", (memory, offset, terms))
 
     def argument(self, number: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -171,7 +172,7 @@ class LoopGraph(Graph):
         return x
 
     def _whole(self, name: str, of: list[np.ndarray]) -> list[np.ndarray]:
-        """The result of an integer operation: quotients are rounded towards zero; bitwise operations raise an error."""
+        """The result of an integer division, rounded towards zero; bitwise operations raise an error."""
         if name != "div":
             raise DeploymentError(f"the bitwise operation {name!r} on integers is not supported in a kernel")
         return [_each(lambda a, b: self.apply("truncate", self.apply("/", a, b)), *np.broadcast_arrays(*of))]
@@ -198,7 +199,7 @@ class LoopGraph(Graph):
         return self.index(Index(*x.of).at(loop, turn)) if isinstance(x, Node) and is_index(x) else x
 
     def _scanned(self, parameters: dict, of: list[np.ndarray]) -> list[np.ndarray] | None:
-        """A scan as a loop, or None if it is to be unrolled."""
+        """The results of a scan that remains a loop, or None if the scan is to be unrolled."""
         length, inner = parameters["length"], parameters["jaxpr"]
         if length < 2 or self._straight or cost(inner.jaxpr) * length <= SMALL:
             return None
@@ -252,7 +253,7 @@ class LoopGraph(Graph):
 
         Args:
             dtype: the row's type.
-            block: index of the block that stores the rows in memory, if the loop has to read them from there.
+            block: index of the block that stores the rows, if the loop must read them from memory.
         """
         row = _over(rows, lambda column: self._entry(loop, column, first, step, block))
         return self.converted(row, float, dtype) if dtype.kind == "b" else row
@@ -319,7 +320,7 @@ def _each(function: Callable, *xs: np.ndarray) -> np.ndarray:
 
 
 def _over(x: np.ndarray, function: Callable) -> np.ndarray:
-    """Apply a function to every column, along the first axis."""
+    """Apply a function to every column of an array, that is, along its first axis."""
     columns = x.reshape(len(x), -1)
     return _array([function(columns[:, k].tolist()) for k in range(columns.shape[1])], x.shape[1:])
 

@@ -1,4 +1,4 @@
-"""JAX's array operations, carried out by NumPy on arrays of scalar expressions."""
+"""JAX's array operations, evaluated with NumPy on arrays of scalar expressions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ def entries(graph: Graph, jaxpr: Any, constants: Sequence, given: Sequence[np.nd
 
 
 def trace(function: Callable, shapes: Sequence[tuple[int, ...]]) -> Any:
-    """The closed jaxpr of a function, traced in double precision for arrays of these shapes."""
+    """The closed jaxpr of a function, traced in double precision for arrays of the given shapes."""
     with jax.enable_x64(True):
         return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes))
 
@@ -49,7 +49,8 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
     name, parameters = equation.primitive.name, equation.params
     if (own := graph.special(equation, of)) is not None:
         return own
-    if name == "by_platform":  # use the form for other platforms: that for the CPU is written for vector instructions
+    # use the form for other platforms, because the CPU form is written for vector instructions
+    if name == "by_platform":
         shapes = [v.aval.shape for v in equation.invars]
         closed = trace(parameters["default"], shapes)
         return entries(graph, closed.jaxpr, closed.consts, of)
@@ -75,7 +76,7 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
     else:
         raise DeploymentError(
             f"the operation {name!r} of the traced function is not supported in {graph.target}",
-            "write the function with arithmetic and elementary functions, or use `export_function`",
+            "use only arithmetic and elementary functions, or call `export_function` instead",
         )
     return [np.broadcast_to(np.asarray(out, object), shape)]
 
@@ -161,7 +162,7 @@ _ENTRIES: dict[str, Callable] = {
 
 
 def _contracted(graph: Graph, parameters: dict, of: list[np.ndarray]) -> np.ndarray:
-    """Sums of products over the contracted axes, added from the first to the last."""
+    """Sums of products over the contracted axes, accumulated from the first product to the last."""
     (left, right), (left_batch, right_batch) = parameters["dimension_numbers"]
     a, b = of
     free = lambda x, used: [axis for axis in range(x.ndim) if axis not in used]
@@ -187,7 +188,7 @@ def _summed(graph: Graph, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
 
 
 def moved(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarray]:
-    """Move entries: JAX applies the operation to their indices, and the result shows where each entry comes from."""
+    """Rearrange entries: JAX applies the operation to their indices, and the result gives the source of each entry."""
     name, entries_at = equation.primitive.name, MOVES[equation.primitive.name]
     arguments, held, start = [], [], 0
     for k, x in enumerate(of):
@@ -225,7 +226,7 @@ MOVES: dict[str, tuple[int, ...] | None] = {
 
 
 def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
-    """Add entries at given indices; the Jacobian of JAX's operation shows which entry is added where."""
+    """Add entries at given indices; the Jacobian of JAX's operation gives the target of each added entry."""
     x, added = of[0].flatten(), of[2].ravel()
     if any(isinstance(entry, Node) for entry in of[1].ravel()):
         raise DeploymentError(f"a sum at an index that depends on the arguments is not supported in {graph.target}")

@@ -1,4 +1,4 @@
-"""Scalar expressions with folded constants, in which each distinct operation occurs once."""
+"""Scalar expressions with constant folding and common-subexpression elimination."""
 
 import dataclasses
 import math
@@ -31,8 +31,8 @@ class Node:
     """A scalar operation, unique within its graph.
 
     Attributes:
-        kind: a key of `FUNCTIONS` or `INFIX`, or one of "negative", "not", "select" (with the operands condition, then,
-            otherwise) and "input".
+        kind: a key of `FUNCTIONS` or `INFIX`, or "negative", "not", "select" (operands: condition, value if true, value
+            if false) or "input".
         of: the operands (nodes and numbers); for an input, its name.
         place: position in the order of evaluation.
     """
@@ -49,7 +49,7 @@ class Graph:
     """All operations of a function, in the order of evaluation.
 
     Attributes:
-        target: the form in which the operations will be written, for messages.
+        target: name of the output format, for error messages.
     """
 
     target = "plain C"
@@ -59,14 +59,14 @@ class Graph:
         self._known: dict[tuple, Node] = {}
 
     def apply(self, kind: str, *of: Scalar) -> Scalar:
-        """Apply an operation to scalars. Return a node or, if the result is already known, a number or one of the scalars."""
+        """Apply an operation to scalars; return a node or, if the result needs no operation, a number or an existing scalar."""
         if not any(isinstance(x, Node) for x in of):
             return _computed(kind, of)
         found = self._simpler(kind, of)
         return self._node(kind, of) if found is None else found
 
     def special(self, equation: Any, of: list) -> list | None:
-        """The results of an equation if this kind of graph handles it specially; otherwise None."""
+        """The results of an equation of a jaxpr if this class handles it specially; otherwise None."""
         del equation, of
 
     def input(self, name: str) -> Node:

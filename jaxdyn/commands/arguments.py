@@ -1,4 +1,4 @@
-"""Parsers of option values for argparse, whose messages show the expected form."""
+"""Options shared by several commands, and argparse types whose error messages show the expected form."""
 
 import argparse
 import math
@@ -10,44 +10,44 @@ OK, BAD_INPUT, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 LOGS_EPILOG = (
-    """A LOG is a file, the folder of a ROS 2 bag, or PART1+PART2: files from one run, joined by their time stamps."""
+    """A LOG is a file, a ROS 2 bag folder, or PART1+PART2: several files of the same run, joined by time stamp."""
 )
 
 
 class WrongUsage(Exception):
-    """Conflicting options, named in the message; the command exits with code 2."""
+    """Invalid or conflicting options. The command prints the message and exits with code 2."""
 
 
 def add_command(
     commands: Any, name: str, run: Callable[..., Any], epilog: str, **texts: str
 ) -> argparse.ArgumentParser:
-    """Add a subcommand that `run(options)` executes."""
+    """Add a subcommand that calls `run(options)`."""
     command = commands.add_parser(name, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter, **texts)
     command.set_defaults(run=run)
     return command
 
 
 def add_repeated(option: Callable[..., Any], name: str, metavar: str = "FILE", **further: Any) -> None:
-    """Add an option that may be repeated; here and below, `option` is a parser's `add_argument` method."""
+    """Add an option that may be repeated; here and below, the argument `option` is the `add_argument` method of a parser."""
     option(name, metavar=metavar, action="append", default=[], **further)
 
 
 def add_log_form(option: Callable[..., Any], order: str = "in the order of the logs") -> None:
-    """Add the options for reading logs, which `inputs.read_logs` interprets."""
-    about = f"rows of a log to read (: for all rows); repeat for further logs, {order}"
+    """Add the options for reading logs that `inputs.read_logs` interprets."""
+    about = f"rows of a log to read, or : for all rows; repeat the option for further logs, {order}"
     add_repeated(option, "--rows", "FIRST:LAST", type=rows, help=about)
-    about = f"column map (TOML) for other log layouts: one for all logs, or one per log, {order} (- for none)"
+    about = f"column map (TOML) for logs with other layouts: one for all logs, or one per log, {order} (-: no map)"
     add_repeated(option, "--columns", "MAP", help=about)
     option("--topic", metavar="TOPIC", help="topic of the joint states in bags (default: detected)")
-    about = "for logs of motor currents (columns i1..): gain of each joint [N m/A], torque = gain * current"
+    about = "torque per motor current of each joint [N m/A], for logs of currents (columns i1..) instead of torques"
     option("--gains", type=numbers, metavar="K1,K2,..", help=about)
     option(
         "--on-bad-rows",
         choices=("raise", "drop"),
         default="raise",
-        help="raise an error for implausible rows, or drop them",
+        help="if rows are implausible, raise an error (default) or drop these rows",
     )
-    option("--units-checked", action="store_true", help="accept positions that look like degrees as radians")
+    option("--units-checked", action="store_true", help="read positions as radians even if they look like degrees")
 
 
 def add_chain(
@@ -71,15 +71,15 @@ def add_terms(option: Callable[..., Any], about: str) -> None:
 
 
 def add_coulomb_velocity(option: Callable[..., Any], about: str) -> None:
-    option("--coulomb-velocity", type=positive, metavar="V", help=f"width of the smooth sign in {about}")
+    option("--coulomb-velocity", type=positive, metavar="V", help=f"width of the smooth sign function in {about}")
 
 
 def add_filters(option: Callable[..., Any]) -> None:
     """Add the options of commands that filter logs."""
-    about = "low-pass cutoff for positions and torques (default: from the data)"
+    about = "low-pass cutoff for positions and torques (default: chosen from the data)"
     option("--cutoff", type=positive, metavar="HZ", help=about)
     option("--torque-cutoff", type=positive, metavar="HZ", help="separate low-pass cutoff for torques")
-    about = "use every K-th sample after filtering (default: from the sample rate and cutoff)"
+    about = "use every K-th sample after filtering (default: chosen from the sample rate and the cutoff)"
     option("--stride", type=int, metavar="K", help=about)
 
 
@@ -126,7 +126,7 @@ def densities(text: str) -> tuple[float, float] | None:
     found = numbers(text)
     if len(found) != 2 or not 0 <= found[0] < found[1]:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a pair of densities; pass two, as in --densities 100,20000, or any"
+            f"{text!r} is not a pair of densities: pass a lower and an upper bound, as in --densities 100,20000, or any"
         )
     return found[0], found[1]
 
@@ -152,7 +152,7 @@ def parts(text: str) -> tuple[str, ...]:
 
 
 def counterbalance(text: str) -> tuple[str, dict[str, object]]:
-    """Parse JOINT:NAME=NUMBER,.. and return the text and the fields of a `Counterbalance` term."""
+    """Parse JOINT:NAME=NUMBER,.. and return the text, and the fields of a `Counterbalance` term."""
     joint, sign, rest = text.partition(":")
     try:
         fields = {name.strip(): float(value) for name, value in (part.split("=") for part in rest.split(","))}
@@ -171,7 +171,9 @@ def axes(text: str) -> tuple[int, int]:
     try:
         first, second = (int(x) for x in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a pair of joint numbers, as in --coupled 5,6") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a pair of joint numbers: pass two, as in --coupled 5,6"
+        ) from None
     return first, second
 
 
@@ -195,5 +197,7 @@ def rows(text: str) -> tuple[int, int] | None:
     try:
         first, last = (int(x) for x in text.split(":"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} must be FIRST:LAST, as in --rows 500:37500, or : for all") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be FIRST:LAST, as in --rows 500:37500, or : for all rows"
+        ) from None
     return first, last

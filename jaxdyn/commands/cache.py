@@ -1,4 +1,4 @@
-"""Cache of compiled programs, shared by all runs of the command line."""
+"""Cache of compiled programs, shared by all runs of the command-line tool."""
 
 import contextlib
 import hashlib
@@ -8,17 +8,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-LARGEST = 256 * 2**20  # bytes; the programs of all commands for one robot need about 1 MB
-_SETTING = "JAX_COMPILATION_CACHE_DIR"  # JAX's own variable, which takes precedence
+LARGEST = 256 * 2**20  # bytes; the compiled programs of all commands take about 1 MB per robot
+_SETTING = "JAX_COMPILATION_CACHE_DIR"  # environment variable of JAX, which takes precedence
 
 
 @contextlib.contextmanager
 def kept_programs(folder: Path | None = None) -> Iterator[None]:
     """Context manager that keeps JAX's persistent compilation cache in the user's cache folder.
 
-    The context manager does nothing if the environment already specifies a cache folder, or if the folder is not
-    writable. When the context is closed, the least recently used programs are deleted until the others occupy no more
-    than 256 MiB.
+    The context manager does nothing if an environment variable already specifies a cache folder for JAX, or if the user's
+    cache folder is not writable. On exit, it deletes the least recently used programs until the rest occupy at most
+    256 MiB.
 
     Args:
         folder: folder to use instead of the user's cache folder.
@@ -35,7 +35,7 @@ def kept_programs(folder: Path | None = None) -> Iterator[None]:
     before = {name: getattr(jax.config, name) for name in names}
     for name, value in zip(names, (str(folder), 0.0), strict=True):
         jax.config.update(name, value)
-    reset_cache()  # otherwise JAX would continue to use its initial folder
+    reset_cache()  # otherwise JAX would continue to use the folder that was set first
     try:
         yield
     finally:
@@ -46,7 +46,7 @@ def kept_programs(folder: Path | None = None) -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Cache folder for this type of processor, because programs compiled for one type may not run on another."""
+    """Cache folder for this type of processor: programs compiled for one type may not run on another."""
     home = Path.home()
     if sys.platform == "win32":
         root = Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local"))
@@ -58,10 +58,10 @@ def cache_folder() -> Path:
 
 
 def prune(folder: Path, largest: int = LARGEST) -> None:
-    """Delete the least recently used programs until the others occupy at most `largest` bytes."""
+    """Delete the least recently used programs until the rest occupy at most `largest` bytes."""
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
-        with contextlib.suppress(OSError):  # another process may have deleted it
+        with contextlib.suppress(OSError):  # another process may have deleted the file
             state = path.stat()
             found.append((max(state.st_atime, state.st_mtime), state.st_size, path))
     total = sum(size for _, size, _ in found)

@@ -1,4 +1,4 @@
-"""`jaxdyn compare`: compare two models of a robot on logs, with a table and an HTML page."""
+"""`jaxdyn compare`: compare two models of a robot on logs; print a table of errors and write an HTML page."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from . import arguments
 from .inputs import check_logs, filters_of, provenance_of, read_logs, read_model, use_float64
 from .progress import Progress
 
-# options that the page does not list as settings: they do not affect the result, or the page lists them as files
+# options that the page does not list as settings, because they do not affect the result or are listed as files
 _NOT_SETTINGS = ("run", "command", "a", "b", "log", "out", "quiet")
 
 
@@ -20,20 +20,20 @@ def add(commands: Any) -> None:
         "compare",
         run,
         arguments.LOGS_EPILOG,
-        help="compare the torques that two models predict with logged torques",
-        description="Compare the torques that two models predict, and the motions that they simulate, with logged runs. "
-        "Nothing is fitted.",
+        help="compare the predicted torques of two models with logged torques",
+        description="Compare the predicted torques and the simulated motions of two models with logged runs. "
+        "No parameters are fitted.",
     ).add_argument
     option("a", help="the first model: URDF, MJCF or model.eqx")
     option("b", help="the second model: URDF, MJCF or model.eqx")
-    option("--log", metavar="LOG", action="append", required=True, help="a log; may be repeated")
+    option("--log", metavar="LOG", action="append", required=True, help="log to compare with; may be repeated")
     option("--out", metavar="FILE", default="comparison.html", help="HTML page to write (default: %(default)s)")
     arguments.add_log_form(option)
-    lock = "fix a joint of a URDF at a value, in each model that has it"
+    lock = "fix a joint of a URDF at a value, in every model that has this joint"
     arguments.add_chain(option, lock, "use the serial chain of a URDF")
     arguments.add_coulomb_velocity(option, "both models' Coulomb friction [rad/s]")
     arguments.add_filters(option)
-    option("--quiet", action="store_true", help="show neither progress bar nor table")
+    option("--quiet", action="store_true", help="hide the progress bar and the table")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,6 +60,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _short_names(a: str, b: str) -> tuple[str, str]:
-    """The names of the two files, preceded by their folders if the names are equal."""
+    """The names of the two files, or their paths as given if the names are equal."""
     first, second = (os.path.basename(os.path.normpath(p)) for p in (a, b))
     return (first, second) if first != second else (a, b)

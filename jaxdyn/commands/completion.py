@@ -21,7 +21,7 @@ examples:
 
 
 def add(commands: Any, parser: argparse.ArgumentParser) -> None:
-    """Add the subcommand, which prints the script for `parser` with all its subcommands."""
+    """Add the subcommand, which prints a completion script for `parser` and all its subcommands."""
     command = arguments.add_command(
         commands,
         "completion",

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from ..identification import BSplines, FourierSeries, MotionLimits
     from ..model import Chain
 
-EPILOG = """exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error;
-130 interrupted (the best trajectory so far is written). A limit is one number for all joints, or one number per joint,
-separated by commas. If the first number is negative, use an equals sign: --lower=-2.9,-1.8"""
+EPILOG = """A limit is either one number for all joints or comma-separated numbers, one per joint. If the first number is
+negative, use an equals sign: --lower=-2.9,-1.8
+
+exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error; 130 interrupted (the
+best trajectory so far is written)"""
 
 RATES = ("velocity", "acceleration", "jerk", "torque", "torque-rate")
 
@@ -28,8 +30,8 @@ def add(commands: Any) -> None:
         run,
         EPILOG,
         help="design the most informative excitation trajectory within a robot's limits",
-        description="Design the most informative excitation trajectory within all limits of a robot: it starts "
-        "and ends at rest, and maximises log det of the information matrix of the base parameters.",
+        description="Design the most informative excitation trajectory within a robot's limits. The trajectory starts and "
+        "ends at rest, and maximises log det of the information matrix of the base parameters.",
     )
     option = command.add_argument
     option("model", metavar="URDF", help="the robot; its inertials are used to check torque limits")
@@ -40,12 +42,12 @@ def add(commands: Any) -> None:
         help="CSV file to write, with t, q, qd, qdd and tau (default: %(default)s)",
     )
     option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the file (default: 1000)")
-    option("--picture", metavar="FILE", help="plot the trajectory with its limits to a png, svg or pdf file")
+    option("--picture", metavar="FILE", help="plot the trajectory and its limits to a PNG, SVG or PDF file")
     _add_limits(command.add_argument_group("trajectory and limits").add_argument)
     _add_design(command.add_argument_group("design").add_argument)
     arguments.add_chain(option)
     arguments.add_nonphysical(option)
-    option("--quiet", action="store_true", help="show neither progress bar nor summary")
+    option("--quiet", action="store_true", help="hide the progress bar and the summary")
 
 
 def _add_limits(option) -> None:
@@ -67,30 +69,32 @@ def _add_limits(option) -> None:
         default = "the model's" if name in ("velocity", "torque") else "none"
         option(f"--{name}", type=numbers, metavar="X1,X2,..", help=f"{name} limits [{unit}] (default: {default})")
     option(
-        "--usage", type=positive, default=0.95, metavar="SHARE", help="fraction of every limit to use (default: 0.95)"
+        "--usage", type=positive, default=0.95, metavar="SHARE", help="fraction of each limit to use (default: 0.95)"
     )
 
 
 def _add_design(option) -> None:
-    """Add the options for the criterion and the duration of the search."""
+    """Add the options for the objective and the extent of the search."""
     arguments.add_terms(option, "drive terms to excite (default: %(default)s)")
     option(
         "--torque-noise",
         type=numbers,
         metavar="S1,S2,..",
-        help="standard deviation of each joint's torque noise [N m] (default: equal)",
+        help="standard deviation of each joint's torque noise [N m] (default: the same for all joints)",
     )
     option(
         "--condition-weight",
         type=finite,
         default=0.5,
         metavar="W",
-        help="weight of the condition number (default: 0.5)",
+        help="weight of the condition number in the objective (default: 0.5)",
     )
-    option("--compare", metavar="FILE", help="log of another trajectory to compare with, for example a published one")
+    option("--compare", metavar="FILE", help="log of another trajectory, such as a published one, to compare with")
     option("--starts", type=int, default=4, metavar="K", help="number of random initial trajectories (default: 4)")
-    option("--rounds", type=int, default=16, metavar="K", help="number of rounds of twenty steps each (default: 16)")
-    option("--time-limit", type=positive, metavar="S", help="stop after this time [s] with the best trajectory so far")
+    option("--rounds", type=int, default=16, metavar="K", help="number of rounds of 20 optimiser steps (default: 16)")
+    option(
+        "--time-limit", type=positive, metavar="S", help="stop after this time [s] and write the best trajectory so far"
+    )
     option("--seed", type=int, default=0, help="seed of the random starts (default: 0)")
 
 
@@ -139,7 +143,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _make_folders(paths: list[str]) -> None:
-    """Create the folders of the output files; raise before a long computation if that is impossible."""
+    """Create the folders of the output files; if this fails, raise an error before the long computation."""
     from ..io._files import check_output_folder
 
     for path in paths:

@@ -5,9 +5,10 @@ import argparse
 from . import arguments
 from .inputs import read_model, use_float64
 
-EPILOG = """Comments in the files document the functions start, torque and gravity; FILE.h declares the C functions.
+EPILOG = """The files define the functions start, torque and gravity, which are documented in comments; FILE.h declares the C
+versions.
 
-exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error
+exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error
 
 example: feed-forward torques for a controller in C
   jaxdyn export results/model.eqx --out feedforward
@@ -22,11 +23,11 @@ def add(commands) -> None:
         run,
         EPILOG,
         help="write a model's torques as C and Python code for a control loop",
-        description="Write functions for the torques of a model, including friction with memory, as self-contained "
-        "C code with fixed-size arrays and no allocation, and as Python code that requires only NumPy.",
+        description="Write functions that compute the torques of a model, including friction with memory, as self-contained "
+        "C code without dynamic memory allocation, and as Python code that requires only NumPy.",
     ).add_argument
     option("model", metavar="MODEL", help="the model: model.eqx, URDF or MJCF")
-    about = "write FILE.c, FILE.h and FILE.py; the name is the prefix of the C functions (default: %(default)s)"
+    about = "write FILE.c, FILE.h and FILE.py; the file name is the prefix of the C functions (default: %(default)s)"
     option("--out", metavar="FILE", default="predictor", help=about)
     arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (default: the model's)")
     arguments.add_chain(option)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..identification import Identification, MechanismLog
     from ..model import Chain
 
-# options that apply only to arms, with their default values
+# options that apply only to arms with a fixed base, and their default values
 _OF_ARMS = {"columns": [], "topic": None, "gains": None, "on_bad_rows": "raise", "units_checked": False, "tip": None}
 _OF_ARMS |= {"plain": False, "counterbalance": [], "further": [], "coupled": [], "dead_zone": 0.0, "delay": None}
 _OF_ARMS |= {"limit": [], "choose": ("filter", "friction", "springs", "delays")}
@@ -20,7 +20,7 @@ _OF_ARMS |= {"terms": ("armature", "viscous", "coulomb", "offset"), "coulomb_vel
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raise if options conflict."""
+    """Raise an error if options conflict."""
     if not options.floating_base:
         if options.held:
             raise WrongUsage("--held needs --floating-base")
@@ -34,7 +34,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def is_put_on_free_joint(options: argparse.Namespace) -> bool:
-    """True if the file has no free joint and `load` must therefore add one at the root."""
+    """True if the model file has no free joint, so that `load` must add one at the root."""
     from ..io._files import read_bytes
     from ..io._load import is_mjcf
     from ..io._urdf.read import parse_robot
@@ -46,7 +46,7 @@ def is_put_on_free_joint(options: argparse.Namespace) -> bool:
 
 
 def inputs(options: argparse.Namespace) -> tuple["Chain", list["MechanismLog"], list["MechanismLog"]]:
-    """The robot on a free joint, the logs for the fit and those for validation."""
+    """The robot with a free joint at its root, the logs for the fit, and the logs for validation."""
     from ..identification import read_mechanism_log
 
     chain = load_possible(

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 EPILOG = f"""{arguments.LOGS_EPILOG}
 Without --model and --log, a built-in 7R arm is simulated, identified and compared with its true parameters.
 
-exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error; 130 interrupted
+exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error; 130 interrupted
 
 example: fit one run, validate on another, and write report.html, parameters.csv, identified.urdf and others to results/
   jaxdyn identify --model arm.urdf --log exciting.csv --validate pick.csv --out results"""
 
-# options that the report does not list as settings: they do not affect the result, or the report lists them as files
+# options that the report does not list as settings, because they do not affect the result or are listed as files
 _NOT_SETTINGS = ("run", "command", "arguments", "model", "log", "validate", "out", "quiet")
 
 
@@ -55,20 +55,28 @@ def add(commands: Any) -> None:
     _add_fit(group("prior knowledge and limits"))
     option = group("output")
     option("--out", metavar="DIR", default="identified", help="folder for the results (default: %(default)s)")
-    option("--quiet", action="store_true", help="show neither progress bar nor summary")
+    option("--quiet", action="store_true", help="hide the progress bar and the summary")
 
 
 def _add_robot(option) -> None:
     """Add the options for the robot and its logs."""
-    option("--model", metavar="URDF", help="the robot, whose inertials are the prior; a kinematics-only file suffices")
+    option(
+        "--model", metavar="URDF", help="the robot; its inertials are the prior, but a kinematics-only file suffices"
+    )
     add_repeated(option, "--log", "LOG", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
-    add_repeated(option, "--validate", "LOG", help="log for validation, not fitted; may be repeated")
+    add_repeated(option, "--validate", "LOG", help="log for validation, excluded from the fit; may be repeated")
     arguments.add_chain(option, "fix a joint at a value (for example a gripper finger)")
     arguments.add_ignore_inertials(option)
     arguments.add_nonphysical(option)
-    about = "the base moves: logs contain its pose or IMU data, and contact wrenches (see docs/mechanisms_identification.md)"
+    about = (
+        "identify a robot with a moving base from logs that also contain the pose or IMU data of the base, and contact "
+        "wrenches (see docs/mechanisms_identification.md)"
+    )
     option("--floating-base", action="store_true", help=about)
-    about = "with --floating-base: unmeasured forces hold this frame, or only its origin, in place; may be repeated"
+    about = (
+        "with --floating-base: frame held in place by unmeasured forces (=point: only its origin is held in place); may be "
+        "repeated"
+    )
     add_repeated(option, "--held", "FRAME[=point]", type=arguments.held, help=about)
 
 
@@ -78,28 +86,29 @@ def _add_terms(option) -> None:
     option(
         "--plain",
         action="store_true",
-        help="use only the drive terms, without automatic selection: the model is linear in its parameters",
+        help="identify only inertias and drive terms, without automatic selection of terms, so that the model is linear in its "
+        "parameters",
     )
     option(
         "--choose",
         type=arguments.parts,
         metavar="PARTS",
         default="filter,friction,springs,delays",
-        help="parts of the model to select by cross-validation over blocks of the logs (default: %(default)s)",
+        help="parts of the model that are selected by cross-validation over blocks of the logs (default: %(default)s)",
     )
     about = (
-        "gas or hydropneumatic counterbalance, for example joint2:pivot=0.8,crank=0.2,angle=1.658 [m, rad]; further fields: "
+        "gas or hydropneumatic counterbalance, for example joint2:pivot=0.8,crank=0.2,angle=1.658 [m, rad]; optional fields: "
         "reserve, exponent"
     )
     add_repeated(option, "--counterbalance", "JOINT:..", type=arguments.counterbalance, help=about)
-    about = "further terms for single joints (TOML): counterbalances, cables, ripple, friction"
+    about = "file (TOML) with further terms for single joints, such as counterbalances, cables, ripple and friction"
     add_repeated(option, "--further", "FILE", help=about)
     add_repeated(
         option,
         "--coupled",
         "A,B",
         type=arguments.axes,
-        help="the motor of joint B also turns when joint A moves, as in a coupled wrist; joints are counted from 1",
+        help="coupled drives, as in a wrist: the motor of joint B also turns when joint A moves; joints are counted from 1",
     )
     arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (default: 0.02)")
 
@@ -109,18 +118,18 @@ def _add_data(option) -> None:
     arguments.add_filters(option)
     about = "fraction of the logs to hold out if there is no --validate (default: 0.3)"
     option("--holdout", type=arguments.share, default=0.3, metavar="SHARE", help=about)
-    about = "exclude samples of a joint below this speed from its fit [rad/s] (default: 0)"
+    about = "exclude samples at which a joint is slower than this from the fit of that joint [rad/s] (default: 0)"
     option("--dead-zone", type=arguments.finite, default=0.0, metavar="V", help=about)
     option(
         "--delay",
         type=arguments.delays,
         metavar="D|D1,D2,..",
-        help="delay of the logged torques relative to the positions [s], to be removed from all logs (default: estimated)",
+        help="delay of the logged torques relative to the positions [s], to remove from all logs (default: estimated)",
     )
 
 
 def _add_fit(option) -> None:
-    """Add the options for prior knowledge, and for acceptable errors."""
+    """Add the options for prior knowledge and for error limits."""
     about = "identify only these links, and keep the model's values for the others"
     option("--links", type=arguments.names, metavar="LINK,..", help=about)
     about = "identify only the drives of these joints, and keep the model's values for the others"
@@ -129,21 +138,19 @@ def _add_fit(option) -> None:
         "relative standard deviation of the parameters that --links and --joints exclude (default: 0, exactly known)"
     )
     option("--known", type=arguments.positive, metavar="S", help=about)
-    about = (
-        "left and right limbs are mirror images in the xz plane of the base, within this relative standard deviation"
-    )
+    about = "treat left and right limbs as mirror images in the xz plane of the base, within this relative standard deviation"
     option("--mirrored", type=arguments.positive, metavar="S", help=about)
     option("--mass", type=arguments.positive, metavar="KG", help="total mass of all moving links, if known")
     about = (
-        "density bounds of the links [kg/m^3], taken as solid ellipsoids sized from the kinematics; any: no bounds "
-        "(default: 100,20000)"
+        "density bounds of the links [kg/m^3], for solid ellipsoids of the same mass and inertia; any: no bounds on "
+        "density and size (default: 100,20000)"
     )
     option("--densities", type=arguments.densities, default=(100.0, 20_000.0), metavar="LEAST,MOST|any", help=about)
     about = "weight of the model's inertias relative to the logs (default: %(default)s)"
     option("--prior-weight", type=arguments.positive, default=1.0, metavar="W", help=about)
     about = "use unconstrained least squares; no URDF is written if links are physically inconsistent"
     option("--no-consistent", action="store_true", help=about)
-    about = "acceptable errors for the verdict: rms=, rre= or moving=, each with one number, or one per joint; may be repeated"
+    about = "acceptable error for the verdict: rms=, rre= or moving=, with one number or one per joint; may be repeated"
     add_repeated(option, "--limit", "rms=X,..", help=about)
 
 
@@ -181,7 +188,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_arm(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
-    """The identification of a robot with a fixed base, the true robot if known, and suspected faults."""
+    """The identification of a robot with a fixed base, the true robot if it is known, and the suspected faults."""
     truth, chain, logs, validation = _inputs(options)
     for limit in limits:
         limit.of_joints(chain.n)  # raises an error before the long computation
@@ -190,12 +197,12 @@ def _of_arm(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progres
 
 
 def _of_floating(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
-    """The results of `_of_arm` for a robot with a floating base."""
+    """The same results as from `_of_arm`, for a robot with a floating base."""
     return floating.identified(options, *floating.inputs(options), progress), None, ()
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise if options conflict."""
+    """Raise an error if options conflict."""
     floating.check(options)
     if bool(options.model) != bool(options.log):
         missing = "--log" if options.model else "--model"
@@ -209,7 +216,7 @@ def _check(options: argparse.Namespace) -> None:
             "--known applies to the links and drives that --links and --joints exclude: pass --links, --joints or both"
         )
     if options.no_consistent and options.mass is not None:
-        raise WrongUsage("--mass applies only to a consistent estimate: omit --no-consistent")
+        raise WrongUsage("--mass applies only to a consistent estimate: omit --no-consistent or --mass")
 
 
 def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list["Log"], list["Log"]]:
@@ -242,7 +249,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
 def _identified(
     options: argparse.Namespace, chain: "Chain", logs: list["Log"], validation: list["Log"], progress: Progress
 ) -> tuple["Identification", tuple["Finding", ...]]:
-    """Identify the robot, and diagnose faults."""
+    """Identify the robot, and look for faults in the logs and the model."""
     from ..identification._consistency.constraints import Consistency
     from ..identification._identify import identify
     from ..identification._regression.columns import coupled_drive

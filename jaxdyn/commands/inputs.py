@@ -24,7 +24,7 @@ def use_float64() -> None:
 
 
 def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -> "Chain":
-    """Load a robot; physically inconsistent inertias are replaced by the nearest consistent ones, with a warning."""
+    """Load a robot, and replace physically inconsistent inertias by the nearest consistent ones, with a warning."""
     from ..errors import JaxdynError, ModelError, warn
     from ..identification._regression.completion import with_possible_links
     from ..io._load import load
@@ -39,7 +39,7 @@ def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -
         if not names:
             raise
     warn(
-        f"{path}: inertials of {', '.join(names)} are physically inconsistent; replaced by the nearest consistent ones"
+        f"{path}: inertials of {', '.join(names)} are physically inconsistent and were replaced by the nearest consistent ones"
     )
     return chain
 
@@ -47,8 +47,8 @@ def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -
 def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
     """Read a model from a URDF, MJCF or model.eqx file, with the options of `add_chain` and `add_coulomb_velocity`.
 
-    A --lock option is ignored for a URDF that lacks the joint, because it may be meant for another model. Gravity and
-    friction are taken from the file.
+    A --lock option is ignored for a URDF that lacks the joint, because the option may be meant for another model.
+    Friction is taken from the file, and so is gravity if the format contains it.
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io._files import read_bytes
@@ -79,7 +79,7 @@ def check_logs(options: argparse.Namespace, count: int) -> None:
 
 
 def files_of(log: str) -> list[str]:
-    """The files of one run: the parts of PART1+PART2, unless a file of that name exists."""
+    """The files of one run: the parts of PART1+PART2, or the log itself if a file of that name exists."""
     return [log] if os.path.exists(log) or not all(log.split("+")) else log.split("+")
 
 
@@ -105,12 +105,12 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") 
             columns=maps[k],
             topic=options.topic if bags[k] or not any(bags) else None,
         )
-        # a joint may rest in one log and move in another; `identify` raises if a joint never moves
+        # a joint may rest in one log and move in another; `identify` raises an error if a joint rests in all logs
         yield check_log(log, chain, units_checked=options.units_checked, allow_still=True)
 
 
 def filters_of(options: argparse.Namespace, delay: float | list[float] | None = None) -> "Filters":
-    """Filters from the options of `arguments.add_filters`."""
+    """The filters that the options of `arguments.add_filters` specify."""
     from ..identification import Filters
 
     return Filters(options.cutoff, options.torque_cutoff or options.cutoff, options.stride, delay)
@@ -133,7 +133,7 @@ def knowledge_of(options: argparse.Namespace, chain: "Chain") -> "Knowledge | No
 
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":
-    """The chain with this width of the smooth sign in Coulomb friction [rad/s or m/s]; None leaves it unchanged."""
+    """The chain with `velocity` as width of the smooth sign in Coulomb friction [rad/s or m/s]; unchanged for None."""
     import jax.numpy as jnp
 
     from ..model import with_leaves

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 
-With --unloaded and --loaded runs, the payload is identified in a single fit to all of them. With only --loaded runs, it is
-identified relative to the model's inertials. --mass calibrates the drive gains with a payload of known mass; the file written
-by --out can be passed to --calibrated to identify another payload."""
+If both --unloaded and --loaded runs are given, the payload is identified in a single fit to all runs. If only --loaded runs are
+given, it is identified relative to the model's inertials. --mass calibrates the drive gains with a payload of known mass. To
+identify another payload with these gains, pass the file written by --out to --calibrated."""
 
 
 def add(commands: Any) -> None:
@@ -28,7 +28,8 @@ def add(commands: Any) -> None:
         run,
         EPILOG,
         help="identify a payload from runs with and without it, or calibrate drive gains with a known payload",
-        description="Identify the mass, centre of mass and inertia of a payload, or calibrate drive gains with a known mass.",
+        description="Identify the mass, centre of mass and inertia of a payload, or calibrate drive gains with a payload of "
+        "known mass.",
     )
     option = command.add_argument_group("arm and logs").add_argument
     about = "the arm: URDF, MJCF or model.eqx; a kinematics-only file suffices with --unloaded"
@@ -44,13 +45,13 @@ def add(commands: Any) -> None:
         "--mass",
         type=arguments.positive,
         metavar="KG",
-        help="known mass of the payload, with which to calibrate the gains",
+        help="known mass of the payload, used to calibrate the drive gains",
     )
-    about = "with --mass: known centre of mass in the frame [m]"
+    about = "with --mass: known centre of mass of the payload, in the frame that carries it [m]"
     option("--com", type=arguments.numbers, metavar="X,Y,Z", help=about)
-    option("--calibrated", metavar="FILE", help="file with gains, written with --mass")
+    option("--calibrated", metavar="FILE", help="file with calibrated gains, as written with --mass")
     option = command.add_argument_group("data").add_argument
-    about = "delays of the torques [s], to be removed from all logs"
+    about = "delays of the logged torques [s], to remove from all logs"
     option("--delay", type=arguments.numbers, metavar="D1,D2,..", help=about)
     option(
         "--own-friction",
@@ -62,7 +63,7 @@ def add(commands: Any) -> None:
     arguments.add_filters(option)
     option = command.add_argument_group("output").add_argument
     option("--out", metavar="FILE", help="write the payload, or with --mass the gains, to this JSON file")
-    option("--quiet", action="store_true", help="show neither progress bar nor summary")
+    option("--quiet", action="store_true", help="hide the progress bar and the summary")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _arm(options: argparse.Namespace) -> "Chain":
-    """The arm as a chain; terms of a model.eqx that a chain does not have are omitted, with a warning."""
+    """The arm as a chain; terms of a model.eqx that a chain cannot represent are omitted, with a warning."""
     from ..io import load, load_model
 
     if options.model.endswith(".eqx"):
@@ -100,7 +101,7 @@ def _arm(options: argparse.Namespace) -> "Chain":
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise if options conflict."""
+    """Raise an error if options conflict."""
     if not options.loaded:
         raise WrongUsage("--loaded is missing; pass at least one log with the payload")
     if options.ignore_inertials and not options.unloaded:
@@ -108,11 +109,11 @@ def _check(options: argparse.Namespace) -> None:
             "without an --unloaded log, the payload is identified relative to the model's inertials: omit --ignore-inertials"
         )
     if options.model.endswith(".eqx") and (options.lock or options.tip):
-        raise WrongUsage("--lock and --tip are for URDF: the joints and the tip of a model.eqx are fixed")
+        raise WrongUsage("--lock and --tip apply only to URDF: the joints and the tip of a model.eqx are fixed")
     if options.ignore_inertials and options.model.endswith(".eqx"):
-        raise WrongUsage("--ignore-inertials is for URDF and MJCF: a model.eqx has identified inertias")
+        raise WrongUsage("--ignore-inertials applies only to URDF and MJCF: a model.eqx has identified inertias")
     if options.mass is not None and not options.unloaded:
-        raise WrongUsage("--mass calibrates gains and also needs an --unloaded log")
+        raise WrongUsage("--mass calibrates gains, which also requires an --unloaded log")
     if options.com is not None and options.mass is None:
         raise WrongUsage("--com needs --mass")
     if options.mass is not None and options.calibrated:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 
 class Progress:
-    """A progress bar with one line per stage on standard error, shown only on terminals."""
+    """A progress bar with one line per stage, shown on standard error if this is a terminal."""
 
     def __init__(self, quiet: bool):
         from rich.console import Console

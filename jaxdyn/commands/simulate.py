@@ -13,7 +13,7 @@ EPILOG = """The robot follows the trajectory under computed-torque control at 1 
 feed-forward. The command fails if the tracking error of a joint exceeds a tenth of its range of motion. All terms of the
 model are simulated; for a model.eqx, these include friction with memory or load dependence, and springs.
 
-exit codes: 0 success; 1 invalid input (the message says what is wrong and what to do); 2 usage error; 130 interrupted
+exit codes: 0 success; 1 invalid input (the message states the problem and a remedy); 2 usage error; 130 interrupted
 
 example: a trajectory from `jaxdyn excite`, executed with a payload of 2 kg, 5 cm along z from the tip
   jaxdyn simulate arm.urdf excitation.csv --payload 2,0,0,0.05 --out run.csv"""
@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
         "--out", metavar="FILE", default="simulated.csv", help="log to write, with t, q and tau (default: %(default)s)"
     )
     option("--rate", type=positive, default=1000.0, metavar="HZ", help="sample rate of the log (default: 1000)")
-    option("--quiet", action="store_true", help="show neither progress bar nor summary")
+    option("--quiet", action="store_true", help="hide the progress bar and the summary")
     option = command.add_argument_group("robot").add_argument
     about = "attach a point mass [kg] at X,Y,Z [m] in the frame of the tip or of --frame (default position: 0,0,0)"
     option("--payload", type=payload, metavar="KG[,X,Y,Z]", help=about)
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     chain = model.chain
     motion = read_motion(files_of(options.motion), chain, columns=options.columns, topic=options.topic)
     if options.frame is not None and options.payload is None:
-        raise WrongUsage("--frame names the frame that carries a payload; it needs --payload")
+        raise WrongUsage("--frame names the frame that carries the payload: it needs --payload")
     if options.payload is not None:
         mass, x, y, z = options.payload
         model = dataclasses.replace(model, chain=with_payload(chain, mass, (x, y, z), options.frame))
@@ -99,7 +99,7 @@ def payload(text: str) -> list[float]:
     values = arguments.numbers(text)
     if len(values) not in (1, 4) or values[0] <= 0:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither a mass nor a mass and a position; an example is --payload 2,0,0,0.05"
+            f"{text!r} must have the form KG or KG,X,Y,Z, with a positive mass, as in --payload 2,0,0,0.05"
         )
     return values if len(values) == 4 else [*values, 0.0, 0.0, 0.0]
 

@@ -22,11 +22,14 @@ def add(commands: Any) -> None:
         EPILOG,
         help="show a robot and its motion in the browser",
         description="Show a robot on a web page, with a slider for each joint. The robot is drawn with its meshes and "
-        "shapes, or as inertia ellipsoids if it has none. If a motion is given, it is played, and its torques, if any, are "
+        "shapes, or as inertia ellipsoids if it has none. A motion, if given, is played back, and its torques, if any, are "
         "plotted with their limits.",
     ).add_argument
     option("model", metavar="MODEL", help="the robot: URDF, MJCF or model.eqx")
-    about = "table with columns t, q1.. (or joint names) and, if known, tau1..; a bag; or PART1+PART2, joined by time"
+    about = (
+        "motion to play: a bag, a table with columns t, q1.. (or joint names) and optionally tau1.., or PART1+PART2, "
+        "joined by time stamp"
+    )
     option("motion", metavar="MOTION", nargs="?", help=about)
     option(
         "--ghost", metavar="MOTION", help="a second motion, for example a simulated one, shown as a transparent robot"
@@ -34,14 +37,14 @@ def add(commands: Any) -> None:
     option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
     option("--topic", metavar="TOPIC", help="topic of the joint states or trajectories in a bag (default: detected)")
     option("--collision", action="store_true", help="show collision shapes instead of visual shapes")
-    about = "location of package://NAME; may be repeated"
+    about = "folder to which package://NAME refers; may be repeated"
     arguments.add_repeated(option, "--package", "NAME=FOLDER", type=folder, help=about)
     arguments.add_chain(option)
     option("--floating-base", action="store_true", help="connect the root link to the world by a free joint")
     option(
         "--port", type=int, default=8080, help="port of the page (default: 8080); if it is in use, the next free port"
     )
-    about = "address to serve (default: 127.0.0.1); with 0.0.0.0, other machines can open the page"
+    about = "address of the server (default: 127.0.0.1); with 0.0.0.0, other machines can open the page"
     option("--host", default="127.0.0.1", help=about)
     option("--seconds", type=positive, metavar="S", help="stop after this time [s]")
     option("--film", metavar="FILE", help="write the motion to a .gif or .mp4 file instead of opening a page")
@@ -98,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
-    """The chain, its shapes, and notes on parts that are not shown."""
+    """The chain, its shapes, and notes on parts of the model that are not shown."""
     import warnings
 
     from ..io._files import read_bytes
@@ -111,7 +114,7 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
         return read_model(path, "float32")[0], (), ()
     of_urdf = {"lock": dict(options.lock) or None, "tip": options.tip, "floating_base": options.floating_base}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*: omitted: ", UserWarning)  # warnings about forces, which are not shown
+        warnings.filterwarnings("ignore", ".*: omitted: ", UserWarning)  # about forces, which are not shown
         ignore = FEATURES if is_mjcf(read_bytes(path)) else ()
         chain = load(path, **of_urdf, ignore=ignore, allow_nonphysical=True)
     return chain, *read_geometry(path, collision=options.collision, packages=dict(options.package) or None)

@@ -1,4 +1,4 @@
-"""Accuracy of an identified model by joint, for torques, gravity, inertia and simulated motion."""
+"""Accuracy of an identified model at each joint: torques, gravity, inertia and simulated motion."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,13 +27,13 @@ TURN = np.pi  # range to either side of the mean position, assumed for joints wi
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TorqueAccuracy:
-    """Errors of predicted torques while a joint moves, |qd| > 0.02 rad/s or m/s; NaN for joints that never move.
+    """Errors of predicted torques while a joint moves (|qd| > 0.02 rad/s or m/s); NaN for joints that never move.
 
     Attributes:
         error: (n,) RMS error [N m or N].
         torque: (n,) RMS of the measured torque [N m or N].
-        scale: (n,) reference for relative errors: `torque`, but at least a twentieth of the largest joint's torque
-            [N m or N].
+        scale: (n,) reference for relative errors: `torque`, but at least one twentieth of the largest torque among joints
+            of the same unit [N m or N].
         fitted: (n,) RMS error on the fitted runs [N m or N].
         noise: (n,) fraction of the error's power that is noise, up to one half (`noise_share`).
     """
@@ -51,7 +51,7 @@ class TorqueAccuracy:
 
     @property
     def without_noise(self) -> Float[np.ndarray, " n"]:
-        """Relative error without the noise: sqrt(1 - noise) times the relative error."""
+        """Relative error after subtraction of the noise power: sqrt(1 - noise) times `relative`."""
         return self.relative * np.sqrt(1 - self.noise)
 
 
@@ -72,17 +72,17 @@ def _fitted(result: Identification) -> Float[np.ndarray, " n"]:
 
 
 def with_drive(chain: Chain) -> Bool[np.ndarray, " nv"]:
-    """Mask of the coordinates of joints that can have friction. Errors of a free base count even at rest."""
+    """Mask of the coordinates of joints that can have friction, which excludes those of a free base."""
     return np.isin(np.arange(chain.nv), layout(chain).columns)
 
 
 def noise_share(evaluations: Sequence[Evaluation]) -> Float[np.ndarray, " n"]:
     """Fraction of the residual's power that is noise, (n,), from the spectral density above the motion's band.
 
-    Model errors lie within the motion's band, which contains 99 % of the power of the velocities. Between one and a
-    half times its upper limit and four fifths of the low-pass cutoff, the residual consists of noise and of friction at
-    reversals. Because only the spectrum of noise is flat, the 20th percentile of the density over these frequencies is
-    taken as the noise density. The fraction is limited to one half, and is zero if no such frequencies remain.
+    Model errors lie within the motion's band, which contains 99 % of the power of the velocities. Between 1.5 times the
+    upper limit of this band and 0.8 times the low-pass cutoff, the residual consists of noise and of friction at
+    reversals. Only noise has a flat spectrum, so the 20th percentile of the density over these frequencies is taken as
+    the noise density. The fraction is limited to one half, and is zero if the frequency range is empty.
     """
     noise, total = 0.0, 0.0
     for e in evaluations:
@@ -104,10 +104,10 @@ class Determination:
     """Relative uncertainty of the model within its range of use.
 
     Attributes:
-        position_error: (n,) RMS of the position-dependent part of the error, relative to the RMS torque; NaN for joints
-            without measured torque.
-        gravity: (n,) standard deviation of the torque at rest within the joint limits, relative to its RMS or the
-            logged torque's RMS, whichever is greater; NaN if unmeasured forces act.
+        position_error: (n,) RMS of the position-dependent part of the torque error, relative to the RMS torque; NaN for
+            joints without measured torque.
+        gravity: (n,) standard deviation of the torque at rest within the joint limits, relative to the RMS of that
+            torque or of the logged torque, whichever is greater; NaN if unmeasured forces act.
         inertia: (n,) standard deviation of the diagonal entries of the mass matrix, relative to their means; NaN if
             unmeasured forces act.
     """
@@ -118,30 +118,32 @@ class Determination:
 
 
 def determination_in_use(result: Identification) -> Determination:
-    """Uncertainty of torques at rest and of the mass matrix, from the covariance of the base parameters and the errors.
+    """Uncertainty of torques at rest and of the mass matrix, from the residuals and the covariance of the base parameters.
 
-    The position-dependent part of a joint's error is caused by errors of gravity, springs, counterbalances or cables.
-    It is the part that functions of position explain in addition to friction: the joint's regressor at rest, and
-    harmonics and powers of its position. Standard deviations are averaged over 60 postures within the joint limits, or
-    within pi of the run's mean position for joints without limits. Quaternions are taken from the run.
+    The position-dependent part of a joint's torque error is caused by errors of gravity, springs, counterbalances or
+    cables. It is computed as the part that functions of position explain in addition to friction. These functions are
+    the joint's regressor at rest, and harmonics and powers of the joint position.
+
+    Standard deviations are averaged over 60 postures within the joint limits, or within pi of the run's mean position for
+    joints without limits. Quaternions are taken from the run.
     """
     chain, n = result.chain, len(result.rows)
     rows = lambda q, qdd: base_regressor(result.prior, result.columns, result.base, q, np.zeros_like(qdd), qdd)
     data = together(result.validation or result.fitted)
     some = np.unique(np.linspace(0, len(data.q) - 1, min(ROWS, len(data.q))).astype(int))
     q, qd, error = data.q[some], data.qd[some], data.error[some]
-    size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # unmeasured torques have no error
+    size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # unmeasured torques count as zero
     driven = np.where(size > 0, size, np.nan)
     still = rows(q, np.zeros_like(qd))
     own = _own_positions(chain, q)
     position = np.array([_explained(still[:, j], own[:, j], qd[:, j], error[:, j]) for j in range(n)])
-    if result.has_unmeasured_forces:  # base parameters then refer to row combinations free of these forces
+    if result.has_unmeasured_forces:  # base parameters then refer to combinations of rows without these forces
         return Determination(position / driven, *np.full((2, n), np.nan))
     postures = _postures(result, q)
     root = covariance_root(result.wls.covariance)
     rest = rows(postures, np.zeros((len(postures), n)))
     gravity_sd = np.sqrt(((rest @ root) ** 2).sum(2).mean(0))
-    # torques due to the links' base parameters only: tau = W p = W_b (B p) for any parameters p
+    # torques of the links only: tau = W p = W_b (B p) for any parameters p, with base parameters B p
     bodies = result.base.matrix[:, : 10 * chain.n] @ result.parameters[: 10 * chain.n]
     s = np.eye(n) if chain.coupling is None else np.asarray(chain.coupling.matrix, float)
     armature = (s**2).T @ np.asarray(chain.armature, float)
@@ -182,7 +184,7 @@ def _postures(result: Identification, q: Float[np.ndarray, "N nq"]) -> Float[np.
 
 def _explained(still: np.ndarray, q: np.ndarray, qd: np.ndarray, error: np.ndarray) -> float:
     """RMS of the part of a moving joint's error that functions of position explain in addition to friction [N m or N]."""
-    moves = np.abs(qd) > MOVING  # at rest, dry friction takes any value
+    moves = np.abs(qd) > MOVING  # at rest, dry friction can have any value
     if moves.sum() < LEAST_ROWS:
         return 0.0
     still, q, qd, error = still[moves], q[moves], qd[moves], error[moves]
@@ -205,8 +207,8 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
     """Evaluations that are long enough for at least one simulation window, each with its re-simulation.
 
     The state of friction with memory is computed from the start of the run. The list is empty for robots with a free
-    base or spherical joints, because a robot with a free base falls over under the smallest torque error. It is also
-    empty if unmeasured forces act, for example those that close a loop.
+    base or spherical joints, because a robot with a free base falls over under the smallest torque error. The list is
+    also empty if unmeasured forces act, such as those that close a loop.
     """
     if model.chain.topology.quaternion_joints or any(e.with_forces is not None for e in evaluations):
         return []
@@ -221,9 +223,9 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
 
 
 def simulated_against_coasting(found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
-    """RMS error of re-simulated positions relative to a coasting robot's error, (n,); infinite if they diverge.
+    """RMS error of re-simulated positions relative to that of a coasting robot, (n,); infinite if the simulation diverges.
 
-    The result is None if all runs are shorter than a window.
+    A coasting robot keeps its initial velocity. The result is None if all runs are shorter than a window.
     """
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Building blocks of HTML: escaped text, tables, tiles, and numbers rounded to significant digits."""
+"""Building blocks of HTML pages: escaped text, tables, tiles, and numbers rounded to significant digits."""
 
 import dataclasses
 import html
@@ -14,7 +14,7 @@ def escaped(text: str) -> str:
 
 
 def element(tag: str, content: str, kind: str = "", **attributes: str) -> str:
-    """An element around HTML content, with a class; underscores in attribute names become hyphens, as in font-size."""
+    """An HTML element with content and a class; underscores in attribute names become hyphens, as in font-size."""
     given = {"class": kind, **{name.replace("_", "-"): value for name, value in attributes.items()}}
     inside = "".join(f' {name}="{html.escape(value)}"' for name, value in given.items() if value)
     return f"<{tag}{inside}>{content}</{tag}>"
@@ -59,7 +59,7 @@ class Column:
 
     Attributes:
         heading: text above the column.
-        cells: HTML of each cell, or a tuple of the HTML, a class that replaces `inside` and, optionally, a title.
+        cells: HTML of each cell, or a tuple of the HTML, a class that replaces `inside` and an optional title.
         kind: class of the heading.
         inside: class of the cells; by default the heading's class.
         tag: tag of the cells.
@@ -124,7 +124,7 @@ def rounded(x: float) -> str:
 
 
 def with_deviation(value: float, deviation: float) -> tuple[str, str]:
-    """A value and its standard deviation, both rounded to two significant digits of the latter: ("1.2346", "0.0067")."""
+    """A value and its standard deviation, rounded to two significant digits of the deviation: ("1.2346", "0.0067")."""
     if not (math.isfinite(deviation) and deviation > 0):
         return number(value, 6), number(deviation, 2)
     decimals = 1 - math.floor(math.log10(deviation))

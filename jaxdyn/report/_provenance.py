@@ -1,4 +1,4 @@
-"""Provenance of a result: input files with hashes, versions, settings, command line."""
+"""Provenance of a result: input files with hashes, versions, settings and command line."""
 
 import dataclasses
 import hashlib

@@ -16,7 +16,7 @@ Found = tuple[Level, str]  # level and text of a check
 ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
 
 # upper bounds for (good, fair)
-TORQUE = (0.10, 0.40)  # torque error while a joint moves, without noise, relative to the torque
+TORQUE = (0.10, 0.40)  # torque error while a joint moves, relative to the torque, after subtraction of noise
 # position-dependent part of the error, and standard deviation of the torque at rest, relative to the torque
 POSITION = (0.10, 0.25)
 INERTIA = (0.20, 0.60)  # relative standard deviation of a diagonal entry of the mass matrix
@@ -40,7 +40,7 @@ class UseVerdict:
 
 
 def level_of(value: float, bounds: tuple[float, float]) -> Level:
-    """The level of a value: good up to the first bound, fair up to the second, otherwise poor."""
+    """The level of a value: good up to the first bound, fair up to the second, and poor above that."""
     return "good" if value <= bounds[0] else "fair" if value <= bounds[1] else "poor"
 
 
@@ -65,8 +65,8 @@ def judge_uses(
 
     Args:
         simulated: runs re-simulated with the model.
-        worse_than_given: joints whose torque the given model predicts better.
-        worse_in_file: description of how the written model differs from the fitted model; empty if it does not.
+        worse_than_given: joints whose torque the given model predicts better than the identified model.
+        worse_in_file: text on how the written model differs from the fitted model; empty if both are equal.
     """
     known = determination_in_use(result)
     written: list[Found] = [("poor", worse_in_file)] if worse_in_file else []

@@ -1,4 +1,4 @@
-"""Verdict in plain words on whether a model is good enough for the user's error limits or for common uses."""
+"""Verdict in plain words on whether a model meets the user's error limits and is suitable for common uses."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Measure = Literal["rms", "rre", "moving"]
 _NAMES = {"rms": "RMS error", "rre": "RRE", "moving": "RRE while moving"}
 
 UNSEEN = 1.5  # ratio of held-out to fitted RMS error above which validation does not confirm the fit
-BETTER = 1.02  # ratio of the given to the identified model's error above which the identified model is better
+BETTER = 1.02  # ratio of the given to the identified model's error above which the identified model counts as better
 REST = 2.0  # ratio of the error at rest to that in motion above which it is reported
 LEAST_AGREEING = 0.85  # smallest fraction of base parameters on which both halves of the data agree; 0.95 is expected
 COST_FAIR, COST_POOR = 5.0, 20.0  # increase of the worst joint's error due to physical consistency [%]
@@ -45,7 +45,7 @@ class ErrorLimit:
         """
         if len(self.values) not in (1, n):
             raise IdentificationError(
-                f"the limit {self.measure} has {len(self.values)} numbers for {n} joints; specify one for all, or "
+                f"the limit {self.measure} has {len(self.values)} numbers for {n} joints: specify one number for all, or "
                 "one per joint"
             )
         return np.broadcast_to(np.asarray(self.values, float), (n,))
@@ -55,7 +55,7 @@ def parse_limit(text: str) -> ErrorLimit:
     """Parse a limit from text: "rms=0.3", or "rre=10,5,5,8,10,10" with one number per joint.
 
     Raises:
-        IdentificationError: the text has neither form, or a number is not positive.
+        IdentificationError: the text has another form, or a number is not positive.
     """
     measure, sign, numbers = text.partition("=")
     measure = measure.strip().lower()
@@ -81,14 +81,14 @@ class VerdictCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Verdict on a model, by the user's limits or by its uses, with the checks behind it.
+    """Verdict on a model, based on the user's limits or on its uses, with the underlying checks.
 
     Attributes:
-        level: with limits, "good" if all are met, else "poor"; without, the level that all uses share, else "fair".
+        level: with limits, "good" if all are met, else "poor"; without limits, the level that all uses share, else "fair".
         headline: the outcome in a sentence.
         uses: verdicts on gravity compensation, feed-forward and simulation.
         joints: level of the predicted torque of each joint while it moves.
-        checks: checks of the limits, then of the uses, then all others.
+        checks: all checks: first those of the limits, then those of the uses, then the others.
         limits: checks of the limits.
     """
 
@@ -107,35 +107,35 @@ def verdict(
     files: Sequence[FilePrediction] = (),
     simulated: Sequence[Simulated] | None = None,
 ) -> Verdict:
-    """Judge an identification by its intended uses, in absolute terms.
+    """Judge an identified model in absolute terms, for three uses: gravity compensation, feed-forward and simulation.
 
     - Each joint is judged by its RMS torque error relative to its RMS torque while it moves, on held-out motion and
-      without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. If a joint's torque
-      is less than a twentieth of the largest joint's, the error is relative to that twentieth.
-    - Gravity compensation is judged by the position-dependent part of the errors, and by the standard deviation of
+      without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. If the torque of a
+      joint is less than one twentieth of the largest joint torque, its error is relative to that twentieth.
+    - Gravity compensation is judged by the position-dependent part of the torque error, and by the standard deviation of
       torques at rest within the joint limits, both relative to the torque: good up to 10 %, fair up to 25 %.
     - Feed-forward is judged by the worst joint, and is at most fair if the given model predicts a joint's torque better.
-    - Simulation is judged by two figures: the errors of positions re-simulated from measured torques, relative to those
+    - Simulation is judged by two figures: the error of positions re-simulated from measured torques, relative to that
       of a coasting robot (good up to 60 %, fair up to 100 %), and the relative standard deviation of the inertia about
-      each joint (good up to 20 %, fair up to 60 %). Simulation is poor if links are not physically consistent, or are denser,
-      lighter or larger than those of ordinary machines; if friction or armature is negative; or if gravity compensation
-      or a joint is poor.
+      each joint (good up to 20 %, fair up to 60 %).
+    - Simulation is poor if a link is physically inconsistent, or is denser, lighter or larger than the links of ordinary
+      machines; if friction or armature is negative; or if gravity compensation or a joint is poor.
 
     Without held-out motion, no use is better than fair. If limits are given, the outcome depends only on whether every
-    joint meets all of them, but the uses are still judged. The condition number is for information only.
+    joint meets all limits, but the uses are still judged. The condition number is for information only.
 
     Args:
         result: the identification.
         limits: acceptable errors (`parse_limit`).
         prior: errors of the given model (`against_prior`), for comparison.
         files: predictions of the written model files. If model.eqx predicts worse than the fitted model, all uses are
-            poor. If a URDF or MJCF file predicts worse, a check names it.
+            poor. If a URDF or MJCF file predicts worse, a check names this file.
         simulated: runs re-simulated with the model (`resimulated`); by default computed by this function.
 
     Raises:
         IdentificationError: a limit has neither one value nor one per joint.
 
-    Cost: the base regressor at about 1000 samples, and one forward-dynamics evaluation per held-out sample.
+    Cost: evaluation of the base regressor at about 1000 samples, and of forward dynamics at every held-out sample.
     """
     by_limits = [_within(result, limit) for limit in limits]
     accuracy = torque_accuracy(result)
@@ -191,7 +191,7 @@ class Assessment:
 def assess(
     result: Identification, limits: Sequence[ErrorLimit] = (), files: Sequence[FilePrediction] = ()
 ) -> Assessment:
-    """The verdict with all its inputs; the arguments are as for `verdict`."""
+    """The verdict with all its inputs; the arguments are those of `verdict`."""
     prior, simulated = against_prior(result), resimulated(result.model, result.validation or result.fitted)
     return Assessment(verdict(result, limits, prior, files, simulated), files, prior, simulated)
 
@@ -199,7 +199,7 @@ def assess(
 def _limited(result: Identification, level: Level) -> str:
     which = "on held-out motion" if result.validation else "on the fitted motion; none was held out"
     kept = "meets your limits" if level == "good" else "does not meet your limits"
-    return f"The identified model {kept}, {which}."
+    return f"The identified model {kept} {which}."
 
 
 def _headline(uses: Sequence[UseVerdict]) -> str:
@@ -232,10 +232,10 @@ def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
     seen = [j for j in range(len(names)) if not np.isnan(net[j])]
     words = ", ".join(f"{names[j]} {rounded(float(net[j]))} %" for j in seen)
     others = [name for j, name in enumerate(names) if j not in seen]
-    rest = f" Without movement or a measured torque: {', '.join(others)}." if others else ""
+    rest = f" Joints without motion or measured torque: {', '.join(others)}." if others else ""
     return VerdictCheck(
         worst([levels[j] for j in seen]) if seen else "poor",
-        f"Torque error relative to torque while the joint moves, in-band noise removed: {words}.{rest}",
+        f"Torque error relative to the torque while the joint moves, without in-band noise: {words}.{rest}",
     )
 
 
@@ -249,7 +249,7 @@ def _within(result: Identification, limit: ErrorLimit) -> VerdictCheck:
     name = _NAMES[limit.measure]
     if not over:
         return VerdictCheck("good", f"The {name} of every joint is within {_listed(limit.values)} {units[0]}.")
-    words = ", ".join(f"{result.rows[j]} has {rounded(found[j])} {units[j]} for a limit of {most[j]:g}" for j in over)
+    words = ", ".join(f"{result.rows[j]} has {rounded(found[j])} {units[j]} (limit: {most[j]:g})" for j in over)
     return VerdictCheck("poor", f"The {name} is above the limit: {words}.")
 
 
@@ -382,8 +382,8 @@ def _poorer_files(files: Sequence[FilePrediction]) -> list[VerdictCheck]:
     return [
         VerdictCheck(
             "fair",
-            f"{file.name} predicts the torques with an error of {rounded(file.fit.total_relative)} %, model.eqx with "
-            f"{rounded(whole.total_relative)} %: it cannot represent all fitted terms. Use model.eqx if torques matter.",
+            f"{file.name} cannot represent all fitted terms: its torque error is {rounded(file.fit.total_relative)} %, that of "
+            f"model.eqx {rounded(whole.total_relative)} %. Use model.eqx if you need accurate torques.",
         )
         for file in files
         if whole and file.fit and file.why and not file.whole
@@ -396,5 +396,5 @@ def _determined(result: Identification) -> VerdictCheck:
     return VerdictCheck(
         "note",
         f"{poor} of {result.base.size} base parameters have a standard deviation above {FAIR:g} % of their value; the "
-        "lines on each use show the consequences.",
+        "verdicts on the uses show the consequences.",
     )

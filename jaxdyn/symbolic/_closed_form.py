@@ -20,36 +20,41 @@ def derive(
 ) -> Equations:
     """Derive M(q), C(q, qd) and g(q) of tau = M qdd + C qd + g in closed form from a chain.
 
-    The equations are derived by the decomposition and cross-product method (Shih et al. 2012, sec. 3). With the angular
-    Jacobian Jw_i of link i, the Jacobian Jv_i of its centre of mass, its angular velocity w_i = Jw_i qd and its inertia I_i
-    about the centre of mass,
+    The derivation follows the decomposition and cross-product method (Shih et al. 2012, sec. 3). Link i has the mass m_i,
+    the inertia I_i about its centre of mass, the angular Jacobian Jw_i and the angular velocity w_i = Jw_i qd; Jv_i is the
+    Jacobian of its centre of mass. With the potential energy P and the reflected inertia `rotors` of a transmission,
 
         M = sum_i (Jw_i^T I_i Jw_i + m_i Jv_i^T Jv_i) + diag(armature) + rotors,
         C = sum_i (Jw_i^T (I_i dJw_i/dt + w_i x I_i Jw_i) + m_i Jv_i^T dJv_i/dt),    g = dP/dq.
 
-    All vectors of link i are expressed in the link frame, where I_i is constant; dJ/dt = J' + w_i x J with the derivative J'
-    of the components. dM/dt - 2 C is skew-symmetric, and C qd = `coriolis_force`. C equals the Christoffel-consistent
-    `coriolis_matrix` unless three joints rotate a link about independent axes; `Equations.christoffel` always returns the
-    latter. Rotors of a transmission and coupled joints are included, but friction is not. Springs are described by
-    `spring_energy` and `spring_force` of the result.
+    All vectors of link i are expressed in the link frame, in which I_i is constant. The time derivative of a Jacobian is
+    therefore dJ/dt = J' + w_i x J, where J' is the derivative of its components.
+
+    The matrix dM/dt - 2 C is skew-symmetric, and C qd equals `coriolis_force`. C equals the Christoffel-consistent
+    `coriolis_matrix`, unless three joints rotate a link about independent axes. `Equations.christoffel` returns the
+    Christoffel-consistent matrix in every case.
+
+    The equations include coupled joints and the rotors of a transmission, but not friction. Springs are described
+    separately, by `spring_energy` and `spring_force` of the result.
 
     This function is suitable for trees and serial chains with few joints: textbook systems take half a second, three joints
-    with general axes one second, and four joints six seconds. Numbers of the chain become exact constants if they are
-    recognised (1/2, 981/100, sqrt(2)/2, pi/3); other numbers retain their digits. Quantities are in SI units.
+    with general axes one second, and four joints six seconds. Numbers of the chain that are recognised as exact constants,
+    such as 1/2, 981/100, sqrt(2)/2 or pi/3, are replaced by these constants; other numbers retain their digits. Quantities
+    are in SI units.
 
     Args:
-        leaves: expressions to substitute for numerical parameters of the chain, by name of the leaf (rotation,
-            translation, screw, inertia, armature, gravity, base_pose, springs.stiffness, springs.rest_position,
-            transmission.matrix, transmission.rotor_inertia, coupling.matrix, coupling.offset). Each value is either the
-            entire leaf as nested lists, with None for entries that keep their numbers, or a dictionary from indices to
-            expressions that replaces single entries, such as {"translation": {(1, 0): L1}}. `ten_parameters` builds the
-            row of one link in `inertia`; `textbook_leaves` returns the leaves of textbook systems.
+        leaves: expressions to substitute for numerical parameters of the chain, by leaf name: rotation, translation,
+            screw, inertia, armature, gravity, base_pose, springs.stiffness, springs.rest_position, transmission.matrix,
+            transmission.rotor_inertia, coupling.matrix or coupling.offset. Each value is either the entire leaf as nested
+            lists, with None for entries that keep their numbers, or a dictionary from indices to expressions that replace
+            single entries, such as {"translation": {(1, 0): L1}}. `ten_parameters` builds the row of one link in
+            `inertia`; `textbook_leaves` returns the leaves of textbook systems.
         coordinates: names of the joint coordinates, for example chain.joint_names; by default q1, q2, ...
-        simplify: True to simplify every entry; otherwise entries are expanded sums, which are derived faster.
+        simplify: True to simplify every entry. If False, entries are expanded sums, which takes less time.
 
     Raises:
         ModelError: a joint is neither revolute, prismatic nor helical; the chain lacks a leaf or an entry of a leaf; a link
-            has a nonzero first moment, but no mass; or a name is used twice.
+            has a nonzero first moment but zero mass; or two symbols have the same name.
     """
     robot = robot_of(chain, leaves or {})
     q, qd, qdd = _coordinates(chain.nv, coordinates, robot.parameters)
@@ -104,7 +109,7 @@ def _sums(robot: Robot, parents: tuple[int, ...], q: Symbols, qd: Symbols) -> tu
 
 
 def _decompose(link: Body, jw: Matrix, jv: Matrix, q: Symbols, qd: Symbols) -> tuple[Matrix, Matrix]:
-    """A link's contribution to M and C, from the Jacobian (jw, jv) of its frame in body coordinates."""
+    """Contribution of a link to M and C, from the Jacobian (jw, jv) of the link frame in body coordinates."""
     jv = jv - skew(link.com) * jw  # Jacobian of the centre of mass
     spin = skew(jw * Matrix(qd))
     rate = lambda j: sum((j.diff(x) * xd for x, xd in zip(q, qd, strict=True)), start=spin * j)
@@ -115,7 +120,7 @@ def _decompose(link: Body, jw: Matrix, jv: Matrix, q: Symbols, qd: Symbols) -> t
 
 
 def _pose(link: Body, q: Symbol) -> tuple[Matrix, Matrix]:
-    """Rotation R(q) = R_0 (1 + sin(q) [w] + (1 - cos(q)) [w]^2) and translation p(q) of M exp([A] q)."""
+    """Rotation R_0 (1 + sin(q) [w] + (1 - cos(q)) [w]^2) and translation of M exp([A] q), for the screw A = (w, v)."""
     w, v = skew(link.axis), link.slide
     turn = sympy.eye(3) + sympy.sin(q) * w + (1 - sympy.cos(q)) * w**2
     offset = w * v

@@ -7,7 +7,7 @@ import numpy as np
 import sympy
 
 LONGEST = 10**12
-"""Largest denominator of an exact constant; other rationals represent measured numbers, and are printed as decimals."""
+"""Largest denominator of an exact constant. Larger denominators indicate measured numbers, which are printed as decimals."""
 
 _DIGITS = 7
 _DENOMINATOR = 1000
@@ -19,8 +19,9 @@ def exact(x: np.floating) -> sympy.Expr:
     """The exact constant represented by a float: 0.5 -> 1/2, 0.1 -> 1/10, 0.70710678... -> sqrt(2)/2, 1.5707... -> pi/2.
 
     The candidates are short decimals, fractions, fractions of pi, and square roots of fractions. A candidate is accepted if
-    it agrees with the float to within four machine epsilons of its type. Any other number becomes the rational number equal
-    to its shortest decimal representation, so that sums and products remain exact.
+    its relative deviation from the float is at most four times the machine epsilon of the float's type. If no candidate is
+    accepted, the result is the rational number equal to the shortest decimal representation of the float, so that sums and
+    products remain exact.
     """
     value, tolerance = float(x), 4 * float(np.finfo(x.dtype).eps)
     shortest = Fraction(np.format_float_scientific(x, unique=True))
@@ -43,13 +44,13 @@ def exact(x: np.floating) -> sympy.Expr:
 
 
 def expression(x: Any) -> sympy.Expr:
-    """A number, string or expression given by the user, as an expression without floating-point numbers."""
+    """A number, string or expression from the user, as an expression without floating-point numbers."""
     found: Any = sympy.sympify(x.item() if isinstance(x, np.generic) else x)
     return sympy.nsimplify(found, rational=True) if found.has(sympy.Float) else found
 
 
 def rounded(terms: list[sympy.Expr]) -> list[sympy.Expr]:
-    """Terms of a sum, with long rationals written as decimals; terms that are mere rounding errors are omitted."""
+    """The terms of a sum, with long rationals replaced by decimals, and without terms that are mere rounding errors."""
     numbers: list[Any] = [term.as_coeff_Mul()[0] for term in terms]
     if all(c.is_Rational and c.q <= LONGEST for c in numbers):
         return terms

@@ -15,7 +15,7 @@ from ._trigonometry import expand, tidy
 
 
 class Functions(NamedTuple):
-    """The equations of motion as functions in SI units; parameters, if any, are keyword arguments.
+    """The equations of motion as functions in SI units; symbolic parameters, if any, are keyword arguments.
 
     Attributes:
         tau: function of (q, qd, qdd) that returns M qdd + C qd + g, (n,) [N m or N].
@@ -34,17 +34,17 @@ class Functions(NamedTuple):
 class Equations:
     """The equations of motion tau = M(q) qdd + C(q, qd) qd + g(q) of a chain in closed form, from `derive`.
 
-    `str` returns one entry per line, in SymPy's syntax.
+    `str` returns the entries of M, C and g, one per line, in SymPy's syntax.
 
     Attributes:
         q: joint coordinates [rad or m].
-        qd: their rates [rad/s or m/s].
-        qdd: their accelerations [rad/s^2 or m/s^2].
+        qd: joint rates [rad/s or m/s].
+        qdd: joint accelerations [rad/s^2 or m/s^2].
         M: mass matrix, n x n [kg m^2 or kg].
         C: Coriolis matrix, n x n [N m s/rad or N s/m]; dM/dt - 2 C is skew-symmetric.
         g: gravity torques dP/dq, n x 1 [N m or N].
-        potential_energy: potential energy P(q) of gravity, which is zero if all mass is at the world's origin [J].
-        spring_energy: energy of the joint springs [J]. As in `inverse_dynamics`, their torques are not included in `tau`.
+        potential_energy: gravitational potential energy P(q) [J], which is zero if all mass is at the world origin.
+        spring_energy: energy of the joint springs [J]. As in `inverse_dynamics`, `tau` does not include spring torques.
     """
 
     q: tuple[Symbol, ...]
@@ -63,9 +63,9 @@ class Equations:
 
     @property
     def spring_force(self) -> ImmutableMatrix:
-        """Torques with which the drives balance the springs, d spring_energy / dq, n x 1 [N m or N].
+        """Torques d spring_energy / dq with which the drives balance the springs, n x 1 [N m or N].
 
-        The drives of a robot with springs must supply tau + spring_force.
+        In a robot with springs, the drives must supply tau + spring_force.
         """
         return ImmutableMatrix([tidy(sympy.diff(self.spring_energy, x)) for x in self.q])
 
@@ -77,24 +77,26 @@ class Equations:
 
     @property
     def parameters(self) -> tuple[Symbol, ...]:
-        """The symbols other than coordinates, rates and accelerations, such as masses and lengths, sorted by name."""
+        """Symbols of masses, lengths etc., sorted by name: all symbols except coordinates, rates and accelerations."""
         parts = (self.M, self.C, self.g, self.potential_energy, self.spring_energy)
         found: set[Any] = set().union(*(x.free_symbols for x in parts))
         return tuple(sorted(found - {*self.q, *self.qd, *self.qdd}, key=lambda x: x.name))
 
     def christoffel(self) -> ImmutableMatrix:
-        """Christoffel-consistent Coriolis matrix, C_ij = sum_k Gamma_ijk qd_k with the Christoffel symbols of M [N m s/rad].
+        """Christoffel-consistent Coriolis matrix C_ij = sum_k Gamma_ijk qd_k [N m s/rad].
 
-        The matrix is computed as d(C qd)/dqd / 2, and equals `jaxdyn.coriolis_matrix`. Its product with qd equals C qd.
+        Gamma_ijk are the Christoffel symbols of M. The matrix is computed as d(C qd)/dqd / 2, and equals
+        `jaxdyn.coriolis_matrix`. Its product with qd equals C qd.
         """
         force = (self.C * sympy.Matrix(self.qd)).applyfunc(expand)
         return ImmutableMatrix((force.jacobian(sympy.Matrix(self.qd)) / 2).applyfunc(tidy))
 
     def velocity_terms(self) -> dict[tuple[int, int], ImmutableMatrix]:
-        """The velocity terms C qd by products of rates: a dictionary {(j, k): n x 1 coefficients of qd_j qd_k} with j <= k.
+        """The velocity terms C qd, grouped by products of joint rates.
 
-        Indices are counted from 0, and products without terms are omitted. Terms with j < k are Coriolis terms, and terms with
-        j = k are centrifugal terms (`jaxdyn.dynamics.velocity_products`).
+        The result is a dictionary {(j, k): n x 1 coefficients of qd_j qd_k} with j <= k, without products whose coefficients
+        are zero. Joints are counted from 0. Terms with j < k are Coriolis terms, and terms with j = k are centrifugal terms
+        (see `jaxdyn.dynamics.velocity_products`).
         """
         force = self.C * sympy.Matrix(self.qd)
         found = {}
@@ -107,18 +109,21 @@ class Equations:
         return found
 
     def regressor(self, known: Sequence[str] = ("g",)) -> SymbolicRegressor:
-        """Regressor Y(q, qd, qdd) and minimal parameters theta with tau + spring_force = Y theta, as in textbooks.
+        """Regressor Y(q, qd, qdd) and minimal parameters theta such that tau + spring_force = Y theta, as in textbooks.
 
-        The entries of M, of g and of the spring torques are written as sums of independent functions of q, whose coefficients
-        are polynomials in the symbols. (Even powers of sines are replaced by cosines, so that different products are
-        independent.) Every polynomial that is linearly independent of the previous ones becomes a parameter, after removal of
-        numerical factors. The number of parameters is minimal, since the columns of Y are independent functions and the
-        parameters are independent polynomials. The planar elbow has five parameters, or three without gravity (Spong,
+        The entries of M, g and the spring torques are written as sums of independent functions of q, whose coefficients are
+        polynomials in the symbols. Even powers of sines are replaced by cosines, so that different products are independent.
+        Every polynomial that is linearly independent of the previous polynomials becomes a parameter, without its numerical
+        factor.
+
+        The number of parameters is minimal, since the columns of Y are independent functions and the parameters are
+        independent polynomials. For example, the planar elbow has five parameters, or three without gravity (Spong,
         Hutchinson & Vidyasagar 2020, sec. 6.5).
 
         Args:
-            known: names of the symbols that remain variables in Y; by default, gravity. To reduce the number of parameters,
-                derive the equations with numbers instead of symbols for known lengths; the elbow then has four parameters.
+            known: names of the symbols that remain in Y and do not occur in theta; by default gravity. To reduce the number of
+                parameters, derive the equations with numbers instead of symbols for known lengths; the planar elbow then has
+                four parameters.
 
         Raises:
             ModelError: the equations contain no symbols other than the known ones.
@@ -128,12 +133,12 @@ class Equations:
     def lambdify(self, backend: Literal["jax", "numpy"] = "jax") -> Functions:
         """The equations as functions of one state; common subexpressions are computed once.
 
-        JAX functions support jit and vmap, and derivatives with respect to the state and the parameters. Their results have
+        JAX functions support jit, vmap, and differentiation with respect to the state and the parameters. Their results have
         the dtype of q. Examples are `jax.vmap(f.tau)(q, qd, qdd)`, and `f.M(q, m1=1.0, l1=0.5)` for equations with the
         parameters m1 and l1.
 
         Raises:
-            ModelError: the backend is unknown. The returned functions also raise it if parameters are missing or unknown.
+            ModelError: the backend is unknown. The returned functions raise this error if parameters are missing or unknown.
         """
         if backend not in ("jax", "numpy"):
             raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")

@@ -18,7 +18,7 @@ def function_of(
     parameters: tuple[Symbol, ...],
     backend: str,
 ) -> Callable[..., Any]:
-    """A function of the states and parameters that returns an array with the entries of a matrix."""
+    """A function of state and parameters that returns the entries of a matrix as an array."""
     entries = [sympy.N(x, 17) for x in matrix]  # roots and pi become numbers that do not affect the dtype
     symbols = [x for state in states for x in state]
     evaluate = sympy.lambdify([*symbols, *parameters], entries, modules=backend, cse=True)
@@ -31,10 +31,10 @@ def function_of(
             what = "missing" if set(names) - set(values) else "not among the parameters of the equations"
             raise ModelError(f"{', '.join(wrong)}: {what}; the parameters are {', '.join(names) or 'none'}")
         if len(arguments) != len(states):
-            raise TypeError(f"the function requires {len(states)} arrays of the state, not {len(arguments)}")
+            raise TypeError(f"the function requires {len(states)} state arrays, not {len(arguments)}")
         arrays = [xp.asarray(x) for x in arguments]
         if any(x.shape != (len(state),) for x, state in zip(arrays, states, strict=True)):
-            raise ModelError(f"a state has shape {[x.shape for x in arrays]}, but there are {len(states[0])} joints")
+            raise ModelError(f"the state has shapes {[x.shape for x in arrays]}, but there are {len(states[0])} joints")
         dtype = xp.result_type(arrays[0], 0.0)
         found = evaluate(*(x[i] for x in arrays for i in range(x.shape[0])), *(values[name] for name in names))
         return xp.stack([xp.asarray(x, dtype) for x in found]).reshape(shape)

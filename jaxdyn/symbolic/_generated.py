@@ -1,4 +1,4 @@
-"""Programs for M, C, g and tau of robots of any size: NumPy, JAX or C."""
+"""Generated NumPy, JAX and C programs for M, C, g and tau of robots of any size."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ TERMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 class _Program(NamedTuple):
-    """A term as operations on scalars, whose inputs have the names q[0], .., p[0], .., valid in Python and in C."""
+    """A term of the equations as scalar operations; its inputs are named q[0], .., p[0], .., which is valid in Python and C."""
 
     nodes: list[Node]
     result: np.ndarray
@@ -43,7 +43,7 @@ class _Program(NamedTuple):
 
 
 class GeneratedEquations:
-    """tau, M, C and g of a robot as straight-line programs, from `generate`; common subexpressions are computed once.
+    """Straight-line programs for tau, M, C and g of a robot, from `generate`; common subexpressions are computed once.
 
     Attributes:
         parameters: names of the symbols in the leaves.
@@ -83,11 +83,11 @@ class GeneratedEquations:
         return {name: used(program.nodes, [program.result]) for name, program in self._programs.items()}
 
     def c_source(self, prefix: str = "robot") -> str:
-        """C99 code: `void robot_tau(const double *q, const double *qd, const double *qdd, double *out)` etc., in SI units.
+        """C99 code of `void robot_tau(const double *q, const double *qd, const double *qdd, double *out)` etc., in SI units.
 
-        Matrices are in row-major order. If there are symbols, their values are passed in an array `p` before `out`, in the
-        order of `parameters`. Quaternions in q must have unit length. The code uses no memory other than the stack, and calls
-        no functions other than sin, cos and sqrt.
+        Matrices are in row-major order. If the equations contain symbols, each function has an argument `p` before `out`, an
+        array with their values in the order of `parameters`. Quaternions in q must have unit length. The code uses only stack
+        memory, and calls only the functions sin, cos and sqrt.
         """
         parts = ["#include <math.h>\n"]
         for name, program in self._programs.items():
@@ -102,7 +102,7 @@ class GeneratedEquations:
     def python_source(self) -> str:
         """Python code of the functions that `lambdify` wraps; sin, cos and sqrt must be in scope.
 
-        The arguments of a function are sequences of scalars, and a list `out` that receives the results.
+        Each function takes sequences of scalars, and a list `out` that receives the results.
         """
         parts = []
         for name, program in self._programs.items():
@@ -113,8 +113,8 @@ class GeneratedEquations:
     def lambdify(self, backend: Backend = "jax") -> Functions:
         """The programs as functions of one state, like those of `Equations.lambdify`.
 
-        The functions also accept batches: arrays whose last axis is that of the state. JAX functions take seconds to tens of
-        seconds to compile, since every operation is an XLA instruction. If you use JAX, `jaxdyn.inverse_dynamics` and similar
+        The functions also accept batches, that is, arrays whose last axis is the axis of the state. With JAX, compilation takes
+        seconds to tens of seconds, since every operation is an XLA instruction. In JAX, `jaxdyn.inverse_dynamics` and related
         functions are faster.
 
         Raises:
@@ -151,14 +151,15 @@ class GeneratedEquations:
 def generate(chain: Chain, leaves: Leaves | None = None) -> GeneratedEquations:
     """Generate programs for tau, M, C and g of a robot of any size within seconds, as NumPy, JAX or C code.
 
-    Floating bases are supported. `inverse_dynamics`, `mass_matrix`, `coriolis_matrix` (the Christoffel-consistent matrix)
-    and `gravity_force` are traced, with symbols for the state and numbers for the robot, and decomposed into scalar
-    operations. Repeated operations are computed once, and operations with zeros and ones are removed. For the textbook biped
-    with ten joints, tau has 800 operations and C has 4155, whereas `derive` would produce more than a million. Use `derive` to
-    obtain readable formulas. Quantities are in SI units.
+    The functions `inverse_dynamics`, `mass_matrix`, `coriolis_matrix` (the Christoffel-consistent matrix) and `gravity_force`
+    are traced with symbols for the state and numbers for the robot, and then decomposed into scalar operations. Repeated
+    operations are computed once, and operations with zeros and ones are removed. Floating bases are supported.
+
+    For the textbook biped with ten joints, tau has 800 operations and C has 4155, whereas `derive` would produce more than a
+    million. Use `derive` to obtain readable formulas. Quantities are in SI units.
 
     Args:
-        leaves: expressions that replace numbers of the chain, as for `derive`; their symbols become parameters.
+        leaves: expressions that replace numbers of the chain, as in `derive`; their symbols become parameters.
 
     Raises:
         ModelError: the chain lacks a leaf, or expressions have the wrong shape.
@@ -187,5 +188,5 @@ def _scalar(graph: Graph, letters: Mapping[str, Node], x: Any) -> Scalar:
         return power if x.args[1] > 0 else graph.apply("/", 1.0, power)
     kind = "sqrt" if x.is_Pow and x.args[1] == sympy.Rational(1, 2) else x.func.__name__
     if kind not in ("sin", "cos", "sqrt"):
-        raise ModelError(f"{x} is not a sum, product, power, square root, sine or cosine")
+        raise ModelError(f"{x} is not supported; use sums, products, integer powers, square roots, sines and cosines")
     return graph.apply(kind, of[0])

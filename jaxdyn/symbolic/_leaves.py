@@ -32,7 +32,7 @@ class Body(NamedTuple):
 
 
 class Robot(NamedTuple):
-    """A chain in the derivation, whose joint positions are `coupling` times the coordinates plus `offset`."""
+    """A chain in the derivation; the joint positions are `coupling` times the coordinates, plus `offset`."""
 
     links: list[Body]
     rotors: Matrix
@@ -54,9 +54,9 @@ class Robot(NamedTuple):
 
 
 def ten_parameters(mass: Any, com: Sequence[Any], inertia: Any = 0) -> list[Expr]:
-    """A row of the leaf `inertia` as expressions: (m, m c, Ixx Ixy Iyy Ixz Iyz Izz) about the link frame's origin.
+    """Build a row of the leaf `inertia` as expressions: (m, m c, Ixx Ixy Iyy Ixz Iyz Izz) about the link frame's origin.
 
-    All entries may be numbers, symbols, expressions or strings.
+    All arguments may contain numbers, symbols, expressions or strings.
 
     Args:
         mass: mass m [kg].
@@ -91,7 +91,7 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
         raise ModelError(f"unknown leaf {unknown[0]!r}; expressions may replace {', '.join(known)}")
     if chain.screw.shape != (chain.n, 6):
         raise ModelError(
-            f"the leaf screw has shape {chain.screw.shape}; derive accepts one robot with {chain.n} screws"
+            f"the leaf screw has shape {chain.screw.shape}, but derive accepts one robot with {chain.n} screws"
         )
     if chain.topology.quaternion_joints:
         name = chain.joint_names[chain.topology.quaternion_joints[0][0]]
@@ -120,7 +120,7 @@ _ORDINARY = "closed forms are only supported for chains with revolute, prismatic
 
 
 def number(chain: Chain, name: str) -> Any:
-    """The leaf with this dotted name; None if the chain has no such leaf."""
+    """The leaf with the given dotted name; None if the chain has no such leaf."""
     x: Any = chain
     for part in name.split("."):
         x = None if x is None else getattr(x, part)
@@ -133,7 +133,7 @@ def _objects(x: Any) -> np.ndarray:
 
 
 def expressions(name: str, numbers: Any, given: Any) -> np.ndarray:
-    """A leaf as an object array, with some or all entries replaced."""
+    """A leaf as an object array, some or all of whose entries are replaced by expressions."""
     numbers = np.asarray(numbers)
     if given is not None and not isinstance(given, Mapping):
         given = _objects(given)
@@ -167,7 +167,7 @@ def _body(
             )
     massless, mass, h = bool(pi[0] == 0), pi[0], Matrix(pi[1:4])
     if massless and any(pi[1:4]):
-        raise ModelError(f"link {chain.link_names[i]!r} has no mass but a first moment {list(pi[1:4])}")
+        raise ModelError(f"link {chain.link_names[i]!r} has no mass, but the first moment {list(pi[1:4])}")
     com = (h / mass).applyfunc(sympy.cancel) if not massless else h
     inertia = Matrix(inertia_tensor(pi)) + mass * skew(com) ** 2
     return Body(
@@ -180,5 +180,5 @@ def _neat(x: Expr) -> Expr:
 
 
 def skew(x: Any) -> Matrix:
-    """[x], with [x] y = x cross y."""
+    """Skew-symmetric matrix [x] with [x] y = x cross y."""
     return Matrix([[0, -x[2], x[1]], [x[2], 0, -x[0]], [-x[1], x[0], 0]])

@@ -42,7 +42,7 @@ def latex_of(
     terms: Mapping[str, ImmutableMatrix],
     short: bool,
 ) -> str:
-    """Named matrices as lines of an `aligned` block; rates are written as dotted coordinates, and lc1 as l_{c1}."""
+    """Named matrices as lines of an `aligned` block, with rates as dotted coordinates and, for example, lc1 as l_{c1}."""
     names = {}
     for x, xd in zip(q, qd, strict=True):
         letter, _, index = sympy.latex(x).partition("_")

@@ -14,8 +14,8 @@ from ._trigonometry import expand, merge, reduce, tidy
 if TYPE_CHECKING:
     from ._equations import Equations
 
-Polynomial = dict[Any, Any]  # monomials in the symbols, with their coefficients
-Parts = dict[Any, Polynomial]  # functions of the state, with their coefficients
+Polynomial = dict[Any, Any]  # coefficients by monomial in the symbols
+Parts = dict[Any, Polynomial]  # polynomial coefficients by function of the state
 
 
 class RegressorFunctions(NamedTuple):
@@ -38,10 +38,10 @@ class SymbolicRegressor:
 
     Attributes:
         q: joint coordinates [rad or m].
-        qd: their rates [rad/s or m/s].
-        qdd: their accelerations [rad/s^2 or m/s^2].
+        qd: joint rates [rad/s or m/s].
+        qdd: joint accelerations [rad/s^2 or m/s^2].
         Y: regressor, n x l.
-        theta: parameters, l x 1, independent polynomials in the symbols, in SI units.
+        theta: parameters, l x 1: linearly independent polynomials in the symbols, in SI units.
     """
 
     q: tuple[Symbol, ...]
@@ -91,10 +91,10 @@ def _array(backend: str, found: Sequence[Any]) -> Any:
 
 
 def regressor_of(equations: "Equations", known: Sequence[str]) -> SymbolicRegressor:
-    """The regressor of the equations: see `Equations.regressor`."""
+    """The regressor of the equations, as described in `Equations.regressor`."""
     letters = tuple(x for x in equations.parameters if x.name not in known)
     if not letters:
-        raise ModelError("the equations have no unknown symbols; derive them with `leaves`")
+        raise ModelError("the equations contain no unknown symbols; pass `leaves` with symbols to `derive`")
     n = len(equations.q)
     springs = equations.spring_force
     inertia = {(i, j): _parts(equations.M[i, j], letters) for i in range(n) for j in range(i, n)}
@@ -173,7 +173,7 @@ class _Basis:
         self._rows.append((pivot, {m: sympy.nsimplify(c / scale) for m, c in rest.items()}, own))
 
     def shares(self, polynomial: Polynomial) -> list[Any]:
-        """The coefficients of a polynomial as a combination of those in `found`."""
+        """The coefficients of a polynomial as a linear combination of the polynomials in `found`."""
         rest, shares = self._reduce(polynomial)
         if rest:
             raise ModelError(

@@ -16,17 +16,21 @@ def textbook_leaves(system: str, joints: int = 2) -> Leaves:
 
     An example is `derive(textbook.planar_elbow(), textbook_leaves("planar_elbow"))`.
 
-    The symbols are positive and have the names of the arguments of the function in `textbook` (m1, l1, lc1, i1, ...), with g
-    for gravity. Exceptions are m, lc, Jl, Jm, r and k, which stand for mass, com_distance, link_inertia, motor_inertia,
-    gear_ratio and stiffness. The remotely driven elbow has the gear ratios r1 and r2 and the rotor inertias J1 and J2. The
-    wrist has the masses m1 to m3, the distances d1 to d3, the gear ratios r4 to r6 and the rotor inertias J4 to J6. The inertia
-    of a virtual link remains a number. The names five_bar and four_bar refer to `linkages.five_bar_chain` and
+    The symbols are positive. They have the names of the arguments of the corresponding function in `jaxdyn.textbook` (m1, l1,
+    lc1, i1, ...), with g for gravity and the following exceptions:
+
+    - m, lc, Jl, Jm, r and k stand for mass, com_distance, link_inertia, motor_inertia, gear_ratio and stiffness.
+    - The remotely driven elbow has the gear ratios r1 and r2 and the rotor inertias J1 and J2.
+    - The coupled wrist has the masses m1 to m3, the distances d1 to d3, the gear ratios r4 to r6 and the rotor inertias J4 to
+      J6.
+
+    The inertia of a virtual link remains a number. The systems five_bar and four_bar are those of `linkages.five_bar_chain` and
     `linkages.four_bar_chain`. Quantities are in SI units.
 
     Args:
         system: name of the system: cartesian_two_link, coupled_wrist, elastic_link, five_bar, four_bar, geared_link,
             pendulum, pendulum_3dof, planar_2r_point_masses, planar_elbow, remotely_driven_elbow, single_link or spherical_rrp.
-        joints: number of joints of the pendulum.
+        joints: number of joints of the system pendulum.
 
     Raises:
         ModelError: the system is unknown.

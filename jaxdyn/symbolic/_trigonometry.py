@@ -18,7 +18,7 @@ _FACTORED = 24
 
 
 def expand(x: Any) -> Expr:
-    """Expand like `sympy.expand`, but much faster if all numbers are rational, by means of sparse polynomials."""
+    """Expand like `sympy.expand`; if all numbers are rational, sparse polynomials make the expansion much faster."""
     generators = sorted(x.atoms(cos, sin) | x.free_symbols, key=sympy.default_sort_key)
     if not generators or not (x.is_Add or x.is_Mul or x.is_Pow):
         return x
@@ -37,8 +37,8 @@ def reduce(x: Expr) -> Expr:
 def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
     """The reduced expression, with the sine and cosine of `angle` merged with those of other angles by addition theorems.
 
-    For example, c_a c - s_a s becomes cos(a + angle), where c and s are the cosine and sine of `angle`. If `shorten`, terms are
-    merged only if the new angle has fewer summands: c_12 c_2 + s_12 s_2 becomes c_1.
+    For example, c_a c - s_a s becomes cos(a + angle), where c and s are the cosine and sine of `angle`. If `shorten` is True,
+    terms are merged only if the new angle has fewer summands: c_12 c_2 + s_12 s_2 becomes c_1, with c_12 = cos(q1 + q2).
     """
     x = reduce(x)
     c, s = cos(angle), sin(angle)
@@ -59,7 +59,7 @@ def merge(x: Expr, angle: Any, shorten: bool = False) -> Expr:
 
 
 def _partner(term: Expr, with_s: dict[Expr, bool], angle: Expr, shorten: bool) -> Expr:
-    """The product term * cos(angle), or its sum with a term of `with_s` if an addition theorem applies to the two."""
+    """The product term * cos(angle), or its sum with a term of `with_s` if an addition theorem applies to both."""
     for factor in [f for f, power in term.as_powers_dict().items() if isinstance(f, (cos, sin)) and power == 1]:
         earlier, others = factor.args[0], term / factor
         sine = isinstance(factor, sin)
@@ -78,7 +78,7 @@ def _summands(angle: Any) -> int:
 
 
 def tidy(x: Expr) -> Expr:
-    """The shortest of several forms: with sums of angles expanded or not, squares of cosines or of sines, factored or not."""
+    """The shortest of several forms: with sums of angles or expanded, with squares of cosines or of sines, factored or not."""
     x = reduce(x)
     forms = [x]
     angles = sorted({f.args[0] for f in x.atoms(cos, sin)}, key=sympy.default_sort_key)
@@ -102,7 +102,7 @@ def _round(x: Expr) -> Expr:
 
 
 def _with_sines(x: Expr) -> Expr:
-    """The expression with squares of cosines replaced by 1 - s^2, for each angle for which this is shorter."""
+    """The expression with squares of cosines replaced by 1 - s^2 for those angles for which the result is shorter."""
     for angle in sorted({f.args[0] for f in x.atoms(cos)}, key=sympy.default_sort_key):
         other = _without_squares(x, cos, angle)
         x = min(x, other, key=_length)

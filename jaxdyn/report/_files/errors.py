@@ -32,17 +32,17 @@ def errors_csv(result: Identification) -> str:
 
 
 def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
-    """Write the report's errors by run as a CSV file with one row per run and joint.
+    """Write the torque errors of the report as a CSV file with one row per run and joint.
 
     The columns are:
 
     - run, fitted (yes or no), joint, unit (of the torque), samples;
     - torque_rms: RMS of the measured torque;
     - rms: RMS of the measured minus the predicted torque;
-    - rre_percent: rms relative to torque_rms;
-    - rre_moving_percent: the same over the samples at which the joint moves; empty if it never moves;
-    - raw_rms, raw_rre_percent and raw_rre_moving_percent: the same errors relative to the torque as logged, without
-      filtering; empty if unknown.
+    - rre_percent: rms as a percentage of torque_rms;
+    - rre_moving_percent: rre_percent over only the samples at which the joint moves; empty if it never moves;
+    - raw_rms, raw_rre_percent and raw_rre_moving_percent: rms, rre_percent and rre_moving_percent relative to the torque
+      as logged, without filtering; empty if unknown.
 
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.

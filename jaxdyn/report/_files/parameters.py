@@ -1,4 +1,4 @@
-"""File with a table of the identified parameters."""
+"""CSV file with a table of the identified parameters."""
 
 import csv
 import dataclasses
@@ -28,22 +28,22 @@ def parameters_csv(result: Identification) -> str:
 def write_parameters(result: Identification, path: str | os.PathLike[str]) -> None:
     """Write the parameters as a CSV file with one row per parameter.
 
-    The rows are the base parameters (`kind` base), the full set (`kind` full), and the parameters of a friction model
-    (`kind` friction) if there is one. In that case, the full set contains the viscous, Coulomb and constant friction
+    The rows contain the base parameters (`kind` base), the full set (`kind` full) and, if a friction model was fitted,
+    its parameters (`kind` friction). In that case, the full set contains the viscous, Coulomb and constant friction
     nearest to the friction model.
 
     The columns are:
 
     - kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent;
-    - lower and upper: limits of the 95 % interval;
+    - lower and upper: limits of the 95 % confidence interval;
     - ols_value and ols_standard_deviation: estimate by ordinary least squares;
     - prior: value in the given model;
     - identifiable: yes, only in sums, no, or known;
     - model_value: value in the written, physically consistent model.
 
     The value of a base parameter is its weighted least-squares estimate, with a standard deviation from a block
-    jackknife. A full parameter has a standard deviation only if it is itself a base parameter; otherwise its value
-    depends on how the set was completed. Numbers have full precision, and missing numbers are empty cells.
+    jackknife. A parameter of the full set has a standard deviation only if it is also a base parameter; otherwise its
+    value depends on how the set was completed. Numbers have full precision, and missing numbers are empty cells.
 
     Read the table with a spreadsheet, pandas, or
     `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
@@ -55,7 +55,7 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
 
 
 def _friction(result: Identification) -> Iterator[dict[str, str | float | None]]:
-    """Rows of a friction model; its nonlinear parameters have no unit."""
+    """Rows with the parameters of a friction model, of which the nonlinear ones have no unit."""
     if result.friction is None:
         return
     for name, value, deviation, unit in zip(*result.friction.rows(), strict=True):

@@ -16,7 +16,7 @@ from ...spatial.inertia import inertial_parameters_to_com
 
 
 def payload_json(payload: Payload) -> str:
-    """A payload as JSON text, in SI units, expressed in its `frame`."""
+    """A payload as JSON text, in SI units and in the axes of its `frame`."""
     about = {
         "frame": payload.frame,
         "units": "SI",
@@ -80,9 +80,9 @@ def read_gains(path: str | os.PathLike[str]) -> DriveGains:
             if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
                 raise ValueError(f"{name} (shape {x.shape}) has the wrong shape or is not finite")
         if determined.shape != (n,) or determined.dtype != bool or not (shaped["factors"] > 0).all():
-            raise ValueError("its numbers are inconsistent")
+            raise ValueError("a factor is not positive, or `determined` does not have one truth value per factor")
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-            raise ValueError("its notes are not text")
+            raise ValueError("its notes are not a list of strings")
         common = (float(content["common"]), float(content["common_deviation"]))
         if not np.all(np.isfinite(common)):
             raise ValueError(f"common is {common[0]:g} +- {common[1]:g}")
@@ -112,7 +112,7 @@ def payload_lines(payload: Payload) -> list[str]:
     ]
     inertia, deviation = payload.inertia, payload.inertia_deviations
     for name, a, b in (("Ixx", 0, 0), ("Ixy", 0, 1), ("Iyy", 1, 1), ("Ixz", 0, 2), ("Iyz", 1, 2), ("Izz", 2, 2)):
-        lines.append(f"  {name} about it    {inertia[a, b]:.4f} +- {deviation[a, b]:.4f} kg m^2")
+        lines.append(f"  {name} about com   {inertia[a, b]:.4f} +- {deviation[a, b]:.4f} kg m^2")
     if not payload.consistent:
         mass, com, inertia = (np.asarray(x) for x in inertial_parameters_to_com(jnp.asarray(payload.body)))
         moments = ", ".join(f"{x:.4f}" for x in np.linalg.eigvalsh(inertia))
@@ -129,7 +129,7 @@ def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
     lines = [f"gains from the known payload; common factor {gains.common:.4f} +- {gains.common_deviation:.4f}"]
     width = max(map(len, joints))
     for j, name in enumerate(joints):
-        caveat = "" if gains.determined[j] else "  (not determined: ratio to the others unchanged)"
+        caveat = "" if gains.determined[j] else "  (not determined; ratio to the other gains unchanged)"
         lines.append(
             f"  {name:{width}s}  {gains.gains[j]:9.4f} +- {gains.standard_deviations[j]:.4f}  factor "
             f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{caveat}"

@@ -1,4 +1,4 @@
-"""Predictions of each written model file, loaded as a user would load it and compared with the runs."""
+"""Predictions of the written model files, loaded from disk as a user would load them and compared with the runs."""
 
 import dataclasses
 import warnings
@@ -28,7 +28,7 @@ class FilePrediction:
     Attributes:
         name: name of the file.
         fit: errors of the model loaded from the file; None if it could not be loaded.
-        why: the reason if errors are missing or larger than those of the fitted model; otherwise empty.
+        why: the reason why errors are missing, or larger than those of the fitted model; otherwise empty.
     """
 
     name: str
@@ -42,16 +42,16 @@ class FilePrediction:
 
 
 def as_written(result: Identification, model: TorqueModel) -> Identification:
-    """The identification, with every run predicted by the model read back from a file.
+    """The identification, with all runs predicted by the model that was read back from a file.
 
-    The held-out runs are an exception if the written model was also fitted to them (`validation_refit`): they keep the
-    predictions of the fit that excluded them.
+    If the written model was also fitted to the held-out runs (`validation_refit`), these runs keep the predictions of the
+    fit that excluded them.
     """
 
     def again(e: Evaluation) -> Evaluation:
         prediction = e.predicted_by(model)
         logged = e.logged
-        if logged is not None:  # the same prediction applies to the logged torque if jaxdyn did not filter it
+        if logged is not None:  # if jaxdyn did not filter the logged torque, the same prediction applies to it
             sharp = prediction if logged[1] is e.prediction else e.predicted_by(model.unfiltered)
             logged = (logged[0], sharp)
         fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
@@ -64,11 +64,11 @@ def as_written(result: Identification, model: TorqueModel) -> Identification:
 def predictions_of(
     result: Identification, folder: Path, load_options: Mapping[str, Any], mended: tuple[str, ...] = ()
 ) -> list[FilePrediction]:
-    """Errors of each model file in a folder.
+    """Prediction errors of each model file in a folder.
 
     Args:
         load_options: options of `load` for the URDF.
-        mended: joints whose friction or armature is negative and therefore omitted from URDF and MJCF.
+        mended: joints whose negative friction or armature is omitted from URDF and MJCF.
     """
     found: list[FilePrediction] = []
     best = _errors(result, result.model).total_relative
@@ -82,7 +82,7 @@ def predictions_of(
                 model = _loaded(path, load_options, result)
             fit = _errors(result, model)
         except (JaxdynError, ImportError) as error:  # reading MJCF requires MuJoCo, an optional dependency
-            found.append(FilePrediction(name, None, f"it cannot be compared: {error}"))
+            found.append(FilePrediction(name, None, f"the file cannot be compared: {error}"))
             continue
         why = _why(result, name, mended) if fit.total_relative > WORSE * best else ""
         found.append(FilePrediction(name, fit, why))
@@ -98,9 +98,8 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
     own = result.chain
     if chain.n != own.n:
         raise JaxdynError(f"the file has {chain.n} joints, but the identified model has {own.n}")
-    if (
-        chain.topology.parents == own.topology.parents
-    ):  # torques do not depend on names, so equal names let all files share one program
+    # torques do not depend on names, and with equal names, all files share one compiled program
+    if chain.topology.parents == own.topology.parents:
         chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
     return TorqueModel(chain).filtered(result.model.cutoff)
 
@@ -122,9 +121,11 @@ def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
         )
     if model.extra:
         names = ", ".join(column for e in model.extra for column in e.names)
-        reasons.append(f"it cannot represent the columns {names}")
+        reasons.append(f"the format cannot represent the columns {names}")
     if mended:
         reasons.append(f"negative friction or armature of {', '.join(mended)} is omitted")
     if name.endswith(".xml"):
-        reasons.append("MJCF cannot represent torque offsets and the width of the smooth sign of Coulomb friction")
+        reasons.append(
+            "MJCF cannot represent torque offsets, or the width of the smooth sign function in Coulomb friction"
+        )
     return "; ".join(reasons) or "its numbers are rounded"

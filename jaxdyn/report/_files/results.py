@@ -1,4 +1,4 @@
-"""`write_all`: all result files of an identification, written completely or not at all."""
+"""Function `write_all`, which writes either all result files of an identification or none."""
 
 import contextlib
 import datetime
@@ -55,23 +55,30 @@ def write_all(
     provenance: Provenance | None = None,
     findings: Sequence[Finding] = (),
 ) -> WrittenFiles:
-    """Write all results into a folder, which is created if necessary; return the paths by file name, with the verdict.
+    """Write all results to a folder, which is created if necessary; return the paths by file name, with the verdict.
 
-    The files are parameters.csv (`write_parameters`), errors.csv (`write_errors`), identified.urdf, identified.xml for
-    MuJoCo, model.eqx (`save_torque_model`: the complete identified model, bit-exact) and report.html. The errors and
-    the verdict are computed with model.eqx as loaded from the file; the report also shows the predictions of the other
-    files. URDF and MJCF contain the nearest viscous, Coulomb and constant friction, without negative friction, damping
-    or armature.
+    The files are:
+
+    - model.eqx: the complete identified model, bit-exact (`save_torque_model`);
+    - identified.urdf, and identified.xml for MuJoCo: the model with the nearest viscous, Coulomb and constant friction,
+      without negative friction, damping or armature;
+    - parameters.csv: the identified parameters (`write_parameters`);
+    - errors.csv: the torque errors by run and joint (`write_errors`);
+    - report.html: the report (`write_report`).
+
+    The errors and the verdict are computed with the model loaded from model.eqx. The report also shows the predictions of
+    the other model files.
 
     All files are completed in a draft folder and then moved into place, so an error or Ctrl-C leaves the folder
-    unchanged. Existing files with these names are replaced. identified.urdf is omitted if URDF cannot represent the model
-    (helical joints, physically inconsistent inertias), identified.xml if MJCF cannot, and model.eqx if there are
-    user-defined columns. The report then states the reason, and a file of that name from an earlier run is renamed with
-    the suffix .old.
+    unchanged. Existing files with these names are replaced.
+
+    identified.urdf is omitted if URDF cannot represent the model (helical joints, physically inconsistent inertias),
+    identified.xml if MJCF cannot, and model.eqx if there are user-defined columns. The report then states the reason, and
+    a file of that name from an earlier run is renamed with the suffix .old.
 
     Args:
-        source_urdf: file from which the chain was loaded; identified.urdf is a copy of it with the identified numbers.
-            By default, a new URDF is written.
+        source_urdf: file from which the chain was loaded; identified.urdf is a copy of this file with the identified
+            numbers. By default, a new URDF is written.
         load_options: options of `load` with which `source_urdf` was loaded: `lock`, `tip`, `floating_base` and
             `ignore_mimic`.
         title: title of the report; by default derived from the name of the source.
@@ -137,14 +144,14 @@ def _missing(folder: Path) -> list[Path]:
 def _write_models(
     result: Identification, draft: Path, source: str | os.PathLike[str] | None, loaded: Mapping[str, Any]
 ) -> tuple[list[str], Mapping[str, Any], tuple[str, ...]]:
-    """Write the model in every format; return notes, options for loading the URDF, and the joints whose friction changed."""
+    """Write the model in every format; return notes, options for loading the URDF, and joints with changed negative terms."""
     plain, mended = dissipative_chain(result.chain, [e.samples for e in result.fitted])
     urdf, options = _write_urdf(plain, draft / "identified.urdf", source, loaded)
     notes = [urdf, _write_mjcf(plain, draft / "identified.xml")]
     if mended:
         notes.append(
             f"friction or armature of {', '.join(mended)} is negative: identified.urdf and identified.xml contain the "
-            "nearest non-negative value"
+            "nearest non-negative values"
         )
     try:
         save_torque_model(result.model, draft / "model.eqx")

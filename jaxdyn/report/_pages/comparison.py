@@ -27,7 +27,7 @@ def write_comparison(
     date: datetime.datetime | None = None,
     provenance: Provenance | None = None,
 ) -> None:
-    """Write the comparison of two models as a self-contained HTML file: errors, torques and positions of both models.
+    """Write a comparison of the errors, torques and positions of two models as a self-contained HTML file.
 
     Args:
         comparison: result of `compare_models`.
@@ -49,7 +49,7 @@ def comparison_html(
     first, second = comparison.chains
     notes = [f"{run.source}: {note}" for run in comparison.runs for note in run.notes]
     if first.joint_names != second.joint_names:
-        notes.insert(0, f"joints are matched by order; their names in b are {', '.join(second.joint_names)}")
+        notes.insert(0, f"joints are matched by their order; the joints of b are {', '.join(second.joint_names)}")
     pulls = [np.asarray(chain.gravity, float) for chain in comparison.chains]
     if not np.allclose(pulls[0], pulls[1]):
         words = [", ".join(f"{x:.4g}" for x in pull) for pull in pulls]
@@ -110,7 +110,7 @@ def _positions(comparison: ModelComparison) -> str:
         "Positions re-simulated",
         "positions",
         faint(
-            f"RMS of measured minus simulated positions. Each robot is driven only by the measured torques, in windows of "
+            f"RMS of measured minus simulated positions. Each model is driven only by the measured torques, in windows of "
             f"{first[0].seconds:.2g} s that start from the measured state. Coasting is the prediction without a "
             "model: constant velocity from the start of the window."
         ),
@@ -135,8 +135,8 @@ def _torques(comparison: ModelComparison) -> str:
         for j in range(chain.n):
             errors = " and ".join(rounded(fit.rms[j]) for fit in run.fits)
             curves = {name: p[:, j] for name, p in zip("ab", run.predictions, strict=True)}
-            words, caption = ("torque", "residual", units[j]), f"errors of a and b {errors} {units[j]} RMS"
+            words, caption = ("torque", "residual", units[j]), f"RMS errors of a and b: {errors} {units[j]}"
             views.append(time_view(s.t, s.tau[:, j], curves, s.segments, words, caption, points))
     choices = (("run", [run.source for run in comparison.runs]), ("joint", chain.joint_names))
-    label = "Measured torque, torques predicted by two models, and the differences"
+    label = "Measured torque, torques predicted by the two models, and their differences from the measurement"
     return section("Torques", "torques", plot(label, views, choices))

@@ -1,4 +1,4 @@
-"""The identification report: a self-contained HTML file, including pictures, for screen and print."""
+"""The identification report: a self-contained HTML file with plots and pictures, for screen and print."""
 
 import datetime
 import os
@@ -44,8 +44,8 @@ def write_report(
     - a verdict in plain words;
     - errors of predicted torques by joint and by run, on fitted and held-out motion, compared with the given model;
     - plots of torques over time, of positions re-simulated from the measured torques, of friction versus velocity, and
-      of the spectra of the residuals;
-    - base parameters with standard deviations and correlations, the full set, and the null space;
+      of residual spectra;
+    - base parameters with standard deviations and correlations, the full parameter set, and the null space;
     - the excitation of the base parameters;
     - links drawn as ellipsoids, with masses and densities;
     - notes on the logs, and the provenance of the result.
@@ -61,15 +61,15 @@ def write_report(
         limits: acceptable errors (`parse_limit`), which determine the verdict if given.
         provenance: input files and settings (`collect_provenance`); by default, only versions are shown.
         findings: suspected faults (`diagnose_identification`), shown in the summary.
-        assessed: the assessment, including predictions of the written model files; by default, it is computed without
-            files.
+        assessed: the assessment, including predictions of the written model files; by default, an assessment without
+            files is computed.
 
     Raises:
         OutputError: the file cannot be written; an existing file remains unchanged.
         IdentificationError: a limit has neither one value nor one per joint.
 
-    Cost: less than a second, plus compilation of forward dynamics. If there are many runs and joints, curves are drawn
-    with fewer points, which include all peaks, to keep the file below 1.5 MB.
+    Cost: less than a second, plus compilation of forward dynamics. For many runs and joints, curves are downsampled in a
+    way that preserves all peaks, which keeps the file below 1.5 MB.
     """
     report = report_html(result, title, date, notes, limits, provenance, findings, assessed)
     write_whole(path, report, OutputError)

@@ -58,7 +58,7 @@ SHOWN = 4  # number of notes shown; the others are collapsed
 
 
 def notes_section(notes: Sequence[str]) -> str:
-    """Section with notes on the logs; all but the first few are collapsed."""
+    """Section with notes on the logs; if there are many, all but the first four are collapsed."""
     each = list(dict.fromkeys(notes))
     more = ""
     if len(each) > SHOWN + 2:

@@ -1,4 +1,4 @@
-"""Equivalent ellipsoids: solid ellipsoids of uniform density with the mass, centre of mass and inertia of a link."""
+"""Equivalent ellipsoids of links: solid ellipsoids of uniform density with the same mass, centre of mass and inertia."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ class Ellipsoid:
 
     @property
     def squares(self) -> Float[np.ndarray, "3"]:
-        """Squares of the semi-axes [m^2] in ascending order, which are non-negative for a physically consistent body."""
+        """Squares of the semi-axes [m^2] in ascending order, non-negative for a physically consistent body."""
         return np.linalg.eigvalsh(self.shape)
 
     @property
@@ -41,7 +41,7 @@ class Ellipsoid:
 
     @property
     def semi_axes(self) -> Float[np.ndarray, "3"]:
-        """Semi-axes [m] in ascending order; 0 if their square is negative."""
+        """Semi-axes [m] in ascending order; 0 in place of semi-axes with negative squares."""
         return np.sqrt(np.maximum(self.squares, 0))
 
     @property
@@ -57,10 +57,11 @@ class Ellipsoid:
 
 
 def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
-    """The equivalent ellipsoid of a link from its ten inertial parameters, in its frame; None if the mass is zero.
+    """Compute the equivalent ellipsoid of a link, in the link frame, from its ten inertial parameters.
 
-    A uniform solid ellipsoid with semi-axes a_k has the second moments m a_k^2 / 5 about its centre. With the second moment
-    S = tr(I_o) / 2 1 - I_o about the origin and the first moment h, shape = 5 / m (S - h h^T / m).
+    The result is None if the mass is zero. A uniform solid ellipsoid with mass m and semi-axes a_k has the second moments
+    m a_k^2 / 5 about its centre. Therefore, shape = 5 / m (S - h h^T / m), where h is the first moment, I_o is the inertia
+    about the origin of the link frame, and S = (tr(I_o) / 2) eye(3) - I_o is the second moment of mass about this origin.
     """
     m, h = float(pi[0]), np.asarray(pi[1:4], float)
     if m == 0:
@@ -71,7 +72,7 @@ def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
 def projected(
     ellipsoid: Ellipsoid, view: Float[np.ndarray, "2 3"]
 ) -> tuple[Float[np.ndarray, "2"], tuple[float, float], float]:
-    """Outline of an ellipsoid in the parallel projection x -> view @ x: centre, semi-axes (larger first), angle [rad].
+    """Outline of an ellipsoid in the parallel projection x -> view @ x: centre, semi-axes (larger first) and angle [rad].
 
     The projection of {x^T A^-1 x <= 1} by V is {u^T (V A V^T)^-1 u <= 1}.
     """
@@ -90,6 +91,6 @@ def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.nd
 
 
 def posed(chain: Chain, q: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... m 4 4"]:
-    """The result of `link_poses` in float64."""
+    """The poses from `link_poses`, computed in float64."""
     with jax.enable_x64(True):
         return link_poses(as_float64(chain), q)

@@ -1,4 +1,4 @@
-"""Data of plots drawn by page.js: curves, dots and rings in panels with a common x axis, one view per joint and run."""
+"""Data of the plots that page.js draws: curves, dots and rings in panels with a common x axis, one view per joint and run."""
 
 import base64
 import dataclasses
@@ -23,7 +23,7 @@ class Curve:
         name: name in the legend; curves with the same name share an entry.
         colour: a variable of the page's style: measured, predicted, residual, prior, ink or faint.
         y: values; NaN interrupts a line.
-        less: values that page.js subtracts from y; this takes less space than storing the differences as a curve.
+        less: values that page.js subtracts from y. If these values also form another curve, they are stored only once.
         x: abscissae; by default the view's.
         style: "line", "dots" or "rings".
         width: line width [px].
@@ -40,7 +40,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Panel:
-    """Curves with one vertical axis.
+    """Curves that share a vertical axis.
 
     Attributes:
         label: quantity and unit.
@@ -81,10 +81,10 @@ class View:
 
 
 def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequence[str]]] = (), kind: str = "") -> str:
-    """A figure that shows one of several views, selected by the reader.
+    """A figure that shows one of several views, which the reader selects.
 
-    page.js draws the figure, with controls to select, pan and zoom views and to read values. Plots on a page that have
-    a choice with the same name and number of options are linked.
+    page.js draws the figure, with controls to select, pan and zoom views and to read values. If several plots on a page
+    have a choice with the same name and number of options, a selection applies to all of them.
 
     Args:
         label: alternative text.
@@ -96,7 +96,7 @@ def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequenc
     data = {"label": label, "choices": [[name, list(options)] for name, options in choices]}
     text = json.dumps(data | {"views": [_view(view) for view in views]}, separators=(",", ":"), ensure_ascii=False)
     held = element("script", text.replace("<", "\\u003c"), type="application/json")
-    without = element("noscript", element("p", escaped(f"{label}: shown in browsers that run scripts."), "faint"))
+    without = element("noscript", element("p", escaped(f"{label}: shown only if the browser runs scripts."), "faint"))
     return element("figure", held + without, f"plot {kind}".strip())
 
 
@@ -137,7 +137,7 @@ def _short(x: float) -> float:
 
 
 def packed(values: Float[np.ndarray, " N"]) -> list:
-    """Numbers as [minimum, maximum, text], where text is 16-bit little-endian integers in base64; 65535 is NaN."""
+    """Numbers as [minimum, maximum, text], where text is the base64 code of 16-bit little-endian integers; 65535 is NaN."""
     values = np.asarray(values, float)
     there = np.isfinite(values)
     low, high = (float(f(values[there])) if there.any() else 0.0 for f in (np.min, np.max))
@@ -155,7 +155,7 @@ def time_view(
     caption: str = "",
     points: int = 1400,
 ) -> View:
-    """A view of a measured curve and one or two predicted curves over time, above the differences measured - predicted.
+    """A view with a measured and one or two predicted curves over time, and below them the errors measured - predicted.
 
     Args:
         t: time [s].
@@ -194,10 +194,10 @@ def time_view(
 
 
 def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], points: int) -> np.ndarray:
-    """Indices of at most about `points` samples, in order, including all peaks of the curves; -1 between pieces.
+    """Indices of about `points` samples or fewer, in order, including all peaks of the curves; -1 between pieces.
 
-    Each piece is divided into stretches of equal length; the extremes of all curves in each stretch and both ends of
-    the piece are retained. A sample at which a curve is not finite splits a piece.
+    Each piece is divided into intervals of equal length. The extremes of all curves in each interval, and both ends of
+    the piece, are retained. A sample at which a curve is not finite splits a piece.
     """
     there = np.all(np.isfinite(curves), axis=0)
     runs = []

@@ -13,7 +13,7 @@ from ...model._chain import Chain, frame_index
 
 
 def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
-    """Lines from the origin of each link's parent to the link's own origin, and on to the tip; see `Scene.joints`."""
+    """Lines from the origin of each link's parent to the origin of the link, and from there to the tip; see `Scene.joints`."""
     lines = [(parent, i, np.zeros(3)) for i, parent in enumerate(chain.topology.parents)]
     tip = chain.topology.tip_name
     if tip is not None and tip in chain.frame_names:
@@ -33,7 +33,7 @@ def line_ends(
 
 
 def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
-    """Poses of all links, followed by the base, in the world frame, for one or many configurations.
+    """Poses of all links, followed by that of the base, in the world frame, for one or many configurations.
 
     Raises:
         ModelError: the number of columns of q differs from the number of the robot's positions.

@@ -52,10 +52,11 @@ def bodies_section(chain: Chain, prior: Chain | None, samples: Samples, mass: To
     text = (
         element("h2", "Bodies", id="bodies")
         + faint(
-            "Each link is drawn as the solid ellipsoid of uniform density with the same mass, centre of mass and inertia, in a "
-            f"posture of the run, numbered from the base: {legend}. An ellipsoid far larger than its link, or far away "
-            "from it, indicates parameters that the motion does not determine. Ordinary machines have densities of about 500 "
-            "to 5000 kg/m³, averaged over metal and cavities. Drag a picture to rotate it."
+            "Each link is drawn as the solid ellipsoid of uniform density with the same mass, centre of mass and inertia. "
+            "The robot is shown in a posture of the run, with links numbered from the base. "
+            f"Legend: {legend}. An ellipsoid far larger than its link, or far away from it, indicates parameters that the "
+            "motion does not determine. Machines typically have average densities of 500 to 5000 kg/m³, including cavities. "
+            "Drag a picture to rotate it."
         )
         + element("div", figures, "grid")
     )
@@ -110,9 +111,9 @@ def _svg(
     outline: Sequence[tuple[int, Ellipsoid]],
     lines: Float[np.ndarray, "k 2 3"],
 ) -> str:
-    """SVG in millimetres, with z upwards; data attributes contain what page.js needs to rotate it."""
+    """SVG in millimetres, with z upwards; data attributes contain what page.js needs to rotate the picture."""
     centre = np.concatenate(lines).mean(axis=0)
-    # equal room in all directions, because the picture can be rotated; ellipsoids beyond 5 times the arm's size are clipped
+    # equal space in all directions, because the picture can be rotated; ellipsoids beyond 5 times the arm's size are clipped
     arm = max(float(np.linalg.norm(np.concatenate(lines) - centre, axis=1).max()), 1e-3)
     sizes = [float(np.linalg.norm(e.centre - centre) + e.semi_axes[-1]) for _, e in (*solid, *outline)]
     reach = max(arm, min(max(sizes, default=0.0), 5 * arm))

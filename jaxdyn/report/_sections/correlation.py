@@ -1,4 +1,4 @@
-"""Correlation of the estimated base parameters, to show which of them the motion separates poorly."""
+"""Section on the correlation of the estimates, which shows which base parameters the motion separates poorly."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ _SHADES = 10
 
 
 def correlation(estimate: Estimate) -> Float[np.ndarray, "b b"]:
-    """Correlation matrix cov_ij / (s_i s_j) of the estimates with standard deviations s; zero if one of these is zero."""
+    """Correlation matrix cov_ij / (s_i s_j) of the estimates; entries are zero where a standard deviation s is zero."""
     s = estimate.standard_deviations
     inverse = np.divide(1.0, s, out=np.zeros_like(s), where=s > 0)
     return np.clip(estimate.covariance * inverse * inverse[:, None], -1.0, 1.0)
@@ -39,7 +39,8 @@ def correlation_section(base: BaseParameters, estimate: Estimate) -> str:
         "correlation",
         faint(
             "Correlation between the errors of the estimates, in the order of the table of base parameters. If the correlation "
-            "of two parameters is close to 1 or -1, their difference or sum is known much better than each of them."
+            "of two parameters is close to 1 or -1, their difference or sum, respectively, is known much more accurately than "
+            "each parameter alone."
         ),
         element("div", _matrix(found, base.names) + table, "beside"),
     )

@@ -69,9 +69,9 @@ def excitation_section(base: BaseParameters, estimate: Estimate) -> str:
         "Excitation",
         "excitation",
         faint(
-            f"Singular values of the base regressor, each joint weighted by its noise. The condition number, the largest "
-            f"divided by the smallest, is {facts}. The second value does not depend on units; below 30 is good, and above 100 "
-            "another trajectory is needed."
+            f"Singular values of the base regressor, with the rows of each joint divided by the joint's noise. The condition "
+            f"number, the ratio of the largest to the smallest singular value, is {facts}. The second value does not depend on "
+            "units. It should be below 30; if it exceeds 100, use another trajectory."
         ),
         element(
             "div",

@@ -46,11 +46,11 @@ class FrictionSamples:
 def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: bool = False) -> FrictionSamples:
     """Samples tau - (prediction - friction_force(qd)), and the curve friction_force over the range of velocities.
 
-    All other fitted torques (rigid body, rotors, further terms) are subtracted, so the samples are the fitted curve
-    plus the residual.
+    All other fitted torques (rigid body, rotors, further terms) are subtracted from the measured torque, so the samples
+    are the fitted curve plus the residual.
 
     Args:
-        modelled: True if predictions contain a friction model that depends on more than velocity. In that case, the
+        modelled: True if the predictions contain a friction model that depends on more than velocity. In that case, the
             torque of the chain without friction is subtracted from the measured torque instead.
     """
     data = together(evaluations)
@@ -103,11 +103,11 @@ def friction_section(
         "friction",
         plot("Friction versus velocity", views, [("joint", [coordinate_names(chain)[j] for j in joints])], "low"),
         faint(
-            "Measured torque minus predicted torque without friction: dots are samples of the fitted runs, rings are medians "
-            "over equal numbers of samples, and the line is the fitted law. Rings off the curve in both directions indicate "
-            "another law (Stribeck if friction falls before it rises; asymmetric if the directions differ). Scatter that "
-            "widens near standstill indicates presliding. Scatter that is wide everywhere indicates rigid-body model errors "
-            "or load-dependent friction."
+            "Measured torque minus predicted torque without friction. Dots are samples of the fitted runs, rings are medians "
+            "over equal numbers of samples, and the line is the fitted law. Rings off the line indicate a different friction "
+            "law: Stribeck friction if friction first falls and then rises with speed, or asymmetric friction if the two "
+            "directions differ. Scatter that widens near standstill indicates presliding. Scatter that is wide everywhere "
+            "indicates rigid-body model errors or load-dependent friction."
         ),
         _table(fit) if fit else "",
     )
@@ -164,7 +164,6 @@ def _table(fit: FrictionFit) -> str:
     ]
     return element(
         "p",
-        "A friction model replaced the viscous, Coulomb and constant terms; model.eqx contains it, and predicted torques "
-        "include it. The plot shows the nearest dissipative law with the three terms, which is the one in URDF and "
-        "MJCF.",
+        "In model.eqx and in the predicted torques, a friction model replaces the viscous, Coulomb and constant terms. The "
+        "plot shows the nearest dissipative law with only these three terms, which the URDF and MJCF files contain.",
     ) + element("details", element("summary", "Its parameters") + columns_table(columns))

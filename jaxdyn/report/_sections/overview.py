@@ -11,7 +11,7 @@ from .._quality import FAIR, GOOD, pooled, pooled_raw
 from .._verdict import LEAST_AGREEING, Verdict
 from .parameters import impossible_section
 
-REFIT = "the held-out part was predicted by a fit without it; the written model was then fitted to all data"
+REFIT = "the held-out part was predicted by a fit that excluded it; the written model was then fitted to all data"
 
 
 def overview(result: Identification, judged: Verdict, findings: Sequence[Finding] = ()) -> str:
@@ -25,7 +25,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
     if unseen:
         what, rest = (
             "held-out motion are",
-            f"; for the fitted motion, it is {rounded(fitted.total_relative)} %.",
+            f"; for the fitted motion, the error is {rounded(fitted.total_relative)} %.",
         )
     else:
         what, rest = "the fitted motion are", "; no motion was held out."

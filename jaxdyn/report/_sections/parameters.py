@@ -33,10 +33,10 @@ _MEANING = {
     "offset": "offset off",
 }
 _POSSIBLE = (
-    "The parameters of the written model: the physically consistent set that fits the logs and, where these do not determine "
-    "it, is nearest to the given model. "
+    "The parameters of the written model: the physically consistent set that fits the logs and, where the logs do not "
+    "determine it, is nearest to the given model. "
 )
-_NEAREST = "The full set nearest to the prior, among all those with these base parameters. "
+_NEAREST = "Among all full sets with these base parameters, the set nearest to the prior. "
 _ESTIMATED = ("standard_deviation", "relative_sd_percent", "ols_value")
 _KNOWN = {"yes": "yes", "only in sums": "", "no": "no", "known": "no"}
 
@@ -61,11 +61,12 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
         element("h2", "Base parameters", id="parameters")
         + element(
             "p",
-            "The combinations of parameters that determine the torques, estimated by weighted least squares (each joint "
-            "weighted by its noise). “In the model” is the value in the written model, whose links are physically "
-            "consistent; if it differs by several standard deviations, noise or missing terms pull the estimate towards "
-            "inconsistent links. OLS is ordinary least squares, and the prior is the given model. Names are sums "
-            "with the leading parameter first; the numbers in them count links and joints from the base.",
+            "The base parameters are the combinations of parameters that determine the torques. They are estimated by "
+            "weighted least squares, with each joint weighted by its noise. “In the model” is the value in the written "
+            "model, whose links are physically consistent. If this value differs from the estimate by several standard "
+            "deviations, noise or missing terms bias the estimate towards inconsistent links. “OLS” is the estimate by "
+            "ordinary least squares, and “prior” is the value in the given model. Each name is a sum that starts with the "
+            "leading parameter; the numbers in it count links and joints from the base.",
         )
         + element(
             "p",
@@ -137,7 +138,7 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
     if terms:
         text += element("h3", "Drives") + columns_table(_drive_columns(chain.joint_names, terms, drive))
     text += element("h3", "Links") + faint(
-        "Mass, first moments m c and inertia, about the origin and along the axes of the link's frame."
+        "Mass, first moments m c, and inertia about the origin of the link frame, all in the axes of this frame."
     )
     columns = [names_column("link", chain.link_names)]
     units = ["kg", *["kg m"] * 3, *["kg m²"] * 6]
@@ -150,7 +151,7 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
         columns.append(Column("unit", [unit(row.unit) for row in extra], "text"))
         text += element("h3", "Further parameters") + columns_table(columns)
         if homeless := [name for e in result.columns.extra if e.leaf is None for name in e.names]:
-            text += faint(f"The model cannot represent {names(homeless)}: identified.urdf lacks them.")
+            text += faint(f"identified.urdf lacks {names(homeless)}, which the model cannot represent.")
     return folded("Full set", "full", text)
 
 
@@ -181,25 +182,29 @@ def _unknown(result: Identification) -> str:
         known = set(base.known)
         links = [name for i, name in enumerate(result.chain.link_names) if f"m{i + 1}" in known]
         rest = [name for name in result.names[10 * result.chain.n :] if name in known]
-        text += element("p", "Taken from the given model; their torque is subtracted from the logged torque: ")
+        text += element(
+            "p", "Taken from the given model; the resulting torques are subtracted from the logged torques:"
+        )
         text += element("p", names([*(f"link {link}" for link in links), *rest]))
     if base.unidentifiable:
-        text += element("p", "No torque of this robot depends on these parameters; their values come from the prior: ")
+        text += element(
+            "p", "No torque of this robot depends on these parameters; their values are those of the prior:"
+        )
         text += element("p", names(base.unidentifiable))
     if base.dropped:
         text += element(
             "p",
             "These parameters affect torques only through the sums above, so no motion separates them. The full set contains "
-            "the values nearest to the prior that have the same sums:",
+            "the values nearest to the prior that result in the same sums:",
         )
         text += element("p", names(base.dropped))
     if not base.unidentifiable and not base.dropped and not base.known:
-        text += element("p", "Nothing: every parameter is identifiable on its own.")
+        text += element("p", "None: every parameter is identifiable on its own.")
     if directions := base.null_names:
         text += element(
             "p",
-            f"Together, these parameters leave {len(directions)} directions in which they can change without changing the "
-            "torque of any motion. In each direction, the first parameter increases by 1 unit, the others by their factors:",
+            f"Parameters can change in {len(directions)} directions without any effect on the torques of any motion. In each "
+            "direction, the first parameter increases by one unit, and the others change by their factors:",
         )
         lines = "".join(element("li", element("code", escaped(name))) for name in directions)
         text += element("details", element("summary", f"All {len(directions)} directions") + element("ul", lines))
@@ -219,8 +224,8 @@ def impossible_section(result: Identification) -> str:
         + items(result.inconsistent_links)
         + element(
             "p",
-            "Predicted torques are unaffected, because they depend only on the base parameters. But forward dynamics can fail, "
-            "because the mass matrix may not be positive definite. Load the model with "
+            "Predicted torques are unaffected, because they depend only on the base parameters. However, forward dynamics can "
+            "fail, because the mass matrix may not be positive definite. Load the model with "
             + element("code", "allow_nonphysical=True")
             + " to use it for inverse dynamics. Without consistent=None, `identify` returns physically consistent links.",
         ),

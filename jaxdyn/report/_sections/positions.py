@@ -42,12 +42,12 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
     span = np.max([np.ptp(e.samples.q, axis=0) for e, _ in found], axis=0)
     count = sum(len(r.windows) for r in runs)
     text = title + faint(
-        f"The identified robot is driven only by the measured torques, in {count} windows of {seconds:.2g} s on the "
-        f"{which} runs, each starting from the measured position and velocity. Errors are RMS of measured minus simulated "
-        "positions. No controller keeps the robot near the log, because its stiffness would hide model errors. A constant "
-        "acceleration error a causes a position error a T² / 2 after a time T. Windows are short because over longer times, "
-        "every model drifts away from the log. Coasting is the prediction without a model: constant velocity from the start of "
-        "the window."
+        f"The identified robot is driven only by the measured torques, in {count} windows of {seconds:.2g} s. Each "
+        f"window starts from the measured position and velocity of a run that was {which}. Errors are RMS values of measured "
+        "minus simulated positions. No controller keeps the robot near the log, because the controller's stiffness would hide "
+        "model errors. A constant acceleration error a causes a position error a T² / 2 after a time T. The windows are "
+        "short, because over longer times, every model drifts away from the log. Coasting is the prediction without a model: "
+        "constant velocity from the start of the window."
     )
     columns = [
         *(names_column("joint", result.rows), Column("unit", units, "text")),

@@ -14,11 +14,11 @@ from .._quality import together, torque_units
 
 @dataclasses.dataclass(frozen=True)
 class AgainstPrior:
-    """Errors of the given and of the identified model on the same samples, which are held out if possible.
+    """Errors of the given and the identified model on the same samples, which are held-out samples if there are any.
 
     Attributes:
         identified: errors of the identified model.
-        given: errors of the given model as it is, including its friction if it has any.
+        given: errors of the unchanged given model, including its friction, if any.
         driven: errors of the given inertias with the identified drive terms (friction, armature, offset).
         held_out: True if the samples were held out.
     """
@@ -75,7 +75,7 @@ def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
         columns_table(columns, group_row(2, (name for name, _ in groups), 2) + element("th", "")),
         faint(
             f"Torque errors on {where} of three models: the given model; its inertias with the identified friction, armature "
-            "and offsets, which isolates the effect of the links; and the identified model. Ratio: the "
-            "given model's error divided by the identified model's."
+            "and offsets, which isolates the effect of the links; and the identified model. The ratio is the error of the "
+            "given model divided by that of the identified model."
         ),
     )

@@ -1,4 +1,4 @@
-"""Section with spectra of torques and residuals, to distinguish flat noise from model errors within the motion's band."""
+"""Section with spectra of torques and residuals, which distinguish noise from model errors within the motion's band."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def residual_spectra(
 
     Welch's method (1967) is applied to all gap-free pieces of the runs, and the results are averaged with weights
     proportional to length. Hann windows of 4 s overlap by half; windows are shorter if every piece is shorter than 4 s.
-    The mean of each piece is removed. The integral over frequency is the variance.
+    The mean of each piece is removed. The integral of a density over frequency is the variance.
     """
     pieces = [
         (e.samples.tau[a:b], (e.samples.tau - e.prediction)[a:b], e.samples.rate)
@@ -69,9 +69,9 @@ def spectra_section(evaluations: Sequence[Evaluation], joints: Sequence[str], un
         "spectra",
         plot("Spectra of measured torque and of the residual", views, [("joint", [joints[j] for j in chosen])], "low"),
         faint(
-            "Power by frequency (Welch's method), up to the low-pass cutoff. A flat residual is noise. A residual that "
-            f"resembles the torque's spectrum below {rounded(moved)} Hz, the band that contains 99 % of the motion, indicates "
-            "missing model terms; one that rises with frequency indicates friction at reversals; isolated peaks indicate "
-            "ripple or vibration."
+            "Power spectral densities (Welch's method) up to the low-pass cutoff. A flat residual is noise. A residual "
+            f"spectrum that resembles that of the torque below {rounded(moved)} Hz, the band that contains 99 % of the "
+            "motion, indicates missing model terms. A residual spectrum that rises with frequency indicates friction at "
+            "reversals. Isolated peaks indicate ripple or vibration."
         ),
     )

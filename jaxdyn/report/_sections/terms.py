@@ -1,11 +1,11 @@
-"""Section on the model terms that were tried on the logs, and adopted or rejected."""
+"""Section on the model terms that were tried on the logs, and either adopted or rejected."""
 
 from ...identification._result import Identification
 from .._markup import DASH, MINUS, Column, columns_table, escaped, faint, folded, names_column, number
 
 
 def terms_section(result: Identification) -> str:
-    """Section with one row per trial: the reduction of the error on held-out blocks, and the outcome; empty without trials."""
+    """Section with the error reduction on held-out blocks and the outcome of each trial; empty if there were no trials."""
     if result.choice is None:
         return ""
     trials = sorted(result.choice.trials, key=lambda trial: (not trial.adopted, trial.joint))
@@ -25,7 +25,7 @@ def terms_section(result: Identification) -> str:
         faint(
             "The fitted runs are divided into blocks, each of which is predicted by a fit to the others. A term is adopted if "
             "it reduces a joint's RMS error by at least 1 %, and if the mean gain over the blocks exceeds two standard errors "
-            "(one standard error if the combined gain of all joints exceeds two). The gain of an adopted term is relative to "
-            "the model without it; the gain of a rejected term is relative to the final model."
+            "(or one standard error if the combined gain of all joints exceeds two). The gain of an adopted term is relative "
+            "to the model without this term; the gain of a rejected term is relative to the final model."
         ),
     )

@@ -55,7 +55,7 @@ def errors_section(result: Identification) -> str:
             f"at which the joint moves faster than {MOVING:g} rad/s or m/s. A joint with little torque has a "
             "large RRE even if the error is small. Errors are relative to the torque as logged, including noise"
             + (
-                f"; “filtered” errors are relative to the torque after a low-pass at {cutoff:.3g} Hz, as used in the fit."
+                f"; “filtered” errors are relative to the low-pass filtered torque ({cutoff:.3g} Hz), as used in the fit."
                 if known
                 else f", after low-pass filtering at {cutoff:.3g} Hz."
             )
@@ -63,8 +63,8 @@ def errors_section(result: Identification) -> str:
         element("h3", "Errors by run", id="runs"),
         columns_table(_run_columns(result)),
         faint(
-            f"RRE while moving [%], and below it the RMS error{unit or ' [N m or N]'}; click a cell to see its torques. "
-            "errors.csv contains the same numbers."
+            f"Each cell contains the RRE while moving [%], and below it the RMS error{unit or ' [N m or N]'}. Click a cell to "
+            "see the torques. errors.csv contains the same numbers."
         ),
     )
 
@@ -80,7 +80,7 @@ def error_columns(fit: Fit, heading: str, better: Sequence[bool] = ()) -> list[C
 
 
 def runs_of(result: Identification) -> tuple[Evaluation, ...]:
-    """All evaluations in the order of runs on the page, held-out ones first."""
+    """All evaluations in the order in which the page shows their runs, with held-out runs first."""
     return (*result.validation, *result.fitted)
 
 

@@ -1,4 +1,4 @@
-"""Comparison of two models on the same logs for the terminal: a verdict, and a table of their errors."""
+"""Comparison of two models on the same logs as text for the terminal: a table of errors, and a verdict."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ BETTER = 1.05  # errors of a joint within 5 % count as equal
 
 
 def comparison_verdict(comparison: ModelComparison) -> str:
-    """The better model, and by how much, in a sentence or two."""
+    """The errors of both models and the better model, in two sentences."""
     names, ratio, joints = comparison.names, comparison.ratio, comparison.chains[0].joint_names
     totals = [fit.total_relative for fit in comparison.fits]
     first, second = ([j for j, r in enumerate(x) if r > BETTER] for x in (ratio, 1 / ratio))
@@ -19,7 +19,7 @@ def comparison_verdict(comparison: ModelComparison) -> str:
         f"{names[1]} with {rounded(totals[1])} %."
     )
     if not first and not second:
-        return f"{both} They do not differ by more than 5 % on any joint."
+        return f"{both} Their errors do not differ by more than 5 % on any joint."
     if not first or not second:
         better = names[0] if first else names[1]
         which = first or second

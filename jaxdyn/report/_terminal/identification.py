@@ -27,11 +27,11 @@ _LONGEST = 16  # longest name that is not abbreviated
 def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> RenderableType:
     """Errors by joint, precision of the parameters, and a verdict, as a rich renderable.
 
-    The text has about 14 lines plus one per joint. Errors on held-out motion come first; they are given relative to the
-    torque as logged and to the filtered torque.
+    The text has about 14 lines, plus one per joint. Errors on held-out motion come first, both relative to the torque as
+    logged and relative to the filtered torque.
 
     Args:
-        judged: the verdict; one line per limit and use is shown.
+        judged: the verdict, of which the headline and one line per limit and use are shown.
         truth: the robot that simulated the logs, if known.
     """
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
@@ -74,8 +74,8 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
         off = np.abs(deviations_from(result, truth))
         lines.append(
             Text(
-                f"Against the true robot: {int((off <= 2).sum())} of {result.base.size} base parameters within 2 "
-                f"standard deviations, the worst off by {off.max():.1f}"
+                f"Compared with the true robot: {int((off <= 2).sum())} of {result.base.size} base parameters within 2 "
+                f"standard deviations, largest deviation {off.max():.1f}"
             )
         )
     colour = {"good": "green", "fair": "yellow", "poor": "red"}
@@ -90,7 +90,7 @@ def _gains(choice: TermChoice) -> str:
     if not choice.adopted:
         return ""
     changes = 100 * (choice.errors / np.maximum(choice.errors_before, 1e-300) - 1)
-    return f"; errors on left-out blocks, joint by joint: {', '.join(f'{x:+.0f}' for x in changes)} %"
+    return f"; change in the errors on left-out blocks, by joint: {', '.join(f'{x:+.0f}' for x in changes)} %"
 
 
 def print_summary(
