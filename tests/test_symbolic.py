@@ -349,7 +349,7 @@ def test_errors_say_what_is_wrong(request):
         f.M(q, g=1, l1=1, l2=1, m1=1, m2=1, m3=1)
     with pytest.raises(jaxdyn.ModelError, match="there are 2 joints"):
         f.M(np.zeros(3), g=1, l1=1, l2=1, m1=1, m2=1)
-    with pytest.raises(TypeError, match="requires 2 arrays"):
+    with pytest.raises(TypeError, match="requires 2 state arrays"):
         f.C(q, g=1, l1=1, l2=1, m1=1, m2=1)
 
 
