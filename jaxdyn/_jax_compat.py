@@ -1,4 +1,4 @@
-"""Imports of all JAX names outside its stable interface. They work with jax 0.10.2 and 0.11.2."""
+"""Imports of all JAX names outside its stable interface, for jax 0.10.2 and 0.11.2."""
 
 from typing import Any
 
