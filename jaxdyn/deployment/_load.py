@@ -1,4 +1,4 @@
-"""Loading of exported functions, which requires no robot files, no source code of the functions, and no tracing."""
+"""Loading of exported functions, without robot files, source code or tracing."""
 
 import dataclasses
 import os
@@ -131,7 +131,7 @@ def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedF
     wide = any(dtype in ("float64", "complex128") for _, _, dtype in description["arguments"] + description["results"])
     if wide and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         raise DeploymentError(
-            f'{name}: the function uses float64: first call jax.config.update("jax_enable_x64", True), or export it in float32'
+            f'{name}: the function uses float64; first call jax.config.update("jax_enable_x64", True), or export it in float32'
         )
     try:
         exported = jax.export.deserialize(bytearray(program))

@@ -61,7 +61,7 @@ def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunctio
     followed by its results, all row-major arrays of doubles. A result may be the same array as an argument. The Python code
     requires only NumPy, and accepts and returns arrays.
 
-    Functions must consist of scalar arithmetic. Unsupported operations are:
+    The operations of the functions must decompose into scalar arithmetic. Unsupported are:
 
     - calls back to Python;
     - LAPACK routines;

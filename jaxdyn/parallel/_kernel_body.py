@@ -209,7 +209,7 @@ class Body:
                 known[item] = self._computed(item, known, turns)
 
     def _neighbours(self, items: Sequence) -> dict[Node, list[Node]]:
-        """For each load, the group of loads of consecutive entries that is executed in one operation."""
+        """For each load, the group of loads of consecutive entries that are executed together with it."""
         found: dict[Node, list[Node]] = {}
         loads = [x for x in items if isinstance(x, Node) and x.kind == "load"]
         for x in sorted(loads, key=lambda x: (id(x.of[0]), id(x.of[2]), x.of[1])):

@@ -21,7 +21,7 @@ WARP = 32  # states per block
 def call_kernel(
     function: Callable, mapped: Sequence[bool], variables: Sequence[jax.Array], interpret: bool
 ) -> list[jax.Array]:
-    """Evaluate function(*variables) by one kernel, for all rows of the mapped variables.
+    """Evaluate function(*variables) in one kernel, for all rows of the mapped variables.
 
     Raises:
         DeploymentError: the function cannot be compiled to a kernel; the message states the reason.

@@ -69,7 +69,7 @@ def _by_use(items: Sequence, writes: Sequence[Write], needs: dict) -> Iterator:
 
 
 def _most_alive(order: list, ends: Sequence[Node], needs: dict) -> int:
-    """Maximum number of scalars that are computed but still needed later, over all points of the order."""
+    """Maximum number of live scalars at any point of the order."""
     last = {y: k for k, x in enumerate(order) for y in needs[x]} | dict.fromkeys(ends, len(order))
     change = [0] * (len(order) + 2)
     for k, x in enumerate(order):

@@ -30,7 +30,7 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
         sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd)
 
     If the number of rows is not a multiple of the number of devices, the batch is padded with copies of its last row, and
-    the result is trimmed and gathered on all devices. Choose divisible sizes for large batches.
+    the result is trimmed and gathered on all devices. For large batches, choose a multiple.
 
     Args:
         function: function of one robot and one state, with positional arguments only.

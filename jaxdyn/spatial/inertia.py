@@ -49,10 +49,10 @@ def rotational_inertia(pi: Float[Array, "10"]) -> Float[Array, "3 3"]:
 
 
 def spatial_inertia(pi: Float[Array, "10"]) -> Float[Array, "6 6"]:
-    """Spatial inertia G = [[I_o, [h]], [[h]^T, m eye(3)]] [kg m^2, kg m, kg], with the angular part first.
+    """Spatial inertia G = [[I_o, [h]], [[h]^T, m eye(3)]], with the angular part first.
 
-    I_o is the inertia about the frame's origin, and h = m c is the first moment of mass. For a twist V = (w, v), the
-    momentum (l, p) is G V, and the kinetic energy is V^T G V / 2.
+    G consists of the inertia I_o about the frame's origin [kg m^2], the first moment of mass h = m c [kg m] and the mass m
+    [kg]. For a twist V = (w, v), the momentum (l, p) is G V, and the kinetic energy is V^T G V / 2.
     """
     pi = jnp.asarray(pi)
     k = skew(pi[1:4])
