@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-Values = ArrayLike | Array | float | Sequence[Any]  # with ArrayLike alone, annotation checkers reject tuples
+Values = ArrayLike | Array | float | Sequence[Any]  # ArrayLike alone makes checkers reject tuples and numbers
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
 Pose = Float[np.ndarray, "4 4"]

@@ -1,4 +1,4 @@
-"""Sine and cosine, computed together by arithmetic that a compiler can vectorise.
+"""Sine and cosine, computed together in arithmetic that a compiler can vectorise.
 
 Float64 programs that XLA compiles for the CPU call the C library once for every sine. In batched inverse dynamics, these
 calls took a third of the run time. Float32 programs contain no such calls.

@@ -74,7 +74,7 @@ def log_cholesky_from_factor(u: Float[Array, "4 4"]) -> Float[Array, "10"]:
 def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Array, "10"]:
     """Ten inertial parameters [kg, kg m, kg m^2] from log-Cholesky parameters.
 
-    The result is physically consistent for every theta.
+    The result is physically consistent for all values of theta.
     """
     u = log_cholesky_factor(theta)
     return inertial_parameters_from_pseudo_inertia(u @ u.T)

@@ -3,7 +3,7 @@
 The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2] about the origin of the *link* frame, as in
 `spatial.inertia`. To combine solids that are fixed to each other, add their parameters.
 
-The arguments are the mass [kg], or the density [kg/m^3] of a mesh, the dimensions [m], and `pose`, the 4x4 pose of the
+The arguments are the mass [kg] (for a mesh, the density [kg/m^3]), the dimensions [m], and `pose`, the 4x4 pose of the
 solid's frame in the link frame. If `pose` is None, the two frames coincide. The solid's frame is at the centre of the
 solid, except for points and meshes.
 
