@@ -1,9 +1,9 @@
 """jaxdyn: differentiable rigid-body dynamics of robots on JAX, and identification of their inertial parameters.
 
-Models, kinematics, dynamics, simulation, files and `identify` are exported here. Everything else is in the namespaces
-`control`, `deployment`, `dynamics`, `identification`, `io`, `mechanisms`, `model`, `parallel`, `report`, `simulation`,
-`spatial`, `trajectory` and `view`, and in `symbolic`, which must be imported explicitly.
-
+The names for models, kinematics, dynamics, simulation and files are available as attributes of `jaxdyn`, as is `identify`.
+Everything else is in the namespaces `control`, `deployment`, `dynamics`, `identification`, `io`, `mechanisms`, `model`,
+`parallel`, `report`, `simulation`, `spatial`, `trajectory`, `view` and `symbolic`. Only `symbolic` must be imported
+explicitly.
 """
 
 import ast
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import the module that defines a name when the name is first used.
+        """Import the module that defines a name on first use.
 
-        Importing everything takes longer than importing JAX, and `jaxdyn --help` needs neither."""
+        Importing all modules takes longer than importing JAX, and `jaxdyn --help` requires neither.
+        """
         if name == "__all__":
             return sorted(_origins())
         if name.startswith("_") or name not in _origins():
@@ -33,7 +34,7 @@ else:
 
     @functools.cache
     def _origins() -> dict[str, str]:
-        """The module that defines each public name, found by parsing (not executing) the imports in `_public`."""
+        """Module that defines each public name, found by parsing the imports in `_public` without executing them."""
         full = f"{__name__}._public"
         source = importlib.util.find_spec(full).loader.get_source(full)
         if source is None:  # a frozen program has no source

@@ -1,4 +1,4 @@
-"""Imports of all JAX names outside its stable interface. They work with jax 0.10.2 and 0.11.2."""
+"""Imports of all names outside JAX's stable interface, for jax 0.10.2 and 0.11.2."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from jax.interpreters.partial_eval import dce_jaxpr as dce_jaxpr
 
 
 def scan_counts(parameters: dict[str, Any]) -> tuple[int, int]:
-    """Number of constant operands and number of carried operands of a scan."""
+    """Numbers of constant and carried operands of a scan."""
     if "num_consts" in parameters:  # before jax 0.11
         return parameters["num_consts"], parameters["num_carry"]
     constants, carried, _ = (len(list(x)) for x in parameters["ft_in"].unpack())

@@ -22,12 +22,12 @@ def lines(title: str, *rows: str) -> str:
 
 
 def names(found: tuple[str, ...], most: int = 8) -> str:
-    """Names separated by commas; if there are more than `most`, the first `most` names and the total number."""
+    """Join names by commas; if there are more than `most`, show only the first `most` and the total number."""
     return ", ".join(found[:most]) + (f", ... ({len(found)} in all)" if len(found) > most else "")
 
 
 def number(x: Any, unit: str = "", digits: int = 4) -> str:
-    """A number with its unit; for a batch, its shape; inside a transformation, "traced"."""
+    """Format a number with its unit; show a batch by its shape, and a traced value as "traced"."""
     if isinstance(x, Tracer):
         return "traced"
     x = np.asarray(x)
@@ -35,7 +35,9 @@ def number(x: Any, unit: str = "", digits: int = 4) -> str:
 
 
 def data_frame(columns: Mapping[Any, Any], index: Any = None, name: str = "") -> Any:
-    """A `pandas.DataFrame` with these columns and an index called `name`; if `index` is None, the index numbers the rows.
+    """Create a `pandas.DataFrame` from columns, with an index called `name`.
+
+    If `index` is None, the rows are numbered.
 
     Raises:
         ImportError: pandas is not installed.
@@ -43,11 +45,11 @@ def data_frame(columns: Mapping[Any, Any], index: Any = None, name: str = "") ->
     try:
         import pandas  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
     except ImportError:
-        raise ImportError("tables need pandas, which is not installed: pip install pandas") from None
+        raise ImportError("tables require pandas, which is not installed: pip install pandas") from None
     rows = None if index is None else pandas.Index(np.asarray(index), name=name or None)
     return pandas.DataFrame(dict(columns), index=rows)
 
 
 def numbered(name: str, block: Any) -> dict[str, np.ndarray]:
-    """Columns name1, name2, .. from an array with one row per sample."""
+    """Columns name1, name2, ... of an array with one row per sample."""
     return {f"{name}{j + 1}": column for j, column in enumerate(np.asarray(block).T)}

@@ -1,4 +1,4 @@
-"""The command line: `jaxdyn COMMAND`; each command is a module of `jaxdyn.commands`."""
+"""Command line `jaxdyn COMMAND`; each command is a module of `jaxdyn.commands`."""
 
 import argparse
 import functools
@@ -18,10 +18,10 @@ from .errors import JaxdynError, ModelWarning, as_python
 COMMANDS = (excite, simulate, identify, payload, compare, view, export)
 
 EPILOG = (
-    "`jaxdyn COMMAND --help` lists all options. Guide from an excitation trajectory to a model: docs/identification.md"
+    "`jaxdyn COMMAND --help` lists the options of a command. For a guide to identification, see docs/identification.md."
 )
 
-# library arguments mentioned in messages, and the command-line options that set them
+# command-line options that set the library arguments mentioned in messages
 _OPTIONS = {
     "allow_nonphysical": "--allow-nonphysical",
     "columns": "--columns MAP",
@@ -40,9 +40,10 @@ _OPTIONS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 success, 1 invalid input, 2 usage error, 130 interrupted.
+    """Run the command line and return its exit code.
 
-    Without a command, the help is printed.
+    The exit code is 0 on success, 1 for invalid input, 2 for a usage error, and 130 if interrupted. Without a command,
+    the help is printed.
 
     Raises:
         SystemExit: raised by argparse with code 2 on usage errors, and with code 0 after --help and --version.
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _spelled(options: argparse.Namespace, argument: str, value: str) -> str:
-    """Spelling of a library argument in a message: its option, or Python syntax if the command has no such option."""
+    """Format a library argument for a message, as its command-line option if there is one, and in Python syntax otherwise."""
     option, _, placeholder = _OPTIONS.get(argument, "").partition(" ")
     if option.removeprefix("--").replace("-", "_") not in vars(options):  # also true if no option sets the argument
         return as_python(argument, value)

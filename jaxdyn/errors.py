@@ -1,4 +1,7 @@
-"""jaxdyn's errors. All are `ValueError`s; their messages say what is wrong, where, and what to do."""
+"""Errors and warnings of jaxdyn.
+
+All errors are `ValueError`s. Their messages state what is wrong, where, and what to do.
+"""
 
 import os
 import re
@@ -13,18 +16,18 @@ _OWN = "jaxdyn.", "jax.", "equinox.", "contextlib", "jaxtyping.", "beartype."
 
 
 def as_python(argument: str, value: str) -> str:
-    """A keyword argument as it is written in messages: on_bad_rows='drop'."""
+    """Keyword argument in Python syntax, for example on_bad_rows='drop'."""
     return f"{argument}={value}"
 
 
 class JaxdynError(ValueError):
-    """Base class of all jaxdyn errors about invalid input; quoted input is truncated to 200 characters.
+    """Base class of jaxdyn's errors; messages truncate quoted input to 200 characters.
 
     Attributes:
         fault: what is wrong, and where.
-        remedy: what to do; `{name}` is replaced by the name of an argument of the called function.
-        place: the file, line or element, if it is not part of `fault`.
-        arguments: arguments named in the remedy, with their values in Python syntax.
+        remedy: what to do; `{name}` is replaced by the keyword argument `name` with its value from `arguments`.
+        place: file, line or element, if it is not part of `fault`.
+        arguments: keyword arguments named in the remedy, with their values in Python syntax.
     """
 
     fault: str
@@ -37,7 +40,10 @@ class JaxdynError(ValueError):
         super().__init__(self.message())
 
     def message(self, spelled: Callable[[str, str], str] = as_python) -> str:
-        """The message `place: fault; remedy`, with arguments in the syntax that the reader would type."""
+        """Return the message `place: fault; remedy`.
+
+        `spelled` formats the keyword arguments in the remedy, in Python syntax or as command-line options.
+        """
         remedy = self.remedy
         if self.arguments:
             remedy = remedy.format_map({name: spelled(name, value) for name, value in self.arguments.items()})
@@ -46,7 +52,10 @@ class JaxdynError(ValueError):
 
 
 def shortened(message: str) -> str:
-    """The message with quotations and words cut to 200 characters, and with its middle cut out beyond 2000 characters."""
+    """Shorten quotations and words in a message to 200 characters.
+
+    If the message is longer than 2000 characters, its middle is omitted.
+    """
     quotation = rf"('[^'\n]{{{_MOST}}})[^'\n]{{40,}}(?=')"
     word = rf"(\S{{{_MOST}}})(?:[^'\s]{{40,}}(?=')|\S{{40,}})"
     message = re.sub(f"{quotation}|{word}", lambda m: f"{m[1] or m[2]}...", message)
@@ -54,11 +63,11 @@ def shortened(message: str) -> str:
 
 
 class ModelWarning(UserWarning):
-    """Warning about a fault in a robot description that jaxdyn tolerates; the message says how jaxdyn interprets it."""
+    """Warning about a fault in a robot description that jaxdyn tolerates; the message states how jaxdyn interprets it."""
 
 
 class FallbackWarning(UserWarning):
-    """Warning that a function runs in a slower form than requested; the message names the operation responsible."""
+    """Warning that a function runs in a slower form than requested; the message states the cause."""
 
 
 def warn(message: str, category: type[Warning] = ModelWarning) -> None:
@@ -70,28 +79,28 @@ def warn(message: str, category: type[Warning] = ModelWarning) -> None:
 
 
 class ModelError(JaxdynError):
-    """An invalid robot model, for example with an inconsistent inertia, a zero axis, duplicate names or a missing link."""
+    """Error for an invalid robot model, for example an inconsistent inertia, a zero axis, duplicate names or a missing link."""
 
 
 class LogError(JaxdynError):
-    """An unusable log, for example with missing columns, NaN, decreasing time stamps, or degrees instead of radians."""
+    """Error for an unusable log, for example missing columns, NaN, decreasing time stamps or angles in degrees."""
 
 
 class IdentificationError(JaxdynError):
-    """An identification that is impossible, for example because nothing moves, or data and model do not match."""
+    """Error for an impossible identification, for example because nothing moves, or because data and model do not match."""
 
 
 class TrajectoryError(JaxdynError):
-    """An invalid motion problem, for example without steps, with wrong shapes or with missing limits."""
+    """Error for an invalid motion problem, for example no steps, wrong shapes or missing limits."""
 
 
 class OutputError(JaxdynError):
-    """Results that cannot be written, for example because permission is denied or the disk is full."""
+    """Error for results that cannot be written, for example because permission is denied or the disk is full."""
 
 
 class ControlError(JaxdynError):
-    """An invalid controller, for example with gains of the wrong shape, an unknown link or a negative threshold."""
+    """Error for an invalid controller, for example gains of the wrong shape, an unknown link or a negative threshold."""
 
 
 class DeploymentError(JaxdynError):
-    """A function that cannot be exported, or an exported file that is damaged or of an unsupported version."""
+    """Error for a function that cannot be exported, or for an exported file that is damaged or of an unsupported version."""

@@ -120,7 +120,7 @@ def test_a_row_that_is_not_real_does_not_count():
     ("in_axes", "arguments", "message"),
     [
         (1, (np.ones((2, 2)),), "may contain only 0 and None"),
-        ((0, 0), (np.ones(2),), "has entries for 2 arguments, but there are 1"),
+        ((0, 0), (np.ones(2),), "has entries for 2 arguments, but the call passes 1"),
         (None, (np.ones(2),), "no argument has a batch"),
         (0, (np.ones(2), np.ones(3)), "these have 2, 3"),
         (0, (np.ones(0),), "at least one"),

@@ -1,4 +1,4 @@
-"""Export of functions of a robot to files, and loading of these files without the code of the functions."""
+"""Export of robot functions to files, and loading of these files without the original code."""
 
 from ._export import export_function as export_function
 from ._load import ExportedFunction as ExportedFunction, load_exported as load_exported

@@ -1,4 +1,4 @@
-"""The file format of exported functions: a zip archive with a description in JSON and the program from `jax.export`."""
+"""File format of exported functions: a zip archive with a JSON description and a program written by `jax.export`."""
 
 import hashlib
 import io
@@ -11,9 +11,9 @@ from ..errors import DeploymentError, OutputError
 from ..io._files import read_bytes, write_whole
 
 FORMAT = "jaxdyn exported function"
-VERSION = 2  # version 1, which can still be read, had no checksum
+VERSION = 2  # version 1, which has no checksum, can also be read
 _DESCRIPTION, _PROGRAM, _CHECKSUM = "description.json", "program.jax_export", "sha256"
-_LARGEST = {_DESCRIPTION: 1 << 24, _PROGRAM: 1 << 31, _CHECKSUM: 64}  # bytes; a damaged size could exhaust the memory
+_LARGEST = {_DESCRIPTION: 1 << 24, _PROGRAM: 1 << 31, _CHECKSUM: 64}  # bytes; limits memory if a size is damaged
 _DATE = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same function always yields the same file
 
 
@@ -33,7 +33,7 @@ def write_archive(path: str | os.PathLike[str], description: dict[str, Any], pro
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
-    """The description and the serialised program of an exported function.
+    """Read the description and the serialised program of an exported function.
 
     Raises:
         DeploymentError: the file is missing, damaged, not an exported function, or has an unsupported format version.
@@ -50,12 +50,12 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
         if description["format"] != FORMAT:
             raise KeyError("format")
         version, wrote = description["version"], description["versions"]["jaxdyn"]
-    except Exception:  # any exception of zipfile, zlib or malformed JSON
+    except Exception:  # zipfile, zlib and json raise exceptions of many types
         raise damaged(name) from None
     if version not in (1, VERSION):
         raise DeploymentError(
-            f"{name}: the file has format version {version}, but this jaxdyn reads versions up to {VERSION}: use the jaxdyn "
-            f"that wrote it ({wrote}), or export the function again"
+            f"{name}: the file has format version {version}, but this jaxdyn reads versions up to {VERSION}: use jaxdyn "
+            f"{wrote}, which wrote the file, or export the function again"
         )
     if digest != (b"" if version == 1 else _checksum(text, program)):
         raise damaged(name)
@@ -63,12 +63,12 @@ def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
 
 
 def damaged(name: str) -> DeploymentError:
-    """The error for a file with invalid contents."""
+    """Error for a file with invalid contents."""
     return DeploymentError(
-        f"{name}: not a function exported by jaxdyn, or damaged: write the file again with export_function"
+        f"{name}: the file is damaged, or not a function exported by jaxdyn: export the function again with export_function"
     )
 
 
 def _checksum(description: bytes, program: bytes) -> bytes:
-    """Checksum of the program and of its description."""
+    """Checksum of the description and the program."""
     return hashlib.sha256(description + program).hexdigest().encode()

@@ -1,4 +1,4 @@
-"""Ahead-of-time export of a function of one robot to a file, for processes without the robot description or the code."""
+"""Ahead-of-time export of a function of one robot to a file, which can be used without the robot description or the code."""
 
 import importlib
 import inspect
@@ -27,26 +27,26 @@ def export_function(
     batch: bool = False,
     vjp_order: int = 0,
 ) -> None:
-    """Export function(chain, *arguments), with the robot's parameters as constants, to one file for `load_exported`.
+    """Export function(chain, *arguments) to a file for `load_exported`, with the robot's parameters as constants.
 
     The function may be one of jaxdyn's or your own, for example a controller or a policy. It is traced once, for the shapes
-    and types of the examples, and saved as StableHLO by `jax.export`. The loaded function returns named tuples, modules and
-    other objects as dictionaries by field name. The file is written atomically. Export requires flatbuffers:
-    `pip install "jaxdyn[deploy]"`.
+    and types of the examples, and saved as StableHLO by `jax.export`. The loaded function returns dictionaries with field
+    names as keys instead of named tuples, modules and other objects. The file is written atomically. Export requires
+    flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Args:
-        function: a function of the chain and the arguments that returns an array or a tree of arrays.
-        example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of them; only their
-            shapes and types matter.
-        path: the file to write.
-        platforms: target platforms ("cpu", "cuda", "rocm", "tpu"); one file can contain several.
-        batch: True to export the function mapped over batches of all arguments by `jax.vmap`, for batches of any size.
-        vjp_order: how many times `jax.vjp` or `jax.grad` can differentiate the loaded function.
+        function: function of the chain and the arguments that returns an array or a tree of arrays.
+        example_arguments: arrays, numbers or `jax.ShapeDtypeStruct`s, or tuples, lists and dictionaries of these; only
+            their shapes and types matter.
+        path: file to write.
+        platforms: target platforms ("cpu", "cuda", "rocm" or "tpu"); one file can support several.
+        batch: True to map the function over batches of all arguments by `jax.vmap`, for batches of any size.
+        vjp_order: number of times that `jax.vjp` or `jax.grad` can differentiate the loaded function.
 
     Raises:
         DeploymentError: the function cannot be traced for these shapes, calls back to Python, or calls a routine that is
-            not covered by JAX's compatibility guarantee; a platform is unknown; an argument is an object of another class;
-            or flatbuffers is missing.
+            not covered by JAX's compatibility guarantee. Also raised if a platform is unknown, if an argument is not an
+            array or a plain container of arrays, or if flatbuffers is missing.
         OutputError: the file cannot be written; an existing file is left unchanged.
     """
     need_flatbuffers()
@@ -106,7 +106,7 @@ def need_flatbuffers() -> None:
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    """Names of the positional parameters of a function after the chain."""
+    """Names of a function's positional parameters after the first, which is the chain."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[1:]
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Loading of exported functions, without the robot's files, the function's code, or tracing."""
+"""Loading of exported functions, without robot files, source code or tracing."""
 
 import dataclasses
 import os
@@ -18,23 +18,23 @@ from ._trees import Signature, plain, signature
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ExportedFunction:
-    """A function read by `load_exported`; it contains the robot, which is therefore not an argument.
+    """Function loaded by `load_exported`, with the robot as a constant instead of an argument.
 
-    The function may be called under `jax.jit`, and differentiated by `jax.vjp` and `jax.grad` up to the order given at
-    export. JAX cannot apply `jax.vmap` or `jax.jacrev` to it; export the function with batch=True, or export its Jacobian.
-    The function is compiled at the first call with each batch size.
+    The function may be called under `jax.jit`, and differentiated by `jax.vjp` and `jax.grad` up to `vjp_order` times. JAX
+    cannot apply `jax.vmap` or `jax.jacrev` to it. Instead, export the function with batch=True, or export its Jacobian. The
+    function is compiled at the first call with each batch size.
 
     Attributes:
-        name: the function's name.
+        name: name of the function.
         joint_names: joint names, in the order of all joint vectors.
         nq: number of positions of the robot.
-        nv: number of velocities.
-        arguments: name, shape and type of every argument array; "b" is the batch size.
+        nv: number of velocities of the robot.
+        arguments: name, shape and type of every argument array; "b" denotes the batch size.
         results: name, shape and type of every result array.
         platforms: supported platforms.
         batch: True if arguments and results have a leading batch axis.
-        vjp_order: how many times the function can be differentiated.
-        versions: versions of jaxdyn, jax and jaxlib with which the file was written.
+        vjp_order: number of times that the function can be differentiated.
+        versions: versions of jaxdyn, jax and jaxlib that wrote the file.
     """
 
     name: str
@@ -56,7 +56,9 @@ class ExportedFunction:
         return f"ExportedFunction({self.name} of {robot}: {_listed(self.arguments)} -> {_listed(self.results)})"
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function. Arguments are converted to the types at export, except that floats are not converted to integers.
+        """Call the function.
+
+        Arguments are converted to the types of the exported function, except that floats are not converted to integers.
 
         Raises:
             DeploymentError: the number, structure or shape of the arguments is wrong, or a type cannot be converted.
@@ -82,15 +84,15 @@ class ExportedFunction:
 
 
 def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
-    """Load a function written by `export_function`, without the robot description and the function's Python code.
+    """Load a function written by `export_function`, without the robot description or the function's Python code.
 
-    The file is a program: load only files you trust. JAX reads files that were written by JAX versions up to six months
-    old. Requires flatbuffers: `pip install "jaxdyn[deploy]"`.
+    The file contains a program, so load only files you trust. JAX can read files written by versions of JAX up to six
+    months old. Loading requires flatbuffers: `pip install "jaxdyn[deploy]"`.
 
     Raises:
-        DeploymentError: the file is missing, damaged, not an exported function, or of an unsupported version; the function
-            was exported for other platforms, or in float64 although float64 is disabled in this process; or flatbuffers is
-            missing.
+        DeploymentError: the file is missing, damaged, not an exported function, or of an unsupported version. Also raised
+            if the function was exported for other platforms, if it uses float64 but float64 is disabled in this process, or
+            if flatbuffers is missing.
     """
     name = os.fspath(path)
     need_flatbuffers()
@@ -100,13 +102,13 @@ def load_exported(path: str | os.PathLike[str]) -> ExportedFunction:
     except DeploymentError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        if description["version"] > 1:  # the checksum is correct: the file is not damaged
+        if description["version"] > 1:  # the checksum is correct, so the file is not damaged
             raise
         raise damaged(name) from error
 
 
 def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedFunction:
-    """The function with this description and program, if this process can run it."""
+    """Create the function from its description and program, if this process can run it."""
     versions = description["versions"]
     wrote = ", ".join(f"{package} {version}" for package, version in versions.items())
     supported = (
@@ -116,24 +118,27 @@ def _loaded(name: str, description: dict[str, Any], program: bytes) -> ExportedF
     if not supported[0] <= description["calling_convention"] <= supported[1]:
         raise DeploymentError(
             f"{name}: written by {wrote} with version {description['calling_convention']} of JAX's calling convention, but "
-            f"JAX {jax.__version__} reads {supported[0]} to {supported[1]}: export the function again, or use that JAX"
+            f"JAX {jax.__version__} reads versions {supported[0]} to {supported[1]}: export the function again, or use the "
+            "version of JAX that wrote the file"
         )
     platform = jax.export.default_export_platform()
     if platform not in description["platforms"]:
         raise DeploymentError(
             f"{name}: exported for {', '.join(description['platforms'])}, but this process runs on {platform}: "
-            f"export it with platforms=({platform!r}, ...), or set JAX_PLATFORMS={description['platforms'][0]} before "
-            "starting Python"
+            f"export the function with platforms=({platform!r}, ...), or set "
+            f"JAX_PLATFORMS={description['platforms'][0]} before starting Python"
         )
     wide = any(dtype in ("float64", "complex128") for _, _, dtype in description["arguments"] + description["results"])
     if wide and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         raise DeploymentError(
-            f'{name}: uses float64: call jax.config.update("jax_enable_x64", True) first, or export it in float32'
+            f'{name}: the function uses float64; first call jax.config.update("jax_enable_x64", True), or export it in float32'
         )
     try:
         exported = jax.export.deserialize(bytearray(program))
     except Exception as error:
-        raise DeploymentError(f"{name}: JAX {jax.__version__} cannot read it (written by {wrote}): {error}") from error
+        raise DeploymentError(
+            f"{name}: JAX {jax.__version__} cannot read the file (written by {wrote}): {error}"
+        ) from error
     flat = jax.jit(lambda *leaves: exported.call(*jax.tree.unflatten(exported.in_tree, leaves)[0]))
     return ExportedFunction(
         name=description["function"],

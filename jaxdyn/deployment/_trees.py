@@ -1,4 +1,4 @@
-"""Conversion of trees to plain containers, which any process can read, and names of their leaves."""
+"""Conversion of trees to plain containers that any process can read, and names of the leaves of trees."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ Signature = Sequence[tuple[str, Sequence[int | str], str]]
 
 
 def plain(tree: Any) -> Any:
-    """The tree with named tuples, modules and other objects replaced by dictionaries by field name."""
+    """Replace named tuples, modules and other objects in a tree by dictionaries that map field names to values."""
     if tree is None or jax.tree_util.all_leaves([tree]):
         return tree
     children, _ = tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)
@@ -20,12 +20,12 @@ def plain(tree: Any) -> Any:
 
 
 def is_plain(tree: Any) -> bool:
-    """True for trees that contain only tuples, lists, dictionaries and None."""
+    """True if a tree contains no containers other than tuples, lists and dictionaries."""
     return jax.tree.structure(tree) == jax.tree.structure(plain(tree))
 
 
 def signature(tree: Any, names: Sequence[str] = ()) -> list[tuple[str, list[int | str], str]]:
-    """Name, shape and type of each leaf, with symbolic dimensions as strings; `names` labels the top-level entries."""
+    """Name, shape and type of each leaf; symbolic dimensions are strings, and `names` labels the top-level entries."""
     leaves, _ = tree_flatten_with_path(tree)
     found = []
     for path, x in leaves:

@@ -1,4 +1,4 @@
-"""`write_source`: functions of one robot as C and Python source code, for programs without JAX."""
+"""Functions of one robot as C and Python source code, for programs without JAX."""
 
 import dataclasses
 import keyword
@@ -23,11 +23,11 @@ MOST = 400_000  # maximum number of operations of a function
 
 @dataclasses.dataclass(frozen=True)
 class SourceFunction:
-    """A function for `write_source`.
+    """Function for `write_source`.
 
     Attributes:
-        name: name of the function in the files.
-        function: a function of arrays that returns an array or a tuple of arrays; traced by JAX in double precision.
+        name: name of the function in the generated code.
+        function: function of arrays that returns an array or a tuple of arrays; JAX traces it in double precision.
         arguments: name and shape of every argument.
         results: names of the results.
         about: description in one or two sentences, written as a comment in the files.
@@ -42,7 +42,7 @@ class SourceFunction:
 
 @dataclasses.dataclass(frozen=True)
 class _Traced:
-    """A function as operations on scalars."""
+    """Function decomposed into operations on scalars."""
 
     given: SourceFunction
     nodes: list[Node]
@@ -50,16 +50,23 @@ class _Traced:
 
 
 def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunction], about: str = "") -> dict[str, Path]:
-    """Write functions as plain source code: path.c with path.h, and path.py; returns the paths by suffix.
+    """Write functions as source code in C (path.c and path.h) and Python (path.py).
 
-    The functions are traced by JAX, arrays are decomposed into scalars, loops are unrolled, and values that depend only on
-    the robot are computed in advance. The result is the same straight-line arithmetic in both languages, and agrees with
-    the original function to rounding (1e-12 of the largest result).
+    JAX traces the functions. Arrays are then decomposed into scalars, loops are unrolled, and values that depend only on
+    the robot are computed in advance. Both languages contain the same straight-line arithmetic, which agrees with the
+    original function to rounding (1e-12 of the largest result).
 
-    The C code requires C99 and its mathematics library. It uses no static or heap memory and has no branches other than
-    scalar selections; every call therefore takes about the same time. The parameters of a C function are its arguments
-    followed by its results, all row-major arrays of doubles; a result may be the same array as an argument. The Python code
+    The C code requires C99 and the C mathematics library. It uses no static or heap memory, and its only branches are
+    selections between scalars, so every call takes about the same time. The parameters of a C function are its arguments
+    followed by its results, all row-major arrays of doubles. A result may be the same array as an argument. The Python code
     requires only NumPy, and accepts and returns arrays.
+
+    The operations of the functions must decompose into scalar arithmetic. Unsupported are:
+
+    - calls back to Python;
+    - LAPACK routines;
+    - loops with a data-dependent number of iterations;
+    - data-dependent array indices.
 
     Args:
         path: path of the files without suffix; its last part, converted to an identifier, is the prefix of the C function
@@ -67,11 +74,12 @@ def write_source(path: str | os.PathLike[str], functions: Sequence[SourceFunctio
         functions: functions to write.
         about: text at the top of the files.
 
+    Returns:
+        The paths of the files, with the keys "h", "c" and "py".
+
     Raises:
-        DeploymentError: a function contains operations other than scalar arithmetic (calls back to Python, LAPACK, loops
-            with a data-dependent number of iterations, data-dependent array indices), has more than 400 000 operations,
-            or returns a number of results that differs from the number of names; or a name is not an identifier, or is
-            used twice.
+        DeploymentError: a function contains an unsupported operation, has more than 400 000 operations, or returns a number
+            of results that differs from the number of names. Also raised if a name is not an identifier or is used twice.
         OutputError: a file cannot be written.
     """
     stem = re.sub(r"\W", "_", Path(path).name)
@@ -97,7 +105,7 @@ def _check(names: list[str], functions: Sequence[SourceFunction]) -> None:
                 )
         if len({f.name for f in functions}) < len(functions) or len(set(own)) < len(own):
             raise DeploymentError(
-                f"{function.name}: two functions, or two of its arguments and results, have the same name"
+                f"{function.name}: two functions, or two arguments or results of this function, have the same name"
             )
 
 
@@ -165,7 +173,7 @@ def _c(stem: str, name: str, functions: Sequence[_Traced], about: str) -> str:
             for key, column in zip(traced.given.results, values, strict=True)
             for k, value in enumerate(column)
         ]
-        # all results are computed before the first is stored, since one may be the same array as an argument
+        # all results are computed before any is stored, since a result may be the same array as an argument
         inside = "\n".join(f"    {line}" for line in (*unused, *loads, *lines, *stores))
         text += f"\n{_prototype(stem, traced)}\n{{\n{inside}\n}}\n"
     return text

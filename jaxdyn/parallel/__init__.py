@@ -1,4 +1,4 @@
-"""Batches: the same code on one device or on many, and batched functions compiled to a single GPU kernel."""
+"""Batched functions, distributed over any number of devices or compiled to a single GPU kernel."""
 
 from ._kernel_vmap import kernel_vmap as kernel_vmap
 from ._sharded import (

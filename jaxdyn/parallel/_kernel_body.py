@@ -1,4 +1,4 @@
-"""A graph of scalar operations as the body of a Pallas kernel: one thread per state, with scalars in registers."""
+"""Execution of a graph of scalar operations in a Pallas kernel, with one thread per state and scalars in registers."""
 
 import dataclasses
 import operator
@@ -15,11 +15,11 @@ from .._source.scalars import Node, Scalar
 from ..errors import DeploymentError
 from ._kernel_order import Write, ordered
 
-IN_REGISTERS = 32  # maximum number of entries of an argument that is read into registers before the loops
-ONE_BY_ONE = 2000  # maximum number of result entries that are written outside loops
-# Maximum number of consecutive entries of a result that one statement writes, in small and in large functions. Triton's compile
-# time grows with the number of such statements and with the square of the number of operations; until a statement is executed,
-# its entries occupy registers.
+IN_REGISTERS = 32  # maximum size of an argument that is read into registers before the loops
+ONE_BY_ONE = 2000  # maximum number of result entries written outside loops
+# Maximum number of consecutive entries of a result that one statement writes, for functions of up to LARGE operations and for
+# larger ones. Triton's compile time grows with the number of such statements and with the square of the number of operations.
+# The entries written by a statement occupy registers until it is executed.
 TOGETHER, LARGE = (16, 64), 6000
 
 
@@ -29,11 +29,11 @@ class Plan:
 
     Attributes:
         graph: operations of the function.
-        results: results, as arrays of scalars.
-        within: for each buffer that is part of a result, the index of the result and the offset in it.
-        scratch: buffers that are not part of a result.
+        results: results as arrays of scalars.
+        within: index of the result and offset in the result, for each buffer stored in a result.
+        scratch: buffers stored outside the results.
         tables: constant arrays.
-        live: nodes on which the results depend.
+        live: parts of the graph on which the results depend.
     """
 
     graph: LoopGraph
@@ -44,7 +44,7 @@ class Plan:
     live: Live
 
     def writes(self, together: int) -> list[Write]:
-        """The entries of the results that no loop writes, in groups of consecutive entries."""
+        """Result entries that no loop writes, in groups of up to `together` consecutive entries."""
         found: list[Write] = []
         for number, result in enumerate(self.results):
             for place, x in _singles(result, self.within, number):
@@ -57,10 +57,12 @@ class Plan:
 
 
 def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
-    """The memory layout; a buffer that a loop fills in the order of a result is placed in the result itself.
+    """Choose the memory layout of a kernel.
+
+    A buffer that a loop fills in the order of a result is stored in the result itself.
 
     Raises:
-        DeploymentError: a large result is not written in order by loops.
+        DeploymentError: too many entries of the results are not written in order by loops.
     """
     within: dict[Memory, tuple[int, int]] = {}
     for number, result in enumerate(results):
@@ -93,7 +95,7 @@ def _at(x: Scalar, memory: Memory, place: int) -> bool:
 
 
 def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], number: int) -> list[tuple[int, Scalar]]:
-    """Positions and values of the entries of a result outside the buffers placed in it."""
+    """Positions and values of the entries of a result that are not part of a buffer stored in this result."""
 
     def lies(x, place):
         memory = _written(x)
@@ -104,14 +106,17 @@ def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], numbe
 
 @runtime_checkable
 class Access(Protocol):
-    """Access to the memory of a kernel; values have one entry per lane, and positions are integers, traced or not."""
+    """Access to the memory of a kernel.
+
+    Values have one entry per lane. Positions are Python integers or traced integers.
+    """
 
     def by_state(self, memory: Memory) -> bool:
         """True if each state has its own copy of this memory."""
         ...
 
     def read(self, memory: Memory, place: Any, count: int) -> list:
-        """Consecutive entries of a buffer."""
+        """Read consecutive entries of a buffer."""
         ...
 
     def write(self, memory: Memory, place: Any, values: list) -> None:
@@ -134,7 +139,7 @@ class Stores:
 
 
 def _grouped(items: Sequence) -> list:
-    """The items, with adjacent stores of consecutive entries combined."""
+    """Combine adjacent stores of consecutive entries."""
     found: list = []
     for item in items:
         if not isinstance(item, Store):
@@ -159,7 +164,7 @@ class Body:
 
     Args:
         memory: access to buffers and results.
-        zero: an integer that is zero at run time, but not known to the compiler.
+        zero: function that returns an integer whose value, zero, is not known to the compiler.
         lanes: number of states.
     """
 
@@ -173,7 +178,7 @@ class Body:
         self._items(self._plan.graph.items, writes, (), self._start(), {})
 
     def _start(self) -> dict[Any, Any]:
-        """The entries of arguments that are kept in registers."""
+        """Values of the argument entries that are kept in registers."""
         loads = [
             x for x in self._plan.graph.items if isinstance(x, Node) and x in self._plan.live.items and _is_entry(x)
         ]
@@ -204,7 +209,7 @@ class Body:
                 known[item] = self._computed(item, known, turns)
 
     def _neighbours(self, items: Sequence) -> dict[Node, list[Node]]:
-        """For each load, the group of loads of consecutive entries that are executed together."""
+        """For each load, the group of loads of consecutive entries that are executed together with it."""
         found: dict[Node, list[Node]] = {}
         loads = [x for x in items if isinstance(x, Node) and x.kind == "load"]
         for x in sorted(loads, key=lambda x: (id(x.of[0]), id(x.of[2]), x.of[1])):
@@ -219,7 +224,7 @@ class Body:
         return found
 
     def _operands(self, item: Any) -> list[Node]:
-        """Nodes that have to be known before an item is executed."""
+        """Nodes that must be known before an item is executed."""
         if isinstance(item, Loop):
             inner = [y for x in item.items if x in self._plan.live.items for y in self._operands(x)]
             kept = self._plan.live.carried[item]
@@ -286,16 +291,16 @@ class Body:
 
 
 def _is_entry(node: Node) -> bool:
-    """True for an entry of an argument small enough for registers."""
+    """True for an entry of an argument that is small enough for registers."""
     return (
         node.kind == "load" and node.of[0].argument is not None and not node.of[2] and node.of[0].size <= IN_REGISTERS
     )
 
 
 def _is_read_where_used(item: object) -> bool:
-    """True for entries of arguments that are too large for registers; every iteration reads them again.
+    """True for an entry of an argument that is too large for registers, and is therefore read in every iteration.
 
-    Their position is made to look dependent on the iteration; otherwise the compiler would read all entries before the loop.
+    The position is made to look dependent on the iteration. Otherwise, the compiler would read all entries before the loop.
     """
     if not isinstance(item, Node) or item.kind != "load":
         return False

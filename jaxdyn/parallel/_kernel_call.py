@@ -1,4 +1,4 @@
-"""The Pallas call of a kernel: the operations of the function, its memory layout, and the blocks of states."""
+"""Pallas call of a kernel, with the operations of the function, the memory layout, and the blocks of states."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ WARP = 32  # states per block
 def call_kernel(
     function: Callable, mapped: Sequence[bool], variables: Sequence[jax.Array], interpret: bool
 ) -> list[jax.Array]:
-    """The results of function(*variables) for all rows of the mapped variables, from one kernel.
+    """Evaluate function(*variables) in one kernel, for all rows of the mapped variables.
 
     Raises:
-        DeploymentError: the function contains an operation that kernels do not support; the message names the operation.
+        DeploymentError: the function cannot be compiled to a kernel; the message states the reason.
     """
     count = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
     shapes = [x.shape[1:] if m else x.shape for x, m in zip(variables, mapped, strict=True)]
@@ -42,7 +42,7 @@ def call_kernel(
 
 
 def _number_type(types: Sequence[Any]) -> Any:
-    """The floating-point type of the kernel."""
+    """Floating-point type of the kernel: the widest of the given types, and at least float32."""
     for x in types:
         if not any(jnp.issubdtype(x, kind) for kind in (jnp.floating, jnp.integer, jnp.bool)):
             raise DeploymentError(f"arrays of type {x} are not supported in a kernel")
@@ -61,16 +61,16 @@ def _planned(traced: Any, shapes: Sequence[tuple[int, ...]]) -> Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Arrays of shape (states, entries), split into blocks of rows for Triton and the interpreter.
+    """Layout of arrays of shape (states, entries) in blocks of rows, for Triton and Pallas' interpreter.
 
     Attributes:
-        lanes: states per block.
+        lanes: number of states per block.
     """
 
     lanes: int = WARP
 
     def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
-        return (_room(size, scratch), states) if scratch else (states, size)  # states last: coalesced access to scratch
+        return (_room(size, scratch), states) if scratch else (states, size)  # for coalesced access, states are last
 
     def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
         if shared:
@@ -80,7 +80,7 @@ class Rows:
         return pallas().BlockSpec((self.lanes, _room(size)), lambda i: (i, 0))
 
     def read(self, ref: Any, place: Any, scratch: bool, count: int) -> list:
-        """Consecutive entries."""
+        """Read consecutive entries."""
         if count == 1:
             return [ref[(place, slice(None)) if scratch else (slice(None), place)]]
         ref, mask = self._columns(ref, place, scratch, count)
@@ -97,8 +97,11 @@ class Rows:
         pallas_triton().store(ref, x.T if scratch else x, mask=mask)
 
     def _columns(self, ref: Any, place: Any, scratch: bool, count: int) -> tuple[Any, jax.Array]:
-        """References to consecutive entries of all states, and a mask, since Triton accesses 2, 4, 8, ... entries at a time."""
-        whole = slice(None) if isinstance(place, int) else pallas().ds(jnp.int32(0), self.lanes)  # integers of one type
+        """Reference to consecutive entries of all states, and a mask of the requested entries.
+
+        Triton accesses 2, 4, 8, ... entries at a time, so the reference may extend beyond the requested entries.
+        """
+        whole = slice(None) if isinstance(place, int) else pallas().ds(jnp.int32(0), self.lanes)  # all int32
         places = pallas().ds(place, power_of_2(count))
         shape = (power_of_2(count), self.lanes) if scratch else (self.lanes, power_of_2(count))
         mask = jax.lax.broadcasted_iota(jnp.int32, shape, int(not scratch)) < count
@@ -111,7 +114,7 @@ class Rows:
 
 
 class _Refs:
-    """Access to a plan's memories in the arrays of a kernel."""
+    """Access to the memories of a plan through the references of a Pallas kernel."""
 
     def __init__(self, planned: Plan, used: Sequence[int], shared: Sequence[bool], refs: Sequence[Any], layout: Any):
         inputs, ends = len(shared), len(shared) + len(planned.results)
@@ -137,7 +140,7 @@ class _Refs:
         self._layout.write(self._results[number], place, False, values)
 
     def _of(self, memory: Memory, place: Any) -> tuple[Any, Any, bool]:
-        """The array that contains a buffer, the position in this array, and whether the array is laid out as scratch."""
+        """Array that contains a buffer, position of the buffer in the array, and whether the array is laid out as scratch."""
         if memory in self._within:
             number, start = self._within[memory]
             return self._results[number], start + place, False
@@ -152,12 +155,15 @@ def power_of_2(count: int) -> int:
 
 
 def _room(size: int, scratch: bool = False) -> int:
-    """Number of entries of a block, with space for a group of entries that extends beyond the array."""
+    """Number of entries to allocate, including space for a group of entries that extends beyond the array."""
     return size + TOGETHER[0 if scratch else -1]
 
 
 def _joined(values: list) -> jax.Array:
-    """The matrix with the given vectors as columns, joined in pairs, as Triton requires; their number is a power of 2."""
+    """Matrix with the given vectors as columns; the number of vectors is a power of 2.
+
+    The vectors are joined in pairs, as Triton requires.
+    """
     if len(values) == 1:
         return values[0]
     pair = [_joined(values[k::2])[..., None] for k in range(2)]
@@ -165,14 +171,14 @@ def _joined(values: list) -> jax.Array:
 
 
 def _split(x: jax.Array) -> list:
-    """The columns of a matrix; their number is a power of 2."""
+    """Columns of a matrix whose number of columns is a power of 2."""
     return [y.reshape(-1) for y in jax.lax.split(x, [1] * x.shape[1], 1)]
 
 
 def _called(
     planned: Plan, variables: Sequence[jax.Array], mapped: Sequence[bool], count: int, dtype: Any, interpret: bool
 ) -> list[jax.Array]:
-    """The results, of shape (states, entries), including rows that pad the last block."""
+    """Call the kernel and return results of shape (states, entries), including the rows that pad the last block."""
     layout = Rows()
     blocks = -(-count // layout.lanes)
     used = sorted({x.argument for x in planned.live.items if isinstance(x, Memory) and x.argument is not None})

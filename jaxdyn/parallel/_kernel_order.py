@@ -24,15 +24,18 @@ class Write:
 def ordered(
     items: Sequence, writes: Sequence[Write], kept: Sequence[Scalar], operands: Callable[[object], Collection[Scalar]]
 ) -> list:
-    """Items of a block and writes of results, sorted so that operands precede the operations that use them.
+    """Sort the items of a block and the writes of results so that operands precede the operations that use them.
 
-    Two orders are compared, and the one with fewer scalars in registers is chosen. The first is the order of the traced
-    function, in which results are written as soon as they are known; it suits recursions over links. The second computes each
-    operation just before its first use by a write, a store or a loop; it suits results with many entries.
+    Of the following two orders, the function returns the one that keeps fewer scalars in registers:
+
+    - the order of the traced function, in which results are written as soon as they are known (suitable for recursions over
+      links);
+    - an order that computes each operation just before its first use by a write, a store or a loop (suitable for results
+      with many entries).
 
     Args:
         kept: scalars that are used after the block.
-        operands: function that returns the scalars which must be computed before an item.
+        operands: function that returns the scalars on which an item depends.
     """
     within = {x for x in items if isinstance(x, Node)}
     needs = {x: [y for y in operands(x) if y in within] for x in (*items, *writes)}
@@ -66,7 +69,7 @@ def _by_use(items: Sequence, writes: Sequence[Write], needs: dict) -> Iterator:
 
 
 def _most_alive(order: list, ends: Sequence[Node], needs: dict) -> int:
-    """Largest number of scalars that are needed later, at any point."""
+    """Maximum number of live scalars at any point of the order."""
     last = {y: k for k, x in enumerate(order) for y in needs[x]} | dict.fromkeys(ends, len(order))
     change = [0] * (len(order) + 2)
     for k, x in enumerate(order):

@@ -1,4 +1,4 @@
-"""Functions that cannot be one kernel: in programs for a GPU, the batched library functions that they call become kernels."""
+"""Fallback for functions that cannot be one kernel: on a GPU, each batched library function that they call becomes a kernel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from ._kernel_call import call_kernel
 
 
 def with_kernels(batched: Callable, interpret: bool) -> Callable:
-    """The function of a batch, with library functions such as forward dynamics compiled to kernels, except on CPUs.
+    """Rewrite a batched function so that library functions such as forward dynamics run as kernels, except on CPUs.
 
     Args:
         interpret: True to run these kernels in Pallas' interpreter, on any device.
@@ -31,7 +31,7 @@ def _rewritten(jaxpr: Any, interpret: bool) -> Any:
 def _equation(equation: Any, interpret: bool) -> Any:
     parameters = equation.params
     if equation.primitive.name == "by_platform":
-        default = with_kernels(parameters["default"], interpret)  # it may contain library functions, as a solver does
+        default = with_kernels(parameters["default"], interpret)  # a solver, for example, calls other library functions
         if parameters["each"] is not None:
             function, mapped = parameters["each"]
             default = _kernel(function, mapped, default, interpret)
@@ -42,7 +42,7 @@ def _equation(equation: Any, interpret: bool) -> Any:
 
 
 def _parameter(x: Any, interpret: bool) -> Any:
-    """A parameter of an equation, with the programs that it contains rewritten."""
+    """Rewrite all programs within a parameter of an equation."""
     if type(x) is tuple:
         return tuple(_parameter(y, interpret) for y in x)
     if hasattr(x, "consts") and hasattr(x, "jaxpr"):
@@ -51,7 +51,7 @@ def _parameter(x: Any, interpret: bool) -> Any:
 
 
 def _kernel(function: Callable, mapped: tuple[bool, ...], default: Callable, interpret: bool) -> Callable:
-    """A function of one state, evaluated for a batch by one kernel if possible, and by `default` otherwise."""
+    """Batched form of a function of one state, evaluated by one kernel if possible, and by `default` otherwise."""
 
     def evaluated(*variables):
         try:

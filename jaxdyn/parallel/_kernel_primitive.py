@@ -1,8 +1,8 @@
-"""Batched functions as a JAX primitive, whose derivatives, transposes and batches use the same primitive.
+"""JAX primitive for batched functions, whose derivatives, transposes and batches are instances of the same primitive.
 
-Each of these is one program for a batch. On a GPU, a gradient therefore consists of two kernels: the first computes the
-values, and the second recomputes them for each state and applies the transposed derivative. Cotangents of arguments that all
-states share are summed afterwards.
+Each instance is one program for the entire batch. On a GPU, a gradient therefore consists of two kernels. The first
+computes the values, and the second recomputes them for each state and applies the transposed derivative. The cotangents of
+arguments shared by all states are summed afterwards.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,13 +34,13 @@ _batch_p.multiple_results = True
 def batch_of_states(
     function: Callable, results: Sequence[Any], mapped: Sequence[bool], run: Run, variables: Sequence[Any]
 ) -> list[Any]:
-    """run(function, mapped, variables), differentiable in forward and reverse mode.
+    """Evaluate run(function, mapped, variables), with derivatives in forward and reverse mode.
 
     Args:
-        function: function of one state; maps arrays to a list of arrays.
+        function: function of one state, which maps arrays to a list of arrays.
         results: shapes and types of the results for one state.
         mapped: mask of the variables that have a batch axis.
-        run: function that evaluates a function of one state for all states.
+        run: function that evaluates a function of one state for a batch.
     """
     return _batch_p.bind(*variables, function=function, results=tuple(results), mapped=tuple(mapped), run=run)
 
@@ -60,7 +60,7 @@ def _run(*variables, function, mapped, run, **_):
 
 
 def _jvp(primals, tangents, *, function, results, mapped, run):
-    """Values and tangents, as separate programs; the program of the tangents recomputes the values that it needs."""
+    """Compute values and tangents by separate programs; the program for the tangents recomputes the values that it needs."""
     out = batch_of_states(function, results, mapped, run, primals)
     active = [k for k, t in enumerate(tangents) if not isinstance(t, Zero)]
     smooth = [k for k, x in enumerate(results) if jnp.issubdtype(x.dtype, jnp.inexact)]
@@ -115,7 +115,7 @@ def _transposed(cotangents, *variables, function, results, mapped, run):
 
 
 def _batched(variables, dims, *, function, results, mapped, run):
-    """The primitive for a batch of batches, which are merged into one batch."""
+    """Apply the primitive to a batch of batches, merged into one batch."""
     count = next(x.shape[int(d == 0)] for x, d, m in zip(variables, dims, mapped, strict=True) if m)
     size = next(x.shape[d] for x, d in zip(variables, dims, strict=True) if d is not None)
     merged = []
@@ -139,7 +139,7 @@ register_lowering(_batch_p, lambda ctx, *x, **p: lower_fun(lambda *x: _run(*x, *
 
 
 def _filled(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) -> list[Any]:
-    """The values, with those at the given positions replaced by new ones."""
+    """Copy of `values` in which the entries at `places` are replaced by `new`."""
     found = list(values)
     for k, x in zip(places, new, strict=True):
         found[k] = x
@@ -147,9 +147,10 @@ def _filled(values: Sequence[Any], places: Sequence[int], new: Sequence[Any]) ->
 
 
 def with_checkpoints(function: Callable) -> Callable:
-    """The function, with loops that store the state at the start of each iteration for reverse mode, and recompute the rest.
+    """Rewrite loops so that reverse mode stores the state at the start of each iteration and recomputes the rest.
 
-    Loops that already contain checkpoints do not change; neither do library functions, whose loops are over links.
+    Loops that already contain checkpoints do not change. Library functions do not change either, since their loops are over
+    links.
     """
 
     def stepwise(*variables):
@@ -174,7 +175,7 @@ def _checkpointed_equation(equation: Any) -> Any:
         if cost(inner.jaxpr) > 1.1 * nested:
             body = lambda *x: eval_jaxpr(inner.jaxpr, inner.consts, *x)
             found = jax.make_jaxpr(jax.checkpoint(body, prevent_cse=False))(*inner.in_avals)
-        else:  # the body is little more than a loop, so checkpoints belong to the iterations of that inner loop
+        else:  # most of the work is in an inner loop, so its iterations become checkpoints
             found = inner.replace(jaxpr=_checkpointed(inner.jaxpr))
     else:
         return equation

@@ -16,26 +16,39 @@ from ._sharded import Axes, _count, _mapped, _of_leaves
 
 
 def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool = False) -> Callable[..., Any]:
-    """`jax.vmap(function, in_axes)`, compiled; on a GPU, a single kernel with one thread per state.
+    """Map a function over a batch like `jax.vmap`, in a single GPU kernel with one thread per state.
 
-    kernel_vmap(lambda q, qd: rollout(robot, q, qd, policy, dt, steps, every=steps))(q, qd) launches one kernel for all
-    steps of all states. The state stays in registers, and memory is accessed only at the start, at the end, and for rows that
-    a step reads or stores. In contrast, `jax.vmap` launches about a hundred kernels per step. On a CPU, the program is that of
+    For example, the following call launches one kernel for all steps of all states:
+
+        kernel_vmap(lambda q, qd: rollout(robot, q, qd, policy, dt, steps, every=steps))(q, qd)
+
+    The kernel keeps the state in registers. It accesses memory only at the start, at the end, and for rows that a step
+    reads or stores. In contrast, `jax.vmap` launches a dozen or more kernels per step. On a CPU, the program is that of
     `jax.vmap`. The kernel uses Pallas' Triton backend, for which JAX 0.11 emits a deprecation warning.
 
-    The function is traced once and decomposed into scalar operations, which form a Pallas kernel. The parameters of a robot
-    captured by closure become constants; robots and parameters passed as arguments are read from memory. The function may
-    contain integrators, checkpoints, torque tables, `lax.scan`, `lax.cond`, `jax.grad`, and policies made of arithmetic and
-    elementary functions. Loops over links are unrolled in small functions, such as forward dynamics of up to 17 joints. In
-    larger functions they remain loops, in which links exchange values through memory. Loops over time are not unrolled.
+    The function is traced once and decomposed into scalar operations, which form the body of a Pallas kernel. The
+    parameters of a robot captured by closure become constants, whereas robots and parameters passed as arguments are read
+    from memory. Loops over links are unrolled in small functions, such as forward dynamics of up to 17 joints. In larger
+    functions, these loops remain, and links exchange values through memory. Loops over time are not unrolled.
 
-    All numbers are computed in the widest floating-point type among arguments and results (float32 or float64). Integers are
+    The function may contain:
+
+    - integrators, checkpoints, torque tables, and policies that consist of arithmetic and elementary functions;
+    - `lax.scan`, `lax.cond` and `jax.grad`.
+
+    Kernels do not support:
+
+    - linear algebra by LAPACK, sorting or random numbers;
+    - loops whose number of iterations depends on the arguments;
+    - array indices that depend on the arguments.
+
+    All computations use the widest floating-point type among the arguments and results (float32 or float64). Integers are
     exact up to 2^24 in float32 and 2^53 in float64. `jax.export` of a kernel requires `disabled_checks`, since JAX does not
     guarantee compatibility for kernels.
 
-    Forward-mode and reverse-mode derivatives are also kernels. A gradient consists of two kernels, followed by sums over the
-    batch of the cotangents of shared arguments. The second kernel recomputes the values for each state, with checkpoints at
-    the start of each iteration of the loops over time.
+    Derivatives in forward and reverse mode are also kernels. A gradient consists of two kernels, followed by sums of the
+    cotangents of shared arguments over the batch. The second kernel recomputes the values for each state, with checkpoints
+    at the start of each iteration of the loops over time.
 
     Args:
         function: function of one robot and one state, like those of jaxdyn, with positional arguments only.
@@ -43,14 +56,14 @@ def kernel_vmap(function: Callable[..., Any], in_axes: Axes = 0, interpret: bool
         interpret: True to run the kernel in Pallas' interpreter, on any device; this is slow and intended for tests.
 
     Returns:
-        A function whose results have the batch as the leading axis. Store and reuse it, as with `jax.jit`.
+        A compiled function whose results have the batch as the leading axis. Store and reuse it, as with `jax.jit`.
 
     Raises:
-        ModelError: at the call, if an axis is neither 0 nor None, or if batches differ in length or are missing.
-        FallbackWarning: when compiling for a GPU or interpreting, if the function has more than 150 000 operations, or an
-            operation that kernels do not support (LAPACK's linear algebra, sorting, random numbers, loops whose length
-            depends on arguments, array indices that depend on arguments). The message names the operation. `jax.vmap` is
-            used instead, with a kernel for each call of a library function such as `forward_dynamics`.
+        ModelError: at the call, if an axis is neither 0 nor None, if batches differ in length, or if no argument has a
+            batch.
+        FallbackWarning: when compiling for a GPU or interpreting, if the function has more than 150 000 operations or
+            contains an unsupported operation, which the message names. The function then runs under `jax.vmap`, with one
+            kernel for each call of a library function such as `forward_dynamics`.
     """
     name = getattr(function, "__name__", type(function).__name__)
 
@@ -71,7 +84,7 @@ def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tupl
     _count(leaves, mapped)
     shapes = [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(leaves, mapped, strict=True)]
     traced, results = jax.make_jaxpr(single, return_shape=True)(*shapes)
-    # traced arrays captured by the function also become arguments
+    # traced arrays captured by the function become additional arguments
     outer = [k for k, x in enumerate(traced.consts) if isinstance(x, Tracer)]
     mapped = (*mapped, *[False] * len(outer))
 
@@ -89,7 +102,7 @@ def _batched(single: Callable, name: str, mapped: tuple[bool, ...], leaves: tupl
             return call_kernel(function, mapped, variables, interpret)
         except DeploymentError as error:
             what = name if function is one else f"a derivative of {name}"
-            warn(f"kernel_vmap of {what} falls back to jax.vmap, with many kernels: {error.fault}", FallbackWarning)
+            warn(f"kernel_vmap of {what} falls back to jax.vmap with many kernels: {error.fault}", FallbackWarning)
             return with_kernels(plain(function, mapped), interpret)(*variables)
 
     def run(function, mapped, variables):

@@ -1,8 +1,8 @@
 """Batches over devices: the same code on one device, on all devices of a machine, and on the machines of a cluster.
 
-A batch is sharded over a mesh of devices along its leading axis, and the robot is replicated. Each device runs the
-program on its own rows (`jax.shard_map`); only the sums of `sharded_sum` are communicated. Create meshes with
-`jax.make_mesh`, and connect hosts with `jax.distributed.initialize` (docs/scaling.md).
+A batch is sharded over a mesh of devices along its leading axis, and the robot is replicated. Each device runs the program
+on its own rows (`jax.shard_map`). Devices communicate only the sums of `sharded_sum` and the results of padded batches.
+Create meshes with `jax.make_mesh`, and connect hosts with `jax.distributed.initialize` (docs/scaling.md).
 """
 
 import functools
@@ -23,23 +23,27 @@ Axes = int | None | Sequence[Any]
 
 
 def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None) -> Callable[..., Any]:
-    """`jax.vmap(function, in_axes)`, sharded over devices and compiled; results are in the order of the batch.
+    """Map a function over a batch like `jax.vmap`, with the batch sharded over devices.
 
-    sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd) copies the robot to every device and computes an
-    equal share of the rows on each. If the number of rows is not a multiple of the number of devices, the batch is padded with
-    copies of its last row, and the result is trimmed and gathered on all devices; choose divisible sizes for large batches.
-    The returned function works under `jit`, `vmap` and differentiation. Store and reuse it, as with `jax.jit`.
+    For example, the following call copies the robot to every device and computes an equal share of the rows on each:
+
+        sharded_vmap(inverse_dynamics, (None, 0, 0, 0))(robot, q, qd, qdd)
+
+    If the number of rows is not a multiple of the number of devices, the batch is padded with copies of its last row, and
+    the result is trimmed and gathered on all devices. For large batches, choose a multiple.
 
     Args:
-        function: a function of one robot and one state, with positional arguments only.
+        function: function of one robot and one state, with positional arguments only.
         in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
         mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
 
     Returns:
-        A function whose results have the batch as the leading axis, sharded over the mesh.
+        A compiled function whose results have the batch as the leading axis, in its original order and sharded over the
+            mesh. The function supports `jit`, `vmap` and differentiation. Store and reuse it, as with `jax.jit`.
 
     Raises:
-        ModelError: at the call, if an axis is neither 0 nor None, or if batches differ in length or are missing.
+        ModelError: at the call, if an axis is neither 0 nor None, if batches differ in length, or if no argument has a
+            batch.
     """
 
     def run(mesh, structure, mapped, *leaves):
@@ -62,15 +66,18 @@ def sharded_vmap(function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | N
 def sharded_sum(
     function: Callable[..., Any], in_axes: Axes = 0, mesh: Mesh | None = None, chunk: int = 256
 ) -> Callable[..., Any]:
-    """Sum of a function over a batch: each device sums over its own rows, followed by one all-reduce.
+    """Sum a function over a batch that is sharded over devices.
 
     The result is sum_b function(row b), for example a loss, its gradient, or the normal matrix Y^T Y of an identification
-    problem. Each device evaluates `chunk` rows at a time, which limits memory. The all-reduce communicates a single result,
-    whatever the batch size: O(p^2) numbers for Y^T Y with p parameters. To obtain a mean, divide by the number of rows. The
-    order of summation, and therefore the rounding errors, depend on the number of devices.
+    problem. Each device sums over its own rows, `chunk` rows at a time to limit memory. A single all-reduce then adds the
+    sums of all devices. The amount of communication does not depend on the batch size: for Y^T Y with p parameters, it is
+    O(p^2) numbers.
+
+    To obtain a mean, divide by the number of rows. The order of summation, and therefore the rounding errors, depend on the
+    number of devices.
 
     Args:
-        function: a function of one robot and one state that returns an array or a tree of arrays.
+        function: function of one robot and one state that returns an array or a tree of arrays.
         in_axes: 0 for batched arguments and None for the others, or trees of these, as for `jax.vmap`.
         mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
         chunk: number of rows that each device evaluates at once.
@@ -82,7 +89,7 @@ def sharded_sum(
         ModelError: as for `sharded_vmap`, or if `chunk` is less than 1.
     """
     if chunk < 1:
-        raise ModelError(f"chunk={chunk}; the number of rows evaluated at once must be at least 1")
+        raise ModelError(f"chunk={chunk}: the number of rows evaluated at once must be at least 1")
 
     def run(mesh, structure, mapped, *leaves):
         single = _of_leaves(function, structure)
@@ -117,17 +124,17 @@ def sharded_sum(
 
 
 def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
-    """Shard the leading axis of a tree's arrays over devices, ready for `sharded_vmap`.
+    """Shard the leading axis of all arrays of a tree over devices, for use with `sharded_vmap`.
 
-    If there are several processes, each process passes and stores only its own rows, the same number in every process. The
-    result is the global batch, in which the rows of process 0 come first. A single process passes the entire batch.
+    A single process passes the entire batch. If there are several processes, each passes and stores only its own rows, and
+    all processes pass the same number of rows. The result is the global batch, which begins with the rows of process 0.
 
     Args:
         tree: tree of arrays, all with the batch as the leading axis.
         mesh: mesh of devices with any number of axes; by default, a mesh of all devices of all processes.
 
     Raises:
-        ModelError: the number of rows of an array is not a multiple of the number of this process's devices.
+        ModelError: the number of rows of an array is not a multiple of the number of devices of this process.
     """
     mesh = _all_devices() if mesh is None else mesh
     sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
@@ -149,9 +156,9 @@ def shard_batch(tree: Tree, mesh: Mesh | None = None) -> Tree:
 
 
 def local_rows(tree: Any) -> Any:
-    """Rows of sharded arrays that this process stores, in order, as NumPy arrays; the inverse of `shard_batch`.
+    """Return the rows of sharded arrays that this process stores, as NumPy arrays; the inverse of `shard_batch`.
 
-    Replicated arrays are returned in full.
+    The rows are in the order of the batch. Replicated arrays are returned in full.
     """
 
     def take(x):
@@ -168,7 +175,7 @@ def _all_devices() -> Mesh:
 
 
 def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes: Axes, mesh: Mesh | None) -> Callable:
-    """A function of trees that calls the compiled run(mesh, structure, mask of the batched leaves, *leaves)."""
+    """Function of trees that flattens its arguments and calls the compiled run(mesh, structure, mapped, *leaves)."""
     compiled = jax.jit(run, static_argnums=(0, 1, 2))
     held: dict[int, tuple[Any, Any]] = {}
 
@@ -183,10 +190,10 @@ def _over_devices(function: Callable[..., Any], run: Callable[..., Any], in_axes
 
 
 def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
-    """Mask of the leaves of the arguments that have a batch axis."""
+    """Mask of the argument leaves that have a batch axis."""
     axes = in_axes if isinstance(in_axes, Sequence) else (in_axes,) * len(arguments)
     if len(axes) != len(arguments):
-        raise ModelError(f"in_axes has entries for {len(axes)} arguments, but there are {len(arguments)}")
+        raise ModelError(f"in_axes has entries for {len(axes)} arguments, but the call passes {len(arguments)}")
     none = lambda x: x is None
     try:
         axes = [
@@ -200,7 +207,7 @@ def _mapped(in_axes: Axes, arguments: tuple) -> tuple[bool, ...]:
 
 
 def _broadcast(axes: Any, argument: Any) -> list:
-    """The axis for every leaf of an argument."""
+    """Axis of every leaf of an argument."""
     found: list[Any] = []
     jax.tree.map(
         lambda a, part: found.extend([a] * len(jax.tree.leaves(part))), axes, argument, is_leaf=lambda a: a is None
@@ -209,10 +216,10 @@ def _broadcast(axes: Any, argument: Any) -> list:
 
 
 def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dict[int, tuple[Any, Any]]) -> list[Any]:
-    """The arguments, moved to the devices of the compiled program unless they are already there.
+    """Move the arguments to the devices of the compiled program unless they are already there.
 
-    For each argument without a batch axis, `held` caches the last array and its placed copy, so a robot is transferred only
-    once.
+    For each argument without a batch axis, `held` caches the last array and its copy on the devices, so that a robot is
+    transferred only once.
     """
     leaves = [held[k][1] if k in held and held[k][0] is x else x for k, x in enumerate(leaves)]
     devices = set(mesh.devices.flat)
@@ -220,7 +227,7 @@ def _placed(leaves: Sequence[Any], mapped: Sequence[bool], mesh: Mesh, held: dic
     placed = list(leaves)
     if jax.process_count() > 1:
         for k in away:
-            placed[k] = np.asarray(leaves[k])  # the same in every process
+            placed[k] = np.asarray(leaves[k])  # must be the same in every process
         return placed
     by_rows, everywhere = (NamedSharding(mesh, PartitionSpec(*x)) for x in ((mesh.axis_names,), ()))
     divides = [mapped[k] and np.ndim(leaves[k]) > 0 and np.shape(leaves[k])[0] % mesh.size == 0 for k in away]
@@ -244,7 +251,7 @@ def _count(leaves: Sequence[Any], mapped: Sequence[bool]) -> int:
     """Number of rows of the batch."""
     sizes = {jnp.shape(x)[:1] for x, m in zip(leaves, mapped, strict=True) if m}
     if not sizes:
-        raise ModelError("no argument has a batch: set in_axes to 0 for at least one")
+        raise ModelError("no argument has a batch axis: set in_axes to 0 for at least one argument")
     if len(sizes) > 1 or sizes & {(), (0,)}:
         found = ", ".join(str(s[0]) if s else "none (a number)" for s in sorted(sizes))
         raise ModelError(f"batches must have the same number of rows, at least one; these have {found}")

@@ -1,9 +1,12 @@
-"""Vectors and matrices as tuples of scalars, for the step functions of sweeps.
+"""Vectors and matrices as tuples of scalars, for the recursions over links.
 
-Inside a scan over links, representing 3-vectors by three separate arrays lets XLA fuse an entire link step into a few
-loops over the batch with unit stride. On CPU, the throughput is about three times that of stacked arrays and small matrix
-products (docs/design.md). `Vec` is (x, y, z); `Mat` has nine entries in row-major order; `Sym` is a symmetric matrix (xx, xy,
-yy, xz, yz, zz), in the order of the ten inertial parameters. Only `jaxdyn/dynamics` uses these types.
+In a scan over links, storing the components of each 3-vector in separate arrays lets XLA fuse an entire step into a few
+unit-stride loops over the batch. On CPUs, the throughput is about three times that of stacked arrays with small matrix
+products (docs/design.md).
+
+- `Vec` is (x, y, z).
+- `Mat` contains the nine entries of a matrix in row-major order.
+- `Sym` is a symmetric matrix (xx, xy, yy, xz, yz, zz), in the order of the ten inertial parameters.
 """
 
 import functools
@@ -15,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 Component = Any
-"""An array, or any object that can be added and multiplied like one, such as values in `jaxdyn.symbolic.generate`."""
+"""An array, or an object that supports the same arithmetic, such as the symbolic values of `jaxdyn.symbolic.generate`."""
 Vec = tuple[Component, Component, Component]
 Mat = tuple[Component, ...]
 Sym = tuple[Component, ...]
@@ -78,7 +81,10 @@ def skew_times(p: Sequence[Component], m: Mat) -> Mat:
 
 
 def move_wrench(r: Mat, p: Sequence[Component], wrench: Sequence[Component]) -> tuple[Component, ...]:
-    """Convert a wrench (n, f) in frame b to frame a, in which b has the pose (R, p): (R n + p x R f, R f)."""
+    """Transform a wrench (n, f) from frame b to frame a.
+
+    The result is (R n + p x R f, R f), where (R, p) is the pose of frame b in frame a.
+    """
     force = rotate(r, wrench[3:])
     return (*add(rotate(r, wrench[:3]), cross(p, force)), *force)
 
@@ -96,7 +102,7 @@ def sym_to_mat(s: Sym) -> Mat:
 
 
 def mat_to_sym(m: Mat) -> Sym:
-    """The six independent entries of a matrix that is known to be symmetric."""
+    """The six independent entries of a symmetric matrix."""
     return (m[0], m[1], m[4], m[2], m[5], m[8])
 
 
@@ -114,9 +120,10 @@ def unstack(x: Array) -> tuple[Array, ...]:
 
 
 def zeros(count: int, *groups: Sequence[Array]) -> tuple[Array, ...]:
-    """`count` zeros with the common type and lanes of the given vectors, matrices, stacks of matrices and so on.
+    """Return `count` zeros with the type and batch axes that the given arrays have in common.
 
-    Lanes are the axes that follow the first axis of a vector, the first two axes of a matrix, and so on.
+    In the first group of arrays, axis 0 holds the components of vectors; in the second, axes 0 and 1 hold those of
+    matrices; and so on. The remaining axes are batch axes (lanes).
     """
     firsts = [x[(0,) * axes] for axes, group in enumerate(groups, 1) for x in group]
     return (jnp.zeros_like(functools.reduce(operator.add, firsts)),) * count

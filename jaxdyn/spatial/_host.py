@@ -1,6 +1,7 @@
-"""Poses and inertial parameters in NumPy's float64, whatever JAX's default type is; for builders, readers and checks.
+"""Poses and inertial parameters as NumPy arrays in float64, for builders, readers and checks.
 
-`inertia_tensor` and `packed` define the order of the ten parameters, also for JAX (xp = jax.numpy).
+These functions use float64 regardless of JAX's default type. `inertia_tensor` and `packed` define the order of the ten
+inertial parameters. With xp=jax.numpy, they also operate on JAX arrays.
 """
 
 from collections.abc import Sequence
@@ -11,51 +12,56 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-Values = ArrayLike | Array | float | Sequence[Any]  # annotation checkers reject tuples and numbers for ArrayLike alone
+Values = ArrayLike | Array | float | Sequence[Any]  # ArrayLike alone makes checkers reject tuples and numbers
 Ten = Float[np.ndarray, "10"]
 Matrix = Float[np.ndarray, "3 3"]
 Pose = Float[np.ndarray, "4 4"]
 
 
 def inertia_tensor(pi: Any, xp: ModuleType = np) -> Any:
-    """The 3x3 inertia I_o about the frame's origin, from the ten parameters [kg m^2]."""
+    """The 3x3 inertia I_o [kg m^2] about the frame's origin, from the ten inertial parameters."""
     xx, xy, yy, xz, yz, zz = pi[4], pi[5], pi[6], pi[7], pi[8], pi[9]
     return xp.stack([xp.stack([xx, xy, xz]), xp.stack([xy, yy, yz]), xp.stack([xz, yz, zz])])
 
 
 def second_moment(pi: Ten) -> Matrix:
-    """Second moment of mass S = (tr(I_o) / 2) eye(3) - I_o about the frame's origin, from the ten parameters [kg m^2]."""
+    """Second moment of mass about the frame's origin [kg m^2], from the ten inertial parameters.
+
+    For the inertia I_o about the origin, the second moment is S = (tr(I_o) / 2) eye(3) - I_o.
+    """
     tensor = inertia_tensor(pi)
     return np.trace(tensor) / 2 * np.eye(3) - tensor
 
 
 def pseudo_inertia_of(pi: Ten) -> Float[np.ndarray, "4 4"]:
-    """Pseudo-inertia J = [S, h; h^T, m], linear in the ten parameters."""
+    """Pseudo-inertia J = [[S, h], [h^T, m]], a linear function of the ten inertial parameters."""
     return np.block([[second_moment(pi), pi[1:4, None]], [pi[None, 1:4], np.array([[pi[0]]])]])
 
 
 def packed(mass: Any, first: Any, tensor: Any, xp: ModuleType = np) -> Any:
-    """The ten parameters (m, h, Ixx Ixy Iyy Ixz Iyz Izz) from a mass m, a first moment h and I_o."""
+    """Ten inertial parameters (m, h, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) from the mass m, the first moment h and the inertia I_o."""
     t = tensor
     return xp.stack([mass, first[0], first[1], first[2], t[0, 0], t[0, 1], t[1, 1], t[0, 2], t[1, 2], t[2, 2]])
 
 
 def ten_parameters(mass: float, com: Values, inertia: Values) -> Ten:
-    """Ten parameters from the mass, the centre of mass, and the inertia about the centre of mass."""
+    """Ten inertial parameters from the mass, the centre of mass, and the inertia about the centre of mass."""
     c = np.asarray(com, float)
     return packed(mass, mass * c, np.asarray(inertia, float) + mass * _square(c))
 
 
 def about_com(pi: Ten) -> tuple[np.ndarray, Matrix]:
-    """Centre of mass [m], and the inertia about it [kg m^2], of a body with nonzero mass."""
+    """Centre of mass [m] and inertia about the centre of mass [kg m^2] of a body with nonzero mass."""
     com = pi[1:4] / pi[0]
     return com, inertia_tensor(pi) - pi[0] * _square(com)
 
 
 def move_inertia(pi: Ten, t_ab: Pose) -> Ten:
-    """Ten parameters in frame a from those in frame b, whose pose in frame a is t_ab = (R, p).
+    """Transform ten inertial parameters from frame b to frame a, given the pose t_ab = (R, p) of frame b in frame a.
 
-    h_a = R h + m p;  I_a = R I R^T + 2 (Rh . p) eye(3) - Rh p^T - p Rh^T + m ((p . p) eye(3) - p p^T).
+    The first moment of mass and the inertia in frame a are
+
+        h_a = R h + m p,    I_a = R I R^T + 2 (Rh . p) eye(3) - Rh p^T - p Rh^T + m ((p . p) eye(3) - p p^T).
     """
     r, p, m = t_ab[:3, :3], t_ab[:3, 3], pi[0]
     h = r @ pi[1:4]
@@ -73,7 +79,7 @@ def _square(c: np.ndarray) -> Matrix:
 
 
 def pose_of(rotation: Values = _STRAIGHT, translation: Values = (0.0, 0.0, 0.0)) -> Pose:
-    """The homogeneous matrix of a rotation and a translation."""
+    """Homogeneous matrix of a rotation and a translation."""
     t = np.eye(4)
     t[:3, :3], t[:3, 3] = rotation, translation
     return t

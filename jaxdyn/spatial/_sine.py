@@ -1,18 +1,18 @@
-"""Simultaneous evaluation of sine and cosine, with arithmetic that a compiler can vectorise.
+"""Sine and cosine, computed together in arithmetic that a compiler can vectorise.
 
-In float64, programs that XLA compiles for the CPU call the C library for every single sine. In a batch of inverse dynamics,
-these calls took a third of the time. In float32, there are no such calls.
+Float64 programs that XLA compiles for the CPU call the C library once for every sine. In batched inverse dynamics, these
+calls took a third of the run time. Float32 programs contain no such calls.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# pi/2 in three parts; the first two have 33 bits, so their products with the number of quadrants are exact up to 2^20
-# quadrants. Beyond that, the error is still less than one unit in the last place of the angle.
+# pi/2 as a sum of three parts. The first two have 33 bits, so multiplying them by a number of quadrants of up to 2^20 is exact.
+# For larger angles, the error is still less than one unit in the last place of the angle.
 QUARTER = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
-# sin r = r + r z P(z) and cos r = 1 - z / 2 + z^2 P(z) with z = r^2 and |r| <= pi / 4, each P interpolated at six Chebyshev
-# points of z; the truncation error is below rounding
+# Coefficients of the polynomials P in sin r = r + r z P(z) and cos r = 1 - z / 2 + z^2 P(z), with z = r^2 and |r| <= pi / 4.
+# Each P interpolates at six Chebyshev points of z, with a truncation error below rounding error.
 SINE = (
     -0.16666666666666666,
     0.008333333333330946,
@@ -33,7 +33,7 @@ COSINE = (
 
 @jax.custom_jvp
 def sine_and_cosine(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """Sine and cosine of float64 values, accurate to 2e-16 if x is exact."""
+    """Sine and cosine of float64 values, with absolute errors of about 2e-16 if x is exact."""
     quadrants = jnp.round(x * (2 / jnp.pi))
     r = ((x - quadrants * QUARTER[0]) - quadrants * QUARTER[1]) - quadrants * QUARTER[2]
     z = r * r

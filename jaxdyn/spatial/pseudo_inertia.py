@@ -1,17 +1,18 @@
 """Physical consistency of a body: its pseudo-inertia, and log-Cholesky parameters of physically consistent bodies.
 
-A 4x4 pseudo-inertia J is positive definite if and only if it is that of a body with positive density (Wensing, Kim &
-Slotine 2017):
+Inertial parameters describe a body of positive density if and only if their 4x4 pseudo-inertia J is positive definite
+(Wensing, Kim & Slotine 2017):
 
     J = [[S, h], [h^T, m]] = integral of [x; 1] [x; 1]^T dm,    S = (tr(I_o) / 2) eye(3) - I_o.
 
-J is linear in the ten parameters. Its triangular factor, with logarithms of the diagonal, is described by ten unbounded
-numbers (Rucker & Wensing 2022): J = U U^T,
+J is linear in the ten inertial parameters. The triangular factor U in J = U U^T is described by ten unbounded numbers,
+since its positive diagonal is represented by logarithms (Rucker & Wensing 2022):
 
     U = e^a [[e^d1, s12, s13, t1], [0, e^d2, s23, t2], [0, 0, e^d3, t3], [0, 0, 0, 1]],
+    theta = (a, d1, d2, d3, s12, s23, s13, t1, t2, t3).
 
-theta = (a, d1, d2, d3, s12, s23, s13, t1, t2, t3), where a scales the mass, m = e^2a; t is the centre of mass [m]; e^d
-stretches and s shears the body [m]. The map is one-to-one and smooth in both directions.
+The number a determines the mass, m = e^2a, and t is the centre of mass [m]. The entries e^d [m] stretch the body, and the
+entries s [m] shear it. The map from theta to consistent inertial parameters is one-to-one and smooth in both directions.
 """
 
 import jax.numpy as jnp
@@ -22,18 +23,21 @@ from ..errors import ModelError
 from ._host import inertia_tensor
 from .inertia import pseudo_inertia
 
-MARGIN = 1e-13  # minimum ratio of smallest to largest eigenvalue of a scaled, positive definite pseudo-inertia
+MARGIN = 1e-13  # minimum central second moment of mass, relative to the trace of the inertia about the origin
 
 
 def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Array, "10"]:
-    """The ten parameters of a pseudo-inertia, with I_o = tr(S) eye(3) - S; the inverse of `inertia.pseudo_inertia`."""
+    """Ten inertial parameters of a pseudo-inertia; the inverse of `inertia.pseudo_inertia`.
+
+    The inertia about the frame's origin is I_o = tr(S) eye(3) - S, where S is the second moment of mass.
+    """
     s, h = j[:3, :3], j[:3, 3]
     xx, yy, zz = s[1, 1] + s[2, 2], s[0, 0] + s[2, 2], s[0, 0] + s[1, 1]
     return jnp.stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
 
 
 def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
-    """Convert a gradient g with respect to the ten parameters to a gradient with respect to the pseudo-inertia.
+    """Convert a gradient g with respect to the ten inertial parameters to one with respect to the pseudo-inertia J.
 
     The result is the symmetric matrix B with tr(J B) = g . pi for every body.
     """
@@ -48,7 +52,7 @@ def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
 
 
 def log_cholesky_factor(theta: Float[Array, "10"]) -> Float[Array, "4 4"]:
-    """Upper triangular factor U of J = U U^T, with positive diagonal, from log-Cholesky parameters."""
+    """Upper triangular factor U, with positive diagonal, of the pseudo-inertia J = U U^T, from log-Cholesky parameters."""
     a, d1, d2, d3, s12, s23, s13, t1, t2, t3 = jnp.asarray(theta)
     zero, one = jnp.zeros_like(a), jnp.ones_like(a)
     rows = [
@@ -61,14 +65,17 @@ def log_cholesky_factor(theta: Float[Array, "10"]) -> Float[Array, "4 4"]:
 
 
 def log_cholesky_from_factor(u: Float[Array, "4 4"]) -> Float[Array, "10"]:
-    """Log-Cholesky parameters from the factor U, the inverse of `log_cholesky_factor`."""
+    """Log-Cholesky parameters from the triangular factor U; the inverse of `log_cholesky_factor`."""
     v = u / u[3, 3]
     d = jnp.log(jnp.diagonal(v)[:3])
     return jnp.stack([jnp.log(u[3, 3]), d[0], d[1], d[2], v[0, 1], v[1, 2], v[0, 2], v[0, 3], v[1, 3], v[2, 3]])
 
 
 def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Array, "10"]:
-    """The ten parameters of the body with log-Cholesky parameters theta [kg, kg m, kg m^2]; consistent for every theta."""
+    """Ten inertial parameters [kg, kg m, kg m^2] from log-Cholesky parameters.
+
+    The result is physically consistent for all values of theta.
+    """
     u = log_cholesky_factor(theta)
     return inertial_parameters_from_pseudo_inertia(u @ u.T)
 
@@ -76,29 +83,29 @@ def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Arra
 def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array, "10"]:
     """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite.
 
-    `pi` contains the body's ten parameters [kg, kg m, kg m^2]. The function is the inverse of
-    `log_cholesky_to_inertial_parameters`. To get an error that names an inconsistent body, call `check_consistent` first,
-    outside `jax.jit`.
+    `pi` contains the body's ten inertial parameters [kg, kg m, kg m^2]. This function is the inverse of
+    `log_cholesky_to_inertial_parameters`. To obtain an error message instead of NaN, call `check_consistent` first, outside
+    `jax.jit`.
     """
     return log_cholesky_from_factor(pseudo_inertia_factor(pseudo_inertia(pi)))
 
 
 def pseudo_inertia_factor(j: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
-    """The upper triangular factor U of J = U U^T, with positive diagonal; NaN if J is not positive definite."""
+    """Upper triangular factor U, with positive diagonal, of a pseudo-inertia J = U U^T; NaN if J is not positive definite."""
     flipped = jnp.linalg.cholesky(j[::-1, ::-1])
     return flipped[::-1, ::-1]
 
 
 def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]) -> None:
-    """Check that ten parameters have a positive definite pseudo-inertia, as any body of positive density does.
+    """Check that the pseudo-inertia of ten inertial parameters is positive definite, as for any body of positive density.
 
-    The check is stricter than that of `make_chain`: a point mass, a thin rod and a massless link are limiting cases without
-    log-Cholesky parameters. Lengths are scaled by the size of the body, so units do not matter. Do not call the function
-    inside `jax.jit`.
+    This check is stricter than that of `make_chain`, since limiting cases such as a point mass, a thin rod or a massless
+    link have no log-Cholesky parameters. The tolerance is relative to the size of the body, so the result does not depend
+    on units. Do not call this function inside `jax.jit`.
 
     Raises:
-        ModelError: the pseudo-inertia is not positive definite, or a parameter is not finite; the message names the
-            link, the fault and a remedy.
+        ModelError: the pseudo-inertia is not positive definite, or a parameter is not finite. The message names the link
+            and suggests a remedy.
     """
     pi = np.asarray(pi, float)
     if not np.all(np.isfinite(pi)):
@@ -110,7 +117,7 @@ def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]
     least = np.linalg.eigvalsh(second)[0]
     if least <= MARGIN * np.trace(io):
         raise ModelError(
-            f"link {link!r}: no body of positive density has this inertia: the second moment of mass about the centre of "
-            f"mass, (tr(I) / 2) eye(3) - I, has the principal value {least:.3g} kg m^2, but must be positive (triangle "
-            "inequality of the principal moments). Check units, frames and the sign of the products of inertia"
+            f"link {link!r}: no body of positive density has this inertia. Its second moment of mass about the centre of mass, "
+            f"(tr(I) / 2) eye(3) - I, has the eigenvalue {least:.3g} kg m^2; all eigenvalues must be positive (triangle "
+            "inequality of the principal moments). Check units, frames and the signs of the products of inertia"
         )

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 
 def skew(v: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """The matrix [v] with [v] u = v x u (Lynch & Park 2017, sec. 3.2.1)."""
+    """Skew-symmetric matrix [v] of a vector, with [v] u = v x u (Lynch & Park 2017, sec. 3.2.1)."""
     x, y, z = v[0], v[1], v[2]
     zero = jnp.zeros_like(x)
     return jnp.stack([jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])])
@@ -16,7 +16,8 @@ def skew(v: Float[Array, "3"]) -> Float[Array, "3 3"]:
 def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """Rotation exp([w]) by the angle |w| [rad] about the axis w (Rodrigues' formula).
 
-    R = I + (sin t / t) [w] + ((1 - cos t) / t^2) [w]^2 with t = |w|; smooth at w = 0, where series are used.
+    With t = |w|, R = I + (sin t / t) [w] + ((1 - cos t) / t^2) [w]^2. The function uses series near w = 0, where it is
+    smooth.
     """
     w = jnp.asarray(w)
     a, b, _ = exp_coefficients(w @ w)
@@ -27,7 +28,7 @@ def rotation_exp(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
 def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
     """Coefficients sin t / t, (1 - cos t) / t^2 and (t - sin t) / t^3 as smooth functions of t^2.
 
-    They are accurate to rounding in float32 and float64: for t < 1, power series avoid cancellation.
+    The results are accurate to rounding in float32 and float64, since power series avoid cancellation for t < 1.
     """
     small = t2 < 1
     series = jnp.where(small, t2, jnp.zeros_like(t2))
@@ -47,26 +48,27 @@ def exp_coefficients(t2: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Arra
 
 
 def rotation_log(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
-    """The rotation vector w with exp([w]) = R and |w| <= pi [rad]: the inverse of `rotation_exp`.
+    """Rotation vector w [rad] of a rotation R = exp([w]), with |w| <= pi; the inverse of `rotation_exp`.
 
-    It is computed from the unit quaternion, and is therefore also accurate near 0 and pi.
+    Computing w from the unit quaternion ensures accuracy for rotation angles near 0 and pi as well.
     """
     return quaternion_log(rotation_to_quaternion(rotation))
 
 
 def rotation_log_rate(w: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """Matrix L(w) with dw/dt = L(w) u for w = rotation_log(R), where u is the angular velocity of R, dR/dt = [u] R [rad/s].
+    """Matrix L(w) that maps angular velocity to the rate of the rotation vector w = rotation_log(R), dw/dt = L(w) u.
 
-    It is the inverse of the left Jacobian of the exponential, 1 - [w] / 2 + c [w]^2 with c = (1 - (t / 2) cot(t / 2)) /
-    t^2 and t = |w| < 2 pi.
+    The angular velocity u [rad/s] satisfies dR/dt = [u] R. L is the inverse of the left Jacobian of the exponential:
+
+        L = 1 - [w] / 2 + c [w]^2,    c = (1 - (t / 2) cot(t / 2)) / t^2,    t = |w| < 2 pi.
     """
-    a, b, c = exp_coefficients(w @ w / 4)  # half the angle avoids cancellation
+    a, b, c = exp_coefficients(w @ w / 4)  # coefficients at half the angle avoid cancellation
     k = skew(w)
     return jnp.eye(3, dtype=w.dtype) - k / 2 + (b - c) / (4 * a) * (k @ k)
 
 
 def quaternion_log(quaternion: Float[Array, "4"]) -> Float[Array, "3"]:
-    """The rotation vector r, |r| <= pi [rad], of a unit quaternion q = (w, x, y, z); the same for q and -q."""
+    """Rotation vector r [rad], |r| <= pi, of a unit quaternion q = (w, x, y, z); the same for q and -q."""
     quaternion = jnp.where(quaternion[0] < 0, -quaternion, quaternion)
     scalar, vector = quaternion[0], quaternion[1:]
     s2 = vector @ vector
@@ -85,13 +87,13 @@ def quaternion_exp(w: Float[Array, "3"]) -> Float[Array, "4"]:
 
 
 def quaternion_multiply(a: Float[Array, "4"], b: Float[Array, "4"]) -> Float[Array, "4"]:
-    """The Hamilton product a b of quaternions (w, x, y, z): the rotation b followed by the rotation a, in fixed axes."""
+    """Hamilton product a b of quaternions (w, x, y, z): the rotation b followed by the rotation a, both about fixed axes."""
     scalar = a[0] * b[0] - a[1:] @ b[1:]
     return jnp.concatenate([scalar[None], a[0] * b[1:] + b[0] * a[1:] + jnp.cross(a[1:], b[1:])])
 
 
 def rotation_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
-    """Unit quaternion (w, x, y, z), w >= 0, of a rotation, by the best-conditioned of four formulas (Shepperd 1978)."""
+    """Unit quaternion (w, x, y, z) of a rotation, with w >= 0, by the best-conditioned of four formulas (Shepperd 1978)."""
     r = rotation
     d = jnp.diagonal(r)
     trace = d.sum()
@@ -110,7 +112,7 @@ def rotation_to_quaternion(rotation: Float[Array, "3 3"]) -> Float[Array, "4"]:
 
 
 def quaternion_to_rotation(quaternion: Float[Array, "4"]) -> Float[Array, "3 3"]:
-    """Rotation matrix of a quaternion (w, x, y, z), which need not have unit length but must not be zero."""
+    """Rotation matrix of a nonzero quaternion (w, x, y, z), which need not have unit length."""
     w, x, y, z = quaternion[0], quaternion[1], quaternion[2], quaternion[3]
     s = 2 / (quaternion @ quaternion)
     return jnp.stack(
@@ -123,7 +125,7 @@ def quaternion_to_rotation(quaternion: Float[Array, "4"]) -> Float[Array, "3 3"]
 
 
 def rpy_to_rotation(rpy: Float[Array, "3"]) -> Float[Array, "3 3"]:
-    """Rotation R = Rz(yaw) Ry(pitch) Rx(roll) from fixed-axis roll, pitch, yaw [rad], as in URDF's `rpy`."""
+    """Rotation R = Rz(yaw) Ry(pitch) Rx(roll) from fixed-axis roll, pitch and yaw [rad], as in URDF's `rpy`."""
     (sr, sp, sy), (cr, cp, cy) = jnp.sin(rpy), jnp.cos(rpy)
     return jnp.stack(
         [
@@ -135,12 +137,15 @@ def rpy_to_rotation(rpy: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
 
 def rotation_to_rpy(rotation: Float[Array, "3 3"]) -> Float[Array, "3"]:
-    """Fixed-axis roll, pitch, yaw [rad] of a rotation; at pitch = +-pi/2, where they are not unique, yaw is 0."""
+    """Fixed-axis roll, pitch and yaw [rad] of a rotation.
+
+    At pitch = +-pi/2, the angles are not unique, and yaw is set to 0.
+    """
     r = rotation
     across = jnp.hypot(r[0, 0], r[1, 0])
     yaw = jnp.where(across < 1e-12, jnp.zeros_like(across), jnp.arctan2(r[1, 0], r[0, 0]))
     sin, cos = jnp.sin(yaw), jnp.cos(yaw)
-    # computed from Rz(yaw)^T R, the other two angles are also accurate for pitch near +-pi/2
+    # computing pitch and roll from Rz(yaw)^T R keeps them accurate for pitch near +-pi/2
     pitch = jnp.arctan2(-r[2, 0], cos * r[0, 0] + sin * r[1, 0])
     roll = jnp.arctan2(sin * r[0, 2] - cos * r[1, 2], cos * r[1, 1] - sin * r[0, 1])
     return jnp.stack([roll, pitch, yaw])

@@ -1,9 +1,13 @@
-"""Ten inertial parameters of uniform solids. For bodies fixed to each other, add their parameters.
+"""Ten inertial parameters of uniform solids.
 
-The arguments of all functions are the mass [kg], the dimensions [m] and `pose`, the 4x4 pose of the solid's frame in
-the link (None: the frames coincide). The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2]
-about the origin of the *link* frame, as in `spatial.inertia`. The solid's frame is at its centre. All functions are
-smooth in every argument and contain no checks, so they can be differentiated, batched and jitted.
+The functions return (m, m c, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2] about the origin of the *link* frame, as in
+`spatial.inertia`. To combine solids that are fixed to each other, add their parameters.
+
+The arguments are the mass [kg] (for a mesh, the density [kg/m^3]), the dimensions [m], and `pose`, the 4x4 pose of the
+solid's frame in the link frame. If `pose` is None, the two frames coincide. The solid's frame is at the centre of the
+solid, except for points and meshes.
+
+The functions are smooth in every argument and contain no checks, so they can be differentiated, batched and jitted.
 """
 
 from collections.abc import Sequence
@@ -19,9 +23,9 @@ Values = Array | np.ndarray | float | int | Sequence[Any]
 
 
 def box(mass: Values, size: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten parameters of a solid box with edge lengths `size` = (a, b, c) along x, y, z [kg, kg m, kg m^2].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a solid box with edge lengths `size` = (a, b, c) [m] along x, y, z.
 
-    Ixx = m (b^2 + c^2) / 12 etc. about the centre, with the mass m [kg] and lengths in [m].
+    About the centre, Ixx = m (b^2 + c^2) / 12 for the mass m [kg], with analogous expressions for Iyy and Izz.
     """
     m, s = _float(mass), _float(size)
     s2 = s * s
@@ -29,9 +33,9 @@ def box(mass: Values, size: Values, pose: Values | None = None) -> Float[Array, 
 
 
 def sphere(mass: Values, radius: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten parameters of a solid sphere [kg, kg m, kg m^2].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a solid sphere.
 
-    I = 2/5 m r^2 about any axis through the centre, with the mass m [kg] and the radius r [m].
+    The moment of inertia about any axis through the centre is 2/5 m r^2, with the mass m [kg] and the radius r [m].
     """
     m, r = _float(mass), _float(radius)
     moment = 2 * m * r * r / 5
@@ -39,9 +43,9 @@ def sphere(mass: Values, radius: Values, pose: Values | None = None) -> Float[Ar
 
 
 def cylinder(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten parameters of a solid cylinder along z [kg, kg m, kg m^2].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a solid cylinder along z.
 
-    Izz = m r^2 / 2 and Ixx = Iyy = m (3 r^2 + l^2) / 12 about the centre, with the mass m [kg], the radius r [m] and the
+    About the centre, Izz = m r^2 / 2 and Ixx = Iyy = m (3 r^2 + l^2) / 12, with the mass m [kg], the radius r [m] and the
     length l [m].
     """
     m, r, length = _float(mass), _float(radius), _float(length)
@@ -51,9 +55,10 @@ def cylinder(mass: Values, radius: Values, length: Values, pose: Values | None =
 
 
 def rod(mass: Values, length: Values, axis: Values = (0.0, 0.0, 1.0), pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten parameters of a thin rod along `axis`, a vector of any nonzero length [kg, kg m, kg m^2].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a thin rod along `axis`, a vector of any nonzero length.
 
-    I = (m l^2 / 12) (eye(3) - u u^T) about the centre, with the unit axis u, the mass m [kg] and the length l [m].
+    The inertia about the centre is I = (m l^2 / 12) (eye(3) - u u^T), with the unit vector u along the axis, the mass m
+    [kg] and the length l [m].
     """
     m, length, u = _float(mass), _float(length), _float(axis)
     projector = jnp.eye(3, dtype=u.dtype) - jnp.outer(u, u) / (u @ u)
@@ -61,18 +66,18 @@ def rod(mass: Values, length: Values, axis: Values = (0.0, 0.0, 1.0), pose: Valu
 
 
 def point(mass: Values, position: Values = (0.0, 0.0, 0.0), pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten parameters of a point mass at `position` p in the solid's frame [m]; results in [kg, kg m, kg m^2].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a point mass at `position` p [m] in the solid's frame.
 
-    I = m ((p . p) eye(3) - p p^T) about the origin of the solid's frame, with the mass m [kg].
+    The inertia about the origin of the solid's frame is I = m ((p . p) eye(3) - p p^T), with the mass m [kg].
     """
     m, p = _float(mass), _float(position)
     return _place(m, jnp.zeros((3, 3), p.dtype), p, pose)
 
 
 def ellipsoid(mass: Values, semi_axes: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten parameters of a solid ellipsoid with semi-axes (a, b, c) along x, y, z [kg, kg m, kg m^2].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a solid ellipsoid with semi-axes (a, b, c) [m] along x, y, z.
 
-    Ixx = m (b^2 + c^2) / 5 etc. about the centre, with the mass m [kg] and lengths in [m].
+    About the centre, Ixx = m (b^2 + c^2) / 5 for the mass m [kg], with analogous expressions for Iyy and Izz.
     """
     m, s = _float(mass), _float(semi_axes)
     s2 = s * s
@@ -80,10 +85,10 @@ def ellipsoid(mass: Values, semi_axes: Values, pose: Values | None = None) -> Fl
 
 
 def cone(mass: Values, radius: Values, height: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten parameters of a solid circular cone along z, with the apex on the positive side [kg, kg m, kg m^2].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a solid circular cone along z, with the apex on the positive side.
 
-    Its frame is at the centre of mass, a quarter of the height above the base. Izz = 3 m r^2 / 10 and Ixx = Iyy =
-    3 m (4 r^2 + h^2) / 80 about the centre of mass, with the mass m [kg], the radius r [m] and the height h [m].
+    The origin of the cone's frame is the centre of mass, a quarter of the height above the base. About this point, Ixx =
+    Iyy = 3 m (4 r^2 + h^2) / 80 and Izz = 3 m r^2 / 10, with the mass m [kg], the radius r [m] and the height h [m].
     """
     m, r, h = _float(mass), _float(radius), _float(height)
     across = 3 * m * (4 * r * r + h * h) / 80
@@ -93,10 +98,10 @@ def cone(mass: Values, radius: Values, height: Values, pose: Values | None = Non
 def hollow_cylinder(
     mass: Values, inner_radius: Values, outer_radius: Values, length: Values, pose: Values | None = None
 ) -> Float[Array, "10"]:
-    """Ten parameters of a tube along z [kg, kg m, kg m^2].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a tube along z.
 
-    Izz = m (r_i^2 + r_o^2) / 2 and Ixx = Iyy = m (3 (r_i^2 + r_o^2) + l^2) / 12 about the centre, with the mass m [kg] and
-    lengths in [m].
+    About the centre, Izz = m (r_i^2 + r_o^2) / 2 and Ixx = Iyy = m (3 (r_i^2 + r_o^2) + l^2) / 12, with the mass m [kg],
+    the inner and outer radii r_i and r_o [m], and the length l [m].
     """
     m, inner, outer, length = _float(mass), _float(inner_radius), _float(outer_radius), _float(length)
     squares = inner * inner + outer * outer
@@ -105,11 +110,14 @@ def hollow_cylinder(
 
 
 def capsule(mass: Values, radius: Values, length: Values, pose: Values | None = None) -> Float[Array, "10"]:
-    """Ten parameters of a solid capsule along z: a cylinder of length l between two hemispheres of radius r [m].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a solid capsule along z.
 
-    The mass is divided between the cylinder (m_c) and the caps (m_s) in proportion to their volumes, l : 4 r / 3. About
-    the centre, Izz = m_c r^2 / 2 + 2 m_s r^2 / 5 and Ixx = Iyy = m_c (3 r^2 + l^2) / 12 + m_s (2 r^2 / 5 + 3 r l / 8 +
-    l^2 / 4).
+    The capsule is a cylinder of length l [m] between two hemispheres of radius r [m]. The cylinder has the mass m_c [kg]
+    and the two hemispheres together have the mass m_s [kg], in proportion to their volumes (m_c / m_s = 3 l / (4 r)). About
+    the centre,
+
+        Izz = m_c r^2 / 2 + 2 m_s r^2 / 5,
+        Ixx = Iyy = m_c (3 r^2 + l^2) / 12 + m_s (2 r^2 / 5 + 3 r l / 8 + l^2 / 4).
     """
     m, r, length = _float(mass), _float(radius), _float(length)
     inside = m * length / (length + 4 * r / 3)
@@ -125,9 +133,10 @@ def point_cloud(
     points: Float[Array, "k 3"] | Float[np.ndarray, "k 3"],
     pose: Values | None = None,
 ) -> Float[Array, "10"]:
-    """Ten parameters of k particles with masses [kg] at points in the solid's frame [m].
+    """Ten inertial parameters [kg, kg m, kg m^2] of k point masses [kg], given their positions [m] in the solid's frame.
 
-    I_xx = sum m (y^2 + z^2), I_xy = -sum m x y etc. (Lynch & Park 2017, sec. 8.2).
+    About the origin of the solid's frame, I_xx = sum m (y^2 + z^2) and I_xy = -sum m x y, with analogous expressions for
+    the other entries (Lynch & Park 2017, sec. 8.2).
     """
     m, p = _float(masses), _float(points)
     return _from_moments(jnp.sum(m), m @ p, jnp.einsum("k,ki,kj->ij", m, p, p), pose)
@@ -139,19 +148,20 @@ def mesh(
     density: Values,
     pose: Values | None = None,
 ) -> Float[Array, "10"]:
-    """Ten parameters of a solid of constant density inside a closed surface of f triangles, O(f) [kg, kg m, kg m^2].
+    """Ten inertial parameters [kg, kg m, kg m^2] of a solid of constant density inside a closed surface of triangles.
 
-    They are computed from volume integrals of tetrahedra. Each triangle (a, b, c) forms a tetrahedron with the origin,
-    with signed volume V = a . (b x c) / 6. The sums of V, of the first moments V s / 4 and of the second moments V (a
-    a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c, are the moments of the solid. The vertices of all triangles
-    must have the same orientation as seen from outside, anticlockwise or clockwise; the mass is positive in either
-    case. If the surface has holes, the result depends on the position of the frame.
+    Each triangle (a, b, c) forms a tetrahedron with the origin. The tetrahedron has the signed volume V = a . (b x c) / 6,
+    the first moment V s / 4 and the second moment V (a a^T + b b^T + c c^T + s s^T) / 20, with s = a + b + c. The moments
+    of the solid are the sums over all f triangles, multiplied by the density, and are computed in O(f) operations.
+
+    All triangles must have the same orientation as seen from outside. The mass is positive for both anticlockwise and
+    clockwise triangles. If the surface has holes, the result depends on the position of the solid's frame.
 
     Args:
-        vertices: vertices in the solid's frame [m].
+        vertices: positions [m] of the vertices in the solid's frame.
         triangles: indices of the three vertices of each triangle.
         density: density [kg/m^3].
-        pose: pose of the solid's frame in the link [m]; None: the frames coincide.
+        pose: pose of the solid's frame in the link frame [m]; if None, the two frames coincide.
     """
     v, rho = _float(vertices), _float(density)
     corners = v[jnp.asarray(triangles)]
@@ -164,7 +174,10 @@ def mesh(
 
 
 def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None) -> Float[Array, "10"]:
-    """Parameters from the zeroth, first and second moments of mass in the solid's frame, with I = tr(S) eye(3) - S."""
+    """Ten inertial parameters from the mass and the first and second moments of mass in the solid's frame.
+
+    The second moment S gives the inertia I = tr(S) eye(3) - S.
+    """
     inertia = jnp.trace(second) * jnp.eye(3, dtype=second.dtype) - second
     centre = first / mass
     about = inertia - mass * (centre @ centre * jnp.eye(3, dtype=second.dtype) - jnp.outer(centre, centre))
@@ -172,7 +185,7 @@ def _from_moments(mass: Array, first: Array, second: Array, pose: Values | None)
 
 
 def _place(mass: Array, inertia: Array, centre: Array, pose: Values | None) -> Float[Array, "10"]:
-    """Convert a centre of mass and the inertia about it, in the solid's frame, to parameters about the link's origin."""
+    """Ten inertial parameters about the link's origin, from mass, centre of mass and central inertia in the solid's frame."""
     if pose is not None:
         t = _float(pose)
         r = t[:3, :3]
