@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     The exit code is 0 on success, 1 for invalid input, 2 for a usage error, and 130 if interrupted. Without a command,
-    the help is printed.
+    the help text is printed.
 
     Raises:
         SystemExit: raised by argparse with code 2 on usage errors, and with code 0 after --help and --version.

@@ -140,7 +140,7 @@ def test_the_verdict_names_the_better_model(comparison):
     assert comparison_verdict(comparison).endswith("true is better on every joint.")
     first, second = comparison.fits
     same = dataclasses.replace(comparison, fits=(first, dataclasses.replace(second, rms=first.rms * 1.04)))
-    assert comparison_verdict(same).endswith("Their errors do not differ by more than 5 % on any joint.")
+    assert comparison_verdict(same).endswith("The errors of the two models differ by no more than 5 % on any joint.")
     mixed = dataclasses.replace(comparison, fits=(first, dataclasses.replace(second, rms=first.rms * [2.0, 0.5])))
     assert comparison_verdict(mixed).endswith("true is better on joint1; given on joint2.")
     console = Console(file=io.StringIO(), width=80, highlight=False)

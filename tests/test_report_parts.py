@@ -432,7 +432,7 @@ def test_a_failed_validation_names_the_commonest_causes(result):
     (check,) = [c for c in verdict(off_by(result, 0.5)).checks if "Validation" in c.text]
     assert (
         check.level == "poor"
-        and "another robot, another load, another temperature (friction), other gains" in check.text
+        and "a different robot, payload, temperature (which changes the friction) or set of gains" in check.text
     )
     (check,) = [c for c in verdict(result).checks if "Validation" in c.text]
     assert check.level == "good" and "confirms the fit" in check.text

@@ -95,7 +95,7 @@ def _add_design(option) -> None:
     option(
         "--time-limit", type=positive, metavar="S", help="stop after this time [s] and write the best trajectory so far"
     )
-    option("--seed", type=int, default=0, help="seed of the random starts (default: 0)")
+    option("--seed", type=int, default=0, help="seed for the random initial motions (default: 0)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
     option("--position-noise", type=deviation, default=1e-5, metavar="S", help=about)
     about = "standard deviation of the torque noise [N m or N] (default: 0.05)"
     option("--torque-noise", type=deviation, default=0.05, metavar="S", help=about)
-    option("--seed", type=int, default=0, help="seed of the noise (default: 0)")
+    option("--seed", type=int, default=0, help="seed for the random noise (default: 0)")
     option = command.add_argument_group("how the motion is read").add_argument
     option("--columns", metavar="MAP", help="column map (TOML) for other motion layouts")
     option("--topic", metavar="TOPIC", help="topic of the joint states or trajectories in a bag (default: detected)")

@@ -276,8 +276,8 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
         return VerdictCheck("good", f"Validation confirms the fit: {figures}.")
     return VerdictCheck(
         worst([levels[k] for k in failed]),
-        f"Validation does not confirm the fit: {figures}. The most common causes are another robot, another load, another "
-        "temperature (friction), other gains, or motion outside the range of the fitted logs.",
+        f"Validation does not confirm the fit: {figures}. The most common causes are a different robot, payload, "
+        "temperature (which changes the friction) or set of gains, or motion outside the range of the fitted logs.",
     )
 
 

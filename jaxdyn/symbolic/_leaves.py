@@ -88,7 +88,7 @@ def robot_of(chain: Chain, leaves: Leaves) -> Robot:
     known = [name for name, x in numbers.items() if x is not None]
     unknown = sorted(set(leaves) - set(known))
     if unknown:
-        raise ModelError(f"unknown leaf {unknown[0]!r}; expressions may replace {', '.join(known)}")
+        raise ModelError(f"unknown leaf {unknown[0]!r}; the leaves that expressions can replace are {', '.join(known)}")
     if chain.screw.shape != (chain.n, 6):
         raise ModelError(
             f"the leaf screw has shape {chain.screw.shape}, but derive accepts one robot with {chain.n} screws"

@@ -67,7 +67,7 @@ def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, 
 def constraint_bias(
     chain: Chain, constraints: Constraints, q: Float[Array, " nq"], qd: Float[Array, " nv"]
 ) -> Float[Array, " m"]:
-    """Bias dJ/dt qd of d2 phi/dt2 = J(q) qdd + dJ/dt qd: the second derivative of phi(integrate(chain, q, t qd)) at t = 0.
+    """Bias term dJ/dt qd in d2 phi/dt2 = J(q) qdd + dJ/dt qd: the second derivative of phi(integrate(chain, q, t qd)) at t = 0.
 
     For frames, the bias [rad/s^2, m/s^2] is computed from the link twists V and their rates dV/dt at qdd = 0, by one outward
     sweep. The errors are the same as for `constraint_residual`.

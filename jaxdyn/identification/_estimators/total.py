@@ -122,7 +122,7 @@ def row_errors(
         problem: the problem.
         position: standard deviation of the noise of the filtered positions [rad or m].
         torque: standard deviation of the noise of the filtered torques [N m or N].
-        seed: seed of the noise.
+        seed: seed for the random noise.
 
     Memory: 16 N n b bytes for two regressors of all samples.
     """

@@ -84,7 +84,7 @@ class ExcitationSearch:
         starts: number of random initial motions.
         rounds: number of rounds, each of twenty steps.
         time_limit: time after which the search stops and returns the best motion so far [s]; None means no limit.
-        seed: seed of the random initial motions.
+        seed: seed for the random initial motions.
     """
 
     starts: int = 4

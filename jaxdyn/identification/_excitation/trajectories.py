@@ -90,7 +90,7 @@ def random_excitation(
         chain: the robot.
         period: period of the motion [s].
         harmonics: number of harmonics.
-        seed: seed of the random numbers.
+        seed: seed for the random number generator.
         usage: largest fraction of the position range and of the velocity limit that a joint uses.
 
     Raises:

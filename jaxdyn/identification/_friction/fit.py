@@ -134,7 +134,7 @@ def fit_friction(
     base: BaseParameters | None = None,
     columns: Columns | None = None,
 ) -> FrictionFit:
-    """Fit a friction model, including its nonlinear parameters, together with the rigid body and the rotor inertias.
+    """Fit a friction model, including its nonlinear parameters, together with the rigid-body parameters and rotor inertias.
 
     The fit minimises
 

@@ -100,7 +100,7 @@ def base_parameters(
         columns: columns identified in addition to the ten parameters per link; by default all drive terms, and the
             chain's motors and springs.
         states: number of random states; 0 selects three per column, but at least 256.
-        seed: seed of the random states.
+        seed: seed for the random states.
         rows: factors by which the rows of the regressor are multiplied, by default one. Zero excludes rows that are not
             measured, for example those of all joints if only the six rows of a floating base are fitted.
         knowledge: prior knowledge of parameters. Parameters that are known exactly are excluded from the base

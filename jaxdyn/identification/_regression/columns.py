@@ -251,7 +251,7 @@ def coupled_drive(first: int, second: int, velocity: float | None = None) -> Ext
 
 
 def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraColumns:
-    """Create columns for joint springs, with torques k (q - q0) and the chain's rest positions q0.
+    """Create columns for joint springs: k (q - q0) is the torque of a spring with the rest position q0 given in the chain.
 
     The stiffnesses k [N m/rad or N/m] are the chain's `springs.stiffness`. Springs represent all torques that are
     linear in the position, including those of cables and balancers. Stiffnesses can be negative, for example for

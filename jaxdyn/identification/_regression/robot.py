@@ -1,4 +1,4 @@
-"""Checks that a robot can be identified from joint logs, and conversion of its model to double precision."""
+"""Check whether a robot can be identified from joint logs, and convert its model to double precision."""
 
 import dataclasses
 

@@ -79,7 +79,7 @@ def closed_loop_log(
         chain: the true robot.
         loop: the closed loop.
         noise: standard deviations of the measurement noise.
-        seed: seed of the noise.
+        seed: seed for the random noise.
         source: name of the log.
 
     Raises:
@@ -114,7 +114,7 @@ def perturbed_chains(chain: Chain, count: int, deviation: float = 0.15, seed: in
         chain: the robot to perturb.
         count: number of chains.
         deviation: relative standard deviation of each perturbed parameter.
-        seed: seed of the random numbers.
+        seed: seed for the random number generator.
 
     Raises:
         ModelError: no physically consistent parameters are found for a link in a thousand draws.

@@ -34,7 +34,7 @@ def synthetic_log(
         rate: sample rate [1/s].
         position_noise: standard deviation of the encoder noise [rad or m].
         torque_noise: standard deviation of the torque noise [N m or N].
-        seed: seed of the noise.
+        seed: seed for the random noise.
         source: name of the log.
     """
     with jax.enable_x64(True):

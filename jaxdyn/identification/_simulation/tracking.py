@@ -46,7 +46,7 @@ def tracking_log(
         rate: sample rate of the log [1/s].
         noise: standard deviations of the encoder noise and of the torque noise.
         bandwidth: bandwidth w of the controller [rad/s].
-        seed: seed of the noise.
+        seed: seed for the random noise.
 
     Returns:
         The log, and the largest deviation of each joint's logged position from the motion [rad or m].

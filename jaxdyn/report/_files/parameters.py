@@ -39,7 +39,7 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     - ols_value and ols_standard_deviation: estimate by ordinary least squares;
     - prior: value in the given model;
     - identifiable: yes, only in sums, no, or known;
-    - model_value: value in the written, physically consistent model.
+    - model_value: value in the identified, physically consistent model.
 
     The value of a base parameter is its weighted least-squares estimate, with a standard deviation from a block
     jackknife. A parameter of the full set has a standard deviation only if it is also a base parameter; otherwise its

@@ -19,7 +19,7 @@ def comparison_verdict(comparison: ModelComparison) -> str:
         f"{names[1]} with {rounded(totals[1])} %."
     )
     if not first and not second:
-        return f"{both} Their errors do not differ by more than 5 % on any joint."
+        return f"{both} The errors of the two models differ by no more than 5 % on any joint."
     if not first or not second:
         better = names[0] if first else names[1]
         which = first or second

@@ -246,7 +246,7 @@ def policy_costs(
 def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Trajectory:
     """Simulate the problem's robot from its initial state under a policy, with torques clipped to the problem's limits.
 
-    Use `jax.vmap` for several robots or initial states. Diverging motions are not frozen.
+    Use `jax.vmap` for several robots or initial states. Unlike in `optimise_policy`, diverging motions are not frozen.
     """
 
     def move(state, k, _):
