@@ -318,7 +318,7 @@ def test_errors_say_what_is_wrong(request):
     with pytest.raises(jaxdyn.ModelError, match=r"joint 'joint2' has the screw .* chains with revolute"):
         symbolic.derive(dataclasses.replace(chain, screw=chain.screw.at[1].set(0.0)))
     for leaves, message in (
-        ({"mass": [1, 1]}, "unknown leaf 'mass'; expressions may replace rotation, translation"),
+        ({"mass": [1, 1]}, "unknown leaf 'mass'; the leaves that expressions can replace are rotation, translation"),
         ({"inertia": [[1, 2]]}, r"shape \(1, 2\)"),
         ({"translation": {(2, 0): 1}}, r"no entry \(2, 0\)"),
         ({"gravity": {1: sympy.Symbol("q1")}}, "'q1' is used twice"),
