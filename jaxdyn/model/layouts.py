@@ -231,7 +231,8 @@ def _circles(joints: list[_Joint], continuous: Sequence[str]) -> frozenset[str]:
     known = {joint.name for joint in joints if joint.size == 1}
     if wrong := sorted(set(continuous) - known):
         raise ModelError(
-            f"continuous contains {wrong[0]!r}, which is not a joint with one degree of freedom; choose among {', '.join(known)}"
+            f"continuous contains {wrong[0]!r}, which is not a joint with one degree of freedom; "
+            f"choose among {', '.join(known)}"
         )
     return frozenset(continuous)
 
