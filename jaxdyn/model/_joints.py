@@ -32,7 +32,7 @@ LONG = 256  # number of links above which `link_rows` returns separate arrays
 
 
 class Link(NamedTuple):
-    """A link in one step of a sweep: its pose in the parent link at q, joint screw and ten inertial parameters."""
+    """A link as used in one step of a sweep: pose in the parent link at q, joint screw and ten inertial parameters."""
 
     rotation: Mat
     translation: tuple[Array, ...]
@@ -83,7 +83,7 @@ def _rows(xp: ModuleType, *leaves: Any) -> Any:
 
 
 def _apply(a: Any, b: Any) -> Any:
-    """Matrix products of A (n, i, j, *lanes) and B (n, j, k, *lanes), as elementwise products that XLA can fuse."""
+    """Multiply the matrices A (n, i, j, *lanes) and B (n, j, k, *lanes) by elementwise products, which XLA can fuse."""
     first, second, third = (a[:, :, j, None] * b[:, None, j] for j in range(3))
     return first + second + third
 

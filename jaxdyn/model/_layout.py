@@ -51,7 +51,7 @@ def layout(chain: Chain) -> Layout:
 
 @functools.lru_cache(maxsize=256)
 def _layout(topology: Topology, nv: int) -> Layout:
-    # in a coupled chain too, the columns of a quaternion joint have the indices of its links
+    # even with a coupling, the column indices of a quaternion joint are those of its links
     joints, columns, entries, start, column = [], [], [], 0, 0
     first = dict(topology.quaternion_joints)
     while column < nv:
@@ -88,7 +88,10 @@ def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
 
 
 def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
-    """Index of the joint that each coordinate moves most (the first of equals); without a coupling, its own joint."""
+    """For each coordinate, the index of the joint that it moves most.
+
+    If several joints move equally, this is the first of them; without a coupling, each coordinate moves only its own joint.
+    """
     if chain.coupling is None:
         return np.arange(chain.n)
     return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
@@ -119,7 +122,7 @@ def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
 
 
 def check_quaternions(chain: Chain, q: Any) -> None:
-    """Check that the quaternions in q are nonzero; inside `jax.jit`, where q has no values, do nothing.
+    """Check that the quaternions in q are nonzero, except inside `jax.jit`, where their values are unknown.
 
     Raises:
         ModelError: a quaternion is zero; the message names the joint.
@@ -129,4 +132,4 @@ def check_quaternions(chain: Chain, q: Any) -> None:
     for joint in layout(chain).quaternions:
         if not np.any(np.asarray(q)[joint.quaternion]):
             name = chain.joint_names[joint.link]
-            raise ModelError(f"the quaternion of {name!r} in q is zero; start from `neutral_configuration`")
+            raise ModelError(f"the quaternion of joint {name!r} in q is zero; start from `neutral_configuration`")

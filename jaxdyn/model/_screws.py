@@ -36,7 +36,7 @@ def from_screws(
             of {i}, (n, 10) [kg, kg m, kg m^2].
         tip_pose: pose of the tip in the base at q = 0 [m]. The frame "tip" is added to the last link and becomes the
             chain's tip.
-        leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.
+        leaves: further arguments of `make_chain` (topology, frames, friction, armature, limits, gravity).
 
     Raises:
         ModelError: a shape is wrong; a pose is not a rigid motion; a matrix is not a spatial inertia; also the errors of
@@ -57,7 +57,9 @@ def from_screws(
     parents = range(-1, n - 1) if topology is None else topology.parents
     placement = np.array([inverse[p] @ t if 0 <= p < n else t for p, t in zip(parents, poses, strict=False)])
     if len(placement) != n:
-        raise ModelError(f"{len(placement)} parents are given for {n} screws; pass one parent per screw")
+        raise ModelError(
+            f"the topology has {len(placement)} parents, but there are {n} screws; pass one parent per screw"
+        )
     if tip_pose is not None:
         tip = np.asarray(tip_pose, float)
         check_pose("tip_pose", tip)
@@ -93,7 +95,8 @@ def _from_spatial(g: np.ndarray, n: int) -> np.ndarray:
             )
         if np.abs(x[:3, 3:] + x[:3, 3:].T).max() > slack:
             raise ModelError(
-                f"the upper right block of the spatial inertia of link {i + 1} is not skew-symmetric; it must be m [c]"
+                f"the upper right block of the spatial inertia of link {i + 1} is not skew-symmetric; "
+                "it must be m [c], with centre of mass c"
             )
     pick = [(5, 5), (2, 4), (0, 5), (1, 3), (0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
     return np.stack([g[:, i, j] for i, j in pick], axis=1)

@@ -65,7 +65,7 @@ class Walk:
 
 @functools.lru_cache(maxsize=256)
 def walk_of(parents: tuple[int, ...]) -> Walk:
-    """Walk through a tree whose parents are those of a `Topology`."""
+    """Return the `Walk` of a tree whose parents are given as in `Topology`."""
     order = _preorder(parents)
     back = [0] * len(order)
     for position, link in enumerate(order):
@@ -111,7 +111,7 @@ def _preorder(parents: tuple[int, ...]) -> list[int]:
     needs: dict[int, int] = {}
 
     def held(link: int, branches: list[int]) -> int:
-        """Maximum number of registers in use at once below a link whose branches are visited in this order."""
+        """Maximum number of registers in use at once below `link` if its branches are visited in the order `branches`."""
         own = 1 if link >= 0 else 0  # the state of the base is always available
         return max([own + needs[x] for x in branches[:-1]] + [needs[x] for x in branches[-1:]], default=0)
 

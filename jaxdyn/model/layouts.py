@@ -9,7 +9,7 @@ The layouts of jaxdyn, MuJoCo and Pinocchio differ in the order of quaternion co
 
 R is the rotation of the body in the world. In MuJoCo, the linear acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v).
 Forces are conjugate to the velocities, so the power is the same in all layouts. Joints with one degree of freedom have the
-same values, except that Pinocchio represents the position of a continuous joint by (cos q, sin q).
+same values in all layouts, except that Pinocchio represents the position of a continuous joint by (cos q, sin q).
 
 If the other program orders the joints differently, pass its joint names as `names`. A free or spherical joint has the name
 used in the model file: J if the chain's joints are J_wx, J_wy, ...
@@ -72,7 +72,7 @@ def from_mujoco_state(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """Convert MuJoCo's (qpos, qvel) to a state (q, v) [rad or m, rad/s or m/s]: the inverse of `to_mujoco_state`.
 
-    `names` and errors are as for `to_mujoco_state`.
+    For `names` and the errors raised, see `to_mujoco_state`.
     """
     joints = _ordered(chain, names)
     q = _put(chain, joints, _parts(joints, qpos, True))
@@ -85,7 +85,7 @@ def to_mujoco_acceleration(
     """Convert an acceleration a = dv/dt to MuJoCo's qacc [rad/s^2 or m/s^2].
 
     For a free joint, the linear part a_v becomes R (a_v + w x v), with the rotation R of the body and its twist (w, v).
-    `names` and errors are as for `to_mujoco_state`.
+    For `names` and the errors raised, see `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, j.of_v(a) + _turning(j, v)) for j in _ordered(chain, names)])
 
@@ -95,7 +95,7 @@ def from_mujoco_acceleration(
 ) -> Float[Array, " nv"]:
     """Convert MuJoCo's qacc to an acceleration dv/dt [rad/s^2 or m/s^2]: the inverse of `to_mujoco_acceleration`.
 
-    The state (qpos, qvel) is also in MuJoCo's layout. `names` and errors are as for `to_mujoco_state`.
+    The state (qpos, qvel) is also in MuJoCo's layout. For `names` and the errors raised, see `to_mujoco_state`.
     """
     joints = _ordered(chain, names)
     q, v = from_mujoco_state(chain, qpos, qvel, names)
@@ -108,8 +108,8 @@ def to_mujoco_force(
 ) -> Float[Array, " nv"]:
     """Convert a generalised force tau to MuJoCo's qfrc, which has the same power [N m or N].
 
-    For a free joint, the wrench (n, f) becomes (R f, n), with the rotation R of the body. `names` and errors are as for
-    `to_mujoco_state`.
+    For a free joint, the wrench (n, f) becomes (R f, n), with the rotation R of the body. For `names` and the errors
+    raised, see `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, j.of_v(tau)) for j in _ordered(chain, names)])
 
@@ -119,7 +119,7 @@ def from_mujoco_force(
 ) -> Float[Array, " nv"]:
     """Convert MuJoCo's qfrc to a generalised force tau [N m or N]: the inverse of `to_mujoco_force`.
 
-    The position qpos is also in MuJoCo's layout. `names` and errors are as for `to_mujoco_state`.
+    The position qpos is also in MuJoCo's layout. For `names` and the errors raised, see `to_mujoco_state`.
     """
     joints = _ordered(chain, names)
     q = _put(chain, joints, _parts(joints, qpos, True))
@@ -165,8 +165,8 @@ def from_pinocchio_state(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """Convert a state (q, v) from Pinocchio's layout [rad or m, rad/s or m/s]: the inverse of `to_pinocchio_state`.
 
-    Angles of continuous joints are returned between -pi and pi. The other arguments and errors are as for
-    `to_pinocchio_state`.
+    Angles of continuous joints are returned between -pi and pi. For `names`, `continuous` and the errors
+    raised, see `to_pinocchio_state`.
     """
     joints = _ordered(chain, names)
     circles = _circles(joints, continuous)
@@ -188,7 +188,8 @@ def from_pinocchio_state(
 def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a generalised force to Pinocchio's layout.
 
-    The conversion is the same for all three, and units are unchanged. `names` and errors are as for `to_pinocchio_state`.
+    The conversion is the same for all three, and units are unchanged. For `names` and the errors raised, see
+    `to_pinocchio_state`.
     """
     return jnp.concatenate([_swapped(j, j.of_v(x)) for j in _ordered(chain, names)])
 
@@ -196,7 +197,7 @@ def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = Non
 def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a generalised force from Pinocchio's layout.
 
-    This is the inverse of `to_pinocchio_vector`. `names` and errors are as for `to_pinocchio_state`.
+    This is the inverse of `to_pinocchio_vector`. For `names` and the errors raised, see `to_pinocchio_state`.
     """
     joints = _ordered(chain, names)
     return _put(chain, joints, [_swapped(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])

@@ -61,8 +61,8 @@ def biped(
     forward. The universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle, ...) between their axes.
 
     In the fixed form (single support), the left foot is the base, and the world's origin is on the ground below the left
-    ankle. The chain is serial. q contains the left leg from the ankle up (ankle roll, ankle pitch, knee, hip pitch, hip roll),
-    followed by the right leg from the hip down. The mass of the left foot is not part of the chain.
+    ankle. The chain is serial, and q contains the left leg from the ankle up (ankle roll, ankle pitch, knee, hip pitch, hip
+    roll), followed by the right leg from the hip down. The mass of the left foot is not part of the chain.
 
     In the floating form, the robot is a tree of all seven links. The torso is the free body, and its frame is midway between
     the hips. q contains the pose of the torso, followed by the left and the right leg, each from the hip down. The
@@ -70,7 +70,7 @@ def biped(
 
         q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]).
 
-    The joint entries of the velocity and acceleration have the same order. The first six entries are J v and J a + dJ/dt v,
+    The joint entries of v and a are in the same order. The first six entries are J v and J a + dJ/dt v,
     where v, a and J = jacobian(.., "pelvis"), in body coordinates, are those of the fixed form. The joint torques of both forms
     are equal if the force on the free joint is zero and the ground's wrench acts on the left sole.
 

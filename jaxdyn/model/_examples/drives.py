@@ -27,7 +27,7 @@ def geared_link(
 ) -> Chain:
     """One link driven by a motor through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
 
-    At q = 0 the link hangs down along -z; it rotates about x. With r = gear_ratio, the equation of motion is
+    The link rotates about x and hangs down along -z at q = 0. With r = gear_ratio, the equation of motion is
 
         I qdd + B qd + mass gravity com_distance sin q = r tau_m,
         I = r^2 motor_inertia + link_inertia,  B = r^2 motor_damping + link_damping.
@@ -71,8 +71,8 @@ def elastic_link(
     the link and motor angles in one line of the example.) With a gear of ratio r, q2 is the motor angle divided by r; in the
     equations, motor_inertia and motor_damping are multiplied by r^2, and tau_m by r.
 
-    The chain is that of `elastic_chain`, with two joints: the link's and the spring. `spring_force` includes the spring, and
-    `friction_force` all damping.
+    The chain is that of `elastic_chain`, with one joint for the link and one for the spring. `spring_force` includes the
+    spring, and `friction_force` includes all damping.
 
     Args:
         mass: mass of the link [kg].
@@ -112,8 +112,8 @@ def remotely_driven_elbow(*, motor_inertia: Values = 0.0, gear_ratio: Values = 1
         C = k sin(p2 - p1) [[0, -pd2], [pd1, 0]],
         g = [(m1 lc1 + m2 l1) gravity cos p1, m2 lc2 gravity cos p2].
 
-    Unlike in the relative angles of `textbook.planar_elbow`, there are centrifugal forces but no Coriolis forces (products
-    pd1 pd2). Each motor drives one coordinate: tau_i = r_i tau_m,i.
+    In absolute angles, there are centrifugal forces but no Coriolis forces (products pd1 pd2), in contrast to
+    `textbook.planar_elbow`, which uses relative angles. Each motor drives one coordinate: tau_i = r_i tau_m,i.
 
     Args:
         motor_inertia: inertia of the rotors, one value for both or two values [kg m^2].
@@ -146,9 +146,9 @@ def coupled_wrist(
 
     The inertia J6, viscous friction B6 and Coulomb friction fc6 of motor 6 therefore act on the sum of two joint rates:
 
-    - In R^T J R, the term r6^2 J6 couples the accelerations of joints 5 and 6.
-    - In R^T B R, the term r6^2 B6 couples the rates of joints 5 and 6.
-    - On both joints, the Coulomb friction of the motor is r6 fc6 tanh(r6 (qd5 + qd6) / v_c).
+    - The accelerations of joints 5 and 6 are coupled by r6^2 J6, an entry of R^T J R with the rotor inertias J.
+    - The rates of joints 5 and 6 are coupled by r6^2 B6, an entry of R^T B R with the viscous friction coefficients B.
+    - The Coulomb friction of motor 6 acts on both joints with the torque r6 fc6 tanh(r6 (qd5 + qd6) / v_c).
 
     The corresponding parameters of `coupled_drive(5, 6)` are Iam6, fvm6 and fsm6, with the velocity v_c / |r6|. In this chain,
     joints 5 and 6 are the second and third joints. The default masses, lengths and motor parameters are our choice.
@@ -167,7 +167,7 @@ def coupled_wrist(
         ModelError: the number of gear ratios is not three; also the errors of `with_transmission`.
     """
     if len(gear_ratio) != 3:
-        raise ModelError(f"{len(gear_ratio)} gear ratios are given for a wrist with 3 joints")
+        raise ModelError(f"gear_ratio has {len(gear_ratio)} values, but the wrist has 3 joints")
     r4, r5, r6 = gear_ratio
     wrist = parallel_chain(
         axes=[Z, Y, Z],

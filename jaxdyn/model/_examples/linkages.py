@@ -2,8 +2,8 @@
 
 Masses are in [kg], lengths in [m], moments of inertia about the centres of mass along z in [kg m^2], angles in [rad], and
 gravity in [m/s^2] along -y. The centre of mass of a link is on the link, at the distance lc from its joint. Docstrings
-use e(a) = (cos a, sin a), c_ab = cos(a - b) and s_ab = sin(a - b). Both linkages are parallelograms, whose
-opposite links remain parallel: two absolute angles determine the configuration, and the loop is closed for all values.
+use e(a) = (cos a, sin a), c_ab = cos(a - b) and s_ab = sin(a - b). Both linkages are parallelograms, whose opposite links
+remain parallel. Two absolute angles therefore determine the configuration, and the loop is closed for all their values.
 """
 
 from typing import Any

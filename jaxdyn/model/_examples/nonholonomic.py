@@ -21,7 +21,7 @@ def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
 
     The mass matrix is M = diag(m1, m1, m1, m2, ..), and the gravity force in z_i is m_i gravity. Add constraints to restrict
     the motion: for example, a `FunctionConstraint` |r1 - r2|^2 = l^2 connects two particles by a rigid wire, and constant x
-    and y allow a particle only vertical motion.
+    and y restrict a particle to vertical motion.
 
     Args:
         masses: masses of the particles [kg].
@@ -61,7 +61,7 @@ def knife_edge(
         x = gravity sin(slope) sin^2(h) / (2 w^2),
         y = gravity sin(slope) (h - sin(2 h) / 2) / (2 w^2),
 
-    so the body drifts across the slope instead of down.
+    so the body drifts across the slope instead of sliding down.
 
     Args:
         mass: mass of the body [kg].

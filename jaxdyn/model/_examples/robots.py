@@ -1,6 +1,6 @@
 """Commercial arms with published kinematics, inertias and limits; the docstring of each arm names the sources.
 
-The published inertias come from a manufacturer's model or an estimate and may differ from those of your arm; friction
+The published inertias come from a manufacturer's model or an estimate and may differ from those of your arm. Friction
 and rotor inertia are zero. For accurate dynamics, identify your arm. All arguments of `make_chain` (`friction`, `armature`,
 `gravity`, `frames`, ...) are accepted and override the published values. All joints are revolute about the z axis of the
 link frame, whose origin is on the joint axis.
@@ -31,8 +31,8 @@ def panda(**leaves: Any) -> Chain:
     - Placements: franka_description, robots/fer/kinematics.yaml.
     - Inertias and limits: franka_ros, franka_description/robots, common/inertial.yaml and panda/joint_limits.yaml.
 
-    The inertias are the physically consistent set identified by Gaz et al. 2019; those in robots/fer/inertials.yaml
-    violate the triangle inequality.
+    The inertias are the physically consistent set identified by Gaz et al. 2019; those in franka_description,
+    robots/fer/inertials.yaml, violate the triangle inequality.
     """
     a, b, c = 2.8973, 2.175, 2.61
     return _arm(
@@ -68,7 +68,7 @@ def panda(**leaves: Any) -> Chain:
 def ur5(**leaves: Any) -> Chain:
     """Universal Robots UR5 (CB3), 6 joints, with the base and frames of `ur10`.
 
-    The sources are those of `ur10`, with config/ur5. The published inertias are those of cylinders.
+    The sources are those of `ur10`, with config/ur5 instead of config/ur10. The published inertias are those of cylinders.
     """
     return _universal(
         "ur5",
@@ -91,7 +91,7 @@ def ur5(**leaves: Any) -> Chain:
 def ur5e(**leaves: Any) -> Chain:
     """Universal Robots UR5e, 6 joints, with the base and frames of `ur10`.
 
-    The sources are those of `ur10`, with config/ur5e.
+    The sources are those of `ur10`, with config/ur5e instead of config/ur10.
     """
     return _universal(
         "ur5e",

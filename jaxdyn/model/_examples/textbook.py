@@ -81,7 +81,7 @@ def single_link(
 ) -> Chain:
     """One link driven by a motor through an r : 1 gear (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
 
-    At q = 0 the link hangs down along -z; it rotates about x. With r = gear_ratio, the equation of motion is
+    The link rotates about x and hangs down along -z at q = 0. With r = gear_ratio, the equation of motion is
 
         I qdd + B qd + mass gravity com_distance sin q = tau,
         I = r^2 motor_inertia + link_inertia,  B = r^2 motor_damping + link_damping,
@@ -184,10 +184,11 @@ def pendulum(
 ) -> Chain:
     """Planar pendulum with n links; at q = 0 it hangs down along -z, and joints rotate about x.
 
-    Each argument except gravity is one value for all links or one value per link. q_i is the angle of link i relative to link
-    i - 1. Links are uniform rods unless `com_distance` (from the link's joint) or `inertia` (about the centre of mass) is
-    specified. Point masses result from com_distance = length and inertia = 0. `damping` is the viscous friction coefficient
-    of the joints [N m s/rad]. With the absolute angles b_i = q_1 + ... + q_i, the kinetic energy T and potential energy V are
+    Each argument except n and gravity is one value for all links or one value per link. q_i is the angle of link i relative
+    to link i - 1. Links are uniform rods unless `com_distance` (from the link's joint) or `inertia` (about the centre of
+    mass) is specified. Point masses result from com_distance = length and inertia = 0. `damping` is the viscous friction
+    coefficient of the joints [N m s/rad]. With the absolute angles b_i = q_1 + ... + q_i, the kinetic energy T and potential
+    energy V are
 
         T = sum_ij w_ij cos(b_i - b_j) bd_i bd_j / 2,
         V = -gravity sum_i (m_i lc_i + l_i sum_{k > i} m_k) cos b_i,
@@ -198,7 +199,7 @@ def pendulum(
         ModelError: n is not positive, or an argument has neither one value nor n values.
     """
     if n < 1:
-        raise ModelError(f"the pendulum has {n} links, but needs at least one")
+        raise ModelError(f"a pendulum needs at least one link, but n is {n}")
 
     def per_link(name: str, x: Values) -> np.ndarray:
         if np.shape(x) not in ((), (n,)):

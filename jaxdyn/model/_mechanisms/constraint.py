@@ -19,9 +19,10 @@ ROWS = ("rx", "ry", "rz", "x", "y", "z")
 class FrameConstraint(eqx.Module):
     """Constraint that a frame of the robot coincides with another frame, or with a frame fixed in the world.
 
-    Let T_a = T_frame P and T_b = T_other P_b be the world poses of the two constrained frames a and b, and E = T_b^-1 T_a.
-    The residual is (log R_E, p_E) [rad, m], the rotation vector and position of a relative to b, in the axes of b. Only the
-    components in `rows` are constrained. Create a constraint with `point_constraint` or `pose_constraint`.
+    The constrained frames a and b have the fixed poses P in `frame` and P_b in `other`, and hence the world poses
+    T_a = T_frame P and T_b = T_other P_b. With E = T_b^-1 T_a, the residual is (log R_E, p_E) [rad, m], the rotation vector
+    and position of a relative to b, in the axes of b. Only the components in `rows` are constrained. Create a constraint with
+    `point_constraint` or `pose_constraint`.
 
     Attributes:
         pose: P, the pose of the constrained frame a in `frame` [m].
@@ -42,7 +43,7 @@ class FunctionConstraint(eqx.Module):
     """Constraint phi(chain, q, parameters) = 0, where phi is a differentiable user-defined function that returns a vector.
 
     Attributes:
-        parameters: pytree of arrays that is passed to the function, and with respect to which results can be differentiated.
+        parameters: pytree of arrays passed to the function; results can be differentiated with respect to them.
         function: the function phi; pass the same object in every call, since a new object makes jitted functions recompile.
     """
 
@@ -62,7 +63,7 @@ class PfaffianConstraint(eqx.Module):
     - stabilisation acts only on velocities.
 
     Attributes:
-        parameters: pytree of arrays that is passed to the function, and with respect to which results can be differentiated.
+        parameters: pytree of arrays passed to the function; results can be differentiated with respect to them.
         function: the function A, which returns an (m, nv) matrix; pass the same object in every call, since a new object makes
             jitted functions recompile.
     """

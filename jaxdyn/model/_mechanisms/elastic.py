@@ -104,13 +104,14 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
 
     - Each spring is a joint with position q - theta, which carries a massless link. A `Coupling` maps (q, theta) to the joint
       positions.
-    - The rotors form a `Transmission`, which obtains thetad as the link rate qd minus the spring rate qd - thetad.
+    - The rotors form a `Transmission`, whose matrix subtracts the spring rates qd - thetad from the link rates qd, so that the
+      motor rates are gear_ratio thetad.
     - The generalised forces are those on the link coordinates, followed by gear_ratio times the motor torques (see
       `joint_torques_from_motors`).
     - The mass matrix has the diagonal blocks M(q) and diag(J), with the reflected rotor inertias J.
     - `spring_energy` and `spring_force` include the elastic joints, and `friction_force` includes their damping and the rotor
       friction.
-    - Leaves of `elastic` are leaves of the chain, so the chain's functions can be differentiated with respect to them.
+    - The leaves of `elastic` become leaves of the chain, so results can be differentiated with respect to them.
 
     To simulate the chain with `rollout`, use time steps below about 2 sqrt(J / K), with the stiffness K. In inner loops, prefer
     `elastic_forward_dynamics`, which avoids the massless links.
