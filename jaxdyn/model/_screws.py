@@ -22,9 +22,10 @@ def from_screws(
 ) -> Chain:
     """Build a chain from the screw axes and the link poses in its home position q = 0.
 
-    The pose of link i is T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i (Lynch & Park 2017, sec. 4.1 and 8.3). The link
-    frames of the chain are the frames {i} with the home poses M_i; a joint axis need not pass through the origin of its link
-    frame. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, and the placement of {i} in its parent frame p is M_p^-1 M_i.
+    In a serial chain, the pose of link i is T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i (Lynch & Park 2017, sec. 4.1 and
+    8.3). The link frames of the chain are the frames {i} with the home poses M_i; a joint axis need not pass through the
+    origin of its link frame. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, and the placement of {i} in its parent frame p
+    is M_p^-1 M_i.
 
     Args:
         screws: space screws S_i = (w, v) in base coordinates at q = 0, one per row, (n, 6) [1, m/rad]. A revolute axis

@@ -57,7 +57,7 @@ def to_mujoco_state(
     """Convert a state (q, v) to MuJoCo's (qpos, qvel) [rad or m, rad/s or m/s].
 
     Args:
-        names: joint names in MuJoCo's order; by default the order of the chain.
+        names: joint names in MuJoCo's order; by default, those of the chain in its own order.
 
     Raises:
         ModelError: the names are not those of the chain's joints, or a shape is wrong.
@@ -108,8 +108,8 @@ def to_mujoco_force(
 ) -> Float[Array, " nv"]:
     """Convert a generalised force tau to MuJoCo's qfrc, which has the same power [N m or N].
 
-    For a free joint, the wrench (n, f) becomes (R f, n), with the rotation R of the body. For `names` and the errors
-    raised, see `to_mujoco_state`.
+    For a free joint, the wrench (n, f) becomes (R f, n), with the rotation R of the body. For `names` and the errors raised,
+    see `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, j.of_v(tau)) for j in _ordered(chain, names)])
 
@@ -136,7 +136,7 @@ def to_pinocchio_state(
     """Convert a state (q, v) to Pinocchio's layout [rad or m, rad/s or m/s].
 
     Args:
-        names: joint names in Pinocchio's order (`model.names[1:]`); by default the order of the chain.
+        names: joint names in Pinocchio's order (`model.names[1:]`); by default, those of the chain in its own order.
         continuous: names of the joints that Pinocchio represents by (cos q, sin q), which have the type "continuous" in a
             URDF.
 
@@ -165,8 +165,8 @@ def from_pinocchio_state(
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """Convert a state (q, v) from Pinocchio's layout [rad or m, rad/s or m/s]: the inverse of `to_pinocchio_state`.
 
-    Angles of continuous joints are returned between -pi and pi. For `names`, `continuous` and the errors
-    raised, see `to_pinocchio_state`.
+    Angles of continuous joints are returned between -pi and pi. For `names`, `continuous` and the errors raised, see
+    `to_pinocchio_state`.
     """
     joints = _ordered(chain, names)
     circles = _circles(joints, continuous)
