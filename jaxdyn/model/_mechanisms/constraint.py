@@ -52,7 +52,7 @@ class FunctionConstraint(eqx.Module):
 
 
 class PfaffianConstraint(eqx.Module):
-    """Velocity constraint A(chain, q, parameters) qd = 0, in general nonholonomic: rolling without slipping, a knife edge.
+    """Velocity constraint A(chain, q, parameters) qd = 0, in general nonholonomic, as for rolling contact or a knife edge.
 
     In constrained dynamics, A takes the place of the Jacobian J of a holonomic constraint, and dA/dt that of dJ/dt. Positions
     are not constrained:
