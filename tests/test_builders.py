@@ -180,7 +180,7 @@ def test_from_screws_refuses_a_bad_tip_and_bad_parents():
     with pytest.raises(jaxdyn.ModelError, match="tip_pose has shape"):
         from_screws(SCREWS / SCALE[:, None], EYES, UNIT, tip_pose=np.eye(3))
     cases = [(parents, "are not a tree") for parents in ([0, -1, 1], [-1, 2, 0], [-1, 1, 0], [-2, 0, 1])]
-    for parents, message in [([-1, 0], "2 parents are given for 3 screws"), *cases]:
+    for parents, message in [([-1, 0], "2 parents, but there are 3 screws"), *cases]:
         with pytest.raises(jaxdyn.ModelError, match=message):
             from_screws(SCREWS / SCALE[:, None], EYES, UNIT, topology=Topology(parents))
 

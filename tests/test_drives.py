@@ -372,7 +372,7 @@ def test_coupled_wrist_by_hand(annotations_unchecked):
     roll = 9.7 * arms[2] * 0.1 * np.sin(0.7) * np.sin(-0.4)
     np.testing.assert_allclose(gravity, [0.0, pitch, roll], atol=1e-13)
     assert wrist.joint_names == ("joint4", "joint5", "joint6") and wrist.frame_poses[0, 2, 3] == 0.05
-    with pytest.raises(ModelError, match="2 gear ratios are given for a wrist"):
+    with pytest.raises(ModelError, match="2 values, but the wrist has 3 joints"):
         textbook.coupled_wrist(gear_ratio=(1.0, 2.0))
 
 

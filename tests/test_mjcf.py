@@ -234,7 +234,7 @@ def test_pinocchio_layout():
         np.testing.assert_allclose(mine, theirs, atol=1e-14)
     with pytest.raises(jaxdyn.ModelError, match="'joint9', 'z' are missing, unknown or repeated"):
         layouts.to_pinocchio_vector(chain, v, ["root_joint", "a", "joint9"])
-    with pytest.raises(jaxdyn.ModelError, match="not a joint with one rotation"):
+    with pytest.raises(jaxdyn.ModelError, match="not a joint with one degree of freedom"):
         layouts.to_pinocchio_state(chain, q, v, names, ["root_joint"])
     with pytest.raises(jaxdyn.ModelError, match=r"has shape \(12,\).* has 10 positions"):
         layouts.from_pinocchio_state(chain, jnp.zeros(12), v, names, ["z"])

@@ -21,17 +21,17 @@ def as_array(x) -> Array:
 
 
 def converts(cls: type[T]) -> type[T]:
-    """Clear the annotations of a dataclass's `__init__`, because it also accepts types that it converts to the field types."""
+    """Clear the annotations of a dataclass's `__init__`, whose arguments may have any type that converts to the field type."""
     cls.__init__.__annotations__.clear()
     return cls
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(eqx.field,))
 def _of_arrays(cls: type[T]) -> type[T]:
-    """Register a frozen dataclass of arrays, with the converters of `equinox.field`, as a pytree.
+    """Turn a class of array fields into a frozen dataclass that is a pytree and applies the converters of `equinox.field`.
 
-    An `equinox.Module` would have the same effect, but three modules in a robot cost 4 us per call of a jitted function
-    with the robot as argument, compared with 1 us for these classes.
+    An `equinox.Module` would serve as well, but would add more overhead to each call of a jitted function that takes a
+    robot as argument: 4 us for the three modules in a robot, compared with 1 us for these classes.
     """
     cls.__post_init__ = _convert  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
@@ -40,7 +40,7 @@ def _of_arrays(cls: type[T]) -> type[T]:
     values, keys = attrgetter(*names), tuple(map(jax.tree_util.GetAttrKey, names))
 
     def unflatten(_: None, leaves: Iterable[Any]) -> T:
-        made = object.__new__(cls)  # no conversion: within JAX, leaves may be any object
+        made = object.__new__(cls)  # no conversion: JAX also unflattens with leaves that are not arrays
         made.__dict__.update(zip(names, leaves, strict=True))
         return made
 
@@ -56,22 +56,22 @@ def _convert(self: Any) -> None:
 
 @_of_arrays
 class Friction:
-    """Friction of joints or motors, with one value for each; `make_chain` also accepts one value for all.
+    """Friction of joints or motors, with one value of each coefficient per joint or motor.
 
-    The torque at the rate qd is
+    `make_chain` also accepts a single value for all joints. At the rate qd, the friction torque is
 
         f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
 
-    The smooth sign tanh(qd / v_c) makes f differentiable at rest, but lets a loaded joint creep instead of stick. The
-    excess fs - fc of static friction decays over w_s (Armstrong-Helouvry, Dupont & Canudas de Wit 1994). The peak of f
-    is near v_c, and is less than fs unless v_c is much smaller than w_s. For prismatic joints, replace [rad] by [m] and
-    [N m] by [N].
+    The smooth sign tanh(qd / v_c) makes f differentiable at rest, but a loaded joint then creeps instead of sticking. The
+    excess of static over Coulomb friction, fs - fc, decays over the velocity w_s (Armstrong-Helouvry, Dupont & Canudas de
+    Wit 1994). The peak of f lies near v_c and is lower than fs unless v_c is much smaller than w_s. For prismatic joints,
+    replace [rad] by [m] and [N m] by [N].
 
     Attributes:
         viscous: viscous coefficient fv [N m s/rad].
         coulomb: Coulomb friction fc [N m].
         coulomb_velocity: width v_c of the smooth sign [rad/s].
-        stribeck: fs - fc, excess of break-away friction over Coulomb friction [N m].
+        stribeck: excess fs - fc of static friction over Coulomb friction [N m].
         stribeck_velocity: velocity w_s over which this excess decays [rad/s].
         offset: constant torque [N m].
     """
@@ -95,7 +95,7 @@ class Friction:
 
 
 def _fading(rates: Float[Array, "*n"], width: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """The factor exp(-(rates / width)^2), whose derivatives are finite for all rates, even for very small widths."""
+    """The factor exp(-(rates / width)^2), with finite derivatives at all rates, even for very small widths."""
     # without these bounds, derivatives for tiny widths or large ratios would contain 0 * inf
     width = jnp.maximum(width, jnp.finfo(width.dtype).eps ** 2)
     near = jnp.abs(rates) < 12 * width  # exp(-144) < 1e-62
@@ -105,11 +105,11 @@ def _fading(rates: Float[Array, "*n"], width: Float[Array, "*n"]) -> Float[Array
 
 @_of_arrays
 class Springs:
-    """A spring at each joint, which the drive has to overcome with the torque k (q - q_rest).
+    """Joint springs; holding a joint at q against its spring requires the torque k (q - q_rest).
 
     Attributes:
         stiffness: stiffness k [N m/rad or N/m].
-        rest_position: position q_rest of zero torque [rad or m].
+        rest_position: position q_rest at which the torque is zero [rad or m].
     """
 
     stiffness: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
@@ -118,7 +118,9 @@ class Springs:
 
 @_of_arrays
 class JointLimits:
-    """Limits of each joint, infinite if there are none; `make_chain` also accepts one value for all.
+    """Joint limits, infinite where a joint has none.
+
+    `make_chain` also accepts a single value for all joints.
 
     Attributes:
         position: lower and upper joint limits [rad or m].

@@ -1,13 +1,17 @@
-"""One formula for all one-degree-of-freedom joints: a screw represents revolute, prismatic and helical joints.
+"""Pose of a one-degree-of-freedom joint from its screw: one formula for revolute, prismatic and helical joints.
 
-Let A = (w, v) be the joint's screw in the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0.
-The rotation and position of the pose T(q) = M exp([A] q) are (Lynch & Park 2017, sec. 3.3.3, with terms grouped by their
-function of q)
+Let A = (w, v) be the joint screw in the link frame, and (R_0, p_0) the placement M of that frame in its parent at q = 0.
+Grouping the terms of the pose T(q) = M exp([A] q) (Lynch & Park 2017, sec. 3.3.3) by their dependence on q gives its
+rotation and position
 
     R(q) = a + sin(q) b + cos(q) c,    p(q) = p_a + sin(q) p_b + cos(q) p_c + q p_d
 
-with constants for each link: b = R_0 [w], c = -R_0 [w]^2, a = R_0 - c, and with the offset r = w x v of the axis from the
-origin, p_a = p_0 + R_0 r - a r, p_b = -b r, p_c = -c r, and the pitch p_d = R_0 (v + w x r) along the axis. Prismatic
+with the constants
+
+    b = R_0 [w],  c = -R_0 [w]^2,  a = R_0 - c,
+    p_a = p_0 + R_0 r - a r,  p_b = -b r,  p_c = -c r,  p_d = R_0 (v + w x r).
+
+Here r = w x v is the offset of the axis from the origin, and p_d the translation along the axis per unit of q. Prismatic
 joints have w = 0.
 """
 
@@ -24,11 +28,11 @@ from ..spatial._components import Mat, add, cross
 from ._chain import Chain
 
 COEFFICIENTS = 39
-LONG = 256  # chains with more links are very long
+LONG = 256  # number of links above which `link_rows` returns separate arrays
 
 
 class Link(NamedTuple):
-    """A link in the step of a sweep: its pose in its parent at q, its joint screw and its ten inertial parameters."""
+    """A link as used in one step of a sweep: pose in the parent link at q, joint screw and ten inertial parameters."""
 
     rotation: Mat
     translation: tuple[Array, ...]
@@ -37,11 +41,11 @@ class Link(NamedTuple):
 
 
 def link_rows(chain: Chain) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike, "n *lanes"], ...]:
-    """Constants of all links: 39 pose coefficients, the screw (6) and the inertial parameters (10), one row per link.
+    """Constants of all links, one row per link: 39 pose coefficients, 6 entries of the screw and 10 inertial parameters.
 
-    For a concrete robot the rows are NumPy arrays: nothing is compiled, and a program that captures the robot contains
-    constants. For robots that differ between the lanes of a batch, and for very long chains, there are 55 separate arrays,
-    since a single array would be large.
+    If the robot's leaves are concrete, the rows are computed with NumPy: nothing is compiled, and a program that closes over
+    the robot contains them as constants. The 55 columns are separate arrays if the robots in a batch differ or the chain has
+    more than `LONG` links, since a single array would then be large.
     """
     leaves = chain.rotation, chain.translation, chain.screw, chain.inertia
     if any(isinstance(x, Tracer) or (isinstance(x, Array) and not _is_local(x)) for x in leaves):
@@ -79,13 +83,16 @@ def _rows(xp: ModuleType, *leaves: Any) -> Any:
 
 
 def _apply(a: Any, b: Any) -> Any:
-    """Matrix products of A (n, i, j, *lanes) and B (n, j, k, *lanes), as elementwise products that XLA can fuse."""
+    """Multiply the matrices A (n, i, j, *lanes) and B (n, j, k, *lanes) by elementwise products, which XLA can fuse."""
     first, second, third = (a[:, :, j, None] * b[:, None, j] for j in range(3))
     return first + second + third
 
 
 def link_at(row, q: Array, sin: Array, cos: Array) -> Link:
-    """A link at joint position q, from its row of `link_rows`; sin(q) and cos(q) are computed once, outside the sweep."""
+    """Evaluate a link at joint position q from its row of `link_rows`.
+
+    The caller computes sin(q) and cos(q) of all joints at once, before the sweep.
+    """
     x = [row[i] for i in range(COEFFICIENTS + 16)]
     rotation = tuple(x[i] + sin * x[9 + i] + cos * x[18 + i] for i in range(9))
     translation = tuple(x[27 + i] + sin * x[30 + i] + cos * x[33 + i] + q * x[36 + i] for i in range(3))

@@ -1,4 +1,4 @@
-"""Positions of the joints within q and v."""
+"""Layout of q and v: the entries that belong to each joint."""
 
 import functools
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from ._chain import Chain, Topology
 
 
 class QuaternionJoint(NamedTuple):
-    """A spherical or free joint: its first link, number of links (3 or 6), first column in v and first entry in q."""
+    """A spherical or free joint: its first link, number of links (3 or 6), first index in v and first index in q."""
 
     link: int
     size: int
@@ -21,23 +21,23 @@ class QuaternionJoint(NamedTuple):
 
     @property
     def quaternion(self) -> slice:
-        """Slice of q that contains its quaternion."""
+        """Slice of q that contains the joint's quaternion."""
         start = self.start + self.size - 3
         return slice(start, start + 4)
 
     @property
     def columns(self) -> slice:
-        """Slice of v that contains its velocities."""
+        """Slice of v that contains the joint's velocities."""
         return slice(self.column, self.column + self.size)
 
 
 def turning_joints(chain: Chain) -> Bool[np.ndarray, " n"]:
-    """Mask of joints that rotate about an axis, possibly with translation along it: their positions are angles [rad]."""
+    """Mask of revolute and helical joints, whose positions are angles [rad]."""
     return np.any(np.asarray(chain.screw)[:, :3] != 0, axis=1)
 
 
 class Layout(NamedTuple):
-    """Quaternion joints, and the columns of v and entries of q that belong to ordinary joints."""
+    """The quaternion joints, and the indices of all other joints in v (`columns`) and q (`entries`)."""
 
     quaternions: tuple[QuaternionJoint, ...]
     columns: np.ndarray
@@ -51,7 +51,7 @@ def layout(chain: Chain) -> Layout:
 
 @functools.lru_cache(maxsize=256)
 def _layout(topology: Topology, nv: int) -> Layout:
-    # quaternion joints come first among coupled coordinates, so their columns match their links
+    # even with a coupling, the column indices of a quaternion joint are those of its links
     joints, columns, entries, start, column = [], [], [], 0, 0
     first = dict(topology.quaternion_joints)
     while column < nv:
@@ -67,12 +67,12 @@ def _layout(topology: Topology, nv: int) -> Layout:
 
 
 def is_ordinary(chain: Chain) -> bool:
-    """True if there are no quaternions and no coupling: q and v are the joint positions and rates."""
+    """True if the chain has no quaternion joints and no coupling, so that q and v are the joint positions and rates."""
     return chain.coupling is None and not chain.topology.quaternion_joints
 
 
 def with_bodies(topology: Topology) -> Bool[np.ndarray, " n"]:
-    """Mask of links that are bodies: all except the massless links of quaternion joints, whose last link is the body."""
+    """Mask of links that are bodies: all except the massless links before the last link of a quaternion joint."""
     found = np.ones(len(topology.parents), bool)
     for link, size in topology.quaternion_joints:
         found[link : link + size - 1] = False
@@ -80,7 +80,7 @@ def with_bodies(topology: Topology) -> Bool[np.ndarray, " n"]:
 
 
 def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
-    """Mask of joints that can have a drive and friction: all except those of free joints."""
+    """Mask of joints that can have a drive and friction: all except free joints."""
     found = np.ones(len(topology.parents), bool)
     for link, size in topology.quaternion_joints:
         found[link : link + size] = size != 6
@@ -88,17 +88,21 @@ def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
 
 
 def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
-    """For each coordinate, the (first) joint that it moves most; without a coupling, the joint itself."""
+    """For each coordinate, the index of the joint that it moves most.
+
+    If several joints move equally, this is the first of them; without a coupling, each coordinate moves only its own joint.
+    """
     if chain.coupling is None:
         return np.arange(chain.n)
     return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
 
 
 def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
-    """The limits of a chain's coordinates; for coupled joints, the intersection of the joints' limits.
+    """Limits of a chain's coordinates; a coordinate that moves several joints satisfies the limits of all of them.
 
-    The torque limit of a coordinate is derived from the joint that it moves most. Limits of a joint that depends on several
-    coordinates are ignored; include them in the `clearance` of `jaxdyn.identification.optimal_excitation`.
+    The torque limit of a coordinate is derived from that of the joint that it moves most. Position and velocity limits of a
+    joint that depends on several coordinates are ignored; include them in the `clearance` of
+    `jaxdyn.identification.optimal_excitation`.
     """
     lower, upper = np.asarray(chain.limits.position, float).T
     velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
@@ -118,7 +122,7 @@ def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
 
 
 def check_quaternions(chain: Chain, q: Any) -> None:
-    """Check that quaternions are nonzero. Nothing is checked inside `jax.jit`, where the numbers are unknown.
+    """Check that the quaternions in q are nonzero, except inside `jax.jit`, where their values are unknown.
 
     Raises:
         ModelError: a quaternion is zero; the message names the joint.
@@ -128,4 +132,4 @@ def check_quaternions(chain: Chain, q: Any) -> None:
     for joint in layout(chain).quaternions:
         if not np.any(np.asarray(q)[joint.quaternion]):
             name = chain.joint_names[joint.link]
-            raise ModelError(f"the quaternion of {name!r} in q is zero; start from `neutral_configuration`")
+            raise ModelError(f"the quaternion of joint {name!r} in q is zero; start from `neutral_configuration`")

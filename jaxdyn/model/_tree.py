@@ -1,4 +1,4 @@
-"""Quantities derived from the topology: ancestors of each link, and an order that traverses the tree in one scan."""
+"""Quantities derived from the topology: the ancestors of each link, and a link order for traversing the tree in one scan."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
-    """Matrix of booleans: mask[i, j] is True if link i is link j or one of its ancestors."""
+    """Boolean matrix in which entry (i, j) is True if link i is link j itself or an ancestor of link j."""
     mask = np.eye(len(parents), dtype=bool)
     for j, p in enumerate(parents):
         if p >= 0:
@@ -17,10 +17,12 @@ def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
 
 
 class Place(NamedTuple):
-    """Positions of links in a walk.
+    """For each link of a walk, where it reads the state of its parent and where it stores its own.
 
-    `source` is the register from which a branch starts (-1: the previous link), `register` is the register in which a
-    branching link stores its state (-1: none), and `from_base` is True for a link that starts a branch at the base.
+    Attributes:
+        source: register from which the link reads its parent's state; -1 if it starts no branch, or starts one at the base.
+        register: register in which a branching link stores its state; -1 for other links.
+        from_base: True if the link starts a branch at the base; False for the first link.
     """
 
     source: np.ndarray
@@ -30,18 +32,18 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Walk:
-    """A depth-first order of a tree, and the states to store in addition to that of the previous link.
+    """A depth-first order of a tree's links, with registers for the states of branching links.
 
-    A link whose parent was not visited immediately before starts a branch: its parent is the base or a branching link,
-    whose state is stored in a register until its last child is visited. Registers are reused as soon as they are free, so
-    there are only as many as branchings that are open at the same time: one or two for a humanoid.
+    A link starts a branch if its parent is not the previously visited link. The parent is then the base or a branching link,
+    whose state remains in a register until its last child is visited. Registers are reused as soon as they are free, so few
+    are needed: one or two for a humanoid.
 
     Attributes:
-        order: the links in the order of the walk; None for 0, 1, 2, ...
+        order: the links in the order of the walk; None if this is 0, 1, 2, ...
         back: position of each link in the walk; None if `order` is None.
-        parents: the parents, in the order of the walk.
+        parents: position of each link's parent in the walk (-1 for the base), in the order of the walk.
         registers: number of registers.
-        place: positions of all links, in the order of the walk.
+        place: where each link reads and stores states, in the order of the walk.
     """
 
     order: np.ndarray | None
@@ -63,7 +65,7 @@ class Walk:
 
 @functools.lru_cache(maxsize=256)
 def walk_of(parents: tuple[int, ...]) -> Walk:
-    """The walk of a tree with parents as in `Topology`."""
+    """Return the `Walk` of a tree whose parents are given as in `Topology`."""
     order = _preorder(parents)
     back = [0] * len(order)
     for position, link in enumerate(order):
@@ -98,7 +100,7 @@ def walk_of(parents: tuple[int, ...]) -> Walk:
 
 
 def _preorder(parents: tuple[int, ...]) -> list[int]:
-    """A depth-first order: children are in the given order, unless another order of branches needs fewer registers.
+    """Depth-first order of the links; branches are in index order unless another order needs fewer registers.
 
     The register of a branching link is released when its last branch starts, so the branch that needs the most registers is
     visited last.
@@ -109,7 +111,7 @@ def _preorder(parents: tuple[int, ...]) -> list[int]:
     needs: dict[int, int] = {}
 
     def held(link: int, branches: list[int]) -> int:
-        """Number of registers that are simultaneously in use below a link that visits its branches in this order."""
+        """Maximum number of registers in use at once below `link` if its branches are visited in the order `branches`."""
         own = 1 if link >= 0 else 0  # the state of the base is always available
         return max([own + needs[x] for x in branches[:-1]] + [needs[x] for x in branches[-1:]], default=0)
 

@@ -1,16 +1,18 @@
 """States, accelerations and forces in the layouts of MuJoCo and Pinocchio.
 
-An ordinary joint has one number in all three layouts. The layouts differ in the order of quaternions and in the velocity of a
-free joint (see the table in docs/conventions.md). jaxdyn uses the quaternion (w, x, y, z) and the twist (w, v) in the frame of
-the moving body.
+The layouts of jaxdyn, MuJoCo and Pinocchio differ in the order of quaternion components and in the velocity of a free joint
+(see the table in docs/conventions.md):
 
-    MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in world axes first, then w as in jaxdyn
-    Pinocchio  quaternion (x, y, z, w); free flyer (v, w), both in the body frame, linear first
+    jaxdyn     quaternion (w, x, y, z); free joint (w, v): angular and linear velocity in body axes
+    MuJoCo     quaternion (w, x, y, z); free joint (R v, w): linear velocity in world axes, angular velocity in body axes
+    Pinocchio  quaternion (x, y, z, w); free joint (v, w): linear and angular velocity in body axes
 
-R is the rotation of the body; MuJoCo's acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v). Forces are conjugate
-to the velocities, so the power is the same. All other entries are equal. If the other program has another order of joints,
-pass its joint names as `names`. The name of a free or spherical joint is the one in the file: J if the chain's joints are
-J_wx, J_wy, ...
+R is the rotation of the body in the world. In MuJoCo, the linear acceleration of a free joint is d(R v)/dt = R (dv/dt + w x v).
+Forces are conjugate to the velocities, so the power is the same in all layouts. Joints with one degree of freedom have the
+same values in all layouts, except that Pinocchio represents the position of a continuous joint by (cos q, sin q).
+
+If the other program orders the joints differently, pass its joint names as `names`. A free or spherical joint has the name
+used in the model file: J if the chain's joints are J_wx, J_wy, ...
 """
 
 import itertools
@@ -31,7 +33,7 @@ _LINEAR_FIRST = np.array([3, 4, 5, 0, 1, 2])
 
 
 class _Joint(NamedTuple):
-    """Name of a joint, first entry in q, first column in v, and number of velocities: 1, or with a quaternion 3 or 6."""
+    """Name of a joint, its first indices in q and v, and its number of velocities: 1, 3 (spherical) or 6 (free)."""
 
     name: str
     start: int
@@ -45,17 +47,17 @@ class _Joint(NamedTuple):
         return v[self.column : self.column + self.size]
 
     def rotation(self, q: Array) -> Array:
-        """Rotation R of a free joint."""
+        """Rotation R of a free body in the world."""
         return quaternion_to_rotation(q[self.start + 3 : self.start + 7])
 
 
 def to_mujoco_state(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], names: Names = None
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Convert a state to MuJoCo's (qpos, qvel) [rad or m, rad/s or m/s].
+    """Convert a state (q, v) to MuJoCo's (qpos, qvel) [rad or m, rad/s or m/s].
 
     Args:
-        names: joint names in MuJoCo's order; by default the order of the chain.
+        names: joint names in MuJoCo's order; by default, those of the chain in its own order.
 
     Raises:
         ModelError: the names are not those of the chain's joints, or a shape is wrong.
@@ -68,7 +70,10 @@ def to_mujoco_state(
 def from_mujoco_state(
     chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], names: Names = None
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Convert MuJoCo's (qpos, qvel) to a state: the inverse of `to_mujoco_state`, with its arguments and errors."""
+    """Convert MuJoCo's (qpos, qvel) to a state (q, v) [rad or m, rad/s or m/s]: the inverse of `to_mujoco_state`.
+
+    For `names` and the errors raised, see `to_mujoco_state`.
+    """
     joints = _ordered(chain, names)
     q = _put(chain, joints, _parts(joints, qpos, True))
     return q, _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qvel), strict=True)])
@@ -77,9 +82,10 @@ def from_mujoco_state(
 def to_mujoco_acceleration(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """Convert an acceleration a = dv/dt to MuJoCo's qacc: R (a_v + w x v) for the linear part of a free joint.
+    """Convert an acceleration a = dv/dt to MuJoCo's qacc [rad/s^2 or m/s^2].
 
-    Units are [rad/s^2 or m/s^2]. `names` and errors are as for `to_mujoco_state`.
+    For a free joint, the linear part a_v becomes R (a_v + w x v), with the rotation R of the body and its twist (w, v).
+    For `names` and the errors raised, see `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, j.of_v(a) + _turning(j, v)) for j in _ordered(chain, names)])
 
@@ -87,9 +93,9 @@ def to_mujoco_acceleration(
 def from_mujoco_acceleration(
     chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], qacc: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """Convert MuJoCo's qacc to an acceleration dv/dt, the inverse of `to_mujoco_acceleration` [rad/s^2 or m/s^2].
+    """Convert MuJoCo's qacc to an acceleration dv/dt [rad/s^2 or m/s^2]: the inverse of `to_mujoco_acceleration`.
 
-    The state (qpos, qvel) is also in MuJoCo's layout. `names` and errors are as for `to_mujoco_state`.
+    The state (qpos, qvel) is also in MuJoCo's layout. For `names` and the errors raised, see `to_mujoco_state`.
     """
     joints = _ordered(chain, names)
     q, v = from_mujoco_state(chain, qpos, qvel, names)
@@ -100,9 +106,10 @@ def from_mujoco_acceleration(
 def to_mujoco_force(
     chain: Chain, q: Float[Array, " nq"], tau: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """Convert tau to MuJoCo's generalised force qfrc with the same power: (R f, n) for the wrench (n, f) of a free joint.
+    """Convert a generalised force tau to MuJoCo's qfrc, which has the same power [N m or N].
 
-    Units are [N m or N]. `names` and errors are as for `to_mujoco_state`.
+    For a free joint, the wrench (n, f) becomes (R f, n), with the rotation R of the body. For `names` and the errors raised,
+    see `to_mujoco_state`.
     """
     return jnp.concatenate([_to_world(j, q, j.of_v(tau)) for j in _ordered(chain, names)])
 
@@ -110,9 +117,9 @@ def to_mujoco_force(
 def from_mujoco_force(
     chain: Chain, qpos: Float[Array, " nq"], qfrc: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
-    """Convert MuJoCo's qfrc to a generalised force tau, the inverse of `to_mujoco_force` [N m or N].
+    """Convert MuJoCo's qfrc to a generalised force tau [N m or N]: the inverse of `to_mujoco_force`.
 
-    The position qpos is also in MuJoCo's layout. `names` and errors are as for `to_mujoco_state`.
+    The position qpos is also in MuJoCo's layout. For `names` and the errors raised, see `to_mujoco_state`.
     """
     joints = _ordered(chain, names)
     q = _put(chain, joints, _parts(joints, qpos, True))
@@ -126,14 +133,15 @@ def to_pinocchio_state(
     names: Names = None,
     continuous: Sequence[str] = (),
 ) -> tuple[Float[Array, " pinocchio_nq"], Float[Array, " nv"]]:
-    """Convert a state to Pinocchio's (q, v) [rad or m, rad/s or m/s].
+    """Convert a state (q, v) to Pinocchio's layout [rad or m, rad/s or m/s].
 
     Args:
-        names: joint names in Pinocchio's order (`model.names[1:]`); by default the order of the chain.
-        continuous: joints that Pinocchio represents by (cos q, sin q): those of type "continuous" in a URDF.
+        names: joint names in Pinocchio's order (`model.names[1:]`); by default, those of the chain in its own order.
+        continuous: names of the joints that Pinocchio represents by (cos q, sin q), which have the type "continuous" in a
+            URDF.
 
     Raises:
-        ModelError: the names are not those of the chain's joints, or a shape is wrong.
+        ModelError: the names are not those of the chain's joints, `continuous` contains another name, or a shape is wrong.
     """
     joints = _ordered(chain, names)
     circles = _circles(joints, continuous)
@@ -155,9 +163,10 @@ def from_pinocchio_state(
     names: Names = None,
     continuous: Sequence[str] = (),
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
-    """Convert Pinocchio's (q, v) to a state: the inverse of `to_pinocchio_state`, with its arguments and errors.
+    """Convert a state (q, v) from Pinocchio's layout [rad or m, rad/s or m/s]: the inverse of `to_pinocchio_state`.
 
-    Angles of continuous joints are returned between -pi and pi.
+    Angles of continuous joints are returned between -pi and pi. For `names`, `continuous` and the errors raised, see
+    `to_pinocchio_state`.
     """
     joints = _ordered(chain, names)
     circles = _circles(joints, continuous)
@@ -179,7 +188,8 @@ def from_pinocchio_state(
 def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a generalised force to Pinocchio's layout.
 
-    All three are converted in the same way, and units are unchanged. `names` and errors are as for `to_pinocchio_state`.
+    The conversion is the same for all three, and units are unchanged. For `names` and the errors raised, see
+    `to_pinocchio_state`.
     """
     return jnp.concatenate([_swapped(j, j.of_v(x)) for j in _ordered(chain, names)])
 
@@ -187,14 +197,14 @@ def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = Non
 def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a generalised force from Pinocchio's layout.
 
-    The inverse of `to_pinocchio_vector`, with its arguments and errors.
+    This is the inverse of `to_pinocchio_vector`. For `names` and the errors raised, see `to_pinocchio_state`.
     """
     joints = _ordered(chain, names)
     return _put(chain, joints, [_swapped(j, part) for j, part in zip(joints, _parts(joints, x), strict=True)])
 
 
 def _joints(chain: Chain) -> list[_Joint]:
-    """The chain's joints in the order of q, or its coordinates if joints are coupled."""
+    """The chain's joints, or its coordinates if joints are coupled, in the order of q."""
     where, topology = layout(chain), chain.topology
     names = topology.coordinate_names
     if names is None or chain.coupling is None:
@@ -213,7 +223,7 @@ def _ordered(chain: Chain, names: Names) -> list[_Joint]:
         odd = sorted(set(given) ^ set(known)) or sorted({x for x in given if given.count(x) > 1})
         raise ModelError(
             f"names must contain every joint of this robot once: {', '.join(map(repr, odd))} "
-            f"{'is' if len(odd) == 1 else 'are'} missing, unknown or repeated; its joints are {', '.join(known)}"
+            f"{'is' if len(odd) == 1 else 'are'} missing, unknown or repeated; the joints are {', '.join(known)}"
         )
     return [known[name] for name in given]
 
@@ -222,28 +232,29 @@ def _circles(joints: list[_Joint], continuous: Sequence[str]) -> frozenset[str]:
     known = {joint.name for joint in joints if joint.size == 1}
     if wrong := sorted(set(continuous) - known):
         raise ModelError(
-            f"continuous contains {wrong[0]!r}, which is not a joint with one rotation; choose among {', '.join(known)}"
+            f"continuous contains {wrong[0]!r}, which is not a joint with one degree of freedom; "
+            f"choose among {', '.join(known)}"
         )
     return frozenset(continuous)
 
 
 def _parts(joints: list[_Joint], x: Array, positions: bool = False) -> list[Array]:
-    """The parts of a vector for each joint, in the order of these joints."""
+    """Split a vector into one part per joint, in the order of `joints`."""
     ends = np.cumsum([0, *(j.size + (positions and j.size > 1) for j in joints)])
     if x.shape != (ends[-1],):
         kind = "positions" if positions else "velocities"
-        raise ModelError(f"a vector has shape {x.shape}, but this robot has {ends[-1]} {kind}")
+        raise ModelError(f"the vector has shape {x.shape}, but this robot has {ends[-1]} {kind}")
     return [x[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def _put(chain: Chain, joints: list[_Joint], parts: list[Array]) -> Array:
-    """The parts, joined in the chain's order."""
+    """Concatenate the parts of `joints` in the chain's order."""
     order = sorted(range(len(joints)), key=lambda i: joints[i].start)
     return jnp.concatenate([parts[i] for i in order])
 
 
 def _swapped(joint: _Joint, x: Array) -> Array:
-    """(v, w) from (w, v) and vice versa, for free joints."""
+    """Swap the angular and linear parts of a free joint; leave other joints unchanged."""
     return x[_LINEAR_FIRST] if joint.size == 6 else x
 
 
@@ -256,6 +267,6 @@ def _to_body(joint: _Joint, q: Array, x: Array) -> Array:
 
 
 def _turning(joint: _Joint, v: Array) -> Array:
-    """The difference between the acceleration of a free joint's origin and dv/dt, (0, w x v); zero for other joints."""
+    """Acceleration of a free body's origin minus dv/dt, in body axes: (0, w x v); zero for other joints."""
     x = joint.of_v(v)
     return jnp.concatenate([jnp.zeros_like(x[:3]), jnp.cross(x[:3], x[3:])]) if joint.size == 6 else jnp.zeros_like(x)

@@ -1,6 +1,6 @@
 """A walking robot with seven links and ten joints, fixed at its stance foot or floating.
 
-Exported by `textbook`, with the units described there.
+`textbook` exports this robot and describes its units.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from .parts import X, Y, Z
 _NO_BODY = (0.0, np.zeros(3), np.zeros((3, 3)))
 _FREE = ("wx", "wy", "wz", "vx", "vy", "vz")
 
-# joints of a leg from the hip down: axis, point, lower and upper limit [rad], and the link below
+# joints of a leg from the hip down: name, axis, point, lower and upper limit [rad], link below the joint
 _LEG = (
     ("hip_roll", X, "hip", -0.7, 0.7, "hip"),
     ("hip_pitch", Y, "hip", -1.8, 1.0, "thigh"),
@@ -50,41 +50,49 @@ def biped(
 ) -> Chain:
     """Biped with 7 links and 10 joints: torso, thighs, shins and feet (Shih et al. 2012, example 3).
 
-    Each leg has a hip (roll about x, then pitch about y), a knee (y) and an ankle (y, then x); x points forward, y to the
-    left, and z up. In both forms, an angle is that of the lower link relative to the upper link: at q = 0 the robot stands
-    upright with straight legs, a positive knee angle bends the knee, and a negative hip pitch moves the thigh forward. The
-    universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle, ...) between their axes.
+    With x forward, y to the left and z up, each leg has these joints from the hip down:
 
-    Fixed (single support): the left foot is the base, and the world's origin is on the ground below its ankle. The chain
-    is serial: q contains the left leg from the ankle up (ankle roll, ankle pitch, knee, hip pitch, hip roll), then the
-    right leg from the hip down. The mass of the left foot is not part of the chain.
+    - hip roll about x and hip pitch about y
+    - knee pitch about y
+    - ankle pitch about y and ankle roll about x
 
-    Floating: a tree with the torso as the free body, whose frame is midway between the hips; q contains its pose, then the
-    left and the right leg from the hip down. The tree contains all seven links. The configuration of the fixed form
-    corresponds to
+    Each joint angle is that of the lower link relative to the upper link, in both the fixed and the floating form. At q = 0
+    the robot stands upright with straight legs; a positive knee angle bends the knee, and a negative hip pitch moves the thigh
+    forward. The universal joints at hip and ankle have a massless virtual link (left_hip, left_ankle, ...) between their axes.
+
+    In the fixed form (single support), the left foot is the base, and the world's origin is on the ground below the left
+    ankle. The chain is serial, and q contains the left leg from the ankle up (ankle roll, ankle pitch, knee, hip pitch, hip
+    roll), followed by the right leg from the hip down. The mass of the left foot is not part of the chain.
+
+    In the floating form, the robot is a tree of all seven links. The torso is the free body, and its frame is midway between
+    the hips. q contains the pose of the torso, followed by the left and the right leg, each from the hip down. The
+    configuration q_fixed of the fixed form corresponds to
 
         q = (position and quaternion of the pelvis, q_fixed[4], ..., q_fixed[0], q_fixed[5], ..., q_fixed[9]).
 
-    The same applies to v and a. Their first six entries are J v and J a + dJ/dt v, where v, a and J = jacobian(.., "pelvis"),
-    in body coordinates, are those of the fixed form. With zero force on the free joint and the ground's wrench on the left
-    sole, joint torques of both forms are equal.
+    The joint entries of v and a are in the same order. The first six entries are J v and J a + dJ/dt v,
+    where v, a and J = jacobian(.., "pelvis"), in body coordinates, are those of the fixed form. The joint torques of both forms
+    are equal if the force on the free joint is zero and the ground's wrench acts on the left sole.
 
-    Frames: "pelvis" on the torso, "left_sole" and "right_sole" on the ground below the ankles; the tip is "right_sole".
+    The frame "pelvis" is on the torso, and the frames "left_sole" and "right_sole" are on the undersides of the feet, below
+    the ankles. The tip is "right_sole".
 
-    The source's table of values was not available to us; we chose the default values, for a total mass of 36 kg. Links are
-    uniform boxes. The torso measures 0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips. Thighs and shins are
-    0.08 m wide and as long as the distance between their joints. Feet are 0.12 m wide and `ankle_height` high, and
-    extend from 0.08 m behind the ankle to 0.14 m in front of it.
+    The default values are our choice, for a total mass of 36 kg, because the source's table of values was not available.
+    Links are uniform boxes:
+
+    - torso: 0.15 x 0.25 x 0.5 m, with its centre 0.25 m above the hips
+    - thighs and shins: 0.08 m wide and deep, and as long as the distance between their joints
+    - feet: 0.12 m wide and `ankle_height` high, from 0.08 m behind the ankle to 0.14 m in front of it
 
     Args:
-        floating: use a free joint instead of a fixed foot.
+        floating: use a free joint at the torso instead of a fixed left foot.
         torso_mass: mass of the torso [kg].
         thigh_mass: mass of a thigh [kg].
         shin_mass: mass of a shin [kg].
         foot_mass: mass of a foot [kg].
         leg_length: length of each thigh and of each shin [m].
         hip_width: distance between the legs [m].
-        ankle_height: height of the ankles above the soles [m].
+        ankle_height: height of each ankle above the sole [m].
         gravity: magnitude of gravity, along -z [m/s^2].
     """
     feet = {"left": np.zeros(3), "right": np.array([0, -hip_width, 0])}

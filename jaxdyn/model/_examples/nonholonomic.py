@@ -1,4 +1,4 @@
-"""Particles, and bodies that roll or slide on an edge: examples of holonomic and nonholonomic constraints.
+"""Particles, a knife edge and a rolling coin: examples of holonomic and nonholonomic constraints.
 
 Masses are in [kg], lengths in [m], moments of inertia about centres of mass in [kg m^2], gravity in [m/s^2], angles in
 [rad].
@@ -17,10 +17,11 @@ from .parts import X, Y, Z, parallel_chain
 
 
 def particles(masses: Sequence[float], *, gravity: float = 9.81) -> Chain:
-    """k free particles in space with q = (x1, y1, z1, x2, ..) [m] (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
+    """Free particles in space with q = (x1, y1, z1, x2, ..) [m] (Spong, Hutchinson & Vidyasagar 2020, sec. 6.1).
 
-    M = diag(m1, m1, m1, m2, ..) and g_z = m_i gravity. Constraints can connect particles: |r1 - r2|^2 = l^2 for two
-    particles on a wire (`FunctionConstraint`), or constant x and y for a particle that moves vertically.
+    The mass matrix is M = diag(m1, m1, m1, m2, ..), and the gravity force in z_i is m_i gravity. Add constraints to restrict
+    the motion: for example, a `FunctionConstraint` |r1 - r2|^2 = l^2 connects two particles by a rigid wire, and constant x
+    and y restrict a particle to vertical motion.
 
     Args:
         masses: masses of the particles [kg].
@@ -52,10 +53,15 @@ def knife_edge(
 ) -> tuple[Chain, PfaffianConstraint]:
     """Body on a knife edge (a skate) below its centre of mass, on a plane that slopes down along x.
 
-    The body with q = (x, y, heading h) [m, m, rad] moves only along its edge, xd sin h - yd cos h = 0, but can reach
-    every configuration, since the constraint keeps no function of q constant. If it starts with heading 0, no velocity and
-    the turning rate w, then h = w t, x = gravity sin(slope) sin^2(h) / (2 w^2) and y = gravity sin(slope) (h - sin(2 h) / 2) /
-    (2 w^2): it drifts across the slope instead of down.
+    The body, with q = (x, y, heading h) [m, m, rad], moves only along its edge: xd sin h - yd cos h = 0. It can nevertheless
+    reach every configuration, since this constraint cannot be integrated to a constraint on q. If the body starts at q = 0
+    with the turning rate w and no linear velocity, then
+
+        h = w t,
+        x = gravity sin(slope) sin^2(h) / (2 w^2),
+        y = gravity sin(slope) (h - sin(2 h) / 2) / (2 w^2),
+
+    so the body drifts across the slope instead of sliding down.
 
     Args:
         mass: mass of the body [kg].
@@ -64,7 +70,7 @@ def knife_edge(
         gravity: magnitude of gravity [m/s^2].
 
     Returns:
-        The body, and the constraint, whose multiplier is the force across the edge [N].
+        The body and the constraint. The multiplier of the constraint is the force across the edge [N].
     """
     body = ten_parameters(mass, np.zeros(3), np.diag([inertia, inertia, inertia]))
     chain = parallel_chain(
@@ -84,9 +90,9 @@ def rolling_coin(
 ) -> tuple[Chain, PfaffianConstraint]:
     """Coin that rolls upright on a plane without slipping, with q = (x, y, heading h, spin s) [m, m, rad, rad].
 
-    The constraints are xd = radius sd cos h and yd = radius sd sin h. The torques on spin and heading are (spin_inertia +
-    mass radius^2) sdd and turn_inertia hdd. Without torques the rates are constant, and the coin rolls in a circle with
-    radius (radius sd / hd).
+    The constraints are xd = radius sd cos h and yd = radius sd sin h. The torque about the spin axis is (spin_inertia + mass
+    radius^2) sdd, and the torque about the heading axis is turn_inertia hdd. Without torques the rates are constant, and the
+    coin rolls in a circle of radius (radius sd / hd).
 
     Args:
         mass: mass of the coin [kg].
@@ -95,7 +101,7 @@ def rolling_coin(
         turn_inertia: moment of inertia about a diameter [kg m^2].
 
     Returns:
-        The coin, and the constraints, whose multipliers are the ground's force on it along x and y [N].
+        The coin and the constraints. The multipliers are the components along x and y of the ground's force on the coin [N].
     """
     body = ten_parameters(mass, np.zeros(3), np.diag([turn_inertia, spin_inertia, turn_inertia]))
     chain = parallel_chain(

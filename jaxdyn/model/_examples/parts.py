@@ -14,8 +14,10 @@ X, Y, Z = np.eye(3)
 
 
 def slender_body(mass: float, com: np.ndarray, moment: float, along: np.ndarray | None = None) -> np.ndarray:
-    """The ten parameters of a slender body aligned with `along` (default: the direction of its centre of mass), with
-    transverse moment of inertia `moment`."""
+    """Ten inertial parameters of a slender body aligned with the vector `along`, by default its centre of mass `com`.
+
+    `moment` is the transverse moment of inertia about the centre of mass.
+    """
     along = com if along is None else along
     square = along @ along
     across = np.eye(3) - np.outer(along, along) / square if square > 0 else np.eye(3)
@@ -33,7 +35,7 @@ def parallel_chain(
     prismatic: tuple[int, ...] = (),
     **leaves: Any,
 ) -> Chain:
-    """Chain whose frames are all parallel to the base at q = 0, with the frame "tip" on the last or another link."""
+    """Chain whose frames are all parallel to the base at q = 0, with a frame "tip" on the link `tip_link`."""
     n = len(axes)
     return make_chain(
         rotation=np.tile(np.eye(3), (n, 1, 1)),
@@ -47,7 +49,7 @@ def parallel_chain(
 
 
 def hanging_link(mass: float, com_distance: float, link_inertia: float, gravity: float, **leaves: Any) -> Chain:
-    """One link that rotates about x and hangs down along -z at q = 0; its inertia is about the joint axis.
+    """One link that rotates about x and hangs down along -z at q = 0; `link_inertia` is about the joint axis.
 
     Raises:
         ModelError: link_inertia is less than mass com_distance^2, the inertia of a point mass.
@@ -56,7 +58,7 @@ def hanging_link(mass: float, com_distance: float, link_inertia: float, gravity:
     if central < -1e-9 * abs(link_inertia):
         raise ModelError(
             f"link_inertia {link_inertia:g} kg m^2 about the joint is less than mass com_distance^2 = "
-            f"{mass * com_distance**2:g}; add the parallel-axis term if it is about the centre of mass"
+            f"{mass * com_distance**2:g}; add the parallel-axis term if the value is about the centre of mass"
         )
     return parallel_chain(
         axes=[X],
@@ -82,9 +84,9 @@ def planar_elbow(
 ) -> Chain:
     """Planar elbow arm with rigid links (Spong, Hutchinson & Vidyasagar 2020, sec. 6.4).
 
-    Axes and gravity are those of `textbook.planar_2r_point_masses`. lc is the distance of a link's centre of mass from its
-    joint, on the link [m]; i is its moment of inertia about the centre of mass along z [kg m^2]. With k = m2 l1 lc2, M, C
-    and g are
+    Axes and gravity are those of `textbook.planar_2r_point_masses`. The centre of mass of each link is on the link, at the
+    distance lc from its joint [m], and i is the link's moment of inertia along z about the centre of mass [kg m^2]. With
+    k = m2 l1 lc2, c2 = cos q2, s2 = sin q2 and c12 = cos(q1 + q2), M, C and g are
 
         M11 = m1 lc1^2 + m2 (l1^2 + lc2^2) + 2 k c2 + i1 + i2,  M12 = m2 lc2^2 + k c2 + i2,  M22 = m2 lc2^2 + i2,
         C = k s2 [[-qd2, -qd1 - qd2], [qd1, 0]],

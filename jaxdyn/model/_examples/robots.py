@@ -1,9 +1,9 @@
-"""Commercial arms. Kinematics, inertias and limits are published values; each docstring names its sources.
+"""Commercial arms with published kinematics, inertias and limits; the docstring of each arm names the sources.
 
-Published inertias are a manufacturer's model or an estimate, not measurements of your arm; friction and rotor inertia
-are zero. For accurate dynamics, identify your arm. Every argument of `make_chain` (`friction`, `armature`, `gravity`,
-`frames`, ...) is accepted and overrides the tables. All joints are revolute about the z axis of the link frame, whose
-origin is on the joint axis.
+The published inertias come from a manufacturer's model or an estimate and may differ from those of your arm. Friction
+and rotor inertia are zero. For accurate dynamics, identify your arm. All arguments of `make_chain` (`friction`, `armature`,
+`gravity`, `frames`, ...) are accepted and override the published values. All joints are revolute about the z axis of the
+link frame, whose origin is on the joint axis.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,20 @@ from .._joint_properties import JointLimits
 PI = np.pi
 Row = Sequence[float | int] | np.ndarray
 
-# Rows of the tables below. placements: x, y, z [m] and roll, pitch, yaw [quarter turns] of a joint in the parent link.
+# Rows of the tables below. placements: x, y, z [m] and roll, pitch, yaw [quarter turns] of each joint in its parent link.
 # bodies: mass [kg], centre of mass x, y, z [m], then xx, xy, yy, xz, yz, zz about the centre of mass [kg m^2].
 
 
 def panda(**leaves: Any) -> Chain:
     """Franka Emika Panda ("FER") without a hand, 7 joints; the frame "flange" is the tip.
 
-    Placements: franka_description, robots/fer/kinematics.yaml; inertias and limits: franka_ros,
-    franka_description/robots, common/inertial.yaml and panda/joint_limits.yaml (Franka, Apache-2.0). The inertias are
-    the physically consistent set identified by Gaz et al. 2019; those in robots/fer/inertials.yaml violate the triangle
-    inequality.
+    Sources (Franka, Apache-2.0):
+
+    - Placements: franka_description, robots/fer/kinematics.yaml.
+    - Inertias and limits: franka_ros, franka_description/robots, common/inertial.yaml and panda/joint_limits.yaml.
+
+    The inertias are the physically consistent set identified by Gaz et al. 2019; those in franka_description,
+    robots/fer/inertials.yaml, violate the triangle inequality.
     """
     a, b, c = 2.8973, 2.175, 2.61
     return _arm(
@@ -63,9 +66,9 @@ def panda(**leaves: Any) -> Chain:
 
 
 def ur5(**leaves: Any) -> Chain:
-    """Universal Robots UR5 (CB3), 6 joints; frames and base as for `ur10`.
+    """Universal Robots UR5 (CB3), 6 joints, with the base and frames of `ur10`.
 
-    Sources: as for `ur10`, with config/ur5; the inertias are those of cylinders.
+    The sources are those of `ur10`, with config/ur5 instead of config/ur10. The published inertias are those of cylinders.
     """
     return _universal(
         "ur5",
@@ -86,9 +89,9 @@ def ur5(**leaves: Any) -> Chain:
 
 
 def ur5e(**leaves: Any) -> Chain:
-    """Universal Robots UR5e, 6 joints; frames and base as for `ur10`.
+    """Universal Robots UR5e, 6 joints, with the base and frames of `ur10`.
 
-    Sources: as for `ur10`, with config/ur5e.
+    The sources are those of `ur10`, with config/ur5e instead of config/ur10.
     """
     return _universal(
         "ur5e",
@@ -108,12 +111,17 @@ def ur5e(**leaves: Any) -> Chain:
 
 
 def ur10(**leaves: Any) -> Chain:
-    """Universal Robots UR10 (CB3), 6 joints; frames "tool0" (the tip: DH frame 6) and "flange" (ROS orientation).
+    """Universal Robots UR10 (CB3), 6 joints; the frame "tool0" is the tip.
 
-    The base frame is that of the controller and of the DH table (called "base" in ROS; "base_link" is rotated by 180
-    degrees about z). Kinematics: Denavit-Hartenberg parameters from Universal Robots' article "DH Parameters for
-    calculations of kinematics and dynamics". Inertias and limits (including the halved limits of the elbow):
-    Universal_Robots_ROS2_Description, config/ur10 (BSD-3-Clause).
+    The frame "tool0" is the last frame of the Denavit-Hartenberg (DH) table; "flange" has the same origin and the ROS
+    orientation. The base frame is that of the controller and of the DH table. ROS calls this frame "base"; its "base_link"
+    is rotated by 180 degrees about z.
+
+    Sources:
+
+    - Kinematics: DH parameters in Universal Robots' article "DH Parameters for calculations of kinematics and dynamics".
+    - Inertias and limits (with halved position limits of the elbow): Universal_Robots_ROS2_Description, config/ur10
+      (BSD-3-Clause).
     """
     wrist = (0.00296, -1e-5, 0.00222, 0, -2.4e-4, 0.00258)
     return _universal(
@@ -136,9 +144,11 @@ def ur10(**leaves: Any) -> Chain:
 def iiwa14(**leaves: Any) -> Chain:
     """KUKA LBR iiwa 14 R820, 7 joints; the frame "flange" is the tip.
 
-    Placements, inertias and position limits: mujoco_menagerie, kuka_iiwa_14/iiwa14.xml (BSD-3-Clause; from Drake's
-    iiwa_description). Speed and torque limits: KUKA's brochure "LBR iiwa", as cited in Drake's
-    iiwa_description/README.md.
+    Sources:
+
+    - Placements, inertias and position limits: mujoco_menagerie, kuka_iiwa_14/iiwa14.xml (BSD-3-Clause; from Drake's
+      iiwa_description).
+    - Speed and torque limits: KUKA's brochure "LBR iiwa", as cited in Drake's iiwa_description/README.md.
     """
     angle = np.radians([170, 120, 170, 120, 170, 120, 175])
     return _arm(
@@ -174,8 +184,11 @@ def iiwa14(**leaves: Any) -> Chain:
 def xarm7(**leaves: Any) -> Chain:
     """UFACTORY xArm7, 7 joints; the frame "flange" is the tip.
 
-    Placements and inertias: xarm_ros, xarm_description/config: kinematics/default/xarm7_default_kinematics.yaml and
-    link_inertial/xarm7_type7_HT_BR2.yaml. Limits: xarm_ros2, xarm_description/urdf/xarm7 (both UFACTORY, BSD).
+    Sources (UFACTORY, BSD):
+
+    - Placements: xarm_ros, xarm_description/config/kinematics/default/xarm7_default_kinematics.yaml.
+    - Inertias: xarm_ros, xarm_description/config/link_inertial/xarm7_type7_HT_BR2.yaml.
+    - Limits: xarm_ros2, xarm_description/urdf/xarm7.
     """
     turn = 2 * PI
     return _arm(
@@ -220,7 +233,7 @@ def _universal(
     leaves: dict[str, Any],
     turns: Sequence[int] = (1, 0, 0, 1, -1, 0),
 ) -> Chain:
-    """The common geometry of Universal Robots arms; `turns` are the rolls of the published inertias' axes [quarter turns]."""
+    """Build a Universal Robots arm; `turns` contains the roll of the axes of each published inertia [quarter turns]."""
     d1, a2, a3, d4, d5, d6 = dh
     reach = np.array([2, 2, 1, 2, 2, 2]) * PI
     topology = Topology.serial(
@@ -258,7 +271,7 @@ def _arm(
     leaves: dict[str, Any],
     turns: Sequence[int] = (0,) * 7,
 ) -> Chain:
-    """An arm from tables, which the user's arguments in `leaves` override; the first of `frames` is the tip."""
+    """Build an arm from its tables; the user's arguments in `leaves` take precedence, and the first frame is the tip."""
     n = len(placements)
     topology = Topology.serial(
         n,
@@ -280,7 +293,7 @@ def _arm(
 
 
 def _inertia(row: Row, turn: np.ndarray) -> np.ndarray:
-    """A row of `bodies` as ten parameters; `turn` is the orientation of the inertia's axes in the link frame."""
+    """Convert a row of `bodies` to ten parameters; `turn` is the orientation of the inertia's axes in the link frame."""
     xx, xy, yy, xz, yz, zz = row[4:]
     return ten_parameters(row[0], row[1:4], turn @ [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]] @ turn.T)
 

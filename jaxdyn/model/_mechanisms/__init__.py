@@ -1,1 +1,1 @@
-"""Additions to a chain: closed loops, elastic joints and moving bases."""
+"""Extensions of a chain: closed loops, elastic joints and moving bases."""

@@ -1,4 +1,4 @@
-"""A robot whose base point moves in space, on three additional prismatic joints."""
+"""A base that translates in space, on three additional prismatic joints."""
 
 import dataclasses
 from operator import attrgetter
@@ -16,16 +16,18 @@ AXES = ("base_x", "base_y", "base_z")
 
 
 def with_moving_base_point(chain: Chain) -> Chain:
-    """The same robot with the Cartesian coordinates of the base origin prepended: q_e = (x0, y0, z0, q).
+    """Prepend the Cartesian coordinates of the base origin to those of a robot: q_e = (x0, y0, z0, q).
 
-    Three prismatic joints along the world axes, with massless links, carry the base, which does not rotate. The mass
-    matrix becomes [[m eye(3), m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass; the
-    first three generalised forces are the force that supports the base [N]. The third massless link has the name of the
-    base. Only the rotation of `base_pose` is retained, since the new coordinates replace the translation. The mass of the
-    base is not included.
+    The base is carried by three prismatic joints along the world axes, with massless links; it does not rotate. The mass
+    matrix becomes [[m eye(3), m J_c], [m J_c^T, M(q)]], with the total mass m and the Jacobian J_c of the centre of mass. The
+    first three generalised forces are the components of the force that supports the base [N].
+
+    The third massless link takes the name of the base; the mass of the base is not included. Only the rotation of
+    `base_pose` is retained, since the new coordinates replace its translation.
 
     Raises:
-        ModelError: the robot has a free joint, so its base already moves, or has joints or links with the new names.
+        ModelError: the robot has a free joint, so its base already moves, or a joint, link or frame with one of the new
+            names.
     """
     old = chain.topology
     if any(size == 6 for _, size in old.quaternion_joints):
@@ -51,7 +53,7 @@ def with_moving_base_point(chain: Chain) -> Chain:
     )
     base = jnp.eye(3, dtype=chain.dtype) if chain.base_pose is None else chain.base_pose[:3, :3].astype(chain.dtype)
     straight = jnp.broadcast_to(jnp.eye(3, dtype=chain.dtype), (2, 3, 3))
-    # the third link is the base and has its orientation, in which the world's z axis is R^T e_z
+    # the third link is the base: in its frame, the world's z axis is R^T e_z
     slides = jnp.concatenate([jnp.eye(2, 3, dtype=chain.dtype), base[2][None]])
     front: dict[str, Any] = {
         "rotation": jnp.concatenate([straight, base[None]]),
@@ -73,6 +75,6 @@ def with_moving_base_point(chain: Chain) -> Chain:
 
 
 def _stack(first: Any, rest: Array) -> Array:
-    """An array with three rows prepended, either given or filled with one value."""
+    """Prepend three rows to an array; `first` contains these rows, or one value for all their entries."""
     rows = jnp.broadcast_to(jnp.asarray(first, rest.dtype), (3, *rest.shape[1:]))
     return jnp.concatenate([rows, rest])

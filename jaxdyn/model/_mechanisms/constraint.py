@@ -1,4 +1,4 @@
-"""Constraints on a chain: between two frames or a frame and the world, on the configuration, and on the velocities."""
+"""Constraints on a chain: between two frames, between a frame and the world, on the configuration, or on the velocities."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,16 +19,17 @@ ROWS = ("rx", "ry", "rz", "x", "y", "z")
 class FrameConstraint(eqx.Module):
     """Constraint that a frame of the robot coincides with another frame, or with a frame fixed in the world.
 
-    With the poses T_a = T_frame P and T_b = T_other P_b in the world and E = T_b^-1 T_a, the residual is (log R_E, p_E)
-    [rad, m]: rotation vector and position of a with respect to b, in the axes of b. Only the rows in `rows` are
-    constrained. Create one with `point_constraint` or `pose_constraint`.
+    The constrained frames a and b have the fixed poses P in `frame` and P_b in `other`, and hence the world poses
+    T_a = T_frame P and T_b = T_other P_b. With E = T_b^-1 T_a, the residual is (log R_E, p_E) [rad, m], the rotation vector
+    and position of a relative to b, in the axes of b. Only the components in `rows` are constrained. Create a constraint with
+    `point_constraint` or `pose_constraint`.
 
     Attributes:
         pose: P, the pose of the constrained frame a in `frame` [m].
         other_pose: P_b, the pose of the constrained frame b in `other`, or in the world [m].
         frame: link or frame of the robot; the chain's tip if None.
         other: link or frame with which `frame` coincides; the world if None.
-        rows: the constrained rows of rx, ry, rz, x, y, z, numbered from 0.
+        rows: indices of the constrained components in (rx, ry, rz, x, y, z), counted from 0.
     """
 
     pose: Float[Array, "4 4"]
@@ -39,11 +40,11 @@ class FrameConstraint(eqx.Module):
 
 
 class FunctionConstraint(eqx.Module):
-    """Constraint phi(chain, q, parameters) = 0 with a differentiable user-defined function that returns a vector.
+    """Constraint phi(chain, q, parameters) = 0, where phi is a differentiable user-defined function that returns a vector.
 
     Attributes:
-        parameters: any pytree of arrays, passed to the function; derivatives with respect to them are available.
-        function: the function phi; pass the same object in every call, otherwise jitted functions recompile.
+        parameters: pytree of arrays passed to the function; results can be differentiated with respect to them.
+        function: the function phi; pass the same object in every call, since a new object makes jitted functions recompile.
     """
 
     parameters: Any
@@ -51,15 +52,20 @@ class FunctionConstraint(eqx.Module):
 
 
 class PfaffianConstraint(eqx.Module):
-    """Velocity constraint A(chain, q, parameters) qd = 0, nonholonomic in general, such as rolling or sliding on an edge.
+    """Velocity constraint A(chain, q, parameters) qd = 0, in general nonholonomic, as for rolling contact or a knife edge.
 
     In constrained dynamics, A takes the place of the Jacobian J of a holonomic constraint, and dA/dt that of dJ/dt. Positions
-    are not constrained: `constraint_residual` is 0, and `project_configuration` moves only in directions that satisfy the
-    constraint. `project_velocity` and `constrained_rollout` maintain A qd = 0. Stabilisation acts only on velocities.
+    are not constrained:
+
+    - `constraint_residual` is 0;
+    - `project_configuration` moves only in directions that satisfy the constraint;
+    - `project_velocity` enforces and `constrained_rollout` maintains A qd = 0;
+    - stabilisation acts only on velocities.
 
     Attributes:
-        parameters: any pytree of arrays, passed to the function; derivatives with respect to them are available.
-        function: returns the matrix A, (m, nv); pass the same object in every call, otherwise jitted functions recompile.
+        parameters: pytree of arrays passed to the function; results can be differentiated with respect to them.
+        function: the function A, which returns an (m, nv) matrix; pass the same object in every call, since a new object makes
+            jitted functions recompile.
     """
 
     parameters: Any
@@ -80,7 +86,7 @@ def point_constraint(
 ) -> FrameConstraint:
     """Constraint that a point of one frame coincides with a point of another frame or of the world.
 
-    It represents a pin, a ball joint or a point foot.
+    Examples are a pin, a ball joint and a point foot.
 
     Args:
         frame: link or frame of the robot; the chain's tip if None.
@@ -88,7 +94,8 @@ def point_constraint(
         point: the point in `frame` [m].
         other_point: the point in `other`, or in the world [m].
         axes: the constrained axes of `other`. For a planar loop, pass the two axes of the plane of motion ("xz" if the joints
-            turn about y), since the third would be redundant. Pass fewer axes for a point on a slide or a plane.
+            turn about y), since the third would be redundant. For a point that slides on a line or plane, pass only the axes
+            along which it cannot move.
 
     Raises:
         ModelError: `axes` is empty, or contains a repeated axis or an axis other than x, y and z.
@@ -107,17 +114,17 @@ def pose_constraint(
 ) -> FrameConstraint:
     """Constraint that one frame coincides with another frame, or with a frame fixed in the world.
 
-    It represents a weld, a flat foot on the ground, or a hand on a handle.
+    Examples are a weld, a flat foot on the ground and a hand on a handle.
 
     Args:
         frame: link or frame of the robot; the chain's tip if None.
         other: link or frame at which the loop is closed; the world if None.
-        pose: 4x4 pose of the constrained frame in `frame` [m]; None: the two frames coincide.
-        other_pose: 4x4 pose of the other constrained frame in `other` or in the world [m]; None: the frame of `other` itself.
-        rows: constrained components, among rx, ry, rz (rotation) and x, y, z (position), in the axes of `other_pose`.
+        pose: 4x4 pose of the constrained frame in `frame` [m]; the identity if None.
+        other_pose: 4x4 pose of the other constrained frame in `other`, or in the world [m]; the identity if None.
+        rows: the constrained components among rx, ry, rz (rotation) and x, y, z (position), in the axes of `other_pose`.
 
     Raises:
-        ModelError: rows are unknown, missing or repeated; a matrix is not a pose.
+        ModelError: `rows` is empty, or contains an unknown or repeated component; a matrix is not a pose.
     """
     names = rows.split()
     if not names or len(set(names)) != len(names) or not set(names) <= set(ROWS):
@@ -135,10 +142,10 @@ def pose_constraint(
 
 
 def listed(constraints: Constraints) -> tuple[Constraint, ...]:
-    """One constraint or several, as a tuple.
+    """Return one constraint, or a sequence of constraints, as a tuple.
 
     Raises:
-        ModelError: there is no constraint.
+        ModelError: the sequence is empty.
     """
     several = (constraints,) if isinstance(constraints, Constraint) else tuple(constraints)
     if not several:
@@ -147,7 +154,7 @@ def listed(constraints: Constraints) -> tuple[Constraint, ...]:
 
 
 def coordinate_columns(chain: Chain, chosen: Sequence[str | int]) -> np.ndarray:
-    """Columns of v for coordinate names (of ordinary joints) or indices.
+    """Indices in v of coordinates that are specified by name (for one-degree-of-freedom joints) or by index.
 
     Raises:
         ModelError: a coordinate is unknown or repeated.

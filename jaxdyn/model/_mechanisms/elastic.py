@@ -1,4 +1,4 @@
-"""Elastic joints: motor and link angles are separate coordinates, connected by a spring (Spong's model)."""
+"""Elastic joints, with separate motor and link angles connected by a spring (Spong's model)."""
 
 import dataclasses
 import functools
@@ -18,25 +18,25 @@ from .._layout import layout
 
 
 class ElasticJoints(eqx.Module):
-    """A spring and a rotor at each ordinary coordinate of a chain (spherical and free joints are rigid).
+    """A spring and a rotor at each coordinate of a chain, except for spherical and free joints, which are rigid.
 
-    The rotor angle is scaled to the joint: theta = rotor angle / gear_ratio. Motor torques tau_m act on the rotor
-    shaft; only the spring and the damper act on the joint:
+    Let q be the joint angle and theta = rotor angle / gear_ratio the rotor angle referred to the joint. The motor torque tau_m
+    acts on the rotor shaft, and the joint is driven by a spring and a damper:
 
         torque on the joint = K (theta + rest - q) + D (thetad - qd),
         J thetadd = gear_ratio tau_m - B thetad - torque on the joint
 
     with J = gear_ratio^2 rotor_inertia and B = gear_ratio^2 rotor_friction. Only the spin of rotors about their axes is
-    modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020). The mass matrix is therefore block-diagonal, with
-    the blocks M(q) of the links and diag(J) of the rotors. Create an instance with `elastic_joints`.
+    modelled (Spong 1987; example 6.2 of Spong, Hutchinson & Vidyasagar 2020). The mass matrix is therefore block-diagonal: M(q)
+    for the links and diag(J) for the rotors. Create an instance with `elastic_joints`.
 
     Attributes:
         stiffness: stiffness K of the spring [N m/rad].
-        damping: damping D of the spring [N m s/rad].
+        damping: damping coefficient D of the damper parallel to the spring [N m s/rad].
         rest: q - theta at zero spring torque [rad].
         gear_ratio: rotor revolutions per joint revolution.
         rotor_inertia: inertia of the rotor about its axis [kg m^2].
-        rotor_friction: viscous friction of the rotor, in terms of rotor speed [N m s/rad].
+        rotor_friction: viscous friction coefficient of the rotor, with respect to rotor speed [N m s/rad].
     """
 
     stiffness: Float[Array, " m"]
@@ -69,7 +69,7 @@ def elastic_joints(
 ) -> ElasticJoints:
     """Create elastic joints for a chain, and check their values.
 
-    Arguments are the leaves of `ElasticJoints`, in the same units, with one value for all or one per joint. The chain's
+    The arguments are the attributes of `ElasticJoints`, each as one value for all joints or one value per joint. The chain's
     armature must not include the rotor inertias.
 
     Raises:
@@ -78,8 +78,8 @@ def elastic_joints(
     """
     if chain.transmission is not None:
         raise ModelError(
-            "the chain has a transmission, whose rotors are rigidly coupled to the joints, but elastic joints add rotors; "
-            "remove the transmission"
+            "the chain has a transmission, whose rotors are rigidly coupled to the joints; remove the transmission, since "
+            "elastic joints have rotors of their own"
         )
     m, dtype = len(layout(chain).columns), chain.dtype
     tiny = float(np.finfo(dtype).tiny)
@@ -98,17 +98,23 @@ def elastic_joints(
 
 
 def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
-    """A single chain with the coordinates (q, theta) of links and rotors [rad], for dynamics and simulation.
+    """Combine a chain and its elastic joints into one chain, with the link and rotor angles (q, theta) as coordinates [rad].
 
-    Each spring is the joint of a massless link, with position q - theta. A `Coupling` maps (q, theta) to the joint positions,
-    and the rotors form a `Transmission` with rates qd - (qd - thetad) = thetad.
+    In the new chain:
 
-    Generalised forces are those on the link coordinates, followed by gear_ratio times the motor torques (see
-    `joint_torques_from_motors`). The mass matrix has the blocks M(q) and J. `spring_energy` and `spring_force` include the
-    springs; `friction_force` includes their damping and the rotor friction; `rollout` simulates the chain. Time steps
-    should be below about 2 sqrt(J / K). In inner loops prefer `elastic_forward_dynamics`, which avoids the massless links.
+    - Each spring is a joint with position q - theta, which carries a massless link. A `Coupling` maps (q, theta) to the joint
+      positions.
+    - The rotors form a `Transmission`, whose matrix subtracts the spring rates qd - thetad from the link rates qd, so that the
+      motor rates are gear_ratio thetad.
+    - The generalised forces are those on the link coordinates, followed by gear_ratio times the motor torques (see
+      `joint_torques_from_motors`).
+    - The mass matrix has the diagonal blocks M(q) and diag(J), with the reflected rotor inertias J.
+    - `spring_energy` and `spring_force` include the elastic joints, and `friction_force` includes their damping and the rotor
+      friction.
+    - The leaves of `elastic` become leaves of the chain, so results can be differentiated with respect to them.
 
-    The leaves of `elastic` become leaves of the chain, so derivatives with respect to them are available.
+    To simulate the chain with `rollout`, use time steps below about 2 sqrt(J / K), with the stiffness K. In inner loops, prefer
+    `elastic_forward_dynamics`, which avoids the massless links.
 
     Raises:
         ModelError: a joint, link or frame already has the name of a spring, NAME_spring for coordinate NAME.
@@ -125,9 +131,7 @@ def elastic_chain(chain: Chain, elastic: ElasticJoints) -> Chain:
         coupling, offset, rates = jnp.eye(n, dtype=dtype), jnp.zeros(n, dtype), chosen
     else:
         coupling, offset = chain.coupling.matrix, chain.coupling.offset
-        rates = chosen @ jnp.linalg.solve(
-            coupling.T @ coupling, coupling.T
-        )  # rates of coordinates from rates of joints
+        rates = chosen @ jnp.linalg.solve(coupling.T @ coupling, coupling.T)  # coordinate rates from joint rates
     # the rate of a rotor is that of the coordinate minus that of the spring
     ratios = elastic.gear_ratio[:, None] * jnp.concatenate([rates, -jnp.eye(m, dtype=dtype)], axis=1)
     return dataclasses.replace(
@@ -159,7 +163,7 @@ def _drag(viscous: Float[Array, " m"]) -> Friction:
 def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology:
     """The topology with a spring link for each coordinate in `columns`.
 
-    The spring links are in series after the last link, so that serial chains remain serial.
+    The spring links are appended in series to the last link, so that serial chains remain serial.
     """
     n = len(topology.joint_names)
     names = topology.coordinate_names
@@ -169,7 +173,7 @@ def _extended(topology: Topology, nv: int, columns: tuple[int, ...]) -> Topology
     taken = {*topology.joint_names, *topology.link_names, *topology.frame_names, topology.base_name}
     if clash := taken & set(springs):
         raise ModelError(
-            f"the name {sorted(clash)[0]!r} is reserved for the spring of an elastic joint; rename this joint or link"
+            f"the name {sorted(clash)[0]!r} is reserved for the spring of an elastic joint; rename the joint, link or frame"
         )
     return dataclasses.replace(
         topology,
