@@ -1,4 +1,4 @@
-"""`Chain`, its builders, configurations, and coordinate layouts of other programs."""
+"""Robot models: `Chain`, its builders, configurations, and the coordinate layouts of other programs."""
 
 from . import layouts as layouts
 from ._build import make_chain as make_chain

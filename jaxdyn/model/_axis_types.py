@@ -12,9 +12,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def any_axis_types(function: F) -> F:
-    """Wrap a function of one state so that JAX partitions it automatically on a device mesh with explicit axes.
+    """Wrap a function of one state so that JAX chooses its sharding automatically on a mesh with explicit axes.
 
-    Explicit sharding does not support scatters, concatenation of literals and rows of a batch, or stacking of both.
+    Explicit sharding supports neither scatters nor the concatenation or stacking of literals with rows of a batch.
     """
 
     names = inspect.signature(function)

@@ -1,4 +1,4 @@
-"""`make_chain`: build a `Chain` from arrays and reject inconsistent models; all other builders use it."""
+"""`make_chain`: builds a `Chain` from arrays and rejects inconsistent models. All other builders use it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ JOINT_LEAVES: dict[str, Any] = {
 _LINK_LEAVES = {"rotation": (3, 3), "translation": (3,), "screw": (6,), "inertia": (10,)}
 _POSITIVE = "armature", "friction.viscous", "friction.coulomb", "springs.stiffness", "friction.stribeck"
 _WIDTHS = {
-    "friction.coulomb_velocity": "the width of the smooth sign of Coulomb friction",
+    "friction.coulomb_velocity": "the velocity v_c in the smoothed sign tanh(qd / v_c) of Coulomb friction",
     "friction.stribeck_velocity": "the velocity over which the break-away friction decays",
 }
 
@@ -55,15 +55,15 @@ def make_chain(
     limits: JointLimits | None = None,
     gravity: Values = EARTH,
 ) -> Chain:
-    """Build a `Chain` from stacked arrays, and check it.
+    """Build a `Chain` from arrays with one entry per joint, and check it.
 
-    Arguments are the chain's leaves, in the units of `Chain`; scalars are repeated for every joint. Leaves have JAX's
-    default float type. Set everything else afterwards, with `with_transmission`, `with_coupling`, or
-    `dataclasses.replace` (springs and `base_pose`).
+    The arguments are the leaves of `Chain`, in the same units; a scalar applies to every joint. The leaves are stored in
+    JAX's default float type. Add transmissions and couplings afterwards with `with_transmission` and `with_coupling`, and
+    springs and `base_pose` with `dataclasses.replace`.
 
     Args:
-        topology: names and parents; if None, a serial chain of joint1.., link1...
-        frames: named frames: (link index or -1 for the base, 4x4 pose in that link [m]).
+        topology: names and parents; None for a serial chain with joints joint1, joint2, ... and links link1, link2, ...
+        frames: for each named frame, the index of its link (-1 for the base) and its 4x4 pose in that link [m].
 
     Raises:
         ModelError: a shape is wrong; a number is NaN or beyond 1e12 (except limits); an axis is zero or a rotation
@@ -82,7 +82,7 @@ def build_chain(
     *,
     allow_nonphysical: bool = False,
 ) -> Chain:
-    """Build a chain as `make_chain` does, from leaves by dotted name, including all joint properties.
+    """Build a chain as `make_chain` does, from a mapping of dotted names to leaves that may set every joint property.
 
     Args:
         allow_nonphysical: accept physically inconsistent inertias, for example from unconstrained identification.
@@ -114,7 +114,7 @@ def build_chain(
 
 
 def check_sizes(chain: Chain) -> None:
-    """Raise an error for implausibly large numbers, except limits, which may be infinite."""
+    """Reject implausibly large numbers; joint limits are exempt, since they may be infinite."""
     for name, x in named_leaves(chain).items():
         beyond = np.argwhere(~(np.abs(np.asarray(x)) <= LARGEST))
         if len(beyond) and not name.startswith("limits."):
@@ -124,7 +124,7 @@ def check_sizes(chain: Chain) -> None:
 
 
 def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves by dotted name, grouped as arguments of `Chain`."""
+    """Group leaves with dotted names into the arguments of `Chain`."""
     fields: dict[str, Any] = {name: x for name, x in leaves.items() if "." not in name}
     for part, module in (("friction", Friction), ("springs", Springs), ("limits", JointLimits)):
         inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}
@@ -133,7 +133,7 @@ def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
-    """Placements, screws and inertias, checked for shape and finiteness."""
+    """Return placements, screws and inertias after checking their shapes and that they are finite."""
     arrays = {name: np.asarray(given[name], float) for name in _LINK_LEAVES}
     n = len(arrays["screw"]) if arrays["screw"].ndim == 2 else 0
     if n == 0:
@@ -151,7 +151,7 @@ def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
 
 
 def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
-    """Make rotations orthonormal and screws of unit length, to within rounding errors."""
+    """Orthonormalise the rotations and normalise the screws, to within rounding errors."""
     links["rotation"], links["screw"] = _orthonormal(links["rotation"]), links["screw"].copy()
     for i, joint in enumerate(topology.joint_names):
         rotation = links["rotation"][i]
@@ -164,7 +164,7 @@ def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
 
 
 def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
-    """Faults of slightly inconsistent inertias, by link; other inconsistent inertias raise an error."""
+    """Faults of slightly inconsistent inertias, by link; raise an error for larger inconsistencies."""
     of_links = dict(zip(names, inertia, strict=True))
     slight = inertia_faults(of_links)
     for link in slight:
@@ -173,7 +173,7 @@ def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, Mod
 
 
 def _with_frames(topology: Topology, frames: Mapping[str, tuple[int, Values]]) -> tuple[Topology, np.ndarray]:
-    """The topology with named frames, and their poses."""
+    """The topology with the named frames added, and the poses of these frames."""
     for name, (_, pose) in frames.items():
         check_pose(f"frame {name!r}", np.asarray(pose, float))
     poses = np.array([np.asarray(pose, float) for _, pose in frames.values()]).reshape(len(frames), 4, 4)
@@ -216,8 +216,8 @@ def _check_joints(topology: Topology, joints: Mapping[str, np.ndarray], allow_no
 def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
     """Check that inertial parameters are physically consistent.
 
-    Mass must not be negative; the inertia about the centre of mass must be positive semidefinite and its principal moments
-    must satisfy the triangle inequality. A link with neither mass nor inertia is allowed (a virtual link).
+    The mass must not be negative. The inertia about the centre of mass must be positive semidefinite, and its principal
+    moments must satisfy the triangle inequality. A virtual link, with neither mass nor inertia, is allowed.
 
     Args:
         tolerance: tolerated violation of the triangle inequality, relative to the largest moment.
@@ -235,7 +235,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
     io = inertia_tensor(pi)
     ic = io - (h @ h * np.eye(3) - np.outer(h, h)) / mass if mass > 0 else io
     moments = np.linalg.eigvalsh(ic)
-    # parameters are about the origin: rounding of the parallel-axis terms must not make a point mass inconsistent
+    # tolerate rounding in the parallel-axis terms, so that a point mass far from the origin remains consistent
     slack = 1e-6 * max(np.abs(moments).max(), 1e-9) + 1e-9 * np.abs(io).max()
     if moments[0] < -slack:
         raise ModelError(
@@ -252,7 +252,7 @@ def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
 
 
 def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) -> dict[str, ModelError]:
-    """Errors that `check_inertia` raises for link parameters, by link."""
+    """Errors raised by `check_inertia`, by link; consistent links are omitted."""
     found = {}
     for link, pi in inertia.items():
         try:
@@ -283,7 +283,7 @@ def check_pose(name: str, t: np.ndarray) -> None:
 
 
 def _orthonormal(rotation: np.ndarray) -> np.ndarray:
-    """Orthonormalise rotations that are specified to few digits; rotations orthonormal to within rounding are unchanged."""
+    """Orthonormalise rotations given to few digits; leave those that are already orthonormal to within rounding."""
     for _ in range(2):
         excess = np.swapaxes(rotation, 1, 2) @ rotation - np.eye(3)
         size = np.abs(excess).max((1, 2), keepdims=True)

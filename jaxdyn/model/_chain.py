@@ -1,4 +1,4 @@
-"""`Chain`: a robot as a pytree. Numbers are leaves that can be differentiated, batched and optimised; names are static."""
+"""`Chain`: a robot as a pytree. Numbers are leaves, to differentiate, batch or optimise; names are static."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,22 +22,23 @@ from ._joint_properties import Friction, JointLimits, Springs, as_array, convert
 class Topology:
     """The static part of a chain: names and parents. Topologies are equal if all fields are equal.
 
-    Default names are joint1.., link1..; by default, the tip of a tree with a single end is that end.
+    By default, joints and links are named joint1, joint2, ... and link1, link2, ... If only one link has no children, it is
+    the default tip.
 
     Attributes:
         parents: index of each link's parent link, -1 for the base; a parent precedes its children.
         joint_names: names of the joints, one per link, in link order.
         link_names: the moving links; link i moves with joint i.
         base_name: name of the base link.
-        tip_name: the link or frame that functions use by default; None if there are several ends.
-        quaternion_joints: (first link, number of links) of the spherical (3) and free (6) joints, whose position contains
-            a quaternion; every other joint has one link.
+        tip_name: the link or frame that functions use by default; None if several links have no children.
+        quaternion_joints: first link and number of links of each joint whose position contains a quaternion: 3 links for a
+            spherical joint, 6 for a free joint. Every other joint has one link.
         coordinate_names: names of the generalised coordinates if they differ from the joint names.
         frame_names: named frames fixed to links or to the base (fused links, tool frames).
         frame_links: the link to which each named frame is fixed, -1 for the base.
 
     Raises:
-        ModelError: parents do not form a tree; names are repeated or their number is wrong; a frame is on an unknown link.
+        ModelError: parents do not form a tree; names are repeated, or too many or too few; a frame's link does not exist.
     """
 
     parents: tuple[int, ...]
@@ -52,7 +53,7 @@ class Topology:
 
     @classmethod
     def serial(cls, n: int, **names: Any) -> "Topology":
-        """Topology of n links in series; `names` are the other fields."""
+        """Topology of n links in series; `names` sets other fields by keyword."""
         return cls(tuple(range(-1, n - 1)), **names)
 
     def __post_init__(self) -> None:
@@ -152,11 +153,12 @@ class Chain(eqx.Module, Summary):
     - for prismatic joints, w = 0 and |v| = 1;
     - for helical joints, |w| = 1 and v . w is the pitch [m/rad].
 
-    Derivatives with respect to a screw are those of Rodrigues' formula, which equals the exponential only if |w| is 1 or 0.
+    Derivatives with respect to a screw differentiate Rodrigues' formula, which equals the exponential only if |w| is 1 or 0.
 
-    A spherical joint consists of three such joints, and a free joint of six, with massless links between them. The position
-    of a spherical joint is a quaternion, that of a free joint is a point and a quaternion; the velocity of both is a body
-    twist (docs/conventions.md). A state has `nq` positions and `nv` velocities; both equal n for ordinary joints.
+    A spherical joint consists of three one-degree-of-freedom joints, and a free joint of six, with massless links between
+    them. The position of a spherical joint is a quaternion; that of a free joint is a point and a quaternion. Their
+    velocities are expressed in the body frame (docs/conventions.md). A state has `nq` positions and `nv` velocities; both
+    equal n for ordinary joints.
 
     Create a chain with `load`, `from_screws` or `from_dh`, or choose one from `textbook` or `robots`. Change leaves with
     `equinox.tree_at` or `dataclasses.replace`: `tree_at(lambda c: c.friction.viscous, chain, viscous)`.
@@ -264,7 +266,7 @@ class Chain(eqx.Module, Summary):
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:
-    """The leaves by dotted name ("friction.viscous"), in the order of the tree; missing parts are omitted."""
+    """The leaves of a pytree by dotted name ("friction.viscous"), in tree order; parts that are None are omitted."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
         for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
@@ -272,12 +274,12 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 
 def with_leaves(chain: Chain, leaves: Mapping[str, Any]) -> Chain:
-    """Replace the leaves with these dotted names, without checks."""
+    """Replace leaves, specified by dotted name ("friction.viscous"), without checking the new values."""
     return eqx.tree_at(lambda c: [attrgetter(name)(c) for name in leaves], chain, list(leaves.values()))
 
 
 def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
-    """The ten inertial parameters pi of every link in its frame, as in tau = Y(q, qd, qdd) pi.
+    """The ten inertial parameters of every link, the vector pi in tau = Y(q, qd, qdd) pi.
 
     The order is (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2], with c the centre of mass and I the
     inertia about the origin of the link frame, in its axes.
@@ -286,7 +288,7 @@ def inertial_parameters(chain: Chain) -> Float[Array, "n 10"]:
 
 
 def with_inertial_parameters(chain: Chain, pi: Float[Array, "n 10"] | Float[Array, " m"]) -> Chain:
-    """The same chain with the given inertial parameters, (n, 10) or flattened to (10 n,) [kg, kg m, kg m^2].
+    """Replace the inertial parameters of a chain by pi, (n, 10) or flattened to (10 n,) [kg, kg m, kg m^2].
 
     The parameters are ordered as in `inertial_parameters`.
 

@@ -1,4 +1,4 @@
-"""One-time compilation of public functions called outside JAX's transformations."""
+"""Compilation of public functions when they are called outside JAX's transformations."""
 
 import functools
 import inspect
@@ -21,12 +21,14 @@ def compiled(function: F) -> F:
     """Run the function as one compiled program when it is called with arrays outside `jit`, `vmap`, `grad` and the like.
 
     Each combination of function, argument structure (including the robot's topology), shapes and dtypes has its own program.
-    The first call compiles it (on the CPU at LLVM's optimisation level 2), and it is cached for the life of the process;
-    later calls take 30 to 60 us longer than the jitted function itself. Floats are inputs of the program; integers, strings
-    and functions are static. As with `jax.jit`, the free variables of a function argument are read at compilation. Under a
-    transformation, or with an unhashable argument, the function is traced directly, and the numbers of a captured robot
-    become constants. In a call outside transformations, lists of numbers are accepted as positions, velocities,
-    accelerations and torques.
+    The first call compiles the program, on the CPU at LLVM's optimisation level 2, and caches it for the life of the
+    process. Later calls take 30 to 60 us longer than a call of the jitted function itself.
+
+    Floats are inputs of the program; integers, strings and functions are static. As with `jax.jit`, the free variables of a
+    function argument are read at compilation. Under a transformation, or if an argument is unhashable, the function is
+    called directly, and the numbers of a captured robot become constants.
+
+    Outside transformations, positions, velocities, accelerations and torques may also be lists of numbers.
     """
     names = tuple(inspect.signature(function).parameters)
     position = names.index("q") if "q" in names else None
@@ -62,9 +64,9 @@ def compiled(function: F) -> F:
 
 @functools.cache
 def _compiles_quickly() -> bool:
-    """True on the CPU, unless the user's flags set a level.
+    """True on the CPU, unless XLA_FLAGS sets an optimisation level.
 
-    There, level 3 (XLA's default) takes up to a third longer than level 2 to compile programs that are equally fast.
+    On the CPU, level 3 (XLA's default) takes up to a third longer to compile than level 2, for equally fast programs.
     """
     return jax.default_backend() == "cpu" and LEVEL not in os.environ.get("XLA_FLAGS", "")
 
@@ -78,5 +80,5 @@ def _array(name: str, x: Any) -> Any:
 
 
 def _varies(leaf: Any) -> bool:
-    """True if a leaf is an input of the program; counts, names and functions are static."""
+    """True if a leaf is an input of the compiled program; integers, strings and functions are static."""
     return isinstance(leaf, jax.Array | float) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub")

@@ -1,14 +1,17 @@
-"""Configurations: the relation between positions q, velocities v and the joints of the links.
+"""Configurations: how positions q and velocities v relate to the joints.
 
-q contains one number for an ordinary joint, a unit quaternion (w, x, y, z) for a spherical joint, and a point and a
-quaternion (px, py, pz, w, x, y, z) for a free joint, in the order of the joints. v contains one number, three numbers
-(angular velocity) or six numbers (angular, linear velocity), in the frame of the moving body for quaternion joints. A small
-motion dq has the shape of v.
+The entries of q and v are in the order of the joints:
 
-`place` converts a state with quaternions to ordinary joints: the orientation becomes part of the placement of the
-joint's first link, and the three (or six) joint positions of its links are local coordinates about that placement, with
-value zero. Algorithms therefore process only ordinary joints. If a single free joint carries all links, the pose of the base
-changes instead of the placement, so that the links' constants are the same for the entire batch.
+- ordinary joint: one position, one velocity;
+- spherical joint: a unit quaternion (w, x, y, z), and the angular velocity in the body frame;
+- free joint: a point and a unit quaternion (px, py, pz, w, x, y, z), and the angular and linear velocity in the body frame.
+
+A small motion dq has the shape of v.
+
+`place` converts a robot with quaternion joints to one with only ordinary joints, as the algorithms require. The pose of a
+quaternion joint becomes part of the placement of its first link, and the positions of its three or six ordinary joints are
+zero. If a single free joint carries all links, its pose becomes part of `base_pose` instead, so that a batch of states
+shares all link constants.
 """
 
 import dataclasses
@@ -47,7 +50,7 @@ def place(chain: Chain, q: Float[Array, " nq"]) -> tuple[Chain, Float[Array, " n
 
 @any_axis_types
 def _placed(chain: Chain, q: Array) -> tuple[dict[str, Array], Float[Array, " n"]]:
-    """The leaves that depend on orientations, and the positions of all joints."""
+    """The leaves that depend on the poses of quaternion joints, and the positions of all ordinary joints."""
     where = layout(chain)
     joints = where.quaternions
     if len(joints) == 1 and _carries_all(chain.topology, joints[0]):
@@ -117,7 +120,9 @@ def check_coordinates(chain: Chain) -> None:
     names = topology.coordinate_names
     if chain.coupling is None:
         if names is not None:
-            raise ModelError("coordinate names require a coupling; without one they are the joint names")
+            raise ModelError(
+                "coordinate names require a coupling; without a coupling, coordinates have the joint names"
+            )
         return
     matrix = np.asarray(chain.coupling.matrix)
     if matrix.ndim != 2 or matrix.shape[0] != n or chain.coupling.offset.shape != (n,):
@@ -145,11 +150,11 @@ def neutral_configuration(chain: Chain) -> Float[Array, " nq"]:
 def random_configuration(chain: Chain, key: PRNGKeyArray, size: float = 1.0) -> Float[Array, " nq"]:
     """Random configuration with uniformly distributed joint positions [rad or m] and orientations.
 
-    Ordinary joints are within their limits, or within +-pi if these are not finite; coupled coordinates are within +-1.
+    Ordinary joints are within their limits, or within +-pi if a limit is infinite; coupled coordinates are within +-1.
 
     Args:
         key: key of `jax.random`.
-        size: free joints are placed in a cube with this half edge length [m].
+        size: half the edge length of the cube, centred at the origin, in which free joints are placed [m].
     """
     where = layout(chain)
     angles, quaternions, points = jax.random.split(key, 3)
@@ -190,7 +195,7 @@ def normalise_configuration(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 def integrate(chain: Chain, q: Float[Array, " nq"], dq: Float[Array, " nv"]) -> Float[Array, " nq"]:
     """The configuration reached from q by the motion dq: q + dq for ordinary joints.
 
-    A motion is a constant velocity for unit time. Quaternion joints move by the exponential of their body twist:
+    The motion dq is a constant velocity held for unit time. Quaternion joints move by the exponential of their body twist:
     R' = R exp([w]), p' = p + R V(w) v, with the left Jacobian V(w) of exp (Lynch & Park 2017, sec. 3.3.3). Quaternions keep
     unit length to within rounding. Units of q and dq: [rad or m].
     """
@@ -227,7 +232,8 @@ def motion_rate(chain: Chain, u: Float[Array, " nv"], v: Float[Array, " nv"]) ->
 def difference(chain: Chain, q0: Float[Array, " nq"], q1: Float[Array, " nq"]) -> Float[Array, " nv"]:
     """The motion dq with integrate(chain, q0, dq) = q1 [rad or m].
 
-    It is q1 - q0 for ordinary joints, and the logarithm of the relative pose, in the body frame of q0, for quaternion joints.
+    For ordinary joints, dq is q1 - q0. For quaternion joints, dq is the logarithm of the relative pose, in the body frame
+    at q0.
     """
     where = layout(chain)
     if not where.quaternions:

@@ -27,11 +27,13 @@ def from_dh(
 ) -> Chain:
     """Build a chain from a Denavit-Hartenberg table, one row per joint.
 
-    q_i is added to theta_i (revolute joints) or to d_i (prismatic joints).
+    The joint position q_i is added to theta_i (revolute joints) or to d_i (prismatic joints).
+
     Standard convention (Spong, Hutchinson & Vidyasagar 2020, sec. 3.2): T_{i-1,i} = Rz(theta_i) Tz(d_i) Tx(a_i)
-    Rx(alpha_i); the axis of joint i is z_{i-1}, and frame i is at the distal end of the link. Modified convention (Craig
-    2005, sec. 3.4): T_{i-1,i} = Rx(alpha_{i-1}) Tx(a_{i-1}) Rz(theta_i) Tz(d_i); the axis of joint i is z_i, and row i of
-    the table contains a_{i-1} and alpha_{i-1}.
+    Rx(alpha_i); the axis of joint i is z_{i-1}, and frame i is at the distal end of the link.
+
+    Modified convention (Craig 2005, sec. 3.4): T_{i-1,i} = Rx(alpha_{i-1}) Tx(a_{i-1}) Rz(theta_i) Tz(d_i); the
+    axis of joint i is z_i, and row i of the table contains a_{i-1} and alpha_{i-1}.
 
     The link frames of the chain are the DH frames 1..n, to which poses, inertial parameters and the regressor refer. In
     the standard convention, the joint axis does not in general pass through the origin of the link frame: A_i =
@@ -43,9 +45,9 @@ def from_dh(
         d: link offsets [m], (n,); for prismatic joints, the values at q = 0.
         theta: joint angles [rad], (n,); for revolute joints, the values at q = 0.
         inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) [kg, kg m, kg m^2] (see
-            `jaxdyn.spatial.solids`); None for a kinematics-only chain, for example for identification.
-        joint_types: "R" (revolute) or "P" (prismatic) for each joint, as in "RRP"; None: all revolute.
-        base_pose: pose of DH frame 0 in the base [m]; None: the two frames coincide.
+            `jaxdyn.spatial.solids`); None for zeros, for example before identification.
+        joint_types: "R" (revolute) or "P" (prismatic) for each joint, as in "RRP"; None if all are revolute.
+        base_pose: pose of DH frame 0 in the base [m]; None if the two frames coincide.
         tool_pose: pose of a tool in DH frame n [m]; it becomes the frame "tool", which is the chain's tip.
         leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.
 

@@ -1,4 +1,4 @@
-"""Drives for an existing robot: gears and rotors (`with_transmission`), coupled coordinates (`with_coupling`)."""
+"""Functions that add drives to a robot: gears and rotors (`with_transmission`), coupled coordinates (`with_coupling`)."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,10 +27,11 @@ def with_transmission(
     coulomb_friction: Values = 0.0,
     coulomb_velocity: Values | None = None,
 ) -> Chain:
-    """The same robot with motors geared to its joints: motor rates = R qd, joint torques = R^T motor torques.
+    """Add motors geared to a robot's joints: motor rates = R qd, joint torques = R^T motor torques.
 
-    R^T diag(rotor_inertia) R is added to the mass matrix, and R^T f_m(R qd) to friction. Only the spin of rotors about
-    their axes is modelled, which is accurate for large gear ratios (Spong, Hutchinson & Vidyasagar 2020, example 6.1).
+    R^T diag(rotor_inertia) R is added to the mass matrix, and the motor friction R^T f_m(R qd) to the joint friction. Only
+    the spin of rotors about their axes is modelled, which is accurate for large gear ratios (Spong, Hutchinson &
+    Vidyasagar 2020, example 6.1).
     An existing transmission is replaced; armature and joint friction are unchanged. If values are traced by JAX, only shapes
     are checked.
 
@@ -42,12 +43,12 @@ def with_transmission(
         rotor_inertia: inertia J_m of each rotor about its axis, one value or one per motor [kg m^2].
         viscous_friction: viscous coefficient at each motor, in terms of motor speed [N m s/rad].
         coulomb_friction: Coulomb friction at each motor [N m].
-        coulomb_velocity: width of the smooth sign in Coulomb friction, in terms of motor speed [rad/s]; by default 0.02
-            times the largest ratio in the motor's row.
+        coulomb_velocity: motor speed v_c in the smoothed sign tanh(speed / v_c) of Coulomb friction, at which the friction
+            reaches 76 % of its final value [rad/s]; by default 0.02 times the largest absolute ratio in the motor's row.
 
     Raises:
         ModelError: both or neither of gear_ratio and matrix are passed; a shape is wrong; a value is NaN; a motor drives
-            no joint, or a spherical or free joint; an inertia or friction is negative, or a width is not positive.
+            no joint, or a spherical or free joint; an inertia or friction is negative, or a `coulomb_velocity` is not positive.
     """
     n, dtype = chain.n, chain.dtype
     if (gear_ratio is None) == (matrix is None):
@@ -88,11 +89,11 @@ def with_transmission(
 
 
 def with_coupling(chain: Chain, matrix: Values, offset: Values = 0.0, names: Sequence[str] | None = None) -> Chain:
-    """The same robot in new coordinates y: current coordinates = matrix @ y + offset.
+    """Describe a robot in new coordinates y: current coordinates = matrix @ y + offset.
 
-    The current coordinates are the joint positions, or those of an existing coupling, so couplings compose. Generalised
-    forces are multiplied by matrix^T, and the mass matrix M becomes matrix^T M matrix. With fewer coordinates
-    than joints, some joints mimic others; with absolute or motor angles, the number of coordinates is unchanged.
+    The current coordinates are the joint positions or, if the robot has a coupling, its coordinates: couplings compose.
+    Generalised forces are multiplied by matrix^T, and the mass matrix M becomes matrix^T M matrix. With mimic joints,
+    there are fewer coordinates than joints; with absolute or motor angles, the number of coordinates is unchanged.
 
     Args:
         matrix: (nv, coordinates), of full column rank.
@@ -141,7 +142,7 @@ def _traced(*arrays: Array) -> bool:
 def check_values(
     name: str, x: Values, size: int, each: str, dtype: jnp.dtype, least: float | None = None
 ) -> Float[Array, " size"]:
-    """Broadcast one value, or one per joint, motor or coordinate, to `size` values, and check them unless they are traced."""
+    """Broadcast a scalar, or one value per joint, motor or coordinate, to (size,); check the values unless traced by JAX."""
     y = jnp.asarray(x, dtype)
     if y.shape not in ((), (size,)):
         raise ModelError(f"{name} has shape {y.shape}; pass one value, or one for each {each}, ({size},)")
