@@ -166,7 +166,9 @@ def generate(chain: Chain, leaves: Leaves | None = None) -> GeneratedEquations:
     """
     unknown = sorted(set(leaves or {}) - set(LEAVES))
     if unknown:
-        raise ModelError(f"unknown leaf {unknown[0]!r}; the leaves that expressions can replace are {', '.join(LEAVES)}")
+        raise ModelError(
+            f"unknown leaf {unknown[0]!r}; the leaves that expressions can replace are {', '.join(LEAVES)}"
+        )
     return GeneratedEquations(chain, leaves or {})
 
 
