@@ -272,7 +272,8 @@ def test_motions_that_do_not_tell_parameters_apart_are_refused(truth, exact):
     one = np.ones((len(q), 1))
     factors = accumulate(ALL, truth, q, one * [0.1, 0.2, 0.3], one * [1.0, 2.0, 3.0], tau)  # friction is all offset
     with pytest.raises(
-        IdentificationError, match=r"does not separate these base parameters: '.*Log a more informative motion"
+        IdentificationError,
+        match=r"does not determine these base parameters separately: '.*Log a more informative motion",
     ):
         ordinary_least_squares(factors, base)
 

@@ -85,8 +85,8 @@ def load(
             - joints that move no mass, which make the mass matrix singular.
 
     Raises:
-        ModelError: the robot cannot be loaded. The message names the file, line, element and remedy. For MJCF, see
-            `from_mujoco`; in addition, MuJoCo may be missing or may reject the file. For URDF, the causes are:
+        ModelError: the robot cannot be loaded. The message names the file, line and element, and suggests a remedy. For MJCF,
+            see `from_mujoco`; in addition, MuJoCo may be missing or may reject the file. For URDF, the causes are:
 
             - the file is missing, is not XML, declares entities, or is not a URDF;
             - names are repeated or unknown, or a number is malformed;

@@ -73,7 +73,7 @@ def sharded_sum(
     sums of all devices. The amount of communication does not depend on the batch size: for Y^T Y with p parameters, it is
     O(p^2) numbers.
 
-    To obtain a mean, divide by the number of rows. The order of summation, and therefore the rounding errors, depend on the
+    To obtain a mean, divide by the number of rows. The order of summation and therefore the rounding errors depend on the
     number of devices.
 
     Args:

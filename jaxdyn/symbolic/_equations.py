@@ -138,7 +138,7 @@ class Equations:
         parameters m1 and l1.
 
         Raises:
-            ModelError: the backend is unknown. The returned functions raise this error if parameters are missing or unknown.
+            ModelError: the backend is unknown. The returned functions raise ModelError if parameters are missing or unknown.
         """
         if backend not in ("jax", "numpy"):
             raise ModelError(f"the backend must be 'jax' or 'numpy', not {backend!r}")

@@ -102,7 +102,7 @@ def _round(x: Expr) -> Expr:
 
 
 def _with_sines(x: Expr) -> Expr:
-    """The expression with squares of cosines replaced by 1 - s^2 for those angles for which the result is shorter."""
+    """The expression with squares of cosines replaced by 1 - sin^2 for each angle where this shortens it."""
     for angle in sorted({f.args[0] for f in x.atoms(cos)}, key=sympy.default_sort_key):
         other = _without_squares(x, cos, angle)
         x = min(x, other, key=_length)

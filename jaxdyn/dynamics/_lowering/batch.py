@@ -334,7 +334,7 @@ def in_groups(function: Callable, size: int) -> Callable:
 
 
 def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Count, size: int) -> Callable:
-    """The function over a batch axis, in groups of about equal size, each with rows from every device of a sharded batch."""
+    """The function, mapped over a batch axis one group at a time; each group has rows from every device of a sharded batch."""
     parts = min(jax.local_device_count("cpu"), 8)
     if not isinstance(count, int) or count <= parts * size:
         return together

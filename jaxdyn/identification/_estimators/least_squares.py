@@ -212,7 +212,7 @@ def solve_factors(
     if s[-1] < 1e-12 * s[0]:
         worst = np.argsort(-np.abs(vt[-1]))[:3]
         raise IdentificationError(
-            "the motion does not separate these base parameters: "
+            "the motion does not determine these base parameters separately: "
             + "; ".join(repr(base.names[k]) for k in worst)
             + ". Log a more informative motion in which all joints move at once, or identify fewer terms"
         )

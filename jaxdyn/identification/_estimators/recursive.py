@@ -149,7 +149,7 @@ def estimate_recursive(problem: EstimationProblem, forgetting: float = 1.0) -> E
         forgetting: factor that multiplies the weights of all previous samples at each sample.
 
     Raises:
-        IdentificationError: `forgetting` is not above 0 and at most 1; or as for `estimate_wls`.
+        IdentificationError: `forgetting` is not above 0 and at most 1; see `estimate_wls` for other causes.
     """
     batch = estimate_wls(problem)
     *_, state = recursive_path(problem, 1000, forgetting, batch.noise)

@@ -83,7 +83,7 @@ def excitation_quality(
         raise IdentificationError(f"the motion does not excite {base.names[int(np.argmin(norms))]!r}")
     plain, scaled = (np.linalg.svd(x, compute_uv=False) for x in (w, w / norms))
     if scaled[-1] == 0:
-        raise IdentificationError("the motion does not separate the base parameters")
+        raise IdentificationError("the motion does not determine the base parameters separately")
     log_det = 2 * (np.log(scaled).sum() + np.log(norms).sum()) - base.size * np.log(len(q))
     return ExcitationQuality(
         float(log_det), float(plain[0] / plain[-1]), float(scaled[0] / scaled[-1]), base.size, len(q)

@@ -1,6 +1,6 @@
 """Friction terms for identification, each linear in its parameters.
 
-Each term has one or several columns per joint. The linear parameters, which multiply these columns, are estimated
+Each term has one or more columns per joint. The linear parameters, which multiply these columns, are estimated
 together with the inertial parameters. Nonlinear parameters (widths, velocity scales, exponents) are leaves of the term,
 and are estimated by `fit_friction`. Terms with memory, whose columns depend on the past motion, are in `memory.py`.
 

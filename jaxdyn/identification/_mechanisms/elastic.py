@@ -75,9 +75,9 @@ def identify_elastic_joints(
         coulomb_velocity: v, the width of the smooth sign function in Coulomb friction [rad/s].
 
     Raises:
-        LogError: theta has the wrong shape or is not finite; or as for `preprocess`.
-        IdentificationError: the motion of a joint does not separate its parameters, because the joint is at rest or its
-            spring does not deflect.
+        LogError: theta has the wrong shape or is not finite; see `preprocess` for other causes.
+        IdentificationError: the parameters of a joint cannot be determined separately, because the joint is at rest
+            or its spring does not deflect.
 
     Cost: about 0.1 s for 20 000 rows of 7 joints.
     """

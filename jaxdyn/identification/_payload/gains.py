@@ -90,9 +90,9 @@ def calibrate_gains(
 
     Args:
         chain: the arm; only its kinematics and gravity are used.
-        unloaded: one or several runs without the payload. The logged torques are either currents, or currents
+        unloaded: one or more runs without the payload. The logged torques are either currents, or currents
             multiplied by nominal gains.
-        loaded: one or several runs with the payload; their motion may differ from that of the unloaded runs.
+        loaded: one or more runs with the payload; their motion may differ from that of the unloaded runs.
         mass: mass of the payload [kg].
         com: the payload's centre of mass in `frame`, if known [m].
         frame: link or frame that carries the payload; by default the tip.
@@ -104,8 +104,8 @@ def calibrate_gains(
         filters: as in `preprocess`, the same for all runs; by default chosen from the first run.
 
     Raises:
-        IdentificationError: the logs do not match the chain, the mass is not positive, the number of gains is not that
-            of the joints, or the payload's torque is too small to determine any gain.
+        IdentificationError: the logs do not match the chain, the mass is not positive, the number of gains differs
+            from the number of joints, or the payload's torque is too small to determine any gain.
         LogError: a log is too short to be filtered, or a filter setting is invalid.
 
     Cost: about 3 s for two runs of 5000 samples with 6 joints, after compilation.

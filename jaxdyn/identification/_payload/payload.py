@@ -145,8 +145,8 @@ def identify_payload(
 
     Args:
         chain: the arm; only its kinematics and gravity are used.
-        unloaded: one or several runs without the payload.
-        loaded: one or several runs with the payload.
+        unloaded: one or more runs without the payload.
+        loaded: one or more runs with the payload.
         frame: link or frame that carries the payload and in which the result is expressed; by default the tip.
         gains: result of `calibrate_gains`; the logged torques are multiplied by its factors.
         friction: friction terms fitted for every joint; "load" is Coulomb friction proportional to the transmitted

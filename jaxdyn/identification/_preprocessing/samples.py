@@ -227,7 +227,7 @@ def preprocess(log: Log, filters: Filters | None = None) -> Samples:
 def preprocess_alike(
     runs: Log | Samples | Iterable[Log | Samples], filters: Filters | None = None
 ) -> Iterator[Samples]:
-    """Preprocess one or several runs with the settings chosen for the first, so that their errors are comparable.
+    """Preprocess one or more runs with the settings chosen for the first, so that their errors are comparable.
 
     Runs that are already `Samples` are returned unchanged, and their cutoffs apply to the logs that follow.
     """

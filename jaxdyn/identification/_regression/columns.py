@@ -187,7 +187,7 @@ def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
 
 
 def leaf_entries(extra: ExtraColumns) -> np.ndarray:
-    """Indices of extra columns' parameters in their leaf of the chain."""
+    """Indices of the parameters of extra columns within the chain's array of these parameters."""
     return np.array(extra.joints, int) - 1
 
 

@@ -64,7 +64,7 @@ def choose_terms(
 
     Args:
         chain: the robot.
-        runs: one or several runs to fit, without data that are held out for validation.
+        runs: one or more runs to fit, without data that are held out for validation.
         terms: the fixed terms, and the kinds of terms to select.
         filters: as in `preprocess`. Cutoffs and delays that are specified here are not selected.
         share: fraction of each run to use, counted from its start.

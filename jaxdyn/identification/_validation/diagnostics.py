@@ -81,7 +81,7 @@ def diagnose(
 
     Args:
         chain: the assumed model of the robot.
-        runs: one or several runs.
+        runs: one or more runs.
         columns: columns to identify; by default those of all drive terms and of the chain's motors and springs.
         filters: as in `preprocess`.
 
@@ -203,7 +203,7 @@ def _signs(chain: Chain, columns: Columns, factors: QRFactors, base: BaseParamet
     signs = np.ones(n)
 
     def better(signs: np.ndarray) -> np.ndarray:
-        """Factor by which each joint's residual decreases if only the sign of this joint is reversed."""
+        """Factor by which each joint's residual decreases if only that joint's torque sign is reversed."""
         here = _weighted(factors.with_signs(signs), base)[0]
         there = [_weighted(factors.with_signs(np.where(np.arange(n) == j, -signs, signs)), base)[0] for j in range(n)]
         return np.exp((here - np.array(there)) / (2 * factors.counts))

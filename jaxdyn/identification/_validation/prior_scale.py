@@ -46,7 +46,7 @@ def prior_scales(chain: Chain, runs: Sequence[Samples]) -> PriorScales:
 
     Args:
         chain: the robot, with the given model's inertias.
-        runs: samples of one or several runs.
+        runs: samples of one or more runs.
 
     Cost: one inverse-dynamics evaluation per sample.
     """

@@ -104,8 +104,8 @@ def one_table(
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
     """Return the columns of joint states by name, the names of the columns of each kind (t, q, qd, tau), and notes.
 
-    Joints in separate messages (from several publishers, or for parts of a robot) are interpolated linearly to the stamps
-    of the joint with the most messages, except in gaps.
+    Joint states that arrive in separate messages (from several publishers, or for different parts of the robot) are
+    interpolated linearly to the time stamps of the joint with the most messages, except in gaps.
 
     Args:
         topics: the joint states on each topic.

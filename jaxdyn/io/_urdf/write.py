@@ -126,7 +126,8 @@ def _write_joint(
     """Write the elements of a joint with one degree of freedom and of its link.
 
     Returns:
-        The joint element, the name of the joint's child link, and the offset of the joint axis from the link's origin.
+        The joint element, the name of its child link (an inserted link if the axis does not pass through the origin of
+        chain link i), and the offset of the axis from that origin.
     """
     link, joint = chain.link_names[i], chain.joint_names[i]
     eps = 1e2 * float(np.finfo(chain.dtype).eps)
