@@ -64,7 +64,7 @@ def compiled(function: F) -> F:
 
 @functools.cache
 def _compiles_quickly() -> bool:
-    """True on the CPU, unless XLA_FLAGS sets an optimisation level.
+    """True on the CPU, unless the user has set an optimisation level for XLA.
 
     On the CPU, level 3 (XLA's default) takes up to a third longer to compile than level 2, for equally fast programs.
     """
