@@ -108,7 +108,16 @@ class Campaign:
         paths = [str(_TESTS.parent), str(_TESTS), os.environ.get("PYTHONPATH", "")]
         own |= {"PYTHONPATH": os.pathsep.join(p for p in paths if p), "JAX_PLATFORMS": "cpu"}
         own |= {"XLA_FLAGS": " ".join(flags)} if flags else {}
-        command = [sys.executable, "-P", "-m", self.worker, model.name, model.kind, model.source, str(int(model.floating))]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            self.worker,
+            model.name,
+            model.kind,
+            model.source,
+            str(int(model.floating)),
+        ]
         command += ["--after", str(after), "--programs", str(self.settings.programs)]
         process = subprocess.Popen(
             [*command, "--seed", str(zlib.crc32(f"{self.settings.seed} {model.name}".encode()))],
