@@ -150,7 +150,7 @@ def test_knowledge_that_makes_no_sense_is_refused(arm):
         (Knowledge(links=("hand",)), "no link 'hand' to identify; the links are link1"),
         (Knowledge(joints=("wrist",)), "no joint 'wrist' to identify"),
         (Knowledge(links=(), joints=()), "nothing is left to identify"),
-        (Knowledge(links=("link1",), deviation=-0.1), "is -0.1; it must be a positive number"),
+        (Knowledge(links=("link1",), deviation=-0.1), "is -0.1; it must be finite and not negative"),
         (
             Knowledge(links=("link1",), deviation={"link1": 0.1}),
             "'link1', which is identified or is not part of the robot",

@@ -133,7 +133,7 @@ def knowledge_of(options: argparse.Namespace, chain: "Chain") -> "Knowledge | No
 
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":
-    """The chain with `velocity` as width of the smooth sign in Coulomb friction [rad/s or m/s]; unchanged for None."""
+    """The chain with `velocity` as width of the smooth sign function in Coulomb friction [rad/s or m/s]; unchanged for None."""
     import jax.numpy as jnp
 
     from ..model import with_leaves

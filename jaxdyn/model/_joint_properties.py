@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 T = TypeVar("T")
-COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign and of the Stribeck term [rad/s]
+COULOMB_VELOCITY, STRIBECK_VELOCITY = 0.02, 0.1  # widths of the smooth sign function and of the Stribeck term [rad/s]
 
 
 def as_array(x) -> Array:
@@ -62,15 +62,15 @@ class Friction:
 
         f = fv qd + (fc + (fs - fc) exp(-(qd / w_s)^2)) tanh(qd / v_c) + offset.
 
-    The smooth sign tanh(qd / v_c) makes f differentiable at rest, but a loaded joint then creeps instead of sticking. The
-    excess of static over Coulomb friction, fs - fc, decays over the velocity w_s (Armstrong-Helouvry, Dupont & Canudas de
-    Wit 1994). The peak of f lies near v_c and is lower than fs unless v_c is much smaller than w_s. For prismatic joints,
-    replace [rad] by [m] and [N m] by [N].
+    The smooth sign function tanh(qd / v_c) makes f differentiable at rest, but a loaded joint then creeps instead of
+    sticking. The excess of static over Coulomb friction, fs - fc, decays over the velocity w_s (Armstrong-Helouvry, Dupont &
+    Canudas de Wit 1994). The peak of f lies near v_c and is lower than fs unless v_c is much smaller than w_s. For
+    prismatic joints, replace [rad] by [m] and [N m] by [N].
 
     Attributes:
         viscous: viscous coefficient fv [N m s/rad].
         coulomb: Coulomb friction fc [N m].
-        coulomb_velocity: width v_c of the smooth sign [rad/s].
+        coulomb_velocity: width v_c of the smooth sign function [rad/s].
         stribeck: excess fs - fc of static friction over Coulomb friction [N m].
         stribeck_velocity: velocity w_s over which this excess decays [rad/s].
         offset: constant torque [N m].
@@ -84,7 +84,7 @@ class Friction:
     offset: Float[Array, "*n"] = eqx.field(converter=as_array, default=0.0)
 
     def sign(self, rates: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The smooth sign tanh(rates / v_c)."""
+        """The smooth sign function tanh(rates / v_c)."""
         return jnp.tanh(rates / self.coulomb_velocity)
 
     def torque(self, rates: Float[Array, "*n"]) -> Float[Array, "*n"]:

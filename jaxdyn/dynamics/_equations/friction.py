@@ -1,4 +1,4 @@
-"""Passive forces at the joints: friction (viscous, Coulomb with a smooth sign, Stribeck, a constant offset) and springs."""
+"""Passive joint forces: friction (viscous, Coulomb with a smooth sign function, Stribeck, a constant offset) and springs."""
 
 import dataclasses
 

@@ -334,7 +334,7 @@ def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Colu
 
     The friction columns of a motor that moves a single joint are multiples of the joint's friction columns. With the
     gear ratio r, the joint's viscous friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero,
-    the width of the joint's smooth sign tanh(qd / width) becomes the motor's width divided by |r|. A friction term is
+    the width of the joint's smooth sign function tanh(qd / width) becomes the motor's width divided by |r|. A friction term is
     moved only if it is identified for both the motor and the joint.
     """
     extra = []

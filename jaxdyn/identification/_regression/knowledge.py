@@ -213,5 +213,6 @@ def _placed(rows: Float[np.ndarray, "k m"], at: np.ndarray, p: int) -> Float[np.
 def _check_deviation(s: float, whose: str, least: float) -> None:
     if not (np.isfinite(s) and s >= least):
         raise IdentificationError(
-            f"the relative standard deviation {whose} is {s:g}; it must be a positive number, for example 0.05"
+            f"the relative standard deviation {whose} is {s:g}; it must be finite and "
+            f"{'positive' if least else 'not negative'}, for example 0.05"
         )

@@ -89,7 +89,7 @@ class Reading:
 
     @property
     def widths(self) -> Float[np.ndarray, " n"]:
-        """Widths of the smooth sign in the chain's Coulomb friction, by joint [rad/s or m/s]."""
+        """Widths of the smooth sign function in the chain's Coulomb friction, by joint [rad/s or m/s]."""
         return np.asarray(self.chain.friction.coulomb_velocity, float)
 
     @property

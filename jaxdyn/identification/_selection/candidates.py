@@ -13,7 +13,7 @@ from .._friction.terms import Coulomb, FrictionTerm, LoadDependent, PowerViscous
 from .search import State
 from .terms import Terms
 
-WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # widths of the smooth sign [rad/s or m/s]
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # widths of the smooth sign function [rad/s or m/s]
 SLIPS = (1e-4, 5e-4, 1e-3, 2e-3, 4e-3)  # widths of slipping springs [rad or m]
 FURTHER_KINDS = ("second slip", "speed", "load", "spring")
 
@@ -24,7 +24,7 @@ class Candidates:
 
     Attributes:
         dry: candidates for dry friction, of which each joint has exactly one. The first has the width of the chain's
-            smooth sign.
+            smooth sign function.
         given: the user's further terms, which are always included, with one column per label.
         further: pairs (kind, term) of optional terms, with one column each.
         spring: True if the last column is that of a spring.

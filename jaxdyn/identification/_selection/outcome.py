@@ -47,7 +47,7 @@ class TermChoice(Summary):
         cutoff: selected low-pass cutoff of positions and torques [Hz]; None if it is unchanged.
         logged_cutoff: cutoff of the low-pass that was applied to the torques before logging [Hz]
             (`Filters.logged_cutoff`); None if none was detected.
-        coulomb_velocity: (n,) width of the smooth sign in the drive term coulomb [rad/s or m/s].
+        coulomb_velocity: (n,) width of the smooth sign function in the drive term coulomb [rad/s or m/s].
         errors: (n,) RMS torque error of the selected model on left-out blocks [N m or N].
         errors_before: (n,) RMS torque error of the plain model on left-out blocks [N m or N].
         trials: the best trial of each kind at each joint.
@@ -69,7 +69,7 @@ class TermChoice(Summary):
         return tuple(trial for trial in self.trials if trial.adopted)
 
     def chain(self, chain: Chain) -> Chain:
-        """The chain with the selected widths of the smooth sign in its Coulomb friction."""
+        """The chain with the selected widths of the smooth sign function in its Coulomb friction."""
         widths = jnp.asarray(self.coulomb_velocity, chain.dtype)
         return with_leaves(chain, {"friction.coulomb_velocity": widths})
 

@@ -260,7 +260,7 @@ class Search:
         return len(self.grams.shifts) > 1 and self.better([self.with_delays(self.state)])
 
     def dry_friction_and_delays(self, kinds: int) -> bool:
-        """Try to change dry friction and delays together, since a wide smooth sign and a delay have similar effects."""
+        """Try to change dry friction and delays together, since a wide smooth sign function and a delay act alike."""
         if not self.state.delay.any():
             return False
         n = len(self.state.dry)

@@ -21,7 +21,7 @@ class Setup:
     """The model to fit, and the filters of the logs.
 
     Attributes:
-        chain: the robot, with the selected widths of the smooth sign in its Coulomb friction.
+        chain: the robot, with the selected widths of the smooth sign function in its Coulomb friction.
         columns: columns of the regressor.
         friction: friction terms that replace viscous, coulomb and offset and are fitted at the sample rate of the log;
             None if there are none.

@@ -83,7 +83,7 @@ class ClosedLoop(eqx.Module):
         t_0: time of the first control instant [s].
         every: number of control periods between samples that are compared with the log.
         substeps: number of integration steps per control period.
-        method: integration scheme, as in `step`. For Coulomb friction fc with a smooth sign of width v_c and a joint
+        method: integration scheme, as in `step`. For Coulomb friction fc with a smooth sign function of width v_c and a joint
             inertia M, "rk4" is stable for steps below about 2.8 M v_c / fc.
         feedforward: torques added to those of the law at each control instant [N m or N]; None for zero.
         lead: time by which the commanded torques lead the motion [s]. A torque that is constant during a period acts,

@@ -144,7 +144,7 @@ def without_place(chain: Chain) -> tuple[str, ...]:
     low, high = arrays["limits.position"].T
     found = {
         "torque offsets": driven["friction.offset"] != 0,
-        "the width of the smooth sign in Coulomb friction": arrays["friction.coulomb"] != 0,
+        "the width of the smooth sign function in Coulomb friction": arrays["friction.coulomb"] != 0,
         "Stribeck friction": driven["friction.stribeck"] != 0,
         "velocity limits": np.isfinite(arrays["limits.velocity"]),
         "position limits of zero width": np.isfinite(low) & (low == high),

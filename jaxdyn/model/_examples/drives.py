@@ -158,7 +158,7 @@ def coupled_wrist(
         rotor_inertia: inertia of the rotors, one value for all or three values [kg m^2].
         viscous_friction: viscous friction coefficient of the motors, one value for all or three values [N m s/rad].
         coulomb_friction: Coulomb friction of the motors, one value for all or three values [N m].
-        coulomb_velocity: width v_c of the smooth sign, in terms of motor speed [rad/s].
+        coulomb_velocity: width v_c of the smooth sign function, in terms of motor speed [rad/s].
         masses: masses of the links [kg].
         lengths: distances of the masses from the wrist centre [m].
         gravity: magnitude of gravity, along -z [m/s^2].
