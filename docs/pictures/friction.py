@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
     raw = np.interp(check.t, log.t, log.tau[:, 4])
     axes["time"].plot(t[seen], raw[seen], color="0.8", lw=0.6, label="measured")
     axes["time"].plot(t[seen], check.tau[seen, 4], color="0.4", lw=0.8, label="measured, below 10 Hz")
-    axes["time"].plot(t[seen], plain.predict(check)[seen, 4], "C1", lw=1.2, label="smooth sign function of the speed")
+    axes["time"].plot(t[seen], plain.predict(check)[seen, 4], "C1", lw=1.2, label="smooth sign of the speed")
     axes["time"].plot(t[seen], memory.predict(check)[seen, 4], "C0", lw=1.4, label="slipping springs")
     axes["time"].set(ylabel="torque [N m]", title="Joint 5 of a UR10e, on a run that was not fitted", xlim=(15, 30))
     axes["time"].legend(ncols=2, fontsize="small")
