@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ...model._chain import Chain
 from ...model._compiled import compiled
 from .._kinematics.coordinates import by_coordinates, joint_rates, place, rate_matrix
-from .._recursions.pairs import pairs_of, spread
+from .._recursions.pairs import pairs_of, spread, spread_sides
 from .._recursions.variation import coriolis_entries
 from .mass_matrix import crba_entries, link_mass_matrix
 
@@ -83,9 +83,9 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)
-    matrix = by_coordinates(chain, spread(pairs.places(2, 1), coriolis_entries(links, x, joint_rates(chain, qd))))
+    matrix = by_coordinates(chain, spread_sides(pairs, *coriolis_entries(links, x, joint_rates(chain, qd))))
     if not chain.topology.quaternion_joints:
         return matrix
     bodies = dataclasses.replace(links, armature=jnp.zeros_like(links.armature))
-    mass = by_coordinates(chain, spread(pairs.places(1, 0), crba_entries(bodies, x)))
+    mass = by_coordinates(chain, spread(pairs.symmetric, crba_entries(bodies, x)))
     return matrix - mass @ rate_matrix(chain, qd)

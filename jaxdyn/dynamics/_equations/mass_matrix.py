@@ -41,7 +41,7 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)
-    return generalised_inertia(chain, spread(pairs.places(1, 0), crba_entries(links, x)))
+    return generalised_inertia(chain, spread(pairs.symmetric, crba_entries(links, x)))
 
 
 @by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)

@@ -38,18 +38,10 @@ class Pairs(NamedTuple):
     def count(self) -> int:
         return len(self.carrier)
 
-    def places(self, entries: int, beyond: int, together: bool = False) -> np.ndarray:
-        """Positions of the entries of a matrix in a result of `over_pairs`.
-
-        Args:
-            entries: number of entries per pair.
-            beyond: position of the matrix entry [i, j] among the entries of its pair if i carries j; if j carries i or is i,
-                the position is 0.
-            together: True to treat links that move together as if they carried each other.
-        """
-        rows = self.together if together else self.above
-        found = np.where(rows < self.count, entries * rows, entries * self.above.T + beyond)
-        return np.minimum(found, entries * self.count)
+    @property
+    def symmetric(self) -> np.ndarray:
+        """For every entry of a symmetric matrix, the index of its pair, or the number of pairs if there is none."""
+        return np.minimum(self.above, self.above.T)
 
 
 @functools.lru_cache(maxsize=256)
@@ -127,6 +119,20 @@ def spread(
     numbers = jax.lax.GatherDimensionNumbers(tuple(range(1, 1 + len(lanes))), (0,), (0,))
     at = jnp.asarray(places.reshape(-1, 1), jnp.int32)
     return jax.lax.gather(entries, at, numbers, (1, *lanes), mode="promise_in_bounds").reshape(*places.shape, *lanes)
+
+
+def spread_sides(
+    pairs: Pairs, above: Float[Array, "entries *lanes"], below: Float[Array, "entries *lanes"], together: bool = False
+) -> Float[Array, "n n *lanes"]:
+    """The matrix whose entry [i, j] is that of `above` if j carries i or is i, and that of `below` if i carries j.
+
+    Args:
+        above: entries from `over_pairs`; like those of `below`, they end with a zero for links that do not form a pair.
+        together: True to treat links that move together as if they carried each other.
+    """
+    rows = pairs.together if together else pairs.above
+    columns = np.where(rows < pairs.count, pairs.count, pairs.above.T)
+    return spread(rows, above) + spread(columns, below)
 
 
 def jacobian_by_column(

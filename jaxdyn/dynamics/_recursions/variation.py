@@ -47,7 +47,7 @@ from ...spatial._components import (
 from .._lowering import by_batch, is_zero, sparse_jvp, spread_over_lanes
 from .composite import momentum, move_inertia
 from .newton_euler import newton_euler
-from .pairs import jacobian_by_column, over_pairs, pairs_of, spread
+from .pairs import jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
 from .poses import start_pose, walk
 from .sweep import inward, outward
 from .wrench import wrench_columns
@@ -89,15 +89,19 @@ def link_derivatives(
 
 
 def spread_derivatives(
-    chain: Chain, entries: tuple[Array, Array, Array], joints: tuple[tuple[int, int], ...] = ()
+    chain: Chain, entries: tuple[Array, ...], joints: tuple[tuple[int, int], ...] = ()
 ) -> LinkDerivatives:
     """The matrices (n, n) with the entries from `derivative_entries`."""
     pairs = pairs_of(chain.topology.parents, joints)
-    places = (pairs.places(2, 1, together=True), pairs.places(2, 1), pairs.places(1, 0))
-    return LinkDerivatives(*(spread(place, x) for place, x in zip(places, entries, strict=True)))
+    above, by_position, velocity, by_velocity, mass = entries
+    return LinkDerivatives(
+        spread_sides(pairs, above, by_position, together=True),
+        spread_sides(pairs, velocity, by_velocity),
+        spread(pairs.symmetric, mass),
+    )
 
 
-@by_batch(size=lambda chain: 100 + 2 * chain.n + 2 * pairs_of(chain.topology.parents).count)
+@by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
 def derivative_entries(
     chain: Chain,
     q: Float[Array, "n *#lanes"],
@@ -108,7 +112,9 @@ def derivative_entries(
     armature: Float[Array, "n *#lanes"],
     joints: tuple[tuple[int, int], ...] = (),
 ) -> tuple[Float[Array, "entries *#lanes"], ...]:
-    """Entries of `link_derivatives` for each pair in `pairs_of`: two for q, two for qd, one for qdd.
+    """Entries of `link_derivatives` for the pairs in `pairs_of`: two arrays for q, two for qd and one for qdd.
+
+    Five arrays instead of three keep the largest one small, so that a kernel for a humanoid has 64 lanes.
 
     The armature is added to the diagonal of the derivatives with respect to qdd. `joints` contains (first link, number of
     links) for each quaternion joint. A change of position moves all links of such a joint together with their common frame,
@@ -156,18 +162,18 @@ def entries_of_motion(
         above = dot((*momentum, *transposed), (*second, *turning[:3]))
         velocity = dot((*scale(2, momentum), *transposed), (*first, *s[:3]))
         mass = dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature))
-        return (above, dot(s, by_position)), (velocity, dot(s, by_velocity)), (mass,)
+        return (above,), (dot(s, by_position),), (velocity,), (dot(s, by_velocity),), (mass,)
 
     of_carried = (momenta, transposed, by_position, by_velocity, spread_over_lanes(armature))
     pairs = pairs_of(chain.topology.parents, joints)
     return over_pairs(pairs, entries, (s, first, turning, second), of_carried)
 
 
-@by_batch(size=lambda chain: 100 + 2 * chain.n + 2 * pairs_of(chain.topology.parents).count)
+@by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
 def coriolis_entries(
     chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
-) -> Float[Array, "entries *#lanes"]:
-    """Half of d tau / d qd at qdd = 0 without gravity: two entries for each pair in `pairs_of`."""
+) -> tuple[Float[Array, "entries *#lanes"], Float[Array, "entries *#lanes"]]:
+    """Half of d tau / d qd at qdd = 0 without gravity: the entries for `spread_sides`."""
     still = jnp.zeros_like(chain.gravity)
     motion = world_motion(chain, q, qd, jnp.zeros_like(qd), still, None)
     s = motion.screw
@@ -190,9 +196,9 @@ def coriolis_entries(
     def entries(of_carrier, of_carried, same):
         s, first = of_carrier
         carried, transposed, moved = of_carried
-        return ((dot((*carried, *transposed), (*first, *s[:3])), dot(s, moved)),)
+        return (dot((*carried, *transposed), (*first, *s[:3])),), (dot(s, moved),)
 
-    return over_pairs(pairs_of(chain.topology.parents), entries, (s, first), of_carried)[0]
+    return over_pairs(pairs_of(chain.topology.parents), entries, (s, first), of_carried)
 
 
 def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
@@ -267,7 +273,7 @@ def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) ->
 
     pairs = pairs_of(chain.topology.parents)
     (entries,) = over_pairs(pairs, entry, motion.screw, (momenta, spread_over_lanes(armature)))
-    return torques, spread(pairs.places(1, 0), entries)
+    return torques, spread(pairs.symmetric, entries)
 
 
 def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
