@@ -44,7 +44,7 @@ def torques(chain, waves, t):
 
 
 def record(tree, pin, seed: int, name: str) -> MechanismLog:
-    """A log with encoders and torques only at the motors; the angles of the passive joints follow from the pin."""
+    """A log with encoders and torques only at the motors; the loop constraint determines the angles of the passive joints."""
     rng, t = np.random.default_rng(seed), np.arange(round(SECONDS * RATE)) / RATE
     waves = rng.uniform(0.2, 1.5, (5, 2)), rng.uniform(0, 2 * np.pi, (5, 2))
     real = jaxdyn.model.with_leaves(linkages.five_bar_chain(**SIZES), FRICTION)

@@ -53,7 +53,7 @@ def write_bag(path: pathlib.Path, messages: Messages, kind: str, received: Seque
 def write_trajectories(
     path: pathlib.Path, topic: str, messages: Iterable[tuple[int, int, Sequence[str], Any]]
 ) -> pathlib.Path:
-    """Write (stamp, reception [ns], names, points) as an MCAP file of joint trajectories; its path.
+    """Write (stamp, receive time [ns], names, points) as an MCAP file of joint trajectories; its path.
 
     A point is (time from start [ns], positions, velocities, efforts).
     """

@@ -1,6 +1,5 @@
 """The Coriolis matrix from Christoffel symbols, for which dM/dt - 2 C is skew-symmetric, and velocity products."""
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -10,10 +9,10 @@ from jaxtyping import Array, Float
 
 from ...model._chain import Chain
 from ...model._compiled import compiled
-from .._kinematics.coordinates import by_coordinates, joint_rates, place, rate_matrix
+from .._kinematics.coordinates import by_coordinates, joint_rates, place, rate_matrix, times_rate_matrix
 from .._recursions.pairs import pairs_of, spread, spread_sides
 from .._recursions.variation import coriolis_entries
-from .mass_matrix import crba_entries, link_mass_matrix
+from .mass_matrix import link_mass_matrix
 
 
 @compiled
@@ -82,10 +81,9 @@ def coriolis_matrix(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"
     both properties still hold.
     """
     links, x = place(chain, q)
-    pairs = pairs_of(links.topology.parents)
-    matrix = by_coordinates(chain, spread_sides(pairs, *coriolis_entries(links, x, joint_rates(chain, qd))))
-    if not chain.topology.quaternion_joints:
+    pairs, turning = pairs_of(links.topology.parents), bool(chain.topology.quaternion_joints)
+    above, below, *mass = coriolis_entries(links, x, joint_rates(chain, qd), turning)
+    matrix = by_coordinates(chain, spread_sides(pairs, above, below))
+    if not turning:
         return matrix
-    bodies = dataclasses.replace(links, armature=jnp.zeros_like(links.armature))
-    mass = by_coordinates(chain, spread(pairs.symmetric, crba_entries(bodies, x)))
-    return matrix - mass @ rate_matrix(chain, qd)
+    return matrix - times_rate_matrix(chain, by_coordinates(chain, spread(pairs.symmetric, *mass)), qd)

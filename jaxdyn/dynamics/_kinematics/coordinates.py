@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from ...model._axis_types import any_axis_types
 from ...model._chain import Chain
 from ...model._configuration import place as place
-from ...model._layout import layout
+from ...model._layout import QuaternionJoint, layout
 from ...spatial.so3 import skew
 from .._recursions.variation import joint_rate_terms as joint_rate_terms
 
@@ -42,15 +42,31 @@ def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
 def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
     """The matrix dA/dt at x = 0, which is linear in v and satisfies dA/dt v = g(v)."""
     out = jnp.zeros((chain.nv, chain.nv), v.dtype)
-    zero = jnp.zeros_like(v[0])
     for joint in layout(chain).quaternions:
-        y, z = v[joint.column + 1], v[joint.column + 2]
-        block = jnp.stack([zero, z, zero, -z, zero, zero, y, zero, zero]).reshape(3, 3)
-        if joint.size == 6:
-            linear = -skew(v[joint.column + 3 : joint.column + 6])
-            block = jnp.block([[block, jnp.zeros_like(block)], [linear, jnp.zeros_like(block)]])
-        out = out.at[joint.columns, joint.columns].set(block)
+        out = out.at[joint.columns, joint.columns].set(_rate_block(joint, v))
     return out
+
+
+def times_rate_matrix(
+    chain: Chain, matrix: Float[Array, "rows nv"], v: Float[Array, " nv"]
+) -> Float[Array, "rows nv"] | Float[Array, ""]:
+    """The product of a matrix and `rate_matrix`, from the columns of the quaternion joints; 0 without quaternion joints."""
+    total = jnp.zeros((), matrix.dtype)
+    for joint in layout(chain).quaternions:
+        beyond = chain.nv - joint.column - joint.size
+        total = total + jnp.pad(matrix[:, joint.columns] @ _rate_block(joint, v), ((0, 0), (joint.column, beyond)))
+    return total
+
+
+def _rate_block(joint: QuaternionJoint, v: Float[Array, " nv"]) -> Float[Array, "size size"]:
+    """The block of `rate_matrix` of one joint."""
+    zero = jnp.zeros_like(v[0])
+    y, z = v[joint.column + 1], v[joint.column + 2]
+    block = jnp.stack([zero, z, zero, -z, zero, zero, y, zero, zero]).reshape(3, 3)
+    if joint.size == 3:
+        return block
+    linear = -skew(v[joint.column + 3 : joint.column + 6])
+    return jnp.block([[block, jnp.zeros_like(block)], [linear, jnp.zeros_like(block)]])
 
 
 def generalised_force(chain: Chain, torques: Float[Array, "n *columns"]) -> Float[Array, "nv *columns"]:

@@ -171,9 +171,13 @@ def entries_of_motion(
 
 @by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
 def coriolis_entries(
-    chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"]
-) -> tuple[Float[Array, "entries *#lanes"], Float[Array, "entries *#lanes"]]:
-    """Half of d tau / d qd at qdd = 0 without gravity: the entries for `spread_sides`."""
+    chain: Chain, q: Float[Array, "n *#lanes"], qd: Float[Array, "n *#lanes"], mass: bool = False
+) -> tuple[Float[Array, "entries *#lanes"], ...]:
+    """Half of d tau / d qd at qdd = 0 without gravity: the two arrays for `spread_sides`.
+
+    Args:
+        mass: True to return the entries of the mass matrix without armature as a third array.
+    """
     still = jnp.zeros_like(chain.gravity)
     motion = world_motion(chain, q, qd, jnp.zeros_like(qd), still, None)
     s = motion.screw
@@ -196,7 +200,8 @@ def coriolis_entries(
     def entries(of_carrier, of_carried, same):
         s, first = of_carrier
         carried, transposed, moved = of_carried
-        return (dot((*carried, *transposed), (*first, *s[:3])),), (dot(s, moved),)
+        found = (dot((*carried, *transposed), (*first, *s[:3])),), (dot(s, moved),)
+        return (*found, (dot(carried, s),)) if mass else found
 
     return over_pairs(pairs_of(chain.topology.parents), entries, (s, first), of_carried)
 

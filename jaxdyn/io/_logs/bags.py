@@ -171,10 +171,10 @@ def _connections(bag: _Bag) -> list[Any]:
 
 
 def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any]]:
-    """Iterate over messages, each with its stamp and time of reception [ns].
+    """Iterate over messages, each with its stamp and receive time [ns].
 
     Raises:
-        _Damaged: rosbags cannot read or decode a message, or the time of reception of a message is invalid. Exceptions
+        _Damaged: rosbags cannot read or decode a message, or the receive time of a message is invalid. Exceptions
             that the caller raises between messages are not converted.
     """
     try:
@@ -182,7 +182,7 @@ def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any
             message = bag.decode(raw, connection.msgtype)
             stamp = message.header.stamp
             if type(received) is not int or not -(2**63) <= received < 2**63:
-                raise ValueError(f"{repr(received)[:80]} is not a time of reception")
+                raise ValueError(f"{repr(received)[:80]} is not a receive time")
             yield stamp.sec * 10**9 + stamp.nanosec, received, message
     except Exception as error:  # on damaged files, rosbags raises all kinds of exceptions
         raise _Damaged(_reason(error)) from error

@@ -46,7 +46,7 @@ class JointStates:
         return tuple(dict.fromkeys(name for names in self._groups for name in names))
 
     def add(self, stamp: int, received: int, message: Any) -> None:
-        """Add a message with its stamp and time of reception [ns].
+        """Add a message with its stamp and receive time [ns].
 
         Raises:
             LogError: a joint is repeated, or the number of values differs from the number of names.
@@ -75,7 +75,7 @@ class JointStates:
     def joint(self, name: str) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
         """Return the data of a joint in the order of the bag, and the fields that some of its messages lack.
 
-        The data are arrays with one entry per message: message index, stamp and time of reception [ns], and joint values.
+        The data are arrays with one entry per message: message index, stamp and receive time [ns], and joint values.
         """
         parts: dict[str, list[np.ndarray]] = {}
         lacking = []
@@ -134,8 +134,8 @@ def one_table(
         if field in without:
             wanted = "torques" if field == "effort" else "positions"
             raise LogError(
-                f"{path}: topic {source[without[field][0]]}: there are messages without {field} for "
-                f"{', '.join(without[field])}: nothing can be identified without {wanted}",
+                f"{path}: topic {source[without[field][0]]}: some messages contain no {field} for "
+                f"{', '.join(without[field])}; identification needs {wanted}",
                 "Record them (with a driver that publishes them), or choose another topic with {topic}",
                 topic="'/name'",
             )
@@ -148,7 +148,7 @@ def one_table(
     clock = "stamp"
     if any(not x["stamp"].any() for x in series.values()):
         clock = "received"
-        notes.append("the messages have no stamps: the times of reception, which have more jitter, are used instead")
+        notes.append("the messages have no stamps: their receive times, which have more jitter, are used instead")
     start = min(int(x[clock].min()) for x in series.values())
     for x in series.values():
         x["t"] = (x[clock] - start) * _NANO

@@ -17,10 +17,10 @@ class Point(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """The points of a `trajectory_msgs/JointTrajectory` message, each with its stamp and time of reception [ns].
+    """The points of a `trajectory_msgs/JointTrajectory` message, each with its stamp and receive time [ns].
 
     The time of a point is its `time_from_start` added to the stamp of the header. A header without a stamp means an
-    immediate start; `time_from_start` is then added to the time of reception.
+    immediate start; `time_from_start` is then added to the receive time.
     """
 
     points: tuple[tuple[int, int, Point], ...] = ()
@@ -43,7 +43,7 @@ class Trajectory(NamedTuple):
 
     @property
     def start(self) -> tuple[int, int] | None:
-        """Stamp and time of reception of the first point [ns]."""
+        """Stamp and receive time of the first point [ns]."""
         return self.points[0][:2] if self.points else None
 
     def add_to(self, states: JointStates, until: tuple[int, int] | None = None) -> None:
