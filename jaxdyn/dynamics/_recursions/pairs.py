@@ -122,12 +122,12 @@ def spread(
 
 
 def spread_sides(
-    pairs: Pairs, above: Float[Array, "entries *lanes"], below: Float[Array, "entries *lanes"], together: bool = False
+    pairs: Pairs, above: Float[Array, "k *lanes"], below: Float[Array, "m *lanes"], together: bool = False
 ) -> Float[Array, "n n *lanes"]:
     """The matrix whose entry [i, j] is that of `above` if j carries i or is i, and that of `below` if i carries j.
 
     Args:
-        above: entries from `over_pairs`; like those of `below`, they end with a zero for links that do not form a pair.
+        above: entries from `over_pairs`; like those of `below`, they end with zeros for links that do not form a pair.
         together: True to treat links that move together as if they carried each other.
     """
     rows = pairs.together if together else pairs.above
