@@ -136,9 +136,9 @@ def test_the_import_check_sees_all_forms(tmp_path, monkeypatch):
     assert {name for name in expected if row_of(name) > row_of(module_name(path))} == expected - {"jaxdyn.model"}
 
 
-def test_files_are_small():
-    long = {str(path.relative_to(ROOT)): n for path in MODULES if (n := len(path.read_text().splitlines())) > 400}
-    assert not long, f"files of more than 400 lines: {long}"
+def test_no_file_is_longer_than_a_subject():
+    long = {str(path.relative_to(ROOT)): n for path in MODULES if (n := len(path.read_text().splitlines())) > 900}
+    assert not long, f"files of more than 900 lines: {long}"
 
 
 def test_every_public_name_is_documented():
