@@ -26,6 +26,14 @@ stage() { # title, command...: run the command, print its duration, stop if it f
     printf '== %s: ok, %d s\n' "$title" $((SECONDS - start))
 }
 
+interpreter() { # version: the command of this version of Python, from PATH or from pyenv; fails if there is none
+    local command
+    for command in "python$1" "$(pyenv root 2>/dev/null)"/versions/"$1".*/bin/"python$1"; do
+        if "$command" -c '' 2>/dev/null; then printf '%s\n' "$command" && return; fi
+    done
+    return 1
+}
+
 copy() { # all files that git does not ignore
     mkdir "$work/jaxdyn"
     if git -C "$root" rev-parse --git-dir >/dev/null 2>&1; then
