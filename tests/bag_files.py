@@ -50,6 +50,31 @@ def write_bag(path: pathlib.Path, messages: Messages, kind: str, received: Seque
     return path
 
 
+def write_bag_folder(folder: pathlib.Path, parts: Sequence[Messages], kind: str) -> pathlib.Path:
+    """Write the folder of a ROS 2 bag that was split into several files ("ros2" or "mcap"); its path."""
+    from ruamel.yaml import YAML
+
+    folder.mkdir()
+    whole: dict[str, Any] = {}
+    for k, messages in enumerate(parts):
+        part = write_bag(folder.parent / f"{folder.name}-{k}{'.mcap' * (kind == 'mcap')}", messages, kind)
+        source = part if kind == "mcap" else next(part.glob("*.db3"))
+        source.rename(folder / f"{folder.name}_{k}{source.suffix}")
+        known = YAML(typ="safe").load((part.with_suffix(".folder") if kind == "mcap" else part) / "metadata.yaml")
+        own = known["rosbag2_bagfile_information"]
+        whole = whole or {**own, "message_count": 0, "relative_file_paths": []}
+        whole["message_count"] += own["message_count"]
+        whole["relative_file_paths"] += [f"{folder.name}_{k}{source.suffix}"]
+        if k:
+            for topic, further in zip(
+                whole["topics_with_message_count"], own["topics_with_message_count"], strict=True
+            ):
+                topic["message_count"] += further["message_count"]
+    whole.pop("files")
+    YAML(typ="safe").dump({"rosbag2_bagfile_information": whole}, folder / "metadata.yaml")
+    return folder
+
+
 def write_trajectories(
     path: pathlib.Path, topic: str, messages: Iterable[tuple[int, int, Sequence[str], Any]]
 ) -> pathlib.Path:

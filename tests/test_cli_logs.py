@@ -1,9 +1,11 @@
 """Logs on the command line: column maps, bags and plain files."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
-from bag_files import write_bag
+from bag_files import write_bag, write_bag_folder
 from jaxdyn import JaxdynError, save_urdf
 from jaxdyn.cli import main
 from jaxdyn.identification import _identify as identification
@@ -135,3 +137,38 @@ def test_refused(files, run, tmp_path):
     assert code == 1 and "wrong.toml, line 5, [q], unit: 'degrees' is unknown" in text
     assert main(["identify", "--columns", "map.toml"]) == 2
     assert not (files / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["ros2", "mcap"])
+def test_folder_of_a_split_bag_is_compared_and_hashed(files, tmp_path, capsys, kind):
+    names = known_arm().joint_names
+    messages = [("/states", 10**18 + round(1e9 * t), names, q, (), x) for t, q, x in zip(T, Q, TAU, strict=True)]
+    folder = write_bag_folder(tmp_path / "run", [messages[:40], messages[40:]], kind)
+    arm = str(files / "arm.urdf")
+    pages = {}
+    for log in (folder, files / "a.csv"):
+        out = tmp_path / f"{log.name}.html"
+        assert main(["compare", arm, arm, "--log", str(log), "--out", str(out)]) == 0
+        table = capsys.readouterr().out
+        pages[log] = [line for line in table.splitlines() if line.strip().startswith(("all", *names))]
+        text = out.read_text()
+    assert pages[folder] == pages[files / "a.csv"] and len(pages[folder]) == 4
+    text = (tmp_path / "run.html").read_text()
+    for path in folder.iterdir():
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in text and str(path) in text
+
+
+def test_inputs_are_hashed_before_the_fit(files, run, tmp_path, monkeypatch):
+    names = known_arm().joint_names
+    messages = [("/states", 10**18 + round(1e9 * t), names, q, (), x) for t, q, x in zip(T, Q, TAU, strict=True)]
+    folder = write_bag_folder(tmp_path / "run", [messages], "ros2")
+    (log,) = run("--log", folder)
+    np.testing.assert_allclose(log.q, Q, atol=1e-10)
+    assert len(run("--log", files / "a.csv", "--validate", folder)) == 2
+
+    def fail(*_):
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr("jaxdyn.report._provenance.hashlib.file_digest", fail)
+    code, text = run("--log", folder)
+    assert code == 1 and "cannot be read to compute its hash: Permission denied" in text

@@ -38,7 +38,7 @@ from jaxdyn.report import (
 )
 from jaxdyn.report._files import results as output
 from jaxdyn.report._files.parameters import COLUMNS
-from jaxdyn.report._files.predictions import FilePrediction
+from jaxdyn.report._files.predictions import FilePrediction, predictions_of
 from jaxdyn.report._files.results import FILES, WrittenFiles
 from jaxdyn.report._markup import rounded, with_deviation
 from jaxdyn.report._pages.identification import report_html
@@ -420,6 +420,18 @@ def test_all_files_are_written_and_the_model_comes_back(result, tmp_path, quick)
     again = load(paths["identified.urdf"], tip=result.chain.topology.tip_name, allow_nonphysical=True)
     np.testing.assert_allclose(again.inertia, result.chain.inertia, rtol=1e-9, atol=1e-9)
     assert write_all(result, tmp_path / "new" / "out") == paths  # once more, over them
+
+
+def test_a_file_without_its_reader_is_no_failure(result, tmp_path, monkeypatch):
+    write_all(result, tmp_path)
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    files = predictions_of(result, tmp_path, {"tip": result.chain.topology.tip_name})
+    assert [file.fit is None for file in files] == [False, False, True]
+    assert files[2].why == "not read back, because the optional package mujoco is not installed"
+    for name in ("identified.urdf", "identified.xml"):  # damaged: named without the folder, which may be a draft's
+        (tmp_path / name).write_text("<robot")
+        (broken,) = (file for file in predictions_of(result, tmp_path, {}) if file.name == name)
+        assert broken.fit is None and name in broken.why and str(tmp_path) not in broken.why
 
 
 def test_how_the_model_was_loaded_reaches_the_source(result, tmp_path, monkeypatch, quick):

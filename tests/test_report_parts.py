@@ -525,8 +525,24 @@ def test_provenance_names_files_by_their_hash(tmp_path):
     assert dict(found.versions)["jax"] == jax.__version__ and dict(found.versions)["numpy"] == np.__version__
     rows = Tables(provenance_section(found)).rows
     assert ["log", str(file), "3", digest] in rows and ["cutoff", "8"] in rows
-    with pytest.raises(OutputError, match=r"gone\.csv: cannot be read again"):
+    assert dict(found.with_settings({"delay": [0.002], "none": None}).settings)["delay"] == "0.002"
+    with pytest.raises(OutputError, match=r"gone\.csv: cannot be read to compute its hash: No such file"):
         collect_provenance([("log", tmp_path / "gone.csv")])
+
+
+def test_provenance_lists_a_folder_as_its_files(tmp_path):
+    folder = tmp_path / "run" / "parts"
+    folder.mkdir(parents=True)
+    for path in (folder / "b.db3", folder / "a.db3", folder.parent / "metadata.yaml"):
+        path.write_bytes(path.name.encode())
+    (folder / "gone").symlink_to(tmp_path / "nowhere")
+    found = collect_provenance([("model", folder / "a.db3"), ("log", tmp_path / "run")]).inputs
+    assert [i.role for i in found] == ["model", "log", "log", "log"]
+    assert [i.name for i in found[1:]] == [
+        str(folder.parent / x) for x in ("metadata.yaml", "parts/a.db3", "parts/b.db3")
+    ]
+    for i in found:
+        assert i.sha256 == hashlib.sha256(i.name.rpartition("/")[2].encode()).hexdigest()
 
 
 def test_positions_that_run_away_are_not_drawn(result):

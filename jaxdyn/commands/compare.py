@@ -48,11 +48,12 @@ def run(options: argparse.Namespace) -> int:
     check_output_file(out)
     first, second = (read_model(options, path) for path in (options.a, options.b))
     logs = list(read_logs(options, options.log, first.chain))
+    files = [("model a", options.a), ("model b", options.b), *(("log", path) for path in options.log)]
+    settings = {k: v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
+    provenance = provenance_of(options, files, settings)
     with Progress(options.quiet) as progress, progress.stage("comparing"):
         result = compare_models(first, second, logs, _short_names(options.a, options.b), filters_of(options))
-        files = [("model a", options.a), ("model b", options.b), *(("log", path) for path in options.log)]
-        settings = {k: v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
-        write_comparison(result, out, provenance=provenance_of(options, files, settings))
+        write_comparison(result, out, provenance=provenance)
     if not options.quiet:
         print_comparison(result)
         print(out)

@@ -45,8 +45,8 @@ def is_put_on_free_joint(options: argparse.Namespace) -> bool:
     return all(joint.kind != "floating" for joint in robot.joints.values())
 
 
-def inputs(options: argparse.Namespace) -> tuple["Chain", list["MechanismLog"], list["MechanismLog"]]:
-    """The robot with a free joint at its root, the logs for the fit, and the logs for validation."""
+def inputs(options: argparse.Namespace) -> tuple[None, "Chain", list["MechanismLog"], list["MechanismLog"]]:
+    """No true robot, the robot with a free joint at its root, the logs for the fit, and the logs for validation."""
     from ..identification import read_mechanism_log
 
     chain = load_possible(
@@ -59,7 +59,7 @@ def inputs(options: argparse.Namespace) -> tuple["Chain", list["MechanismLog"], 
     ranges = dict(enumerate(options.rows))
     paths = [*options.log, *options.validate]
     read = [read_mechanism_log(path, chain, dict(options.held), rows=ranges.get(k)) for k, path in enumerate(paths)]
-    return chain, read[: len(options.log)], read[len(options.log) :]
+    return None, chain, read[: len(options.log)], read[len(options.log) :]
 
 
 def identified(
@@ -68,12 +68,12 @@ def identified(
     logs: Sequence["MechanismLog"],
     validation: Sequence["MechanismLog"],
     progress: Progress,
-) -> "Identification":
-    """Identify the robot."""
+) -> tuple["Identification", tuple[()]]:
+    """Identify the robot; faults are not looked for."""
     from ..identification import Consistency, identify_mechanism
 
     given = Consistency(options.mass, densities=options.densities, prior_weight=options.prior_weight)
-    return identify_mechanism(
+    result = identify_mechanism(
         chain,
         list(logs),
         list(validation) or options.holdout,
@@ -82,3 +82,4 @@ def identified(
         knowledge=knowledge_of(options, chain),
         progress=progress,
     )
+    return result, ()

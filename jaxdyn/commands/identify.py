@@ -2,8 +2,7 @@
 
 import argparse
 import pathlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from . import arguments, floating
 from .arguments import WrongUsage, add_repeated
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ..identification import Finding, Identification
     from ..io import Log
     from ..model import Chain
-    from ..report import ErrorLimit, Provenance
+    from ..report import Provenance
 
 EPILOG = f"""{arguments.LOGS_EPILOG}
 Without --model and --log, a built-in 7R arm is simulated, identified and compared with its true parameters.
@@ -165,9 +164,14 @@ def run(options: argparse.Namespace) -> int:
 
     limits = [parse_limit(text) for text in options.limit]
     check_output_folder(options.out, FILES)
-    run_of = _of_floating if options.floating_base else _of_arm
+    of_floating = (floating.inputs, floating.identified)
+    inputs, identified = cast("tuple[Any, Any]", of_floating if options.floating_base else (_inputs, _identified))
     with Progress(options.quiet) as progress:
-        result, truth, findings = run_of(options, limits, progress)
+        truth, chain, logs, validation = inputs(options)
+        for limit in limits:
+            limit.of_joints(chain.nv)
+        provenance = _provenance(options)
+        result, findings = identified(options, chain, logs, validation, progress)
         with progress.stage("writing results"):
             paths = write_all(
                 result,
@@ -179,26 +183,12 @@ def run(options: argparse.Namespace) -> int:
                     "floating_base": floating.is_put_on_free_joint(options),
                 },
                 limits=limits,
-                provenance=_provenance(options, result),
+                provenance=provenance.with_settings(_chosen(result)),
                 findings=findings,
             )
     if not options.quiet:
         print_summary(result, paths, truth, findings=findings)
     return arguments.OK
-
-
-def _of_arm(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
-    """The identification of a robot with a fixed base, the true robot if it is known, and the suspected faults."""
-    truth, chain, logs, validation = _inputs(options)
-    for limit in limits:
-        limit.of_joints(chain.n)  # raises an error before the long computation
-    result, findings = _identified(options, chain, logs, validation, progress)
-    return result, truth, findings
-
-
-def _of_floating(options: argparse.Namespace, limits: "Sequence[ErrorLimit]", progress: Progress):
-    """The same results as from `_of_arm`, for a robot with a floating base."""
-    return floating.identified(options, *floating.inputs(options), progress), None, ()
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -283,12 +273,17 @@ def _identified(
     return result, findings
 
 
-def _provenance(options: argparse.Namespace, result: "Identification") -> "Provenance":
+def _provenance(options: argparse.Namespace) -> "Provenance":
+    """The provenance, collected between reading and fitting, so that a file that cannot be hashed does not cost a fit."""
     files = [("model", options.model)] if options.model else []
     files += [("log", path) for path in options.log] + [("validation", path) for path in options.validate]
     settings = {k.replace("_", " "): v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
-    if result.choice is not None:
-        settings["terms chosen"] = result.choice.sentence
-    if result.delay is not None:
-        settings["delays removed [ms]"] = ", ".join(f"{1e3 * d:.3g}" for d in result.delay)
     return provenance_of(options, files, settings)
+
+
+def _chosen(result: "Identification") -> dict[str, object]:
+    """The settings that were chosen from the data."""
+    return {
+        "terms chosen": None if result.choice is None else result.choice.sentence,
+        "delays removed [ms]": None if result.delay is None else [f"{1e3 * d:.3g}" for d in result.delay],
+    }

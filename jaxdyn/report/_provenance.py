@@ -41,26 +41,31 @@ class Provenance:
     command: str
     versions: tuple[tuple[str, str], ...]
 
+    def with_settings(self, settings: Mapping[str, object]) -> "Provenance":
+        """Return a copy with further settings, such as those that were chosen during the computation."""
+        return dataclasses.replace(self, settings=(*self.settings, *_settings(settings)))
+
 
 def collect_provenance(
     files: Iterable[tuple[str, str | os.PathLike[str]]] = (),
     settings: Mapping[str, object] | None = None,
     arguments: Sequence[str] | None = None,
 ) -> Provenance:
-    """Collect the provenance of a result.
+    """Collect the provenance of a result; call this before the computation, so that the hashes are those of what was read.
 
     Args:
-        files: (role, path) of each input, for example ("log", "run.csv").
+        files: (role, path) of each input, for example ("log", "run.csv"). A folder, such as a ROS 2 bag, is listed as the
+            files that it contains, at any depth.
         settings: settings of the computation. Values are converted to text; empty ones (None, "", [], False) are
             omitted.
         arguments: command-line arguments, without the program's name.
 
     Raises:
-        OutputError: a file cannot be read to compute its hash.
+        OutputError: a file does not exist or cannot be read to compute its hash.
     """
-    kept = tuple((k, _shown(v)) for k, v in (settings or {}).items() if v is not None and v is not False and _shown(v))
     command = "" if arguments is None else shlex.join(["jaxdyn", *map(str, arguments)])
-    return Provenance(tuple(_input(role, path) for role, path in files), kept, command, versions())
+    inputs = tuple(_input(role, file) for role, path in files for file in _files_of(path))
+    return Provenance(inputs, _settings(settings or {}), command, versions())
 
 
 def versions() -> tuple[tuple[str, str], ...]:
@@ -75,15 +80,25 @@ def versions() -> tuple[tuple[str, str], ...]:
     )
 
 
-def _input(role: str, path: str | os.PathLike[str]) -> InputFile:
+def _files_of(path: str | os.PathLike[str]) -> list[Path]:
+    """The file itself, or the files in a folder, sorted by their paths."""
+    if not os.path.isdir(path):
+        return [Path(path)]
+    return sorted(file for file in Path(path).rglob("*") if file.is_file())
+
+
+def _input(role: str, path: Path) -> InputFile:
     try:
         with open(path, "rb") as file:
-            return InputFile(
-                role, os.fspath(path), hashlib.file_digest(file, "sha256").hexdigest(), Path(path).stat().st_size
-            )
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return InputFile(role, os.fspath(path), digest, os.fstat(file.fileno()).st_size)
     except OSError as error:
         reason = error.strerror or error
-        raise OutputError(f"{os.fspath(path)}: cannot be read again to compute its hash: {reason}") from None
+        raise OutputError(f"cannot be read to compute its hash: {reason}", place=path) from None
+
+
+def _settings(given: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    return tuple((k, _shown(v)) for k, v in given.items() if v is not None and v is not False and _shown(v))
 
 
 def _shown(value: object) -> str:

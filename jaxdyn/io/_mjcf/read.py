@@ -91,10 +91,10 @@ def _compile(read: Callable[[Any], Any], source: str) -> Any:
     """Return `read(mujoco)`. An error in MuJoCo raises a `ModelError` that names the source."""
     try:
         import mujoco
-    except ImportError:
+    except ImportError as error:  # the cause tells callers that the file itself may be intact
         raise ModelError(
             f'{source}: MJCF is read by MuJoCo, which is not installed; install it with pip install "jaxdyn[mjcf]"'
-        ) from None
+        ) from error
     try:
         return read(mujoco)
     except ValueError as error:

@@ -1,6 +1,7 @@
 """Predictions of the written model files, loaded from disk as a user would load them and compared with the runs."""
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,12 +82,21 @@ def predictions_of(
                 warnings.simplefilter("ignore", ModelWarning)
                 model = _loaded(path, load_options, result)
             fit = _errors(result, model)
-        except (JaxdynError, ImportError) as error:  # reading MJCF requires MuJoCo, an optional dependency
-            found.append(FilePrediction(name, None, f"the file cannot be compared: {error}"))
+        except JaxdynError as error:
+            found.append(FilePrediction(name, None, _unread(error, folder)))
             continue
         why = _why(result, name, mended) if fit.total_relative > WORSE * best else ""
         found.append(FilePrediction(name, fit, why))
     return found
+
+
+def _unread(error: JaxdynError, folder: Path) -> str:
+    """The reason why a file was not read back, without the name of the folder, which may be temporary."""
+    if isinstance(error.__cause__, ImportError):
+        return f"not read back, because the optional package {error.__cause__.name} is not installed"
+    short = lambda text: text.replace(f"{folder}{os.sep}", "")
+    plain = JaxdynError(short(error.fault), error.remedy, place=short(error.place), **error.arguments)
+    return f"the file cannot be compared: {plain}"
 
 
 def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification) -> TorqueModel:

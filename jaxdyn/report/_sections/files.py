@@ -22,7 +22,7 @@ def files_section(result: Identification, files: Sequence[FilePrediction]) -> st
         )
         columns.append(Column("RRE [%]", [*map(rounded, fit.relative), (rounded(fit.total_relative), "yes")]))
     which = "the held-out motion" if result.validation else "the fitted motion"
-    text = f"Each model file was loaded again, and its predictions were compared with the torques of {which}."
+    text = f"The model files were loaded again, and their predictions were compared with the torques of {which}."
     if result.validation_refit and result.validation:
         text += " The files contain the model that was fitted to all data, including this motion."
     reasons = [f"{file.name}: {file.why}" for file in files if file.why]
