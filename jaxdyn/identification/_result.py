@@ -43,6 +43,8 @@ class Evaluation:
         rows: indices of the samples in `run`.
         with_forces: function that adds the effect of the best-fitting unmeasured forces to predicted torques; None if
             all forces were measured.
+        repeats_fitted: True if most of this motion repeats the motion of the fitted samples. Its prediction validates
+            nothing, because the errors of a model repeat with the motion.
     """
 
     title: str
@@ -54,6 +56,7 @@ class Evaluation:
     run: Samples | None = None
     rows: Int[np.ndarray, " N"] | None = None
     with_forces: Callable[[np.ndarray], np.ndarray] | None = None
+    repeats_fitted: bool = False
 
     @property
     def raw(self) -> Fit | None:
@@ -154,6 +157,11 @@ class Identification(Summary):
             else "",
             f"{len(self.notes)} notes" if self.notes else "",
         )
+
+    @property
+    def is_validated(self) -> bool:
+        """True if the torques of motion that does not repeat the fitted motion were predicted."""
+        return any(not run.repeats_fitted for run in self.validation)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -92,7 +92,14 @@ def _percent(x: float) -> str:
 
 
 def _unseen(result: Identification) -> list[Found]:
-    return [] if result.validation else [("fair", "no motion was held out for validation")]
+    if result.is_validated:
+        return []
+    why = (
+        "the validation motion repeats the fitted motion"
+        if result.validation
+        else "no motion was held out for validation"
+    )
+    return [("fair", why)]
 
 
 def _sentence(use: Use, found: Sequence[Found]) -> UseVerdict:

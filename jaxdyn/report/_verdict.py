@@ -121,8 +121,9 @@ def verdict(
     - Simulation is poor if a link is physically inconsistent, or is denser, lighter or larger than the links of ordinary
       machines; if friction or armature is negative; or if gravity compensation or a joint is poor.
 
-    Without held-out motion, no use is better than fair. If limits are given, the outcome depends only on whether every
-    joint meets all limits, but the uses are still judged. The condition number is for information only.
+    Without held-out motion, or if it only repeats the fitted motion, no use is better than fair. If limits are given, the
+    outcome depends only on whether every joint meets all limits, but the uses are still judged. The condition number is
+    for information only.
 
     Args:
         result: the identification.
@@ -262,6 +263,12 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
     if not result.validation:
         return VerdictCheck(
             "fair", "No motion was held out, so the model is not validated: pass a log with --validate."
+        )
+    if not result.is_validated:
+        return VerdictCheck(
+            "fair",
+            "The validation motion repeats the fitted motion, and so do the model's errors: the model is not validated. Pass "
+            "a log of another motion with --validate.",
         )
     ratio = np.nan_to_num(accuracy.error / np.maximum(accuracy.fitted, 1e-300))
     levels = joint_levels(accuracy)
