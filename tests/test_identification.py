@@ -39,6 +39,7 @@ from jaxdyn.identification import (
 )
 from jaxdyn.identification._regression.accumulate import accumulate
 from jaxdyn.identification._regression.completion import given_torque, impossible_links, with_stand_ins
+from jaxdyn.report._verdict import assess
 from regression import known_arm, states
 
 ALL = Columns()
@@ -152,6 +153,21 @@ def test_held_out_samples_are_predicted_by_a_fit_without_them(prior, log, result
     np.testing.assert_allclose(unseen.prediction, held.prediction, rtol=0, atol=1e-7)
     assert unseen.fit.total_relative > 20 > 1e-3 > held.fit.total_relative
     assert np.abs(other.wls.values - result.wls.values).max() > 0.1  # the final fit has seen them
+    assert not np.allclose(other.model.chain.inertia, result.model.chain.inertia, rtol=1e-2)
+    for model in (other.held_out_model, other.validated_model):  # what simulates the held-out part has not
+        np.testing.assert_allclose(model.chain.inertia, result.held_out_model.chain.inertia, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(held.predicted_by(result.held_out_model), held.prediction, rtol=0, atol=1e-9)
+
+
+def test_held_out_figures_of_the_report_do_not_depend_on_the_fit_to_all_data(prior, log, result):
+    """The re-simulation and the given inertias with identified drives use the model that predicted the held-out part."""
+    late = log.t > 0.8 * log.t[-1]
+    other = identify(prior, dataclasses.replace(log, tau=np.where(late[:, None], 2 * log.tau, log.tau)), **SHARP)
+    seen = dataclasses.replace(other, validation=result.validation)  # only the fit to all data differs
+    one, two = assess(result), assess(seen)
+    for a, b in zip(one.simulated, two.simulated, strict=True):
+        np.testing.assert_allclose(b[1].rms, a[1].rms, rtol=1e-3)
+    np.testing.assert_allclose(two.prior.driven.rms, one.prior.driven.rms, rtol=1e-6)
 
 
 def test_validation_runs_are_not_fitted(prior, log, result):
@@ -319,6 +335,7 @@ SINGLE = """
 import dataclasses, json
 import jax, jax.numpy as jnp, numpy as np
 from helpers import linear_friction, random_chain
+from jaxdyn.report._verdict import assess
 from regression import known_arm, states
 from jaxdyn import identify
 from jaxdyn.identification import Filters, Terms, random_excitation, synthetic_log

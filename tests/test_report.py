@@ -251,7 +251,7 @@ def test_report_names_impossible_links_and_notes(result, page):
 
 
 def test_report_of_separate_validation_does_not_speak_of_a_refit(result):
-    separate = dataclasses.replace(result, validation_refit=False)
+    separate = dataclasses.replace(result, held_out_model=None)
     assert "fitted to all data" not in overview(separate, verdict(separate))
 
 

@@ -363,7 +363,7 @@ def test_ellipses_on_the_page_are_those_of_the_links(result):
 
 
 def test_errors_of_the_given_model(result, annotations_unchecked):
-    errors = against_prior(result)
+    errors, seen = against_prior(result), result.held_out_model.chain  # whose drives have not seen the held-out motion
     s = result.validation[0].samples
     own = jax.vmap(lambda *x: inverse_dynamics(result.prior, *x))(*map(jnp.asarray, (s.q, s.qd, s.qdd)))
 
@@ -376,8 +376,8 @@ def test_errors_of_the_given_model(result, annotations_unchecked):
 
     given = s.tau - np.asarray(own) - friction(result.prior)
     np.testing.assert_allclose(errors.given.rms, np.sqrt((given**2).mean(0)), rtol=1e-9)
-    swap = np.asarray(result.chain.armature) - np.asarray(result.prior.armature)
-    driven = s.tau - np.asarray(own) - swap * s.qdd - friction(result.chain)
+    swap = np.asarray(seen.armature) - np.asarray(result.prior.armature)
+    driven = s.tau - np.asarray(own) - swap * s.qdd - friction(seen)
     np.testing.assert_allclose(errors.driven.rms, np.sqrt((driven**2).mean(0)), rtol=1e-9)
     np.testing.assert_array_equal(errors.identified.rms, pooled(result.validation).rms)
     rows = {row[0]: row for row in Tables(prior_section(result, errors)).rows}
@@ -385,12 +385,12 @@ def test_errors_of_the_given_model(result, annotations_unchecked):
         assert rows[joint][2] == rounded(errors.given.rms[j]) and rows[joint][4] == rounded(errors.driven.rms[j])
         assert rows[joint][-1] == rounded(errors.given.rms[j] / errors.identified.rms[j])
     # the same friction as terms of a friction model, which the columns then lack
-    law, coefficients = chain_friction_model(result.chain)
-    whole = TorqueModel(result.chain, law.for_joints(result.chain.n), coefficients)
+    law, coefficients = chain_friction_model(seen)
+    whole = TorqueModel(seen, law.for_joints(result.chain.n), coefficients)
     with_terms = types.SimpleNamespace(
         **{name: getattr(result, name) for name in ("prior", "chain", "validation", "fitted")}
     )
-    with_terms.columns, with_terms.model = Columns(("armature",)), whole
+    with_terms.columns, with_terms.model, with_terms.validated_model = Columns(("armature",)), whole, whole
     np.testing.assert_allclose(against_prior(with_terms).driven.rms, errors.driven.rms, rtol=1e-9)
     bare = dataclasses.replace(result, prior=dataclasses.replace(result.prior, inertia=0 * result.prior.inertia))
     assert against_prior(bare) is None and prior_section(bare, None) == ""

@@ -18,7 +18,7 @@ from ._estimators.split_half import SplitHalf, split_half
 from ._friction.fit import FrictionFit, with_signals
 from ._friction.model import FrictionModel
 from ._friction.nearest import chain_with_friction
-from ._model.torque_model import torque_model
+from ._model.torque_model import TorqueModel, torque_model
 from ._preprocessing.samples import split
 from ._regression.accumulate import accumulate_blocks
 from ._regression.base_parameters import BaseParameters, base_parameters
@@ -125,8 +125,10 @@ class Fitting:
         densities = None if self.consistent is None else self.consistent.densities
         return None if densities is None else link_bounds(self.setup.chain, densities)
 
-    def identified(self, holdout: float | None, titles: Sequence[str]) -> tuple[list[Evaluation], Solution]:
-        """Evaluate held-out stretches, if any, and compute the solution from all fitted data.
+    def identified(
+        self, holdout: float | None, titles: Sequence[str]
+    ) -> tuple[list[Evaluation], Solution | None, Solution]:
+        """Evaluate held-out stretches, if any; return the solution without them (if any) and that from all fitted data.
 
         Args:
             holdout: share of each fitted run to hold out at its end; None means that nothing is held out. The held-out
@@ -135,16 +137,17 @@ class Fitting:
         """
         if holdout is None:
             parts, start = self.stretches(1.0, None)
-            return [], self.solved(self.accumulated(parts[: self.fitted]), start)
+            return [], None, self.solved(self.accumulated(parts[: self.fitted]), start)
         parts, first = self.stretches(1 - holdout, None)
         halves = [part.cut(holdout) for part in parts[: self.fitted]]
         blocks = self.accumulated([early for early, _ in halves], 1 - holdout)
-        solution = self.solved(blocks, first)
-        held = [self.evaluated(title, late, solution) for title, (_, late) in zip(titles, halves, strict=True)]
+        without = self.solved(blocks, first)
+        held = [self.evaluated(title, late, without) for title, (_, late) in zip(titles, halves, strict=True)]
         if first is None:
-            return held, self.solved(blocks.joined(self.accumulated([late for _, late in halves], holdout)), None)
+            whole = blocks.joined(self.accumulated([late for _, late in halves], holdout))
+            return held, without, self.solved(whole, None)
         parts, found = self.stretches(1.0, first.model)
-        return held, self.solved(self.accumulated(parts[: self.fitted]), found)
+        return held, without, self.solved(self.accumulated(parts[: self.fitted]), found)
 
     def stretches(self, share: float, start: FrictionModel | None) -> tuple[list[Stretch], FrictionFit | None]:
         """Return all runs as stretches, and the friction model fitted to the first part of each fitted run.
@@ -263,8 +266,7 @@ class Fitting:
         sharp = predicted
         if solution.friction is not None and solution.free is not None:
             assert part.run is not None and part.signals is not None
-            chain = with_parameters(self.model, columns, solution.parameters)
-            model = torque_model(chain, columns, solution.parameters, solution.friction)
+            model = self.model_of(solution)
             predicted = model.predict(part.run, part.rows)
             if self.setup.filters.logged_cutoff is None:
                 sharp = model.unfiltered.predict(part.run, part.rows)
@@ -279,6 +281,12 @@ class Fitting:
         """Evaluate the solution on each run."""
         parts = self.as_stretches(solution.friction)
         return [self.evaluated(title, part, solution) for title, part in zip(titles, parts, strict=True)]
+
+    def model_of(self, solution: Solution) -> TorqueModel:
+        """The complete torque model of a solution, in float64."""
+        columns = self.setup.columns
+        chain = with_parameters(self.model, columns, solution.parameters)
+        return torque_model(chain, columns, solution.parameters, solution.friction, self.setup.delay)
 
     def identified_chain(self, solution: Solution) -> Chain:
         """The robot with a solution's parameters and an approximation of its friction model, in the original precision."""
@@ -296,14 +304,14 @@ class Fitting:
         fitted: Sequence[Evaluation],
         validation: Sequence[Evaluation],
         *,
-        refit: bool,
+        without: Solution | None,
         notes: Iterable[str],
         choice: TermChoice | None = None,
     ) -> Identification:
         """Assemble the result of `identify` from a solution and its evaluations.
 
         Args:
-            refit: True if held-out stretches were predicted by a fit that excluded them.
+            without: the solution that excluded the held-out stretches and predicted them; None if nothing was held out.
         """
         identified, setup, zone = self.identified_chain(solution), self.setup, self.setup.terms.dead_zone
         if zone:
@@ -325,7 +333,7 @@ class Fitting:
             unconstrained=solution.nearest,
             fitted=tuple(fitted),
             validation=tuple(validation),
-            validation_refit=refit,
+            held_out_model=None if without is None else self.model_of(without),
             friction=solution.friction,
             delay=setup.delay,
             choice=choice,

@@ -100,14 +100,14 @@ def identify(
     with jax.enable_x64(True):
         fitting = begin(setup, consistent, runs, len(logs), report, knowledge)
         titles = [f"held out: last {100 * (holdout or 0):g} % of {log.source}" for log in logs]
-        held, solution = fitting.identified(holdout, titles)
+        held, without, solution = fitting.identified(holdout, titles)
         titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
         seen = fitting.seen(titles, solution)
         report("predicting torques", 1, 1)
         validation = [*held, *seen[len(logs) :]]
         notes = _notes(fitting, solution, choice, every)
         return fitting.identification(
-            solution, seen[: len(logs)], validation, refit=holdout is not None, notes=notes, choice=choice
+            solution, seen[: len(logs)], validation, without=without, notes=notes, choice=choice
         )
 
 

@@ -101,8 +101,8 @@ class Identification(Summary):
             `wls`; `chain` contains them if `consistent` is None.
         fitted: one evaluation per fitted log.
         validation: one evaluation per validation run or held-out stretch.
-        validation_refit: True if held-out stretches were predicted by a separate fit that excluded them, while `chain`
-            was fitted to all data.
+        held_out_model: the complete model of the fit that excluded the held-out stretches and predicted them; None if
+            nothing was held out. `chain` and `model` were fitted to all data.
         friction: the fitted friction model, which replaces viscous, Coulomb and constant friction; None if there is
             none.
         delay: (n,) delay of the torques relative to the positions that was removed before the fit [s]; None if it was
@@ -129,7 +129,7 @@ class Identification(Summary):
     unconstrained: np.ndarray
     fitted: tuple[Evaluation, ...]
     validation: tuple[Evaluation, ...]
-    validation_refit: bool
+    held_out_model: TorqueModel | None
     friction: FrictionFit | None
     delay: np.ndarray | None
     choice: TermChoice | None
@@ -177,6 +177,16 @@ class Identification(Summary):
     def model(self) -> TorqueModel:
         """The complete fitted model: the chain, the friction model, and the terms that a chain cannot represent."""
         return torque_model(self.chain, self.columns, self.parameters, self.friction, self.delay)
+
+    @property
+    def validation_refit(self) -> bool:
+        """True if held-out stretches were predicted by a fit that excluded them, while `chain` was fitted to all data."""
+        return self.held_out_model is not None
+
+    @property
+    def validated_model(self) -> TorqueModel:
+        """The model that predicted the runs of `validation`, none of which it was fitted to."""
+        return self.model if self.held_out_model is None else self.held_out_model
 
     @property
     def has_free_base(self) -> bool:

@@ -89,12 +89,14 @@ def identify_together(
         single = begin(setup, consistent, runs, len(fitted), report)
         whole = _Together.of(single, own, robots)
         parts, held = single.stretches(1.0, None)[0], []
+        without: dict[str, Solution] = {}
         if share is not None:
             cut = [part.cut(share) for part in parts[: len(fitted)]]
             early = whole.solved(single.accumulated([a for a, _ in cut], 1 - share))
+            without = {robot: whole.of_robot(robot, early) for robot in logs}
             named = f"held out: last {100 * share:g} % of "
             for log, (_, late), robot in zip(every, cut, robots, strict=False):
-                held.append((robot, single.evaluated(named + log.source, late, whole.of_robot(robot, early))))
+                held.append((robot, single.evaluated(named + log.source, late, without[robot])))
         blocks = single.accumulated(parts[: len(fitted)])
         solution = whole.solved(blocks)
         found = {robot: whole.of_robot(robot, solution) for robot in logs}
@@ -110,7 +112,7 @@ def identify_together(
                 of_robot,
                 own_seen(seen[: len(fitted)], robot),
                 own_seen([*held, *seen[len(fitted) :]], robot),
-                refit=share is not None,
+                without=without.get(robot),
                 notes=(note for run in single.runs for note in run.decimated.notes),
             )
         return results

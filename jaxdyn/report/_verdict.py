@@ -141,7 +141,7 @@ def verdict(
     by_limits = [_within(result, limit) for limit in limits]
     accuracy = torque_accuracy(result)
     held = result.validation or result.fitted
-    runs = resimulated(result.model, held) if simulated is None else simulated
+    runs = resimulated(result.validated_model, held) if simulated is None else simulated
     own = "; ".join(
         f"the written model, {file.name}, differs from the fitted one: {file.why}"
         for file in files
@@ -193,7 +193,7 @@ def assess(
     result: Identification, limits: Sequence[ErrorLimit] = (), files: Sequence[FilePrediction] = ()
 ) -> Assessment:
     """The verdict with all its inputs; the arguments are those of `verdict`."""
-    prior, simulated = against_prior(result), resimulated(result.model, result.validation or result.fitted)
+    prior, simulated = against_prior(result), resimulated(result.validated_model, result.validation or result.fitted)
     return Assessment(verdict(result, limits, prior, files, simulated), files, prior, simulated)
 
 

@@ -96,6 +96,7 @@ def identify_mechanism(
     with jax.enable_x64(True):
         fit = _begin(chain, columns, consistent, first, report, knowledge)
         held = []
+        partial = None
         if share is not None:
             halves = [_split(run, 1 - share) for run in first]
             partial = fit.solved([a for a, _ in halves], report)
@@ -106,9 +107,7 @@ def identify_mechanism(
         seen = [fit.evaluated(title, run, solution) for title, run in zip(titles, runs, strict=True)]
         notes = [f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes]
         validation = [*held, *seen[len(fitted) :]]
-        result = fit.fitting.identification(
-            solution, seen[: len(fitted)], validation, refit=share is not None, notes=notes
-        )
+        result = fit.fitting.identification(solution, seen[: len(fitted)], validation, without=partial, notes=notes)
     if result.has_free_base and result.total_mass.deviation is None and not weighed:
         result = dataclasses.replace(result, notes=(_undetermined(result, first), *result.notes))
     return result

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ WORSE = 1.02  # errors within 2 % of the fitted model's errors count as equal
 
 @dataclasses.dataclass(frozen=True)
 class FilePrediction:
-    """Prediction errors of a written file on the held-out runs, or on the fitted runs if none were held out.
+    """Prediction errors of a written file on the validation runs or, if it was fitted to all runs, on the fitted runs.
 
     Attributes:
         name: name of the file.
@@ -114,8 +114,16 @@ def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification)
     return TorqueModel(chain).filtered(result.model.cutoff)
 
 
+def compared_runs(result: Identification) -> Sequence[Evaluation]:
+    """The runs with which the files are compared: those of separate validation logs, or else the fitted ones.
+
+    The written model was fitted to the held-out part of a log as well, so its errors there are not those of unseen motion.
+    """
+    return result.fitted if result.validation_refit or not result.validation else result.validation
+
+
 def _errors(result: Identification, model: TorqueModel) -> Fit:
-    evaluations = result.validation or result.fitted
+    evaluations = compared_runs(result)
     data = together(evaluations)
     return fit_quality(data.tau, np.concatenate([e.predicted_by(model) for e in evaluations]), data.qd)
 

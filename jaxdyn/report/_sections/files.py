@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...identification._result import Identification
-from .._files.predictions import FilePrediction
+from .._files.predictions import FilePrediction, compared_runs
 from .._markup import Column, columns_table, element, escaped, faint, group_row, items, names_column, rounded, section
 from .._quality import torque_units
 
@@ -21,10 +21,10 @@ def files_section(result: Identification, files: Sequence[FilePrediction]) -> st
             Column(f"error, RMS{unit}", [*((text, "edge") for text in map(rounded, fit.rms)), ("", "edge")], "edge")
         )
         columns.append(Column("RRE [%]", [*map(rounded, fit.relative), (rounded(fit.total_relative), "yes")]))
-    which = "the held-out motion" if result.validation else "the fitted motion"
-    text = f"The model files were loaded again, and their predictions were compared with the torques of {which}."
-    if result.validation_refit and result.validation:
-        text += " The files contain the model that was fitted to all data, including this motion."
+    which = "the fitted motion" if compared_runs(result) is result.fitted else "the validation runs"
+    text = f"The model files were loaded again, and its predictions were compared with the torques of {which}."
+    if result.validation_refit:
+        text += " The files contain the model that was fitted to all data, so no motion is held out from them."
     reasons = [f"{file.name}: {file.why}" for file in files if file.why]
     return section(
         "What each file predicts",

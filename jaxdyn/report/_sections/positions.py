@@ -22,7 +22,8 @@ def positions_section(result: Identification, found: Sequence[Simulated], with_p
     """Section with position errors by joint, and positions over time for a selectable joint and run.
 
     Args:
-        found: runs, each with its re-simulation with the identified model (`resimulated`).
+        found: runs, each with its re-simulation with the model that was not fitted to them
+            (`Identification.validated_model`, `resimulated`).
         with_prior: True to re-simulate the given model as well.
     """
     title = element("h2", "Positions re-simulated", id="positions")

@@ -19,7 +19,8 @@ class AgainstPrior:
     Attributes:
         identified: errors of the identified model.
         given: errors of the unchanged given model, including its friction, if any.
-        driven: errors of the given inertias with the identified drive terms (friction, armature, offset).
+        driven: errors of the given inertias with the identified drive terms (friction, armature, offset), which like
+            those of the identified model come from a fit without the held-out samples.
         held_out: True if the samples were held out.
     """
 
@@ -40,9 +41,10 @@ def against_prior(result: Identification) -> AgainstPrior | None:
         return None
     evaluations = result.validation or result.fitted
     count = 10 * result.chain.n
-    mixed = np.array(prior_parameters(result.chain, result.columns))
+    model = result.validated_model
+    mixed = np.array(prior_parameters(model.chain, result.columns))
     mixed[:count] = np.asarray(result.prior.inertia, float).reshape(-1)
-    driven = dataclasses.replace(result.model, chain=with_parameters(result.prior, result.columns, mixed))
+    driven = dataclasses.replace(model, chain=with_parameters(result.prior, result.columns, mixed))
     data = together(evaluations)
 
     def error(model: TorqueModel) -> Fit:
