@@ -32,6 +32,7 @@ from jaxdyn.identification._validation import diagnostics
 from jaxdyn.io import check_log, load, loads
 from jaxdyn.model import with_leaves, with_transmission
 from jaxdyn.report import verdict
+from jaxdyn.report._accuracy import floored, resimulated, simulated_against_coasting
 from verdict_cases import REAL, SIMULATED, Case
 
 URDF = """<robot name="arm"><link name="base"/>
@@ -131,6 +132,35 @@ def trusted_wrongly(case: Case, found) -> bool:
 def test_the_verdict_is_an_engineers(name):
     found = levels(simulated(SIMULATED[name].make))
     assert agrees(SIMULATED[name], found), (found, SIMULATED[name])
+
+
+@pytest.mark.parametrize(("span", "said"), [([0.002, 1, 0.002], "poor"), ([1, 1, 0.002], "fair")])
+def test_a_joint_that_did_not_move_is_not_tested(span, said):
+    """By the default terms: no use is relied on, and without motion of most joints none is good at all."""
+    model = loads(URDF.format(axis="0 1 0"))
+    judged = verdict(identify(model, log(truth(), 15.0, 1, span=np.array(span), noise=0.02)))
+    assert judged.joints == tuple("untested" if x < 1 else "good" for x in span)
+    assert all("good" not in (use.level, check.level) for use in judged.uses for check in judged.checks[3:5])
+    assert judged.uses[1].level == said and "ot tested: " in judged.uses[1].text
+    assert not judged.checks[4].text.startswith("Validation confirms the fit:")
+
+
+def test_an_uncertain_torque_that_matters_little_is_excused():
+    """Position-dependent errors of a joint with little torque refer to a twentieth of the largest torque."""
+    torque = np.array([100.0, 1.0, 0.0])
+    np.testing.assert_allclose(floored(torque, truth()), [100, 5, 5])
+
+
+def test_the_worst_run_decides_on_simulation():
+    """Two good runs and one bad one are bad, and a joint at rest in a run is not compared with coasting there."""
+    result = simulated({})
+    (evaluation, run), *_ = resimulated(result.model, result.validation)
+    bad = dataclasses.replace(run, rms=3 * run.coasting_rms)
+    ratio = simulated_against_coasting(result.chain, [(evaluation, run), (evaluation, bad), (evaluation, run)])
+    np.testing.assert_allclose(ratio, 3)
+    samples = evaluation.samples
+    still = dataclasses.replace(evaluation, samples=dataclasses.replace(samples, qd=samples.qd * [1, 0, 1]))
+    assert np.isnan(simulated_against_coasting(result.chain, [(still, bad)])).tolist() == [False, True, False]
 
 
 UR10E_GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]

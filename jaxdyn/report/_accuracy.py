@@ -23,11 +23,16 @@ SMALL = 0.05  # relative errors refer to at least this fraction of the largest t
 EXCUSED = 0.5  # largest fraction of the error's power that counts as noise
 POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
 TURN = np.pi  # range to either side of the mean position, assumed for joints without limits [rad or m]
+SLOW = 0.01  # a joint moves above this fraction of its speed limit, if that is less than `MOVING`
+TRAVEL = 0.01  # a joint is tested only if it travels through this fraction of its range: its gravity torque then varies
+TESTED_SECONDS = 1.0  # and only if it moves for as long as two windows of re-simulation [s]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TorqueAccuracy:
-    """Errors of predicted torques while a joint moves (|qd| > 0.02 rad/s or m/s); NaN for joints that never move.
+    """Errors of predicted torques while a joint moves; NaN for joints that are not tested (`moved_enough`).
+
+    A joint moves if |qd| exceeds 0.02 rad/s or m/s, or 1 % of its speed limit if that is less.
 
     Attributes:
         error: (n,) RMS error [N m or N].
@@ -36,6 +41,7 @@ class TorqueAccuracy:
             of the same unit [N m or N].
         fitted: (n,) RMS error on the fitted runs [N m or N].
         noise: (n,) fraction of the error's power that is noise, up to one half (`noise_share`).
+        untested: (n,) True for joints with measured torque that hardly move (`moved_enough`).
     """
 
     error: Float[np.ndarray, " n"]
@@ -43,6 +49,7 @@ class TorqueAccuracy:
     scale: Float[np.ndarray, " n"]
     fitted: Float[np.ndarray, " n"]
     noise: Float[np.ndarray, " n"]
+    untested: Bool[np.ndarray, " n"]
 
     @property
     def relative(self) -> Float[np.ndarray, " n"]:
@@ -58,17 +65,48 @@ class TorqueAccuracy:
 def torque_accuracy(result: Identification) -> TorqueAccuracy:
     """Errors on the held-out runs, or on the fitted runs if none were held out."""
     held = result.validation or result.fitted
-    data = together(held)
-    moves = data.moves | ~with_drive(result.chain)
-    error, torque = (rms_where(x, moves) for x in (data.error, data.tau))
-    turns = turning_joints(result.chain)[leading_joints(result.chain)]
+    tested = moved_enough(result.chain, held)
+    error, torque = (np.where(tested, x, np.nan) for x in _while_moving(result.chain, held))
+    fitted = _while_moving(result.chain, result.fitted)[0]
+    measured = np.isfinite(together(held).tau).any(axis=0)
+    return TorqueAccuracy(error, torque, floored(torque, result.chain), fitted, noise_share(held), measured & ~tested)
+
+
+def _while_moving(chain: Chain, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray]:
+    """RMS error and RMS torque of each joint while it moves."""
+    data = together(evaluations)
+    moves = (np.abs(data.qd) > moving_speed(chain)) | ~with_drive(chain)
+    return rms_where(data.error, moves), rms_where(data.tau, moves)
+
+
+def floored(torque: Float[np.ndarray, " n"], chain: Chain) -> Float[np.ndarray, " n"]:
+    """Torques, but at least one twentieth of the largest one among joints of the same unit: small ones matter little."""
+    turns = turning_joints(chain)[leading_joints(chain)]
     largest = np.array([np.nan_to_num(torque)[turns == one].max() for one in turns])
-    return TorqueAccuracy(error, torque, np.fmax(torque, SMALL * largest), _fitted(result), noise_share(held))
+    return np.fmax(torque, SMALL * largest)
 
 
-def _fitted(result: Identification) -> Float[np.ndarray, " n"]:
-    data = together(result.fitted)
-    return rms_where(data.error, data.moves | ~with_drive(result.chain))
+def moving_speed(chain: Chain) -> Float[np.ndarray, " n"]:
+    """Speed above which each coordinate moves: `MOVING`, or 1 % of its speed limit if that is less [rad/s or m/s]."""
+    limit = coordinate_limits(chain)["velocity"]
+    return np.where(limit > 0, np.minimum(MOVING, SLOW * limit), MOVING)
+
+
+def moved_enough(chain: Chain, evaluations: Sequence[Evaluation]) -> Bool[np.ndarray, " n"]:
+    """Mask of the coordinates that move for at least one second in all, through at least 1 % of their range.
+
+    Coordinates without a drive, such as those of a free base, always count as moved.
+    """
+    data, where, limits = together(evaluations), layout(chain), coordinate_limits(chain)
+    seconds = np.sum(
+        [(np.abs(e.samples.qd) > moving_speed(chain)).sum(0) / e.samples.rate for e in evaluations], axis=0
+    )
+    span = limits["upper"] - limits["lower"]
+    least = TRAVEL * np.where(np.isfinite(span), span, 0.0)
+    enough = ~with_drive(chain)
+    travel = np.zeros(chain.nv)
+    travel[where.columns] = np.ptp(data.q[:, where.entries], axis=0)
+    return enough | ((seconds >= TESTED_SECONDS) & (travel >= least))
 
 
 def with_drive(chain: Chain) -> Bool[np.ndarray, " nv"]:
@@ -104,10 +142,10 @@ class Determination:
     """Relative uncertainty of the model within its range of use.
 
     Attributes:
-        position_error: (n,) RMS of the position-dependent part of the torque error, relative to the RMS torque; NaN for
-            joints without measured torque.
+        position_error: (n,) RMS of the position-dependent part of the torque error, relative to the RMS torque, but at
+            least to one twentieth of the largest RMS torque; NaN for joints without measured torque.
         gravity: (n,) standard deviation of the torque at rest within the joint limits, relative to the RMS of that
-            torque or of the logged torque, whichever is greater; NaN if unmeasured forces act.
+            torque or to the logged torque (with the same floor), whichever is greater; NaN if unmeasured forces act.
         inertia: (n,) standard deviation of the diagonal entries of the mass matrix, relative to their means; NaN if
             unmeasured forces act.
     """
@@ -133,6 +171,7 @@ def determination_in_use(result: Identification) -> Determination:
     some = np.unique(np.linspace(0, len(data.q) - 1, min(ROWS, len(data.q))).astype(int))
     q, qd, error = data.q[some], data.qd[some], data.error[some]
     size = np.nan_to_num(np.sqrt((data.tau**2).mean(0)))  # unmeasured torques count as zero
+    size = np.where(size > 0, floored(size, chain), 0.0)
     driven = np.where(size > 0, size, np.nan)
     still = rows(q, np.zeros_like(qd))
     own = _own_positions(chain, q)
@@ -222,14 +261,18 @@ def resimulated(model: TorqueModel, evaluations: Sequence[Evaluation]) -> list[S
     return found
 
 
-def simulated_against_coasting(found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
-    """RMS error of re-simulated positions relative to that of a coasting robot, (n,); infinite if the simulation diverges.
+def simulated_against_coasting(chain: Chain, found: Sequence[Simulated]) -> Float[np.ndarray, " n"] | None:
+    """RMS error of re-simulated positions relative to that of a coasting robot in the worst run, (n,).
 
-    A coasting robot keeps its initial velocity. The result is None if all runs are shorter than a window.
+    A coasting robot keeps its initial velocity. The ratio is infinite if the simulation diverges, and NaN for joints
+    that move enough in no run. The result is None if all runs are shorter than a window.
     """
     if not found:
         return None
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        squares = np.sum([len(run.windows) * np.stack([run.rms, run.coasting_rms]) ** 2 for _, run in found], axis=0)
-        ratio = np.sqrt(squares[0] / squares[1])
-    return np.where(np.isfinite(ratio), ratio, np.inf)
+    ratios = []
+    for evaluation, run in found:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            ratio = run.rms / run.coasting_rms
+        ratio = np.where(np.isfinite(ratio), ratio, np.inf)
+        ratios.append(np.where(moved_enough(chain, [evaluation]), ratio, np.nan))
+    return np.fmax.reduce(ratios)

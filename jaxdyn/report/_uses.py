@@ -11,6 +11,7 @@ from ._accuracy import Determination, Simulated, TorqueAccuracy, determination_i
 from ._markup import rounded
 
 Level = Literal["good", "fair", "poor", "note"]
+JointLevel = Literal["good", "fair", "poor", "untested"]
 Use = Literal["gravity compensation", "feed-forward", "simulation"]
 Found = tuple[Level, str]  # level and text of a check
 ORDER: tuple[Level, ...] = ("note", "good", "fair", "poor")
@@ -49,9 +50,18 @@ def worst(levels: Iterable[Level]) -> Level:
     return max(levels, key=lambda level: ORDER.index(level))
 
 
-def joint_levels(accuracy: TorqueAccuracy) -> tuple[Level, ...]:
-    """Level of the predicted torque of each joint; fair for joints that never moved or were not measured."""
-    return tuple("fair" if np.isnan(x) else level_of(x, TORQUE) for x in accuracy.without_noise)
+def joint_levels(accuracy: TorqueAccuracy) -> tuple[JointLevel, ...]:
+    """Level of the predicted torque of each joint; "untested" for joints that hardly moved or were not measured."""
+    return tuple("untested" if np.isnan(x) else level_of(x, TORQUE) for x in accuracy.without_noise)
+
+
+def _untested(result: Identification, accuracy: TorqueAccuracy) -> list[Found]:
+    """What joints that hardly moved mean for every use: at most with care, and no if fewer than half were tested."""
+    names = [result.rows[j] for j in np.flatnonzero(accuracy.untested)]
+    if not names:
+        return []
+    level: Level = "poor" if 2 * len(names) > len(result.rows) else "fair"
+    return [(level, f"not tested: {', '.join(names)}, which hardly moved")]
 
 
 def judge_uses(
@@ -70,6 +80,7 @@ def judge_uses(
     """
     known = determination_in_use(result)
     written: list[Found] = [("poor", worse_in_file)] if worse_in_file else []
+    written += _untested(result, accuracy)
     gravity = _gravity(result, known, written)
     return (
         gravity,
@@ -137,7 +148,8 @@ def _feed_forward(
         f"torque errors while moving are up to {_percent(accuracy.relative[j])} of the torque ({names[j]}: RMS "
         f"{rounded(float(accuracy.error[j]))} of {rounded(float(accuracy.torque[j]))}{noise})"
     )
-    found: list[Found] = [(level_of(float(net[j]), TORQUE), text), *_unseen(result), *written]
+    found: list[Found] = [] if np.isnan(net[j]) else [(level_of(float(net[j]), TORQUE), text)]
+    found += [*_unseen(result), *written]
     if worse:
         found.append(("fair", f"the given model predicts {', '.join(worse)} better"))
     return _sentence("feed-forward", found)
@@ -173,7 +185,7 @@ def _simulation(
         text = f"the inertia about {names[j]} is known only to within {_percent(spread)} (one standard deviation)"
     if not np.isnan(spread):
         found.append((level_of(spread, INERTIA), text))
-    ratio = simulated_against_coasting(simulated)
+    ratio = simulated_against_coasting(chain, simulated)
     if ratio is None and chain.topology.quaternion_joints:
         found.append(("fair", "robots with a moving base are not re-simulated"))
     elif ratio is None and result.has_unmeasured_forces:
@@ -182,15 +194,19 @@ def _simulation(
         found.append(("fair", "the runs are too short to simulate windows of half a second"))
     else:
         j = _largest(ratio)
+        of_run = " in the worst run" if len(simulated) > 1 else ""
         if np.isinf(ratio[j]):
             text = "the re-simulation diverges"
         elif ratio[j] > COASTING[1]:
-            text = f"re-simulated positions have {rounded(float(ratio[j]))} times the error of a coasting robot ({names[j]})"
+            times = rounded(float(ratio[j]))
+            text = f"re-simulated positions have {times} times the error of a coasting robot ({names[j]}{of_run})"
         else:
             text = (
-                f"re-simulated positions have {_percent(float(ratio[j]))} of the error of a coasting robot ({names[j]})"
+                f"re-simulated positions have {_percent(float(ratio[j]))} of the error of a coasting robot "
+                f"({names[j]}{of_run})"
             )
-        found.append((level_of(float(ratio[j]), COASTING), text))
+        if not np.isnan(ratio[j]):
+            found.append((level_of(float(ratio[j]), COASTING), text))
     if gravity == "poor":
         found.append(("poor", "the torque at rest is inaccurate or undetermined"))
     levels = joint_levels(accuracy)

@@ -13,7 +13,7 @@ from ._files.predictions import FilePrediction
 from ._markup import rounded
 from ._quality import FAIR, pooled, pooled_unconstrained, rms_where, together, torque_units
 from ._sections.prior import AgainstPrior, against_prior
-from ._uses import ORDER, WORSE, Level, UseVerdict, joint_levels, judge_uses, worst
+from ._uses import ORDER, TORQUE, WORSE, JointLevel, Level, UseVerdict, joint_levels, judge_uses, level_of, worst
 
 Measure = Literal["rms", "rre", "moving"]
 _NAMES = {"rms": "RMS error", "rre": "RRE", "moving": "RRE while moving"}
@@ -87,7 +87,8 @@ class Verdict:
         level: with limits, "good" if all are met, else "poor"; without limits, the level that all uses share, else "fair".
         headline: the outcome in a sentence.
         uses: verdicts on gravity compensation, feed-forward and simulation.
-        joints: level of the predicted torque of each joint while it moves.
+        joints: level of the predicted torque of each joint while it moves; "untested" for joints that moved for less
+            than a second, or through less than 1 % of their range, in the held-out motion.
         checks: all checks: first those of the limits, then those of the uses, then the others.
         limits: checks of the limits.
     """
@@ -95,7 +96,7 @@ class Verdict:
     level: Level
     headline: str
     uses: tuple[UseVerdict, ...]
-    joints: tuple[Level, ...]
+    joints: tuple[JointLevel, ...]
     checks: tuple[VerdictCheck, ...]
     limits: tuple[VerdictCheck, ...] = ()
 
@@ -113,17 +114,19 @@ def verdict(
       without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. If the torque of a
       joint is less than one twentieth of the largest joint torque, its error is relative to that twentieth.
     - Gravity compensation is judged by the position-dependent part of the torque error, and by the standard deviation of
-      torques at rest within the joint limits, both relative to the torque: good up to 10 %, fair up to 25 %.
+      torques at rest within the joint limits, both relative to the torque (with the same lower bound): good up to 10 %,
+      fair up to 25 %.
     - Feed-forward is judged by the worst joint, and is at most fair if the given model predicts a joint's torque better.
-    - Simulation is judged by two figures: the error of positions re-simulated from measured torques, relative to that
-      of a coasting robot (good up to 60 %, fair up to 100 %), and the relative standard deviation of the inertia about
-      each joint (good up to 20 %, fair up to 60 %).
+    - Simulation is judged by two figures: the error of positions re-simulated from measured torques in the worst run,
+      relative to that of a coasting robot (good up to 60 %, fair up to 100 %), and the relative standard deviation of the
+      inertia about each joint (good up to 20 %, fair up to 60 %).
     - Simulation is poor if a link is physically inconsistent, or is denser, lighter or larger than the links of ordinary
       machines; if friction or armature is negative; or if gravity compensation or a joint is poor.
 
-    Without held-out motion, or if it only repeats the fitted motion, no use is better than fair. If limits are given, the
-    outcome depends only on whether every joint meets all limits, but the uses are still judged. The condition number is
-    for information only.
+    Without held-out motion, if it only repeats the fitted motion, or if it does not test a joint (`Verdict.joints`), no
+    use is better than fair; if it does not test most joints, all uses are poor. If limits are given, the outcome depends
+    only on whether every joint meets all limits, but the uses are still judged. The condition number is for information
+    only.
 
     Args:
         result: the identification.
@@ -228,14 +231,17 @@ def _worse(result: Identification, prior: AgainstPrior | None) -> tuple[str, ...
 
 def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
     """The error of every joint."""
-    levels, names = joint_levels(accuracy), result.rows
+    names = result.rows
     net = 100 * accuracy.without_noise
     seen = [j for j in range(len(names)) if not np.isnan(net[j])]
     words = ", ".join(f"{names[j]} {rounded(float(net[j]))} %" for j in seen)
     others = [name for j, name in enumerate(names) if j not in seen]
-    rest = f" Joints without motion or measured torque: {', '.join(others)}." if others else ""
+    rest = f" Not tested, without enough motion or measured torque: {', '.join(others)}." if others else ""
+    found: list[Level] = [level_of(float(accuracy.without_noise[j]), TORQUE) for j in seen]
+    if accuracy.untested.any():
+        found.append("fair")
     return VerdictCheck(
-        worst([levels[j] for j in seen]) if seen else "poor",
+        worst(found) if seen else "poor",
         f"Torque error relative to the torque while the joint moves, without in-band noise: {words}.{rest}",
     )
 
@@ -272,6 +278,9 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
         )
     ratio = np.nan_to_num(accuracy.error / np.maximum(accuracy.fitted, 1e-300))
     levels = joint_levels(accuracy)
+    if accuracy.untested.all():
+        return VerdictCheck("poor", "Validation says nothing: no joint moves enough in the held-out motion.")
+    untested = ", ".join(result.rows[j] for j in np.flatnonzero(accuracy.untested))
     failed = [j for j in range(len(result.rows)) if ratio[j] > UNSEEN and levels[j] != "good"]
     j = max(failed, key=lambda k: ratio[k]) if failed else int(np.argmax(ratio))
     figures = f"errors are up to {rounded(float(ratio[j]))} times those of the fit, on {result.rows[j]}"
@@ -279,10 +288,14 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
         return VerdictCheck(
             "fair", f"Held-out motion is predicted well, but less accurately than the fitted motion: {figures}."
         )
+    if not failed and untested:
+        return VerdictCheck(
+            "fair", f"Validation confirms the fit, except on {untested}, which hardly moved: {figures}."
+        )
     if not failed:
         return VerdictCheck("good", f"Validation confirms the fit: {figures}.")
     return VerdictCheck(
-        worst([levels[k] for k in failed]),
+        worst([level_of(float(accuracy.without_noise[k]), TORQUE) for k in failed]),
         f"Validation does not confirm the fit: {figures}. The most common causes are a different robot, payload, "
         "temperature (which changes the friction) or set of gains, or motion outside the range of the fitted logs.",
     )
