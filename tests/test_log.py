@@ -1,5 +1,6 @@
 """Reading logs: three formats, every complaint with its place, and what is noted."""
 
+import dataclasses
 import sys
 import zipfile
 
@@ -7,7 +8,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn import JointLimits, Log, LogError, Topology, make_chain, read_log
+import regression
+from jaxdyn import (
+    IdentificationError,
+    JointLimits,
+    Log,
+    LogError,
+    Topology,
+    identify,
+    make_chain,
+    read_log,
+)
+from jaxdyn.identification import (
+    calibrate_gains,
+    compare_models,
+    compare_with_log,
+    identify_payload,
+    identify_payload_on,
+    identify_together,
+)
 from jaxdyn.io import check_log, loads, read_log_chunks
 from jaxdyn.io._logs.rows import find_bad_rows, segments
 
@@ -558,3 +577,32 @@ def test_real_log_with_garbage(shared_data):
     assert log.notes[0].endswith("dropped: rows 2-10")
     assert segments(log.t) == ((0, 1), (1, 6097))
     check_log(log)
+
+
+def test_the_functions_that_use_logs_check_them():
+    chain = regression.known_arm()
+    t = np.arange(400) / 100
+    x = t[:, None] * [3.0, 4.0, 5.0]
+    log = Log(t, np.degrees(0.5 * np.sin(x)), None, 5 * np.cos(x), "run")
+    uses = {
+        "identify": lambda log: identify(chain, log),
+        "validation": lambda log: identify(chain, dataclasses.replace(log, q=np.radians(log.q)), log),
+        "together": lambda log: identify_together(chain, {"left": log, "right": log}),
+        "payload": lambda log: identify_payload(chain, log, log),
+        "known arm": lambda log: identify_payload_on(chain, log),
+        "gains": lambda log: calibrate_gains(chain, log, log, 1.0),
+        "compare": lambda log: compare_models(chain, chain, log),
+        "design": lambda log: compare_with_log(chain, None, log),
+    }
+    for name, use in uses.items():
+        with pytest.raises(LogError, match=r"look like degrees .* pass units_checked=True to read_log"):
+            use(log)
+            pytest.fail(name)
+    compared = compare_models(chain, chain, dataclasses.replace(log, units_checked=True))
+    assert check_log(log, chain, units_checked=True).units_checked
+    slow = Log(log.t, 0.5 * np.sin(x) * [1, 1, 1e-5], -1.5 * np.cos(x), log.tau, "run")
+    notes = compare_models(chain, chain, slow).runs[0].notes
+    assert len(compared.runs) == 1 and any("does not move" in note for note in notes)
+    assert any("is -1" in note and "times the derivative" in note for note in notes)
+    with pytest.raises(IdentificationError, match="does not move"):
+        identify(chain, slow)

@@ -84,9 +84,9 @@ def files_of(log: str) -> list[str]:
 
 
 def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") -> Iterator["Log"]:
-    """Read and check logs one by one, with the options of `arguments.add_log_form`."""
+    """Read logs one by one, with the options of `arguments.add_log_form`."""
     from ..io._logs.bags import is_bag
-    from ..io._logs.log import check_log, read_log
+    from ..io._logs.log import read_log
     from ..io._logs.motion import coordinate_names
 
     names = coordinate_names(chain)
@@ -96,7 +96,7 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") 
     paths = [files_of(log) for log in logs]
     bags = [is_bag(pathlib.Path(files[0])) for files in paths]
     for k, files in enumerate(paths):
-        log = read_log(
+        yield read_log(
             files[0] if len(files) == 1 else files,
             names,
             gains=options.gains,
@@ -104,9 +104,8 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") 
             on_bad_rows=options.on_bad_rows,
             columns=maps[k],
             topic=options.topic if bags[k] or not any(bags) else None,
+            units_checked=options.units_checked,
         )
-        # a joint may rest in one log and move in another; `identify` raises an error if a joint rests in all logs
-        yield check_log(log, chain, units_checked=options.units_checked, allow_still=True)
 
 
 def filters_of(options: argparse.Namespace, delay: float | list[float] | None = None) -> "Filters":

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ..errors import IdentificationError
-from ..io._logs.log import Log, named_apart
+from ..io._logs.log import Log, check_log, named_apart
 from ..io._logs.motion import coordinate_names
 from ..io._logs.units import STILL
 from ..model._chain import Chain
@@ -54,7 +54,8 @@ def identify(
     Args:
         chain: the robot; its inertias are the prior for parameters that the data do not determine. Links without
             inertia (a kinematics-only model) get a default prior, which is reported in `Identification.notes`.
-        logs: the runs to fit, with the same joints as the chain, in the same order.
+        logs: the runs to fit, with the same joints as the chain, in the same order. All logs are checked (`check_log`);
+            the notes list positions and speeds beyond the limits, joints that rest, and velocities of another scale.
         validate: validation runs, or the share of each fitted run to hold out at its end (default 0.3). The held-out
             part is predicted by a fit that excludes it. The final fit uses all data.
         terms: torque terms to fit in addition to the links' inertias, and the kinds of terms to select. By default, the
@@ -78,7 +79,8 @@ def identify(
     Raises:
         IdentificationError: the logs do not match the chain or do not excite its parameters; the chain has spherical
             joints, a floating base or an invalid prior; or no parameters satisfy the constraints.
-        LogError: a log is too short to be filtered, or a filter setting is invalid.
+        LogError: a log looks as if it were in degrees or millimetres (`check_log`; a log read or made with
+            `units_checked=True` is exempt), or is too short to be filtered, or a filter setting is invalid.
     """
     check_identifiable(chain)
     if terms.further:
@@ -122,16 +124,19 @@ def _runs(
     """
     listed = lambda some: [some] if isinstance(some, Log) else list(some)
     logs, unseen = listed(logs), [] if isinstance(validate, float | int) else listed(validate)
-    named = named_apart([*logs, *unseen])
-    logs, unseen = named[: len(logs)], named[len(logs) :]
     if not logs:
         raise IdentificationError("no log was given; pass at least one run to fit")
+    named = named_apart([*logs, *unseen])
     for log in named:
         if log.q.shape[1] != chain.nv:
             raise IdentificationError(
                 f"{log.source}: the log has {log.q.shape[1]} joints, but the model has {chain.nv}: "
                 + ", ".join(coordinate_names(chain))
             )
+    named = [
+        check_log(log, chain, allow_still=True) for log in named
+    ]  # a joint may rest in one run and move in another
+    logs, unseen = named[: len(logs)], named[len(logs) :]
     span = np.max([np.ptp(log.q, axis=0) for log in logs], axis=0)
     if knowledge is not None and knowledge.joints is not None and chain.coupling is None:  # known drives need not move
         span = np.where(np.isin(chain.joint_names, knowledge.joints), span, np.inf)

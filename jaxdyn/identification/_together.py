@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..errors import IdentificationError
-from ..io._logs.log import Log, named_apart
+from ..io._logs.log import Log, check_log, named_apart
 from ..model._chain import Chain
 from ._consistency.consistent import POSITIVE_TERMS
 from ._consistency.constraints import Consistency
@@ -74,7 +74,7 @@ def identify_together(
         IdentificationError: a log does not match the chain; `own` contains a term that is not fitted; `terms` requests
             a selection or further terms; logs of only one robot were given; or a robot has validation runs but no runs
             to fit.
-        LogError: a log is too short to be filtered, or a filter setting is invalid.
+        LogError: a log seems to be in degrees (`check_log`) or is too short to be filtered, or a filter setting is invalid.
     """
     terms = terms or Terms(choose=())
     share = float(validate) if isinstance(validate, float | int) else None
@@ -128,7 +128,7 @@ def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
                 raise IdentificationError(
                     f"{robot}, {log.source}: the log has {log.n} joints, but the model has {chain.nv}"
                 )
-            runs.append(log)
+            runs.append(check_log(log, chain, allow_still=True))
             robots.append(robot)
     return runs, robots
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from ...io._logs.log import Log
+from ...io._logs.log import Log, check_log
 from ...model._chain import Chain
 from .._preprocessing.samples import Filters, preprocess
 from .._regression.columns import Columns
@@ -40,10 +40,11 @@ def compare_with_log(
         The quality of the design, and the quality of the recorded motion.
 
     Raises:
-        LogError: the log is too short to be filtered, or the cutoff is not between 0 and half the log's rate.
+        LogError: the log seems to be in degrees (`check_log`) or is too short to be filtered, or the cutoff is not between
+            0 and half the log's rate.
         IdentificationError: as for `excitation_quality`.
     """
-    recorded = preprocess(log, Filters(position_cutoff=cutoff, stride=1))
+    recorded = preprocess(check_log(log, chain, allow_still=True), Filters(position_cutoff=cutoff, stride=1))
     samples = sample_trajectory(chain, design.trajectory, 1 / float(np.median(np.diff(log.t))))
     own = Log(t=samples.t, q=samples.q, qd=None, tau=samples.tau, source="design")
     filtered = preprocess(own, Filters(position_cutoff=recorded.position_cutoff, stride=1))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import IdentificationError, ModelError
-from ...io._logs.log import Log
+from ...io._logs.log import Log, check_log
 from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain, frame_index
 from ...spatial.inertia import transform_inertial_parameters
@@ -59,6 +59,7 @@ def prepare_runs(
 
     Raises:
         IdentificationError: a run has the wrong number of joints, or there is no loaded run.
+        LogError: a log looks as if it were in degrees (`check_log`).
     """
     groups = [[group] if isinstance(group, Log | Samples) else list(group) for group in (unloaded, loaded)]
     given = [(run, on) for on, group in enumerate(groups) for run in group]
@@ -70,6 +71,7 @@ def prepare_runs(
             )
     if not groups[1]:
         raise IdentificationError("there is no run with the payload; pass at least one")
+    given = [(check_log(run, chain, allow_still=True) if isinstance(run, Log) else run, on) for run, on in given]
     runs, notes = [], []
     for (run, on), samples in zip(given, preprocess_alike([run for run, _ in given], filters), strict=True):
         runs.append((samples, bool(on)))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from ..._summary import data_frame
 from ...errors import IdentificationError
-from ...io._logs.log import Log
+from ...io._logs.log import Log, check_log
 from ...model._chain import Chain
 from .._model.torque_model import TorqueModel
 from .._preprocessing.samples import Filters, Samples
@@ -109,7 +109,7 @@ def compare_models(
     Raises:
         IdentificationError: no log is given, the models and logs have different numbers of joints, or a model has
             spherical joints or a floating base.
-        LogError: a log is too short to be filtered.
+        LogError: a log looks as if it were in degrees (`check_log`), or is too short to be filtered.
     """
     logs = [logs] if isinstance(logs, Log) else list(logs)
     if not logs:
@@ -118,6 +118,7 @@ def compare_models(
     models, filters = (first, second), filters or Filters()
     for name, model in zip(names, models, strict=True):
         _check(name, model.chain, logs)
+    logs = [check_log(log, first.chain, allow_still=True) for log in logs]
     if filters.delay is None:
         filters = filters.but(delay=next((np.asarray(m.delay, float) for m in models if m.delay is not None), None))
     runs, ready = [], prepared(logs, filters, True)

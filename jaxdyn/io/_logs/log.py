@@ -37,6 +37,8 @@ class Log:
         notes: remarks made while reading and checking the log.
         path: the file from which the log was read, or the first of several files.
         temperature: joint temperatures, if logged [°C], for `TemperatureDependent` friction.
+        units_checked: the values are in SI units and radians although they look like degrees, as for multi-turn joints; see
+            `check_log`.
     """
 
     t: Float[np.ndarray, " N"]
@@ -47,6 +49,7 @@ class Log:
     notes: tuple[str, ...] = ()
     path: pathlib.Path | None = None
     temperature: Float[np.ndarray, "N n"] | None = None
+    units_checked: bool = False
 
     @property
     def n(self) -> int:
@@ -80,6 +83,7 @@ def read_log(
     on_bad_rows: Literal["raise", "drop"] = "raise",
     columns: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     topic: str | None = None,
+    units_checked: bool = False,
 ) -> Log:
     """Read a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
@@ -115,6 +119,7 @@ def read_log(
             from all others, or if a position jumps away and back.
         columns: a column map for other names, units, signs, offsets and gains: a TOML file (docs/logs.md) or a mapping.
         topic: topic of the joint states in a bag; detected if None.
+        units_checked: do not check the log for degrees and millimetres when it is used (`check_log`).
 
     Raises:
         LogError: the file cannot be read; columns are missing, repeated or incomplete; the log has currents, but no gains are
@@ -174,7 +179,9 @@ def read_log(
     notes += _check_variance(path, blocks["q"], tau, kinds)
     if heat is not None:
         heat = filled(blocks["t"][:, 0], heat[keep])
-    return Log(blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), files[0], heat)
+    return Log(
+        blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), files[0], heat, units_checked
+    )
 
 
 def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"] | None:
@@ -216,6 +223,9 @@ def check_log(
 ) -> Log:
     """Check the units and plausibility of a log. Clear faults raise an error; doubtful data are noted in the returned log.
 
+    `identify`, `identify_together`, `identify_payload`, `calibrate_gains`, `compare_models` and `compare_with_log` check their
+    logs in this way, with `allow_still=True`.
+
     A joint is assumed to be logged in degrees (or millimetres) if one of these conditions is satisfied:
 
     - |q| exceeds 4 pi, and also the joint's limits, if any;
@@ -232,7 +242,8 @@ def check_log(
         position_limits: lower and upper limit of each joint; infinite for a joint without limits [rad or m].
         velocity_limit: largest |qd| of each joint [rad/s or m/s].
         joint_names: joint names for messages.
-        units_checked: accept values that look like degrees as SI units and radians, as for multi-turn joints.
+        units_checked: accept values that look like degrees as SI units and radians, as for multi-turn joints. The returned
+            log is marked (`Log.units_checked`), so that this check is omitted wherever it is used.
         allow_still: accept joints that do not move, with a note. Parameters that affect only such a joint cannot be identified.
 
     Raises:
@@ -253,6 +264,7 @@ def check_log(
             raise LogError(f"{log.source}: {len(given)} {what} for a log with {n} joints; is it from another robot?")
     speed = smooth_speed(log.t, log.q)
     scale = np.full(n, np.nan) if log.qd is None else velocity_scale(log.qd, speed)
+    units_checked = units_checked or log.units_checked
     if not units_checked:
         for joint, name in enumerate(names):
             reason = looks_like_degrees(
@@ -262,7 +274,7 @@ def check_log(
                 raise LogError(
                     f"{log.source}: the values of {name} look like degrees (or millimetres), not radians (metres): {reason}",
                     "Convert the log, or pass {units_checked} if the values are correct (a multi-turn joint)",
-                    units_checked="True",
+                    units_checked="True to read_log",
                 )
     notes = list(log.notes)
     for joint, name in enumerate(names):
@@ -287,7 +299,7 @@ def check_log(
             notes.append(f"{name} moves at up to {top:.3g}, above its velocity limit {fastest[joint]:.4g}")
         if np.isfinite(scale[joint]) and not 0.8 < scale[joint] < 1.25:
             notes.append(f"the logged velocity of {name} is {scale[joint]:.3g} times the derivative of its position")
-    return dataclasses.replace(log, notes=tuple(notes))
+    return dataclasses.replace(log, notes=tuple(dict.fromkeys(notes)), units_checked=units_checked)
 
 
 def row_range(path: pathlib.Path, rows: tuple[int, int] | None, count: int) -> tuple[int, int]:
