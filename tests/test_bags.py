@@ -135,14 +135,16 @@ def test_which_topic_is_meant(tmp_path):
 
     split = [*messages("/a", NAMES[:2]), *messages("/b", NAMES[1:])]
     text = complaint(write_bag(tmp_path / "split.bag", split, "ros1"), NAMES)
-    assert "'elbow' is on several topics, /a and /b" in text
+    assert "position of 'elbow' is on several topics, /a and /b" in text
 
 
 def test_two_publishers_of_one_joint_are_refused(tmp_path):
-    t = np.sort(np.concatenate([T, T]))
-    path = write_bag(tmp_path / "run.mcap", messages(t=t), "mcap")
-    assert "time does not increase" in complaint(path, NAMES)
-    parts = [*messages(names=NAMES[:2], t=t), *messages(names=NAMES[2:])]
+    other = [(*m[:3], m[3] + 1e-3, *m[4:]) for m in messages()]
+    both = [m for pair in zip(messages(), other, strict=True) for m in pair]
+    path = write_bag(tmp_path / "run.mcap", both, "mcap")
+    text = complaint(path, NAMES)
+    assert "time does not increase" in text and "'drop'" not in text  # half of the rows: too many to drop
+    parts = [*((*m[:2], m[2][:2], *(x[:2] for x in m[3:])) for m in both), *messages(names=NAMES[2:])]
     text = complaint(write_bag(tmp_path / "parts.mcap", parts, "mcap"), NAMES)
     assert "stamps of 'shoulder' do not increase: do two publishers send this joint" in text
 
@@ -154,7 +156,7 @@ def test_what_a_message_lacks(tmp_path):
     log = read_log(write_bag(tmp_path / "v.bag", without(4), "ros1"), NAMES)
     assert log.qd is None and any("no velocities" in note for note in log.notes)
     text = complaint(write_bag(tmp_path / "e.bag", without(5), "ros1"), NAMES)
-    assert "topic /joint_states: some messages contain no effort for shoulder, elbow, wrist" in text
+    assert "topic /joint_states: the messages contain no effort for shoulder, elbow, wrist" in text
     for place, field in ((4, "velocities"), (5, "effort")):  # how drivers say that they do not know
         nothing = [(*m[:place], [np.nan] * 3, *m[place + 1 :]) for m in messages()]
         path = write_bag(tmp_path / f"{field}.bag", nothing, "ros1")
@@ -172,6 +174,48 @@ def test_what_a_message_lacks(tmp_path):
     bad[4] = (*bad[4][:5], [1.0, np.nan, 2.0])
     text = complaint(write_bag(tmp_path / "n.bag", bad, "ros1"), NAMES)
     assert "first at sample 5, column 'effort of elbow' (nan)" in text
+
+
+def test_messages_that_lack_a_field_are_interpolated(tmp_path):
+    some = [(*m[:5], []) if k == 20 else m for k, m in enumerate(messages())]
+    log = read_log(write_bag(tmp_path / "one.bag", some, "ros1"), NAMES)
+    expected = TAU.copy()
+    expected[20] = (TAU[19] + TAU[21]) / 2
+    np.testing.assert_allclose(log.tau, expected, atol=1e-9)
+    np.testing.assert_array_equal(log.q, Q)
+    assert any(
+        "effort of shoulder, effort of elbow, effort of wrist are in separate messages (59," in x for x in log.notes
+    )
+
+    some = [(*m[:4], [np.nan] * 3, m[5]) if k == 20 else m for k, m in enumerate(messages())]
+    log = read_log(write_bag(tmp_path / "nan.bag", some, "ros1"), NAMES)
+    assert log.qd is not None and np.isfinite(log.qd).all()
+
+
+@pytest.mark.parametrize("topics", [("/state", "/state"), ("/state", "/effort"), ("/z", "/a")])
+@pytest.mark.parametrize("late", [0.0, 0.004])
+def test_positions_and_efforts_apart(tmp_path, topics, late):
+    """Two publishers, on one topic or on two, with the same stamps or with others."""
+    positions = [(*m[:5], []) for m in messages(topics[0])]
+    efforts = [(*m[:3], [], [], m[5]) for m in messages(topics[1], NAMES[::-1], T + late)]
+    both = sorted([*positions, *efforts], key=lambda m: m[1])
+    path = write_bag(tmp_path / "run.mcap", both, "mcap")
+    log = read_log(path, NAMES)
+    linear = 4 * 5**2 / 8 / 50**2 * (late > 0)  # error of linear interpolation, w^2 h^2 / 8
+    for name, block in zip(("q", "qd", "tau"), motion(log.t), strict=True):
+        np.testing.assert_allclose(getattr(log, name), block, atol=1e-8 + linear * (name == "tau"))
+    assert len(log) == N - (late > 0) and read_log(path, 3).q.shape == log.q.shape
+    if topics[0] != topics[1]:
+        assert f"effort from {topics[1]}" in log.notes and "contain no effort" in complaint(
+            path, NAMES, topic=topics[0]
+        )
+
+
+def test_exact_repeats_of_messages_are_removed(tmp_path):
+    twice = [m for m in messages() for _ in range(3)]
+    log = read_log(write_bag(tmp_path / "run.mcap", twice, "mcap"), NAMES)
+    np.testing.assert_array_equal(log.q, Q)
+    assert f"{2 * N} exact repeats of messages on /joint_states removed" in log.notes
 
 
 def test_messages_without_stamps(tmp_path):

@@ -3,7 +3,7 @@
 import array
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,13 +14,25 @@ FIELDS = {"q": "position", "qd": "velocity", "tau": "effort"}
 _NANO = 1e-9
 
 
+Key = tuple[str, str]  # quantity and joint
+
+
+class Series(NamedTuple):
+    """A quantity of a joint: the messages that contain it, their stamps and receive times [ns], and the values."""
+
+    number: np.ndarray
+    stamp: np.ndarray
+    received: np.ndarray
+    value: np.ndarray
+
+
 class _Group:
     """The messages with the same list of joint names, in the order of the bag."""
 
     def __init__(self):
         self.whole = {key: array.array("q") for key in ("number", "stamp", "received")}
         self.values = {kind: array.array("d") for kind in FIELDS}
-        self.lacking: set[str] = set()
+        self.last: tuple[int, tuple[bytes, ...]] | None = None
 
 
 class JointStates:
@@ -28,6 +40,7 @@ class JointStates:
 
     def __init__(self, topic: str):
         self.topic = topic
+        self.repeats = 0
         self._count = 0
         self._span = [0, 0]
         self._groups: dict[tuple[str, ...], _Group] = {}
@@ -46,7 +59,7 @@ class JointStates:
         return tuple(dict.fromkeys(name for names in self._groups for name in names))
 
     def add(self, stamp: int, received: int, message: Any) -> None:
-        """Add a message with its stamp and receive time [ns].
+        """Add a message with its stamp and receive time [ns]; an exact repeat of the previous one is only counted.
 
         Raises:
             LogError: a joint is repeated, or the number of values differs from the number of names.
@@ -57,42 +70,47 @@ class JointStates:
             if len(set(names)) < len(names):
                 raise LogError(f"message {self._count + 1} names a joint twice: {', '.join(names)}")
             group = self._groups[names] = _Group()
-        for kind, field in FIELDS.items():
+        rows = []
+        for field in FIELDS.values():
             values = np.asarray(getattr(message, field), np.float64)
             if len(values) not in (0, len(names)):
                 raise LogError(
                     f"message {self._count + 1} has {len(names)} joint names, but {len(values)} numbers of {field}"
                 )
-            if len(values) < len(names):
-                group.lacking.add(kind)
-                values = np.full(len(names), np.nan)
-            group.values[kind].frombytes(values.tobytes())
-        for key, value in (("number", self._count), ("stamp", stamp), ("received", received)):
-            group.whole[key].append(value)
+            rows.append((values if len(values) else np.full(len(names), np.nan)).tobytes())
         self._span[:] = [received if self._count == 0 else self._span[0], received]
         self._count += 1
+        if group.last == (stamp or received, tuple(rows)):
+            self.repeats += 1
+            return
+        group.last = (stamp or received, tuple(rows))
+        for values, row in zip(group.values.values(), rows, strict=True):
+            values.frombytes(row)
+        for key, value in (("number", self._count), ("stamp", stamp), ("received", received)):
+            group.whole[key].append(value)
 
-    def joint(self, name: str) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-        """Return the data of a joint in the order of the bag, and the fields that some of its messages lack.
+    def joint(self, name: str) -> dict[str, Series]:
+        """Return the data of a joint: for each quantity that is in any message, those messages in the order of the bag.
 
-        The data are arrays with one entry per message: message index, stamp and receive time [ns], and joint values.
+        A message without numbers of a field does not contain the quantity. Neither does one in which all of them are NaN,
+        which drivers write for a field that they do not measure.
         """
-        parts: dict[str, list[np.ndarray]] = {}
-        lacking = []
+        parts: dict[str, list[Series]] = {kind: [] for kind in FIELDS}
         for names, group in self._groups.items():
             if name not in names:
                 continue
-            for key, whole in group.whole.items():
-                parts.setdefault(key, []).append(np.array(whole, np.int64))
+            number, stamp, received = (np.array(x, np.int64) for x in group.whole.values())
             for kind, values in group.values.items():
                 block = np.frombuffer(values, np.float64).reshape(-1, len(names))
-                parts.setdefault(kind, []).append(block[:, names.index(name)])
-            lacking += [FIELDS[kind] for kind in FIELDS if kind in group.lacking]
-        series = {key: np.concatenate(values) for key, values in parts.items()}
-        # drivers that do not measure a field may write NaN
-        lacking += [FIELDS[kind] for kind in FIELDS if np.isnan(series[kind]).all()]
-        order = np.argsort(series["number"], kind="stable")
-        return {key: values[order] for key, values in series.items()}, tuple(dict.fromkeys(lacking))
+                has = ~np.isnan(block).all(axis=1)
+                parts[kind].append(Series(number[has], stamp[has], received[has], block[has, names.index(name)]))
+        out = {}
+        for kind, some in parts.items():
+            whole = Series(*(np.concatenate(x) for x in zip(*some, strict=True)))
+            if len(whole.number):
+                order = np.argsort(whole.number, kind="stable")
+                out[kind] = Series(*(x[order] for x in whole))
+        return out
 
 
 def one_table(
@@ -104,142 +122,190 @@ def one_table(
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
     """Return the columns of joint states by name, the names of the columns of each kind (t, q, qd, tau), and notes.
 
-    Joint states that arrive in separate messages (from several publishers, or for different parts of the robot) are
-    interpolated linearly to the time stamps of the joint with the most messages, except in gaps.
+    Joint states that arrive in separate messages (from several publishers, for different parts of the robot, or positions and
+    efforts apart) are interpolated linearly to the time stamps of the positions of the joint with the most messages, except
+    in gaps.
 
     Args:
         topics: the joint states on each topic.
         joint_names: the joints to read, in this order; by default all joints of the topic, in order of appearance.
         chosen: True if the user chose the topic.
-        efforts: require efforts; if False, efforts are omitted if some messages lack them.
+        efforts: require efforts; if False, efforts are omitted if they are missing for some joints.
 
     Raises:
         LogError: the topic is ambiguous; a joint is missing, on several topics, or without positions or efforts; the
             stamps of joints in separate messages do not increase or do not overlap.
     """
-    source, notes = _sources(path, topics, joint_names)
-    used = list(dict.fromkeys(source.values()))
+    data = {topic: {name: states.joint(name) for name in states.joint_names} for topic, states in topics.items()}
+    source, notes = _sources(path, data, joint_names, efforts)
+    used = list(dict.fromkeys(topic for kind in source.values() for topic in kind.values()))
+    joints = list(source["q"])
     if not chosen or len(used) > 1:
-        notes.append(f"joint states from {', '.join(used)}; joints in the order {', '.join(source)}")
-    others = sorted({name for topic in used for name in topics[topic].joint_names} - set(source))
+        notes.append(f"joint states from {', '.join(used)}; joints in the order {', '.join(joints)}")
+    for kind, places in source.items():
+        apart = list(dict.fromkeys(topic for name, topic in places.items() if topic != source["q"][name]))
+        if apart:
+            notes.append(f"{FIELDS[kind]} from {', '.join(apart)}")
+    others = sorted({name for topic in used for name in topics[topic].joint_names} - set(joints))
     if others:
         notes.append(f"joints ignored: {', '.join(others)}")
-    series: dict[str, dict[str, np.ndarray]] = {}
-    without: dict[str, list[str]] = {}
-    for name, topic in source.items():
-        series[name], lacking = topics[topic].joint(name)
-        for field in lacking:
-            without.setdefault(field, []).append(name)
-    for field in ("position", "effort")[: 1 + efforts]:
-        if field in without:
-            wanted = "torques" if field == "effort" else "positions"
-            raise LogError(
-                f"{path}: topic {source[without[field][0]]}: some messages contain no {field} for "
-                f"{', '.join(without[field])}; identification needs {wanted}",
-                "Record them (with a driver that publishes them), or choose another topic with {topic}",
-                topic="'/name'",
-            )
-    fields = dict(FIELDS)
-    if "effort" in without:
-        del fields["tau"]
-    if "velocity" in without:
-        del fields["qd"]
-        notes.append(f"no velocities, since they are missing for {', '.join(without['velocity'])}")
-    clock = "stamp"
-    if any(not x["stamp"].any() for x in series.values()):
-        clock = "received"
+    if "qd" not in source:
+        lacking = [name for name in joints if "qd" not in data[source["q"][name]][name]]
+        notes.append(f"no velocities, since they are missing for {', '.join(lacking)}")
+    notes += [
+        f"{topics[topic].repeats} exact repeats of messages on {topic} removed"
+        for topic in used
+        if topics[topic].repeats
+    ]
+    series = {
+        (kind, name): data[topic][name][kind] for kind, places in source.items() for name, topic in places.items()
+    }
+    unstamped = any(not x.stamp.any() for x in series.values())
+    if unstamped:
         notes.append("the messages have no stamps: their receive times, which have more jitter, are used instead")
-    start = min(int(x[clock].min()) for x in series.values())
-    for x in series.values():
-        x["t"] = (x[clock] - start) * _NANO
+    stamps = {key: x.received if unstamped else x.stamp for key, x in series.items()}
+    start = min(int(x.min()) for x in stamps.values())
     notes.append(f"time is counted from {start * _NANO:.6f} s")
-    t, moved = _common(path, series, source, notes)
+    times = {key: (x - start) * _NANO for key, x in stamps.items()}
+    t, moved = _common(path, times, source, notes)
     columns, kinds = {"t": t}, {"t": ["t"]}
-    for kind, field in fields.items():
-        kinds[kind] = [f"{field} of {name}" for name in series]
-        for label, (name, x) in zip(kinds[kind], series.items(), strict=True):
-            columns[label] = np.interp(t, x["t"], x[kind]) if moved[name] else x[kind]
+    for (kind, name), x in series.items():
+        label = f"{FIELDS[kind]} of {name}"
+        kinds.setdefault(kind, []).append(label)
+        columns[label] = np.interp(t, times[kind, name], x.value) if moved[kind, name] else x.value
     return columns, kinds, notes
 
 
 def _sources(
-    path: pathlib.Path, topics: Mapping[str, JointStates], joint_names: Sequence[str] | None
-) -> tuple[dict[str, str], list[str]]:
-    """Choose the topic of each joint. Return the topics by joint name, in the order of the joints, and notes."""
-    there = "; ".join(f"{topic}: {', '.join(states.joint_names) or 'none'}" for topic, states in topics.items())
+    path: pathlib.Path,
+    data: Mapping[str, Mapping[str, Mapping[str, Series]]],
+    joint_names: Sequence[str] | None,
+    efforts: bool,
+) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Choose the topic of each quantity of each joint. Return them by quantity and joint in the order of the joints, and notes.
+
+    Positions are read from the topic that has them for all joints; if there are several, from the one that also has efforts.
+    Efforts and velocities are on the same topic, or on the only other one that has them.
+    """
+    there = "; ".join(f"{topic}: {', '.join(joints) or 'none'}" for topic, joints in data.items())
+    wanted = "q", "tau"
     if joint_names is None:
-        if len(topics) > 1:
+        holding = [joints for joints in data.values() if any("q" in has for has in joints.values())] or [*data.values()]
+        if len(holding) > 1:
             raise LogError(
                 f"{path}: joint states are on several topics: {there}",
                 "Choose one with {topic}, or pass the robot's joint names as joints=",
                 topic="'/name'",
             )
-        ((topic, states),) = topics.items()
-        if not states.joint_names:
-            raise LogError(f"{path}: topic {topic} has {len(states)} messages, but they contain no joint names")
-        return dict.fromkeys(states.joint_names, topic), []
-    missing = [name for name in joint_names if not any(name in states.joint_names for states in topics.values())]
+        joint_names = list(holding[0])
+        if not joint_names:
+            raise LogError(f"{path}: the messages on {', '.join(data)} contain no joint names")
+    missing = [name for name in joint_names if not any(name in joints for joints in data.values())]
     if missing:
         raise LogError(
             f"{path}: no joint states for {', '.join(missing)}; joints by topic: {there}",
-            "If the joint names differ from the robot's, list them in a column map: {columns} with joints = [..]",
+            "If the joint names differ from the robot's, list them in a column map: {columns} with joints = [..]. If these "
+            "joints do not move, load the model with them locked: {lock}",
             columns="'map.toml'",
+            lock="{'JOINT': POSITION, ..}",
         )
-    complete = [topic for topic, states in topics.items() if set(joint_names) <= set(states.joint_names)]
-    if len(complete) > 1:
-        raise LogError(
-            f"{path}: topics {' and '.join(complete)} each contain all joints",
-            "choose one with {topic}",
-            topic="'/name'",
-        )
-    if complete:
-        rest = [t for t, states in topics.items() if t != complete[0] and set(joint_names) & set(states.joint_names)]
-        notes = [f"some of the joints are also on {', '.join(rest)}, which was not read"] if rest else []
-        return dict.fromkeys(joint_names, complete[0]), notes
-    source = {}
-    for name in joint_names:
-        holders = [topic for topic, states in topics.items() if name in states.joint_names]
-        if len(holders) > 1:
+    holders = {
+        (kind, name): [topic for topic, joints in data.items() if kind in joints.get(name, {})]
+        for kind in FIELDS
+        for name in joint_names
+    }
+    for kind in wanted[: 1 + efforts]:
+        without = [name for name in joint_names if not holders[kind, name]]
+        if without:
+            places = dict.fromkeys(topic for topic, joints in data.items() if any(name in joints for name in without))
             raise LogError(
-                f"{path}: {name!r} is on several topics, {' and '.join(holders)}, none of which contains all joints",
-                "record only one of them, or choose one with {topic}",
+                f"{path}: topic {', '.join(places)}: the messages contain no {FIELDS[kind]} for {', '.join(without)}; "
+                f"identification needs {'torques' if kind == 'tau' else 'positions'}",
+                "Record them (with a driver that publishes them), or choose another topic with {topic}",
                 topic="'/name'",
             )
-        source[name] = holders[0]
-    return source, []
+    complete = lambda kind: [t for t in data if all(t in holders[kind, name] for name in joint_names)]
+    best = complete("q")
+    if len(best) > 1:
+        best = [topic for topic in best if topic in complete("tau")] or best
+    if len(best) > 1:
+        raise LogError(
+            f"{path}: topics {' and '.join(best)} each contain all joints", "choose one with {topic}", topic="'/name'"
+        )
+    source: dict[str, dict[str, str]] = {"q": {}}
+    for name in joint_names:
+        source["q"][name] = best[0] if best else _only(path, name, "q", holders["q", name])
+    for kind in ("qd", "tau"):
+        if not all(holders[kind, name] for name in joint_names):
+            continue
+        whole, places = complete(kind), {}
+        for name in joint_names:
+            held, own = holders[kind, name], source["q"][name]
+            if kind == "qd" and own not in held and len(held) > 1:  # optional: none is better than any
+                break
+            places[name] = own if own in held else whole[0] if len(whole) == 1 else _only(path, name, kind, held)
+        if len(places) == len(joint_names):
+            source[kind] = places
+    used = {topic for places in source.values() for topic in places.values()}
+    rest = [topic for topic, joints in data.items() if topic not in used and set(joints) & set(joint_names)]
+    return source, [f"some of the joints are also on {', '.join(rest)}, which was not read"] if rest else []
+
+
+def _only(path: pathlib.Path, name: str, kind: str, topics: Sequence[str]) -> str:
+    """The only topic that has a quantity of a joint."""
+    if len(topics) > 1:
+        raise LogError(
+            f"{path}: {FIELDS[kind]} of {name!r} is on several topics, {' and '.join(topics)}, none of which contains all "
+            "joints",
+            "record only one of them, or choose one with {topic}",
+            topic="'/name'",
+        )
+    return topics[0]
 
 
 def _common(
-    path: pathlib.Path, series: dict[str, dict[str, np.ndarray]], source: dict[str, str], notes: list[str]
-) -> tuple[np.ndarray, dict[str, bool]]:
-    """Choose the time stamps of the samples. For each joint, also return whether it must be interpolated to these stamps."""
-    main = max(series, key=lambda name: len(series[name]["t"]))
-    t = series[main]["t"]
-    moved = {name: not np.array_equal(x["t"], t) for name, x in series.items()}
+    path: pathlib.Path, times: Mapping[Key, np.ndarray], source: Mapping[str, Mapping[str, str]], notes: list[str]
+) -> tuple[np.ndarray, dict[Key, bool]]:
+    """Choose the time stamps of the samples. For each quantity, also return whether it must be interpolated to these stamps."""
+    main = max((key for key in times if key[0] == "q"), key=lambda key: len(times[key]))
+    t = times[main]
+    moved = {key: not np.array_equal(x, t) for key, x in times.items()}
     if not any(moved.values()):
         return t, moved
     keep = np.ones(len(t), bool)
-    for name, x in series.items():
-        steps = np.diff(x["t"])
+    for (kind, name), x in times.items():
+        steps = np.diff(x)
         if len(steps) == 0 or steps.min() <= 0:
             raise LogError(
-                f"{path}: topic {source[name]}: the joints are in separate messages, and the stamps of {name!r} do not "
+                f"{path}: topic {source[kind][name]}: the joints are in separate messages, and the stamps of {name!r} do not "
                 "increase: do two publishers send this joint, or were messages received out of order?",
                 "Choose a topic with {topic}",
                 topic="'/name'",
             )
-        after = np.clip(np.searchsorted(x["t"], t, "left"), 1, len(x["t"]) - 1)
+        after = np.clip(np.searchsorted(x, t, "left"), 1, len(x) - 1)
         bridged = steps[after - 1]
-        exact = np.isin(t, x["t"])
-        inside = (t >= x["t"][0]) & (t <= x["t"][-1])
+        exact = np.isin(t, x)
+        inside = (t >= x[0]) & (t <= x[-1])
         keep &= inside & (exact | (bridged <= GAP * np.median(steps)))
     if keep.sum() < 2:
         raise LogError(f"{path}: the joints are in separate messages that do not overlap in time")
-    others = [name for name in series if moved[name]]
-    rates = {name: (len(series[name]["t"]) - 1) / np.ptp(series[name]["t"]) for name in (main, others[0])}
+    rate = lambda x: (len(x) - 1) / np.ptp(x)
+    apart: dict[tuple[int, float], list[Key]] = {}  # by their number and rate
+    for key in times:
+        if moved[key]:
+            apart.setdefault((len(times[key]), float(rate(times[key]))), []).append(key)
     out = f"{len(t) - int(keep.sum())} of {len(t)} samples"
-    notes.append(
-        f"{', '.join(others)} are in separate messages ({rates[others[0]]:.4g} Hz): interpolated linearly to the stamps "
-        f"of {main} ({rates[main]:.4g} Hz); {out} omitted because some joints were not published at these times"
-    )
-    return t[keep], dict.fromkeys(series, True)
+    for (count, hertz), keys in apart.items():
+        notes.append(
+            f"{_spoken(keys, source)} are in separate messages ({count}, {hertz:.4g} Hz): interpolated linearly to the stamps "
+            f"of {main[1]} ({len(t)}, {rate(t):.4g} Hz); {out} omitted because some joints were not published at these times"
+        )
+    return t[keep], dict.fromkeys(times, True)
+
+
+def _spoken(keys: Sequence[Key], source: Mapping[str, Mapping[str, str]]) -> str:
+    """Name quantities of joints: only the joint if all of its quantities are meant."""
+    joints = list(dict.fromkeys(name for _, name in keys))
+    if len(keys) == len(source) * len(joints):
+        return ", ".join(joints)
+    return ", ".join(f"{FIELDS[kind]} of {name}" for kind, name in keys)

@@ -324,7 +324,7 @@ def _bad_rows(
 
 
 def _refuse_rows(path: pathlib.Path, counted: str, on_bad_rows: str, too_many: bool) -> None:
-    if on_bad_rows == "raise":
+    if on_bad_rows == "raise" and not too_many:
         raise LogError(
             f"{path}: {counted}",
             "Repair the file, drop these rows with {on_bad_rows}, or select the rows to read with {rows}",
