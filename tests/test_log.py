@@ -395,8 +395,31 @@ def test_time_must_increase(write):
 
 def test_too_many_bad_rows_are_not_dropped(write):
     values = np.vstack([table(), table()])
-    text = complaint(write(rows_of(values)), on_bad_rows="drop")
-    assert "60 of 120 rows cannot be used" in text and "more than a tenth, too many to drop" in text
+    values[N:, 1] += 1e-3
+    for choice in ("drop", "raise"):
+        text = complaint(write(rows_of(values)), on_bad_rows=choice)
+        assert "60 of 120 rows cannot be used" in text and "more than a tenth, too many to drop" in text
+        assert "on_bad_rows" not in text  # no advice that would be refused
+
+
+def test_exact_repeats_are_removed(write):
+    """Rows that a logger wrote several times at once, or again later, do not count as bad rows."""
+    values = table()
+    for order in (np.repeat(np.arange(N), 4), np.r_[0:40, 20:N], np.r_[0:N, 0:N]):
+        log = read_log(write(rows_of(values[order])))
+        same(log)
+        assert f"{len(order) - N} rows removed that repeat an earlier row exactly" in log.notes[0]
+    repeated = values[np.repeat(np.arange(N), 4)]
+    repeated[130, 2] = np.nan  # places are those of the file
+    assert (
+        "1 of 61 rows cannot be used" in (text := complaint(write(rows_of(repeated)))) and "row 131 (line 132)" in text
+    )
+    log = read_log(write(rows_of(repeated)), on_bad_rows="drop")
+    same(log)
+    assert log.notes[1].endswith("dropped: rows 131")
+    many = table(500)[np.repeat(np.arange(500), 3)]
+    parts = list(read_log_chunks(write(rows_of(many)), rows=100))
+    np.testing.assert_array_equal(np.concatenate([part.q for part in parts]), motion(500)["q"])
 
 
 def test_time_in_milliseconds(write):

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from ...errors import LogError
 from .columns import blocks_of, find_columns, labels_of
 from .log import Log, filled
-from .rows import find_bad_rows, jumps
+from .rows import find_bad_rows, jumps, repeats
 from .table import TEXT_SUFFIXES, begins_with_number, checked_suffix, open_table, parquet_column, text_table
 
 Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # column names, and one array per name
@@ -62,7 +62,7 @@ def read_log_chunks(
         if suffix == ".npz"
         else _parquet(path, rows, gains is not None)
     )
-    at, last = 0, None
+    at, last = 0, np.zeros((0, 0))
     factors = None if gains is None else np.asarray(gains, np.float64)
     with contextlib.closing(parts):
         for names, arrays in parts:
@@ -77,13 +77,21 @@ def read_log_chunks(
                     f"specify {{gains}}, one for each of the {n} joints [N m/A]",
                     gains="[..]",
                 )
+            every = np.concatenate([blocks["t"], *(block for kind, block in blocks.items() if kind != "t")], axis=1)
+            last = last if len(last) else every[:0]
+            new = ~repeats(np.concatenate([last, every]))[len(last) :]
+            if not new.any():
+                at += len(new)
+                continue
+            blocks = {kind: block[new] for kind, block in blocks.items()}
+            heat = None if heat is None else heat[new]
             _check(path, kinds, blocks, at, last)
             tau = blocks["i"] if "i" in blocks else blocks["tau"]
             t, q, qd = blocks["t"][:, 0], blocks["q"], blocks.get("qd")
             heat = None if heat is None else filled(t, heat)
             tau = tau if factors is None else tau * factors
             yield Log(t, q, qd, tau, path.name, tuple(notes), temperature=heat)
-            at, last = at + len(t), (t[-1], q[-1])
+            at, last = at + len(new), every[new][-1:]
 
 
 def _check(
@@ -91,9 +99,9 @@ def _check(
     kinds: dict[str, list[str]],
     blocks: dict[str, np.ndarray],
     at: int,
-    last: tuple[float, np.ndarray] | None,
+    last: np.ndarray,
 ) -> None:
-    """Check a part of a log that starts at row `at`. `last` is the time and positions of the row before it."""
+    """Check a part of a log that starts at row `at`. `last` is the row before it, if any, with the time first."""
     n = blocks["q"].shape[1]
     labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
     t = blocks["t"][:, 0]
@@ -105,8 +113,8 @@ def _check(
             f"{path}: unusable rows among rows {at + 1} to {at + len(t)}: {len(bad.rows)} {bad.what}, first at row "
             f"{at + int(bad.rows[0]) + 1}, column {bad.column!r} ({bad.value:.6g}). Repair the file"
         )
-    if last is not None and t[0] <= last[0]:
-        raise LogError(f"{path}: time does not increase at row {at + 1}: {t[0]:.9g} s follows {last[0]:.9g} s")
+    if len(last) and t[0] <= last[0, 0]:
+        raise LogError(f"{path}: time does not increase at row {at + 1}: {t[0]:.9g} s follows {last[0, 0]:.9g} s")
     for joint, row in jumps(values[:, :n], np.ones(len(t), bool)):
         raise LogError(
             f"{path}: the position jumps at row {at + row + 1}, column {labels[joint]!r}: unwrap angles that jump by a full "

@@ -17,7 +17,7 @@ from ...model._layout import coordinate_limits
 from .column_map import read_column_map
 from .columns import blocks_of, find_columns, labels_of
 from .parts import open_log
-from .rows import GAP, BadRows, find_bad_rows, jumps, segments
+from .rows import GAP, BadRows, find_bad_rows, jumps, repeats, segments
 from .table import BadCell
 from .units import STILL, looks_like_degrees, smooth_speed, velocity_scale
 
@@ -105,6 +105,7 @@ def read_log(
     brackets are ignored. In .npz and .parquet files, a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
     Text files may have commas, semicolons, tabs or blanks as separators, `#` comments, a byte-order mark and any line endings.
 
+    Rows that repeat an earlier row exactly, with its time stamp, are removed with a note.
     Gaps (time steps longer than 5 times the median step) are noted but accepted: `preprocess` treats the pieces separately.
 
     Args:
@@ -156,19 +157,26 @@ def read_log(
         if n > wanted:
             raise LogError(fault)
         raise LogError(fault, "Load the model with the missing joints locked: {lock}", lock="{'JOINT': POSITION, ..}")
+    again = repeats(np.concatenate([blocks["t"], *(block for kind, block in blocks.items() if kind != "t")], axis=1))
+    at = np.flatnonzero(~again)
+    if again.any():
+        notes.append(f"{np.count_nonzero(again)} rows removed that repeat an earlier row exactly, with its time stamp")
+        blocks = {kind: block[at] for kind, block in blocks.items()}
     heat = blocks.pop("temperature", None)
     labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
     values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
     t = blocks["t"][:, 0]
-    cells = [(row - first, column, text) for row, column, text in cells if first <= row < last]
-    place = lambda row: table.line(first + row)
+    rank = np.cumsum(~again) - 1
+    inside = lambda row: first <= row < last and not again[row - first]
+    cells = [(int(rank[row - first]), column, text) for row, column, text in cells if inside(row)]
+    place = lambda row: table.line(first + int(at[row]))
     bad, report = _bad_rows(find_bad_rows(t, values, labels, n, kinds["t"][0]), cells, place)
     keep = np.ones(len(t), bool)
     if len(bad):
         counted = f"{len(bad)} of {len(t)} rows cannot be used: {report}"
         _refuse_rows(path, counted, on_bad_rows, len(bad) > len(t) / 10)
         keep[bad] = False
-        notes.append(f"{counted}; dropped: {_ranges(np.sort(bad) + first + 1)}")
+        notes.append(f"{counted}; dropped: {_ranges(at[np.sort(bad)] + first + 1)}")
     _refuse_jumps(path, blocks["q"], keep, labels, place)
     if keep.sum() < MINIMUM_ROWS:
         raise LogError(f"{path}: {keep.sum()} samples are too few; at least {MINIMUM_ROWS} are needed")

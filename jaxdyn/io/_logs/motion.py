@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ...model._chain import Chain
 from .column_map import read_column_map
 from .columns import ALIASES, stem_of
 from .parts import open_log
+from .rows import repeats
 from .table import Table
 
 
@@ -90,7 +91,9 @@ def read_motion(
         raise LogError(f"{path}: {single[0]!r} is a single number; one row per sample is expected")
     q = _block(path, arrays, positions, len(t), chain.nq, "positions")
     tau = _block(path, arrays, torques, len(t), chain.nv, "torques") if torques else None
-    _check(path, table, t, q)
+    rows = np.flatnonzero(~repeats(np.hstack([t[:, None], q, *([] if tau is None else [tau])])))
+    t, q, tau = t[rows], q[rows], None if tau is None else tau[rows]
+    _check(path, lambda row: table.line(int(rows[row])), t, q)
     return Motion(t, q, tau, "+".join(file.name for file in files))
 
 
@@ -154,14 +157,14 @@ def _block(
     return block
 
 
-def _check(path: pathlib.Path, table: Table, t: np.ndarray, q: np.ndarray) -> None:
+def _check(path: pathlib.Path, place: Callable[[int], str], t: np.ndarray, q: np.ndarray) -> None:
     if len(t) < 2:
         raise LogError(f"{path}: a motion needs at least two rows, but this one has {len(t)}")
     lost = np.flatnonzero(~(np.isfinite(t) & np.isfinite(q).all(1)))
     if len(lost):
-        raise LogError(f"{path}: {table.line(int(lost[0]))} contains a time or position that is not finite")
+        raise LogError(f"{path}: {place(int(lost[0]))} contains a time or position that is not finite")
     back = np.flatnonzero(np.diff(t) <= 0)
     if len(back):
         raise LogError(
-            f"{path}: time does not increase at {table.line(int(back[0]) + 1)}; sort the rows and remove duplicates"
+            f"{path}: time does not increase at {place(int(back[0]) + 1)}; sort the rows, and keep one row per time stamp"
         )

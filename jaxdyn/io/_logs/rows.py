@@ -87,6 +87,17 @@ def find_bad_rows(
     return found
 
 
+def repeats(rows: Float[np.ndarray, "N m"]) -> Bool[np.ndarray, " N"]:
+    """Rows that repeat an earlier row exactly, as loggers write that run faster than their source; the first column is time."""
+    again = np.zeros(len(rows), bool)
+    if not (np.diff(rows[:, 0]) > 0).all():
+        rows = np.ascontiguousarray(rows + 0.0)  # -0 becomes 0
+        whole = rows.view([("", rows.dtype)] * rows.shape[1])[:, 0]
+        again[:] = True
+        again[np.unique(whole.view(np.dtype((np.void, whole.dtype.itemsize))), return_index=True)[1]] = False
+    return again
+
+
 def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.ndarray, "N m"]:
     cells = np.zeros(like.shape, bool)
     cells[:, 0] = rows
