@@ -1,5 +1,6 @@
 """Accumulation of the regressor, base parameters and their estimates, on samples that are exact or have known noise."""
 
+import dataclasses
 from operator import attrgetter
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from scipy.linalg import null_space
 
 from helpers import random_chain
-from jaxdyn import IdentificationError, ModelError, robots, textbook, with_inertial_parameters
+from jaxdyn import IdentificationError, ModelError, from_dh, robots, textbook, with_inertial_parameters
 from jaxdyn.dynamics import drive_regressor
 from jaxdyn.identification import (
     Columns,
@@ -30,6 +31,9 @@ from jaxdyn.identification._regression.completion import impossible_links, with_
 from jaxdyn.identification._regression.prediction import predict
 from jaxdyn.identification._regression.robot import as_float64
 from jaxdyn.identification._regression.rows import SHORT
+from jaxdyn.io import load_model, loads, save_model
+from jaxdyn.model._rounded import rounding_note
+from jaxdyn.spatial import so3
 from regression import dense, known_arm, states
 
 ALL = Columns()
@@ -384,3 +388,111 @@ def test_columns_that_are_alike_to_seven_digits_do_not_raise_the_rank():
     assert base.size == 12 and np.abs(r - r[:, base.kept] @ base.matrix).max() < 2e-8
     assert base.names[:6] == tuple(f"a{k} + b{k} + c{k}" for k in range(6))
     assert base.names[6:] == tuple(f"u{k} - 0.5 c{k}" for k in range(6))
+
+
+def _arm_of(joints, version="1.0"):
+    """URDF of an arm of four links, from the attributes of each joint's origin and its axis."""
+    body = (
+        '<inertial><origin xyz="0.1 0.02 0.03"/><mass value="1"/>'
+        '<inertia ixx="0.1" ixy="0" iyy="0.11" ixz="0" iyz="0" izz="0.12"/></inertial>'
+    )
+    text = f'<robot name="arm" version="{version}"><link name="l0"/>'
+    for i, (turn, axis) in enumerate(joints, 1):
+        text += (
+            f'<link name="l{i}">{body}</link><joint name="j{i}" type="revolute"><parent link="l{i - 1}"/><child link="l{i}"/>'
+            f'<origin xyz="0.3 0 0.1" {turn}/><axis xyz="{axis}"/>'
+            '<limit lower="-2" upper="2" effort="9" velocity="3"/></joint>'
+        )
+    return text + "</robot>"
+
+
+def _rolls(*angles):
+    return [(f'rpy="{a} 0 0"', "0 0 1") for a in angles]
+
+
+H, Q = np.pi / 2, 0.5**0.5
+ROUNDED = {
+    "1.5708": (_rolls(0, "1.5708", 0, "-1.5708"), _rolls(0, H, 0, -H)),
+    "1.571 and 1.57": (_rolls(0, "1.571", 0, "-1.57"), _rolls(0, H, 0, -H)),
+    "truncated and padded": (_rolls(0, "1.57079", 0, "-1.570800"), _rolls(0, H, 0, -H)),
+    "pi": (_rolls("3.14", "3.1416", "-3.142", "3.14159"), _rolls(2 * H, 2 * H, -2 * H, 2 * H)),
+    "20 and 70 degrees": (_rolls(0, "0.3491", "1.2217", "-1.5708"), _rolls(0, H / 4.5, 3.5 * H / 4.5, -H)),
+    "axis at 45 degrees": (
+        [*_rolls(0), ('rpy="-0.785 0 0"', "0 0.7071 0.7071"), ("", "0 0.707 0.707"), *_rolls("0.785")],
+        [*_rolls(0), (f'rpy="{-H / 2} 0 0"', f"0 {Q} {Q}"), ("", f"0 {Q} {Q}"), *_rolls(H / 2)],
+    ),
+    "axis at 30 degrees": (
+        [*_rolls(0), ('rpy="0.5236 0 0"', "0 0.866 0.5"), ("", "0 0.8660 0.5"), ("", "0 -0.5 0.866")],
+        [
+            *_rolls(0),
+            (f'rpy="{H / 3} 0 0"', f"0 {0.75**0.5} 0.5"),
+            ("", f"0 {0.75**0.5} 0.5"),
+            ("", f"0 -0.5 {0.75**0.5}"),
+        ],
+    ),
+    "axis turned by 1.5708": (
+        [*_rolls(0), ("", "0 1 3.673205e-06"), ("", "0 1 3.67321e-06"), *_rolls(0)],
+        [*_rolls(0), ("", "0 1 0"), ("", "0 1 0"), *_rolls(0)],
+    ),
+    "quaternion": (
+        [
+            *_rolls(0),
+            ('quat_xyzw="0.2588 0 0 0.9659"', "0 0 1"),
+            *_rolls(0),
+            ('quat_xyzw="-0.2588 0 0 0.9659"', "0 0 1"),
+        ],
+        _rolls(0, H / 3, 0, -H / 3),
+    ),
+}
+
+
+@pytest.mark.parametrize(("rounded", "exact"), ROUNDED.values(), ids=ROUNDED)
+def test_rounding_in_the_file_adds_no_base_parameters(rounded, exact):
+    chain, whole = loads(_arm_of(rounded, "1.1")), loads(_arm_of(exact))
+    found, expected = base_parameters(chain), base_parameters(whole)
+    assert found.names == expected.names
+    assert whole.topology.unrounded == () and chain.topology.rounding > 1e-7
+    assert "are rounded" in str(rounding_note(chain))
+    assert rounding_note(whole) is None
+
+
+@pytest.mark.parametrize("angle", ["1.5708123", "1.5718", "1.58", "1.5707001"])
+def test_an_angle_with_enough_digits_keeps_its_parameters(angle):
+    chain, parallel = loads(_arm_of(_rolls(0, angle, 0, f"-{H}"))), loads(_arm_of(_rolls(0, H, 0, -H)))
+    assert base_parameters(chain).size == base_parameters(parallel).size + 1
+    assert rounding_note(chain) is None
+
+
+def test_the_exact_geometry_lasts_until_the_geometry_is_changed(tmp_path):
+    chain = loads(_arm_of(_rolls(0, "1.57", 0, "-1.5708")))
+    assert_same_numbers = lambda a, b: np.testing.assert_array_equal(a.rotation, b.rotation)
+    assert float(chain.rotation[1, 2, 1]) == np.sin(1.57)  # as in the file
+    save_model(chain, tmp_path / "model.eqx")
+    back = load_model(tmp_path / "model.eqx")
+    assert_same_numbers(back, chain)
+    assert back.topology == chain.topology
+    assert base_parameters(back).size == base_parameters(chain).size
+    calibrated = dataclasses.replace(chain, rotation=chain.rotation @ so3.rotation_exp(jnp.array([0.0, 0.002, 0.0])))
+    assert rounding_note(calibrated) is None
+    assert base_parameters(calibrated).size > base_parameters(chain).size
+
+
+def test_rounded_denavit_hartenberg_tables_and_mjcf_add_no_base_parameters():
+    tables = ([1.5708, 0, 1.571, -1.57], 1.57), ([H, 0, H, -H], H)
+    rounded, exact = (from_dh([0, 0.3, 0, 0.0], alpha, [0.3, 0, 0.2, 0.1], [0, 0, h, 0]) for alpha, h in tables)
+    assert base_parameters(rounded).names == base_parameters(exact).names
+    pytest.importorskip("mujoco")
+
+    def robot(*turns, compiler="angle='radian'"):
+        text = f"<mujoco><compiler {compiler}/><worldbody>"
+        for turn in turns:
+            inertial = '<inertial pos="0.1 0.02 0.03" mass="1" diaginertia="0.1 0.11 0.12"/>'
+            text += f'<body pos="0.3 0 0.1" {turn}>{inertial}<joint axis="0 0.707 0.707"/>'
+        return loads(text + "</body>" * len(turns) + "</worldbody></mujoco>")
+
+    exact = robot("", "euler='90 0 0'", "", "euler='0 -90 0'", compiler="")
+    for turns in (
+        ("euler='1.5708 0 0'", "euler='0 -1.571 0'"),
+        ("quat='0.707105 0.707108 0 0'", "quat='0.707107 0 -0.707107 0'"),
+    ):
+        assert base_parameters(robot("", turns[0], "", turns[1])).names == base_parameters(exact).names

@@ -378,7 +378,7 @@ BAD = {
     "comma": (robot('<dynamics friction="0,5"/>'), "'0,5' is not a finite number"),
     "underscore": (robot('<dynamics friction="1_0"/>'), "'1_0' is not a finite number"),
     "empty number": (robot('<dynamics friction=""/>'), "has 0 numbers"),
-    "quaternion": (robot('<origin quat_xyzw="0 0 0 1"/>'), "quat_xyzw is not supported"),
+    "quaternion": (robot('<origin quat_xyzw="0 0 0 1"/>'), "quat_xyzw needs URDF 1.1"),
     "width": (robot('<jaxdyn coulomb_velocity="0"/>'), "coulomb_velocity 0 is not positive"),
     "mimic": (robot('<mimic joint="x"/>'), r"<text>:3: joint 'j' mimics 'x', which is not a moving joint"),
     "mimics itself": (robot('<mimic joint="j"/>'), r"<text>:3: joint 'j' mimics itself"),
@@ -743,6 +743,35 @@ def test_a_limit_beyond_any_robots_is_none():
     limits = loads(text, ignore_inertials=True).limits
     np.testing.assert_array_equal(limits.position[1], [-np.inf, 3.0])
     assert limits.velocity[1] == np.inf and limits.effort[1] == 9.0
+
+
+def test_versions_1_1_and_1_2():
+    recent = lambda version, text: text.replace('<robot name="r">', f'<robot name="r" version="{version}">')
+    turn = robot('<origin xyz="1 2 3" {}/>')
+    turned = loads(recent("1.1", turn.format('quat_xyzw="0.6 0 0 1.6"')))  # not of unit length
+    angle = float(2 * np.arctan2(0.6, 1.6))
+    assert_close(turned.rotation[0], loads(turn.format(f'rpy="{angle!r} 0 0"')).rotation[0])
+    np.testing.assert_array_equal(turned.translation[0], [1, 2, 3])
+    for wrong in ('quat_xyzw="0 0 0 1" rpy="0 0 0"', 'quat_xyzw="0 0 0 0"', 'quat_xyzw="0 0 1"'):
+        with pytest.raises(ModelError, match="quat_xyzw"):
+            loads(recent("1.1", turn.format(wrong)))
+    limits = loads(recent("1.2", robot(limit='<limit lower="-1" upper="2" acceleration="3" jerk="4"/>'))).limits
+    np.testing.assert_array_equal(limits.position[0], [-1, 2])
+    assert limits.velocity[0] == limits.effort[0] == np.inf
+    with pytest.raises(ModelError, match="needs the attribute lower"):
+        loads(recent("1.2", robot(limit='<limit effort="1" velocity="1"/>')))
+    with pytest.raises(ModelError, match="needs the attribute effort"):
+        loads(recent("1.1", robot(limit='<limit lower="-1" upper="2" velocity="1"/>')))
+
+
+def test_xacro_elements_are_ignored_where_nothing_is_read():
+    visual = '<visual><xacro:paint/><geometry><xacro:scale/><box size="1 1 1"/></geometry></visual>'
+    links = f'<link name="a">{visual}</link><link name="b"/><gazebo><xacro:plugin/></gazebo>'
+    text = robot(links=links).replace("<robot ", '<robot xmlns:xacro="x" ')
+    assert_same(loads(text), loads(robot()))
+    for inside in ("<inertial><xacro:cylinder/></inertial>", "<xacro:inertial/>"):
+        with pytest.raises(ModelError, match="run xacro"):
+            loads(text.replace('<link name="b"/>', f'<link name="b">{inside}</link>'))
 
 
 MASSLESS = """<robot name="massless"><link name="base"/>

@@ -11,6 +11,7 @@ from ..io._logs.log import Log, check_log, named_apart
 from ..io._logs.motion import coordinate_names
 from ..io._logs.units import STILL
 from ..model._chain import Chain
+from ..model._rounded import rounding_note
 from ._consistency.constraints import Consistency
 from ._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from ._preprocessing.samples import Filters
@@ -158,6 +159,8 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
             f"the model's inertia of {', '.join(fitting.thickened)} is physically impossible or describes a body without "
             "thickness; the prior is the nearest inertia of a body with thickness"
         )
+    if note := rounding_note(fitting.setup.chain):
+        yield note
     if fitting.without_inertia:
         yield (
             f"the model has no inertials for {', '.join(fitting.without_inertia)}: a sphere of {STAND_IN_MASS:g} kg and "

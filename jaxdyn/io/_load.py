@@ -52,9 +52,14 @@ def load(
     - `<jaxdyn armature offset coulomb_velocity stribeck_friction stribeck_velocity stiffness rest_position/>`, inside
       `<joint>`, provides properties that URDF lacks: rotor inertia, torque offset, the width of the smooth sign function in
       Coulomb friction, the Stribeck term, and a spring.
-    - `<limit>` is required for revolute and prismatic joints. As in the URDF specification, lower and upper default to 0.
+    - `<origin>` contains rpy or, from URDF 1.1 on, quat_xyzw.
+    - `<limit>` is required for revolute and prismatic joints. As in the URDF specification, lower and upper default to 0,
+      and velocity and effort are required; from URDF 1.2 on, it is the reverse, and the latter default to infinity.
       Continuous joints have infinite position limits. Limits beyond 1e12 are read as infinite, since URDF cannot express
       infinity.
+
+    If the file rounds angles or axes (1.5708 for pi/2, 0.7071 for cos(pi/4)), the chain has the numbers in the file. The
+    values for which they stand are noted in `Topology.unrounded`, and determine only the number of base parameters.
 
     URDF does not specify gravity; pass `gravity` instead.
 

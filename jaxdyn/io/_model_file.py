@@ -37,6 +37,7 @@ _MODULES = {
     "transmission": Transmission,
     "coupling": Coupling,
 }
+_IF_ROUNDED = "unrounded", "rounding"
 _OPTIONAL = "base_pose", "transmission", "coupling"
 _OLD_NAMES = {
     "viscous_friction": "friction.viscous",
@@ -94,7 +95,7 @@ def write_model(
         "version": VERSION if further or beyond else VERSION_OF_CHAINS,
         "jaxdyn": version_of(),
         "about": dict(about or {}),
-        "topology": dataclasses.asdict(chain.topology),
+        "topology": {key: x for key, x in dataclasses.asdict(chain.topology).items() if x or key not in _IF_ROUNDED},
         "leaves": [{"name": k, "shape": list(a.shape), "dtype": str(a.dtype)} for k, a in leaves.items()],
         "bytes": len(content),
     }

@@ -36,6 +36,9 @@ class Topology:
         coordinate_names: names of the generalised coordinates if they differ from the joint names.
         frame_names: named frames fixed to links or to the base (fused links, tool frames).
         frame_links: the link to which each named frame is fixed, -1 for the base.
+        unrounded: rotation, translation and screw of each link (18 numbers) before angles and axes in the robot description
+            were rounded (1.5708 for pi/2). Only the number of base parameters depends on them. Empty if nothing was rounded.
+        rounding: largest difference between these numbers and those of the chain.
 
     Raises:
         ModelError: parents do not form a tree; names are repeated, or too many or too few; a frame's link does not exist.
@@ -50,6 +53,8 @@ class Topology:
     coordinate_names: tuple[str, ...] | None = None
     frame_names: tuple[str, ...] = ()
     frame_links: tuple[int, ...] = ()
+    unrounded: tuple[tuple[float, ...], ...] = ()
+    rounding: float = 0.0
 
     @classmethod
     def serial(cls, n: int, **names: Any) -> "Topology":
@@ -69,6 +74,7 @@ class Topology:
             "coordinate_names": None if self.coordinate_names is None else tuple(self.coordinate_names),
             "frame_names": tuple(self.frame_names),
             "frame_links": tuple(int(i) for i in self.frame_links),
+            "unrounded": tuple(tuple(row) for row in self.unrounded),
         }
         for name, value in given.items():
             object.__setattr__(self, name, value)

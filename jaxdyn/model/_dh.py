@@ -1,14 +1,16 @@
 """Chains from Denavit-Hartenberg tables, standard or modified."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float
 
 from ..errors import ModelError
 from ..spatial._host import Values, adjoint, pose_inverse
 from ._build import check_pose, make_chain
 from ._chain import Chain
+from ._rounded import meant_angle, with_unrounded
 from ._screws import with_tip
 
 
@@ -69,8 +71,27 @@ def from_dh(
         raise ModelError(f"unknown joint type {sorted(unknown)[0]!r}; use R (revolute) or P (prismatic)")
     if convention not in ("standard", "modified"):
         raise ModelError(f"unknown DH convention {convention!r}; it must be 'standard' or 'modified' (Craig's)")
-    pose = np.empty((n, 4, 4))
-    screw = np.empty((n, 6))
+    base = np.eye(4) if base_pose is None else np.asarray(base_pose, float)
+    check_pose("base_pose", base)
+    pose, screw = _placed(table, types, convention, base)
+    if tool_pose is not None:
+        tool = np.asarray(tool_pose, float)
+        check_pose("tool_pose", tool)
+        leaves |= with_tip(n, leaves, "tool", tool)
+    chain = make_chain(
+        pose[:, :3, :3], pose[:, :3, 3], screw, np.zeros((n, 10)) if inertia is None else inertia, **leaves
+    )
+    meant = {name: np.array([meant_angle(x) for x in table[name].tolist()]) for name in ("alpha", "theta")}
+    pose, screw = _placed(table | meant, types, convention, base)
+    return with_unrounded(chain, pose[:, :3, :3], pose[:, :3, 3], screw)
+
+
+def _placed(
+    table: Mapping[str, np.ndarray], types: str, convention: str, base: np.ndarray
+) -> tuple[Float[np.ndarray, "n 4 4"], Float[np.ndarray, "n 6"]]:
+    """Placements and screws of the rows of a DH table."""
+    n = len(types)
+    pose, screw = np.empty((n, 4, 4)), np.empty((n, 6))
     for i in range(n):
         length_twist = _screw_motion(0, table["alpha"][i], table["a"][i])
         angle_offset = _screw_motion(2, table["theta"][i], table["d"][i])
@@ -81,17 +102,8 @@ def from_dh(
         else:
             pose[i] = length_twist @ angle_offset
             screw[i] = axis
-    if base_pose is not None:
-        base = np.asarray(base_pose, float)
-        check_pose("base_pose", base)
-        pose[0] = base @ pose[0]
-    if tool_pose is not None:
-        tool = np.asarray(tool_pose, float)
-        check_pose("tool_pose", tool)
-        leaves |= with_tip(n, leaves, "tool", tool)
-    return make_chain(
-        pose[:, :3, :3], pose[:, :3, 3], screw, np.zeros((n, 10)) if inertia is None else inertia, **leaves
-    )
+    pose[0] = base @ pose[0]
+    return pose, screw
 
 
 def _screw_motion(axis: int, angle: float, distance: float) -> np.ndarray:

@@ -120,3 +120,14 @@ def rotation_from_rpy(cosines: Values, sines: Values) -> Matrix:
         ],
         float,
     )
+
+
+def rpy_of(r: Matrix) -> Float[np.ndarray, "3"]:
+    """Roll, pitch and yaw [rad] of R = Rz(yaw) Ry(pitch) Rx(roll).
+
+    Roll and pitch are computed from the rotation without yaw, so that they are exact also near pitch = +-pi/2.
+    """
+    yaw = np.arctan2(r[1, 0], r[0, 0])
+    c, s = np.cos(yaw), np.sin(yaw)
+    first, second = c * r[0] + s * r[1], c * r[1] - s * r[0]
+    return np.array([np.arctan2(-second[2], second[1]), np.arctan2(-r[2, 0], first[0]), yaw])

@@ -13,6 +13,7 @@ from scipy import interpolate
 from ...errors import IdentificationError
 from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain, with_leaves
+from ...model._rounded import rounding_note
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.columns import Columns, all_columns
 from .._regression.robot import as_float64, check_identifiable
@@ -169,6 +170,7 @@ def optimal_excitation(
         base = base_parameters(chain, columns)
         found = _Search(whole, family, limits, usage, clearance, columns, base, noise, condition_weight)
         done, notes = found.run(asked, report)
+        notes += filter(None, [rounding_note(chain)])
         if found.best is None:
             raise IdentificationError(found.why_none())
         trajectory = found.trajectory(found.best)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from ...model._rounded import unrounded
 from .._regression.base_parameters import RANK_TOLERANCE, BaseParameters, chosen_parameters
 from .._regression.blocks import BLOCKS, BlockFactors, RowBlocks, block_edges
 from .._regression.columns import Columns
@@ -110,6 +111,7 @@ def remaining_parameters(
         base: base parameters of all rows; their number determines how many postures are used.
         known: prior knowledge of the parameters.
     """
+    chain = unrounded(chain)
     rng, model, factor = np.random.default_rng(seed), as_float64(chain), np.zeros((0, len(columns.names(chain.n))))
     for run in runs:
         chosen = np.unique(np.linspace(0, len(run) - 1, max(LEAST_STATES, 3 * base.size)).astype(int))

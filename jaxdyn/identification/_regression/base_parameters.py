@@ -9,6 +9,7 @@ from jaxtyping import Float
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from ...model._layout import layout, turning_joints
+from ...model._rounded import unrounded
 from .accumulate import accumulate
 from .columns import Columns, all_columns
 from .factors import QRFactors
@@ -92,6 +93,9 @@ def base_parameters(
     the columns kept so far is dropped, and its parameter is combined with the parameters of those columns. This is the
     numerical method of Gautier (1991), and the order yields the combinations in the literature.
 
+    If angles or axes in the robot description are rounded (1.5708 for pi/2, 0.7071 for cos(pi/4)), the base parameters are
+    those of the exact ones: rounding, to the digits of the file, adds none.
+
     Positions are drawn within the joint limits. Where limits are missing or wider, positions are drawn within half a
     revolution or 1 m of zero.
 
@@ -120,7 +124,7 @@ def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 
     count = states or max(256, 3 * len(columns.names(chain.n)))
     q, qd, qdd = _random_states(chain, count, np.random.default_rng(seed))
     with jax.enable_x64(True):
-        return accumulate(columns, as_float64(chain), q, qd, qdd, np.zeros_like(qd))
+        return accumulate(columns, as_float64(unrounded(chain)), q, qd, qdd, np.zeros_like(qd))
 
 
 def rank_tolerance(chain: Chain) -> float:

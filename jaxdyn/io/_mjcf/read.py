@@ -11,6 +11,7 @@ from ...errors import ModelError, warn
 from ...model._build import build_chain
 from ...model._chain import Chain, Topology
 from ...model._joint_properties import COULOMB_VELOCITY
+from ...model._rounded import with_unrounded
 from .._files import read_bytes
 from .drives import drives
 from .features import FEATURES, OUTSIDE, disabled, left_out, unsupported
@@ -144,6 +145,9 @@ def chain_of(
             tree.frames,
             allow_nonphysical=allow_nonphysical,
         )
+        exact = tree_of(model, meant=True).links
+        places = np.array([link.placement for link in exact])
+        chain = with_unrounded(chain, places[:, :3, :3], places[:, :3, 3], np.array([link.screw for link in exact]))
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from None
     if without := [acting[key] for key in sorted(acting)] + left_out(model):

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import ModelError
+from ...model._rounded import meant_rotation, meant_unit, written_unit
 from ...spatial._host import move_inertia, pose_of, rotation_about
 from .._urdf.elements import fresh
 from .features import BALL, FREE, SLIDE
@@ -45,10 +46,13 @@ class Tree(NamedTuple):
 _PLACES = {"body": ("pos", "quat", "ipos", "iquat"), "joint": ("pos", "axis"), "site": ("pos", "quat")}
 
 
-def tree_of(model: Any) -> Tree:
+def tree_of(model: Any, meant: bool = False) -> Tree:
     """Convert a model to a tree of links.
 
     Bodies without joints are fused with their parents: their inertia is added, except to the world.
+
+    Args:
+        meant: read rounded rotations and axes as those for which they stand.
 
     Raises:
         ModelError: the pose of a body, joint or site contains NaN or infinity, which MuJoCo's compiler accepts.
@@ -65,11 +69,14 @@ def tree_of(model: Any) -> Tree:
     carrier, poses, about_bodies = [-1], [np.eye(4)], []
     for b in range(1, model.nbody):
         above = int(model.body_parentid[b])
-        link, pose = carrier[above], poses[above] @ pose_matrix(model.body_pos[b], model.body_quat[b])
+        local, quaternion = pose_matrix(model.body_pos[b], model.body_quat[b]), np.asarray(model.body_quat[b])
+        if meant:
+            local[:3, :3] = meant_rotation(quaternion / np.linalg.norm(quaternion))
+        link, pose = carrier[above], poses[above] @ local
         first = int(model.body_jntadr[b])
         own = range(first, first + int(model.body_jntnum[b]))
         for j in own:
-            parts, after = _parts(model, j, pose)
+            parts, after = _parts(model, j, pose, meant)
             is_body = j == own[-1] and after is None
             if len(parts) > 1:
                 quaternions.append((len(links), len(parts)))
@@ -105,11 +112,16 @@ def body_names(model: Any) -> list[str]:
     return [fresh(model.body(b).name or f"body{b}", taken) for b in range(model.nbody)]
 
 
-def _parts(model: Any, j: int, pose: np.ndarray) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
+def _parts(
+    model: Any, j: int, pose: np.ndarray, meant: bool
+) -> tuple[list[tuple[np.ndarray, np.ndarray, int]], np.ndarray | None]:
     """Split joint j, whose body is at `pose`, into links. Return the placement, screw and degree of freedom of each link,
     and the pose of the body in the last link, or None for the identity."""
     kind, anchor, axis = int(model.jnt_type[j]), np.array(model.jnt_pos[j]), np.array(model.jnt_axis[j])
     dof, unit = int(model.jnt_dofadr[j]), np.eye(6)
+    if meant and axis.any():
+        written = written_unit(axis)
+        axis = meant_unit(axis if written is None else written)
     if kind == FREE:  # q contains the entire pose; MuJoCo orders linear before angular velocities
         return [(np.eye(4), unit[k], dof + (k + 3) % 6) for k in range(6)], None
     if kind == BALL:

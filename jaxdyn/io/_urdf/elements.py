@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from ...errors import ModelError
 from ...model._build import JOINT_LEAVES, SLIGHTLY, inertia_faults
 from ...model._chain import Chain, named_leaves
-from ...spatial._host import Values, move_inertia, pose_of, rotation_from_rpy
+from ...spatial._host import Values, move_inertia, pose_of, rotation_from_rpy, rpy_of
 
 # URDF element and attribute for each leaf of a joint
 DRIVES = {
@@ -153,18 +153,11 @@ def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, n
 
 
 def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, dtype: DTypeLike = np.float64) -> None:
-    """Set xyz and rpy to numbers that reproduce the pose in a dtype.
-
-    Roll and pitch are computed from the rotation without yaw, so that they are exact also near pitch = +-pi/2.
-    """
+    """Set xyz and rpy to numbers that reproduce the pose in a dtype."""
     r = pose[:3, :3]
-    yaw = np.arctan2(r[1, 0], r[0, 0])
-    c, s = np.cos(yaw), np.sin(yaw)
-    first, second = c * r[0] + s * r[1], c * r[1] - s * r[0]
-    rpy = np.array([np.arctan2(-second[2], second[1]), np.arctan2(-r[2, 0], first[0]), yaw])
     same = lambda x: np.array_equal(rotation_from_rpy(np.cos(x), np.sin(x)).astype(dtype), r.astype(dtype))
     origin.set("xyz", written(shortest(pose[:3, 3], dtype), f"the origin of {label}"))
-    origin.set("rpy", written(fewest_digits(rpy, same), f"the rotation of {label}"))
+    origin.set("rpy", written(fewest_digits(rpy_of(r), same), f"the rotation of {label}"))
 
 
 def insert(parent: ET.Element, tag: str, index: int | None = None) -> ET.Element:

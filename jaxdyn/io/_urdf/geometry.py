@@ -44,7 +44,8 @@ def _shape(
 ) -> tuple[Geometry | None, str | None]:
     label = f"the {node.tag} of link {link!r}"
     geometry = only_child(node, "geometry", label)
-    inside = [] if geometry is None else [child for child in geometry if isinstance(child.tag, str)]
+    tags = () if geometry is None else geometry
+    inside = [child for child in tags if isinstance(child.tag, str) and not child.tag.startswith("xacro:")]
     if len(inside) != 1:
         return None, f"{node.where}: {label} has {len(inside)} shapes instead of one; omitted"
     shape: Node = inside[0]  # type: ignore[assignment]

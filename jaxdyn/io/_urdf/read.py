@@ -1,5 +1,6 @@
 """Convert URDF documents to chains, for `jaxdyn.load`."""
 
+import dataclasses
 import warnings
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from ...errors import ModelError, ModelWarning, warn
 from ...model._build import JOINT_LEAVES, LARGEST, SLIGHTLY, build_chain, check_sizes, inertia_faults
 from ...model._chain import Chain, Topology
 from ...model._drives import with_coupling
+from ...model._rounded import meant_angle, meant_rotation, meant_unit, rotation_from_quaternion, with_unrounded
 from ...spatial._host import move_inertia, pose_of, rotation_from_rpy
 from .document import Node, attribute, fail, number, numbers, only_child, parse_xml
 from .elements import DRIVES
@@ -33,14 +35,10 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
     """
     document = parse_xml(data, source)
     root = document.root
-    for node in root.iter():
-        if isinstance(node, Node) and str(node.tag).startswith("xacro:"):
-            raise fail(
-                node,
-                f"<{node.tag}> is a xacro element, not URDF; run xacro on the file first: xacro FILE > robot.urdf",
-            )
     if root.tag != "robot":
         raise fail(root, f"the root element is <{root.tag}>, not <robot>; this is not a URDF")
+    _check_xacro(root)
+    version = _version(root)
     links: dict[str, Link] = {}
     joints: dict[str, Joint] = {}
     remarks: list[str] = []
@@ -56,7 +54,7 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
             raise fail(link.node, f"the link name {link.name!r} is used twice; rename one link")
         links[link.name] = link
     for node in root.findall("joint"):
-        joint = _joint(node, remarks)  # type: ignore[arg-type]
+        joint = _joint(node, remarks, version)  # type: ignore[arg-type]
         if joint.name in joints:
             raise fail(joint.node, f"the joint name {joint.name!r} is used twice; rename one joint")
         joints[joint.name] = joint
@@ -116,9 +114,20 @@ def chain_of(
         if parts.coupling is not None:
             chain = with_coupling(chain, parts.coupling.matrix, parts.coupling.offset, parts.coordinate_names)
             check_sizes(chain)
-        return chain
+        exact = chain_arrays(arrange(_unrounded(robot), **options).layout)
+        return with_unrounded(chain, exact["rotation"], exact["translation"], exact["screw"])
     except ModelError as error:
         raise ModelError(f"{robot.source}: {error}") from None
+
+
+def _unrounded(robot: Robot) -> Robot:
+    """A robot with the origins and axes for which rounded numbers stand, and without limits, which rounding can exceed."""
+    joints = {}
+    for name, joint in robot.joints.items():
+        origin, axis = joint.meant or (joint.origin, joint.axis)
+        leaves = {**joint.leaves, "limits.position": JOINT_LEAVES["limits.position"]}
+        joints[name] = dataclasses.replace(joint, origin=origin, axis=axis, leaves=leaves)
+    return dataclasses.replace(robot, joints=joints, outward=tuple(joints[joint.name] for joint in robot.outward))
 
 
 def _doubtful_locks(robot: Robot, layout: Layout, lock: Iterable[str], ignore_mimic: bool) -> list[str]:
@@ -227,7 +236,7 @@ def _fault(name: str, pi: np.ndarray, moved: bool, mass_node: Node, inertia_node
     return Fault(ModelError(f"link {name!r} has an inertia, but no mass"), True, mass_node) if mass == 0 else None
 
 
-def _joint(node: Node, remarks: list[str]) -> Joint:
+def _joint(node: Node, remarks: list[str], version: float) -> Joint:
     name = attribute(node, "name", "a joint")
     label = f"joint {name!r}"
     kind = attribute(node, "type", label)
@@ -242,7 +251,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
         if end is None:
             raise fail(node, f'{label} needs <{tag} link=".."/>')
         ends.append(attribute(end, "link", label))
-    origin = origin_pose(node, label)
+    origin, meant_origin = origin_pose(node, label), origin_pose(node, label, meant=True)
     # axis, limits and drive of a fixed joint are ignored
     motion: dict[str, Node | None] = {
         tag: only_child(node, tag, label) if kind != "fixed" else None
@@ -258,7 +267,7 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
         raise fail(
             node if motion["axis"] is None else motion["axis"], f"{label}: its axis is zero; specify a direction"
         )
-    leaves = _limits(node, motion["limit"], kind, label, remarks)
+    leaves = _limits(node, motion["limit"], kind, label, remarks, version)
     for leaf, (tag, attribute_name) in DRIVES.items():
         leaves[leaf] = number(motion[tag], attribute_name, label, JOINT_LEAVES[leaf])
     if (width := leaves["friction.coulomb_velocity"]) <= 0:
@@ -285,11 +294,17 @@ def _joint(node: Node, remarks: list[str]) -> Joint:
             number(follows, "offset", label, 0.0),
         ),
         node=node,
+        meant=(meant_origin, meant_unit(axis)),
     )
 
 
-def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list[str]) -> dict[str, Any]:
-    """Read the limits of a joint as leaves. Very large numbers are read as infinity."""
+def _limits(
+    joint: Node, node: Node | None, kind: str, label: str, remarks: list[str], version: float
+) -> dict[str, Any]:
+    """Read the limits of a joint as leaves. Very large numbers are read as infinity.
+
+    From URDF 1.2 on, velocity and effort are optional (infinite), but lower and upper are required.
+    """
     if kind == "fixed":
         return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
     bounded = kind in ("revolute", "prismatic")
@@ -297,12 +312,12 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list
         raise fail(
             joint, f'{label}: a {kind} joint requires <limit lower=".." upper=".." effort=".." velocity=".."/>; add it'
         )
-    inf = float("inf")
+    inf, recent = float("inf"), version >= 1.2
     values = [
-        number(node, "lower", label, 0.0) if bounded else -inf,
-        number(node, "upper", label, 0.0) if bounded else inf,
-        number(node, "velocity", label, None if bounded else inf),
-        number(node, "effort", label, None if bounded else inf),
+        number(node, "lower", label, None if recent else 0.0) if bounded else -inf,
+        number(node, "upper", label, None if recent else 0.0) if bounded else inf,
+        number(node, "velocity", label, None if bounded and not recent else inf),
+        number(node, "effort", label, None if bounded and not recent else inf),
     ]
     here = joint if node is None else node
     lower, upper, velocity, effort = (np.copysign(inf, x) if abs(x) > LARGEST else x for x in values)
@@ -318,11 +333,53 @@ def _limits(joint: Node, node: Node | None, kind: str, label: str, remarks: list
     }
 
 
-def origin_pose(node: Node, label: str) -> np.ndarray:
-    """Read the pose in an element's `<origin>`, with R = Rz(yaw) Ry(pitch) Rx(roll). Without `<origin>`, it is the identity."""
+def origin_pose(node: Node, label: str, meant: bool = False) -> np.ndarray:
+    """Read the pose in an element's `<origin>`, with R = Rz(yaw) Ry(pitch) Rx(roll). Without `<origin>`, it is the identity.
+
+    Args:
+        meant: read rounded rotations as those for which they stand.
+    """
     origin = only_child(node, "origin", label)
-    if origin is not None and "quat_xyzw" in origin.attrib:
-        raise fail(origin, f"{label}: <origin> quat_xyzw is not supported; write the rotation as rpy")
     zero = (0.0, 0.0, 0.0)
-    rpy = np.array(numbers(origin, "rpy", 3, label, zero))
-    return pose_of(rotation_from_rpy(np.cos(rpy), np.sin(rpy)), numbers(origin, "xyz", 3, label, zero))
+    position = numbers(origin, "xyz", 3, label, zero)
+    if origin is not None and "quat_xyzw" in origin.attrib:
+        if "rpy" in origin.attrib:
+            raise fail(origin, f"{label}: <origin> has both rpy and quat_xyzw; remove one")
+        x, y, z, w = numbers(origin, "quat_xyzw", 4, label)
+        if (length := np.linalg.norm([w, x, y, z])) < 1e-9:
+            raise fail(origin, f"{label}: <origin> quat_xyzw is zero; specify a rotation (0 0 0 1 for none)")
+        turn = meant_rotation if meant else rotation_from_quaternion
+        return pose_of(turn(np.array([w, x, y, z]) / length), position)
+    rpy = np.array([meant_angle(x) if meant else x for x in numbers(origin, "rpy", 3, label, zero)])
+    return pose_of(rotation_from_rpy(np.cos(rpy), np.sin(rpy)), position)
+
+
+def _check_xacro(node: Node) -> None:
+    """Raise an error if a xacro element stands for links, joints or their numbers; elsewhere, it is ignored."""
+    for child in node:
+        if not isinstance(child, Node):
+            continue
+        if str(child.tag).startswith("xacro:"):
+            raise fail(
+                child,
+                f"<{child.tag}> is a xacro element, not URDF; run xacro on the file first: xacro FILE > robot.urdf",
+            )
+        if child.tag in ("link", "joint", "inertial"):
+            _check_xacro(child)
+
+
+def _version(root: Node) -> float:
+    """Version of the URDF format that a document declares; quaternions need 1.1."""
+    try:
+        version = float(root.get("version", "1.0"))
+    except ValueError:
+        raise fail(root, f"<robot> version={root.get('version')!r} is not a version of URDF, such as 1.0") from None
+    if version < 1.1:
+        for node in root.iter("origin"):
+            if "quat_xyzw" in node.attrib:
+                raise fail(
+                    node,  # type: ignore[arg-type]
+                    f"<origin> quat_xyzw needs URDF 1.1, but the file declares {version:.1f}, in which other readers ignore it",
+                    'write <robot version="1.1" ..>, or the rotation as rpy',
+                )
+    return version

@@ -37,7 +37,7 @@ class Joint:
     """A joint as declared in the file, with its pose in the parent link and its unit axis.
 
     `leaves` contains the limits, friction, armature and spring by the names of a chain's leaves; `mimic` is (joint,
-    multiplier, offset).
+    multiplier, offset). `meant` contains the origin and axis for which rounded numbers in the file stand.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Joint:
     leaves: Mapping[str, Any]
     mimic: tuple[str, float, float] | None
     node: Node
+    meant: tuple[Float[np.ndarray, "4 4"], Float[np.ndarray, "3"]] | None = None
 
     @property
     def screw(self) -> Float[np.ndarray, "6"]:
