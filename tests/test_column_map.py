@@ -177,8 +177,8 @@ def test_cells_are_still_checked(write):
         (('"A2"]', "9]"), r"line 11, \[q\], columns: 9 is not a column of .*, which has columns 1 to 8"),
         (('"V*"', '"W*"'), r"line 17, \[qd\], columns: 'W\*' must match columns numbered .*; .* has none"),
         (
-            ('column = "Stamp"', 'columns = ["Stamp", "State"]'),
-            r"line 7, \[t\], columns: 2 columns are specified; time needs one",
+            ('column = "Stamp"', "columns = []"),
+            r"line 7, \[t\], columns: no columns are specified; time needs one",
         ),
         (('column = "Stamp"\n', ""), r"line 6, \[t\]: key column is missing"),
         (('[t]\ncolumn = "Stamp"\nunit = "ms"\n', ""), r"map.toml: \[t\] is missing: specify the column of"),
@@ -248,3 +248,46 @@ def test_columns_by_their_numbers(tmp_path):
         np.testing.assert_array_equal(np.c_[log.t, log.q, log.tau], rows)
     with pytest.raises(LogError, match=r"several columns 'A'; specify the column by its number"):
         read_log(tmp_path / "0.csv", 1, columns={**numbers, "q": {"column": "A"}})
+
+
+def test_time_in_two_columns_without_a_header(tmp_path):
+    """As `ros2 topic echo --csv` writes it: seconds, nanoseconds, frame, names, positions, velocities, efforts."""
+    start = 1_695_196_914_311_943_424
+    stamps = [start + round(1e9 * t) for t in T]
+    rows = [
+        f"{t // 10**9},{t % 10**9},,b,a,{q[1]!r},{q[0]!r},{tau[1]!r},{tau[0]!r}"
+        for t, q, tau in zip(stamps, Q.tolist(), TAU.tolist(), strict=True)
+    ]
+    path = tmp_path / "echo.csv"
+    path.write_text("\n".join(rows))
+    columns = {
+        "t": {"columns": [1, 2], "unit": ["s", "ns"]},
+        "q": {"columns": [7, 6], "sign": [1, -1]},
+        "tau": {"columns": [9, 8]},
+    }
+    log = read_log(path, 2, columns=columns)
+    np.testing.assert_allclose(log.t, T - T[0], rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(log.q, Q * [1, -1])
+    np.testing.assert_array_equal(log.tau, TAU)
+    with pytest.raises(LogError, match=r"\[t\], scale: columns of time that are added have only units"):
+        read_log(path, 2, columns={**columns, "t": {"columns": [1, 2], "scale": 2.0}})
+    whole = len(rows) // 2
+    parts = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for part, some in zip(parts, (rows[:whole], rows[whole:]), strict=True):
+        part.write_text("\n".join(some))
+    np.testing.assert_allclose(read_log(parts, 2, columns=columns).t, log.t, rtol=0, atol=1e-12)
+
+
+def test_dates_in_a_map(tmp_path):
+    stamps = [np.datetime64("2025-11-27T23:59:59.5", "ns") + np.timedelta64(round(1e9 * t), "ns") for t in T]
+    lines = ["Tag;Uhrzeit;A1;A2;F1;F2"]
+    for t, q, tau in zip(map(str, stamps), Q.tolist(), TAU.tolist(), strict=True):
+        lines.append(";".join([*t.split("T"), *(f"{x!r}" for x in (*q, *tau))]))
+    path = tmp_path / "run.csv"
+    path.write_text("\n".join(lines))
+    content = {"t": {"columns": ["Tag", "Uhrzeit"]}, "q": {"columns": "A*"}, "tau": {"columns": "F*"}}
+    np.testing.assert_allclose(read_log(path, 2, columns=content).t, T - T[0], rtol=0, atol=1e-9)
+    with pytest.raises(LogError, match=r"\[t\]: column 'Uhrzeit' of .* contains times, not numbers"):
+        read_log(path, 2, columns={**content, "t": {"column": "Uhrzeit", "unit": "ms"}})
+    with pytest.raises(LogError, match=r"\[q\]: column 'Tag' of .* contains times, not numbers"):
+        read_log(path, 2, columns={**content, "t": {"column": "Uhrzeit"}, "q": {"columns": ["Tag", "A1"]}})

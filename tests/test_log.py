@@ -629,3 +629,91 @@ def test_the_functions_that_use_logs_check_them():
     assert any("is -1" in note and "times the derivative" in note for note in notes)
     with pytest.raises(IdentificationError, match="does not move"):
         identify(chain, slow)
+
+
+NANO = 1_695_196_914_311_943_424 + np.round(1e7 * np.arange(N)).astype(
+    np.int64
+)  # 60 samples at 100 Hz, crossing a second
+ISO = [str(np.datetime64(int(x), "ns")) for x in NANO]
+SPLIT = [(f"{x // 10**9}", f"{x % 10**9}") for x in NANO.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("names", "stamps"),
+    [
+        (("sec", "nanosec"), SPLIT),
+        (("header.stamp.sec", "header.stamp.nanosec"), SPLIT),
+        (("nsecs", "secs"), [pair[::-1] for pair in SPLIT]),
+        (("stamp_sec", "stamp_usec"), [(a, f"{int(b) / 1e3:.3f}") for a, b in SPLIT]),
+        (("time_s", "time_ns"), SPLIT),
+        (("date", "time"), [x.split("T") for x in ISO]),
+        (("time",), [(x,) for x in ISO]),
+        (("timestamp",), [(f"{x}Z",) for x in ISO]),
+        (("t",), [(x.replace("T", " "),) for x in ISO]),
+        (("datetime",), [(f"{x.replace('T', ' ')[:-3]}+02:00",) for x in ISO]),
+        (("stamp",), [(x.partition("T")[2].replace(".", ","),) for x in ISO]),
+        (("time",), [(f'"{x[8:10]}.{x[5:7]}.{x[:4]} {x[11:]}"',) for x in ISO]),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value[0], str) else value[0][0],
+)
+def test_times_of_other_forms(write, names, stamps):
+    rows = [[*stamp, *row[1:]] for stamp, row in zip(stamps, rows_of(table()), strict=True)]
+    path = write(rows, [*names, *HEADER[1:]], separator="\t")
+    log = read_log(path)
+    exact = 1e-9 * (NANO - NANO[0])
+    np.testing.assert_allclose(log.t, exact, rtol=0, atol=1e-12 if "+" not in str(stamps[0]) else 1e-6)
+    np.testing.assert_array_equal(log.tau, motion()["tau"])
+    assert any(note.startswith("time is counted from ") for note in log.notes)
+    parts = list(read_log_chunks(path, rows=100))
+    np.testing.assert_allclose(parts[0].t, log.t, rtol=0, atol=1e-12)
+    rows[7][0] = "nonsense"
+    assert "row 8 (line 9), column" in complaint(write(rows, [*names, *HEADER[1:]], separator="\t"))
+
+
+def test_full_nanoseconds_are_not_added_to_seconds(write):
+    """A column of seconds beside one of the whole time in nanoseconds is the time by itself."""
+    rows = [[row[0], f"{int(1e9 * float(row[0]))}", *row[1:]] for row in rows_of(table())]
+    same(read_log(write(rows, ["time_s", "time_ns", *HEADER[1:]])))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz"])
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "datetime64[us]", "timedelta64[ns]", "text", "pair", "zone"])
+def test_times_in_binary_files(tmp_path, suffix, kind):
+    blocks = {f"{name}{j + 1}": motion()[name][:, j] for name in ("q", "tau") for j in range(2)}
+    stamps = {"t": NANO.astype("datetime64[ns]").astype(kind)} if kind.startswith("d") else {}
+    stamps = (
+        stamps
+        or {
+            "timedelta64[ns]": {"t": (NANO - NANO[0]).astype("timedelta64[ns]")},
+            "text": {"t": np.array(ISO)},
+            "pair": {"sec": NANO // 10**9, "nanosec": NANO % 10**9},
+            "zone": {"t": NANO.astype("datetime64[ns]")},
+        }[kind]
+    )
+    path = tmp_path / f"log.{suffix}"
+    if suffix == "npz":
+        np.savez(path, **stamps, **blocks)
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        columns = {name: arrow.array(x) for name, x in (stamps | blocks).items()}
+        if kind == "zone":
+            columns["t"] = columns["t"].cast(arrow.timestamp("ns", "Europe/Berlin"))
+        parquet.write_table(arrow.table(columns), path)
+    exact = 1e-9 * (NANO - NANO[0])
+    np.testing.assert_allclose(read_log(path).t, exact, rtol=0, atol=1e-6 if kind == "datetime64[us]" else 1e-12)
+    if suffix == "parquet":
+        np.testing.assert_allclose(next(read_log_chunks(path)).t, exact, rtol=0, atol=1e-6)
+
+
+def test_two_files_with_times_of_other_forms_are_joined(tmp_path):
+    q, tau = motion()["q"], motion()["tau"]
+    header, later = "sec,nanosec,q1,q2", NANO + 2_000_000
+    rows = [f"{a},{b},{x},{y}" for (a, b), (x, y) in zip(SPLIT, q.tolist(), strict=True)]
+    (tmp_path / "q.csv").write_text("\n".join([header, *rows]))
+    rows = [f"{np.datetime64(int(t), 'ns')},{x},{y}" for t, (x, y) in zip(later, tau.tolist(), strict=True)]
+    (tmp_path / "tau.csv").write_text("\n".join(["time,tau1,tau2", *rows]))
+    log = read_log([tmp_path / "q.csv", tmp_path / "tau.csv"])
+    np.testing.assert_allclose(log.t, 0.01 * np.arange(N - 1), atol=1e-9)
+    np.testing.assert_allclose(log.tau, 0.2 * tau[:-1] + 0.8 * tau[1:], atol=1e-6)

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from ...errors import LogError
-from .columns import blocks_of, find_columns, labels_of
+from .columns import blocks_of, find_columns, labels_of, seconds_of, with_clock
 from .log import Log, filled
 from .rows import find_bad_rows, jumps, repeats
-from .table import TEXT_SUFFIXES, begins_with_number, checked_suffix, open_table, parquet_column, text_table
+from .table import TEXT_SUFFIXES, Table, begins_with_number, checked_suffix, open_table, parquet_column, text_table
 
 Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # column names, and one array per name
 
@@ -56,18 +56,22 @@ def read_log_chunks(
         raise LogError(f"{path}: parts of {rows} samples are too short; use at least 100")
     suffix = checked_suffix(path)
     parts = (
-        _text(path, rows)
+        _text(path, rows, gains is not None)
         if suffix in TEXT_SUFFIXES
         else _npz(path, rows)
         if suffix == ".npz"
         else _parquet(path, rows, gains is not None)
     )
-    at, last = 0, np.zeros((0, 0))
+    at, last, start = 0, np.zeros((0, 0)), None
     factors = None if gains is None else np.asarray(gains, np.float64)
     with contextlib.closing(parts):
         for names, arrays in parts:
             kinds, _, notes = find_columns(path, names, gains is not None)
             blocks = blocks_of(path, kinds, {name: arrays[name] for held in kinds.values() for name in held})
+            if start is None and blocks["t"].dtype.kind == "i":
+                start = int(blocks["t"][0, 0])
+            blocks["t"], counted = seconds_of(blocks["t"], start)
+            notes += counted
             heat, n = blocks.pop("temperature", None), blocks["q"].shape[1]
             if joints is not None and n != joints:
                 raise LogError(f"{path}: the log has {n} joints, but the robot has {joints}")
@@ -122,7 +126,7 @@ def _check(
         )
 
 
-def _text(path: pathlib.Path, rows: int) -> Generator[Part]:
+def _text(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
     """Read a text file in parts. The lines above the first row of numbers are repeated at the start of each part."""
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         head: list[str] = []
@@ -139,13 +143,17 @@ def _text(path: pathlib.Path, rows: int) -> Generator[Part]:
             raise LogError(f"{path}: the file contains no data")
         at = 0
         while lines := list(itertools.islice(file_lines, rows)):
-            table = text_table(path, "".join([*head, *lines]))
-            arrays, bad = table.read(table.names)
+            table = with_clock(text_table(path, "".join([*head, *lines])))
+            arrays, bad = table.read(_used(path, table.names, currents))
             if bad:
                 row, column, what = bad[0]
                 raise LogError(f"{path}: data row {at + row + 1}, column {column!r}: {what}")
             yield table.names, arrays
-            at += len(arrays[table.names[0]])
+            at += len(next(iter(arrays.values())))
+
+
+def _used(path: pathlib.Path, names: Sequence[str], currents: bool) -> list[str]:
+    return [name for held in find_columns(path, names, currents)[0].values() for name in held]
 
 
 def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
@@ -180,13 +188,17 @@ def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
 
 
 def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
-    names = open_table(path).names  # raises if the file is damaged or pyarrow is not installed
-    wanted = [name for held in find_columns(path, names, currents)[0].values() for name in held]
+    whole = open_table(path)  # raises if the file is damaged or pyarrow is not installed
+    names = with_clock(whole).names
+    used = _used(path, names, currents)
+    wanted = [old for old, new in zip(whole.names, names, strict=True) if old in used or old != new]
     import pyarrow as arrow
     from pyarrow import parquet
 
     try:
         for batch in parquet.ParquetFile(path).iter_batches(batch_size=rows, columns=wanted):
-            yield names, {name: parquet_column(path, name, batch.column(name)) for name in wanted}
+            arrays = {name: parquet_column(path, name, batch.column(name)) for name in wanted}
+            part = with_clock(Table(tuple(wanted), lambda some, arrays=arrays: ({x: arrays[x] for x in some}, []), str))
+            yield names, part.read(used)[0]
     except (arrow.ArrowException, OSError) as error:
         raise LogError(f"{path}: the file is damaged: {error}") from error

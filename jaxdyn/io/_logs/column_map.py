@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import LogError
+from .columns import combined
 from .table import BadCell, Table, TextForm
 
 UNITS: dict[str, dict[str, float]] = {
@@ -34,6 +35,7 @@ UNITS: dict[str, dict[str, float]] = {
 # offset of each unit whose zero is not that of the standard unit (here degC), added after scaling
 _ZEROS = {"K": -273.15}
 _FILE_KEYS = {"separator": str, "decimal": str, "skip_lines": int, "header": bool, "topic": str, "joints": list}
+CLOCK = "the sum of the columns of time"
 _KEYS = ("column", "columns", "unit", "scale", "sign", "offset", "gains")
 
 
@@ -57,6 +59,12 @@ class ColumnMap:
     kinds: dict[str, dict[str, Any]]
     text: str
 
+    @property
+    def has_clock_in_parts(self) -> bool:
+        """True if time is the sum of several columns."""
+        columns = self.kinds.get("t", {}).get("columns")
+        return isinstance(columns, list) and len(columns) > 1
+
     def error(self, kind: str | None, key: str | None, what: str = "", remedy: str = "", **arguments: str) -> LogError:
         """Create a `LogError` that names the file, the line and the key."""
         line = _line_of(self.text, kind, key)
@@ -75,7 +83,8 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
 
     [t]
     column = "Timestamp (ms)"  # a name, or a number starting with 1
-    unit = "ms"
+    unit = "ms"                # without a unit, also dates and times of day; columns = ["sec", "nanosec"] with
+                               # unit = ["s", "ns"], or columns = ["date", "time"], are added
 
     [q]
     columns = ["A1", "A2"]     # in the robot's joint order; or "A*", where * is a number; or one (N, n) array of an .npz file
@@ -184,6 +193,9 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
     Raises:
         LogError: a column is missing or used twice, or the number of values of a key differs from the number of columns.
     """
+    if columns.has_clock_in_parts:
+        table = with_combined_clock(table, path, columns)
+        columns = dataclasses.replace(columns, kinds={**columns.kinds, "t": {"column": CLOCK}})
     known = table.kinds or {}
     kinds = dict(known)
     if columns.kinds.keys() & {"i"}:
@@ -211,6 +223,10 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
         arrays, bad = table.read(wanted)
         for name in wanted:
             for kind, place, count in changes.get(name, ()):
+                if arrays[name].dtype.kind == "i":  # dates and times of day
+                    if kind != "t" or set(columns.kinds["t"]) & {"unit", "scale", "sign", "offset"}:
+                        raise columns.error(kind, None, f"column {name!r} of {path} contains times, not numbers")
+                    continue
                 wide = arrays[name].shape[1] if arrays[name].ndim == 2 and count == 1 else count
                 factor, offset = _factors(columns, kind, wide)
                 if place is not None:
@@ -223,6 +239,16 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
     what = "; ".join(_spoken(kind, keys) for kind, keys in columns.kinds.items() if set(keys) - {"column", "columns"})
     note = f"columns as specified in {columns.source}" + (f": {what}" if what else "")
     return Table(table.names, read, table.line, (*table.notes, note), kinds)
+
+
+def with_combined_clock(table: Table, path: pathlib.Path, columns: ColumnMap) -> Table:
+    """Replace the columns of time in a map by their sum, called `CLOCK`."""
+    keys = columns.kinds["t"]
+    names = _resolve(table, path, columns, "t", keys, None)
+    if extra := set(keys) - {"columns", "unit"}:
+        raise columns.error("t", sorted(extra)[0], "columns of time that are added have only units")
+    units, _ = _factors(columns, "t", len(names))
+    return combined(table, names, units.tolist(), CLOCK)
 
 
 def _resolve(
@@ -267,10 +293,8 @@ def _resolve(
                 kind, key, f"{path} has several columns {item!r}; specify the column by its number, counted from 1"
             )
         names.append(item)
-    if not names or (kind == "t" and len(names) > 1):
-        raise columns.error(
-            kind, key, f"{len(names)} columns are specified; time needs one, other quantities one per joint"
-        )
+    if not names:
+        raise columns.error(kind, key, "no columns are specified; time needs one, other quantities one per joint")
     return names
 
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...errors import LogError
+from .table import NO_TIME, BadCell, Table
 
 ALIASES = {
-    "t": ("t", "time", "timestamp", "stamp"),
+    "t": ("t", "time", "timestamp", "stamp", "datetime", "__time", "__index_level_0__"),
     "q": ("q", "pos", "position"),
     "qd": ("qd", "dq", "v", "vel", "velocity"),
     "tau": ("tau", "torque", "effort"),
@@ -115,6 +116,98 @@ def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> l
     return missing
 
 
+def clock_columns(names: Sequence[str]) -> list[str]:
+    """The columns that are called like a time."""
+    return [name for name in names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
+
+
+def with_clock(table: Table) -> Table:
+    """Combine two columns of time into one called time: seconds and their fraction, or a date and a time of day.
+
+    The first are called sec and nanosec, secs and nsecs, stamp_sec and stamp_nanosec, header.stamp.sec and ..., with any common
+    beginning. Their fraction must be less than a second, so that a full time in nanoseconds is not added to one in seconds.
+    """
+    if table.kinds is not None:
+        return table
+    lower = {name.lower(): name for name in table.names if table.names.count(name) == 1}
+    if "date" in lower and "time" in lower:
+        pair = [lower["date"], lower["time"]]
+        return combined(table, pair, [1e-9, 1e-9], "time") if _are_times(table, pair) else table
+    pairs = []
+    for name in table.names:
+        start = _SECONDS.fullmatch(name)
+        for ending, unit in _FRACTIONS.items() if start else ():
+            if (other := lower.get(f"{start[1]}{ending}".lower())) is not None:  # type: ignore[index]
+                pairs.append((name, other, unit))
+    pairs = [pair for pair in pairs if not set(clock_columns(table.names)) - set(pair[:2])]
+    if len(pairs) != 1:
+        return table
+    whole, fraction, unit = pairs[0]
+    arrays, bad = table.read([whole, fraction])
+    known = {row for row, _, _ in bad}
+    usable = [row for row in range(len(arrays[whole])) if row not in known] if known else slice(None)
+    x, part = arrays[whole][usable], arrays[fraction][usable]
+    if x.ndim != 1 or (x % 1 != 0).any() or not ((part >= 0) & (part * unit < 1)).all():
+        return table
+    return combined(table, [whole, fraction], [1.0, unit], "time")
+
+
+def _are_times(table: Table, names: Sequence[str]) -> bool:
+    return all(array.dtype.kind == "i" for array in table.read(names)[0].values())
+
+
+_SECONDS = re.compile(r"(.*?)(?:secs|sec|seconds|s)", re.IGNORECASE | re.DOTALL)
+_FRACTIONS = {
+    **dict.fromkeys(("nanosec", "nanosecs", "nsec", "nsecs", "nanoseconds", "ns"), 1e-9),
+    **dict.fromkeys(("microsec", "usec", "usecs", "microseconds", "us"), 1e-6),
+}
+
+
+def combined(table: Table, names: Sequence[str], units: Sequence[float], title: str) -> Table:
+    """Replace columns of time by their sum, an exact count of nanoseconds.
+
+    The sum takes the place of the first column. The others lose their names, so that numbers of columns remain valid.
+
+    Args:
+        units: unit of each column [s]; ignored for columns of dates and times of day.
+        title: name of the sum.
+    """
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        asked = [name for name in wanted if name != title or title in names]
+        asked = list(dict.fromkeys([*(x for x in asked if x != title), *(names if title in wanted else ())]))
+        arrays, bad = table.read(asked)
+        if title in wanted:
+            parts = [arrays[name] for name in names]
+            lost = np.zeros(len(parts[0]), bool)
+            total = np.zeros(len(parts[0]), np.int64)
+            for part, unit in zip(parts, units, strict=True):
+                whole, rest = (part, 0.0) if part.dtype.kind == "i" else (np.floor(part), part - np.floor(part))
+                scale = 1 if part.dtype.kind == "i" else round(1e9 * unit)
+                wrong = (part == NO_TIME) if part.dtype.kind == "i" else ~(np.abs(part) * scale < 2**62)
+                lost |= wrong
+                total += np.where(wrong, 0, whole).astype(np.int64) * scale
+                total += np.where(wrong, 0, np.rint(scale * rest)).astype(np.int64)
+            arrays[title] = np.where(lost, NO_TIME, total)
+        return {name: arrays[name] for name in wanted}, [
+            (row, title if column in names else column, text) for row, column, text in bad
+        ]
+
+    rest = [title if name == names[0] else "" if name in names else name for name in table.names]
+    spoken = " and ".join(repr(name) for name in names)
+    return Table(tuple(rest), read, table.line, (*table.notes, f"time is the sum of columns {spoken}"), table.kinds)
+
+
+def seconds_of(stamps: np.ndarray, start: int | None = None) -> tuple[np.ndarray, list[str]]:
+    """Times in seconds. Stamps that are counts of nanoseconds (integers) are counted from `start`, by default the first one."""
+    if stamps.dtype.kind != "i":
+        return stamps, []
+    known = stamps != NO_TIME
+    start = start if start is not None else int(stamps[known][0]) if known.any() else 0
+    t = np.where(known, (np.where(known, stamps, start) - start) * 1e-9, np.nan)
+    return t, [f"time is counted from {start // 10**9}.{start % 10**9:09d} s"]
+
+
 def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Concatenate the columns of each quantity into one (N, n) array."""
     time = arrays[kinds["t"][0]]
@@ -130,6 +223,8 @@ def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str,
                     f"{path}: array {name!r} has shape {array.shape}, but {kinds['t'][0]!r} has {samples} samples; "
                     "one row per sample is expected, and one column per joint"
                 )
+            if kind != "t" and array.dtype.kind == "i":
+                raise LogError(f"{path}: column {name!r} contains times, not numbers")
             if array.size != samples and len(names) > 1:
                 raise LogError(
                     f"{path}: array {name!r} has shape {array.shape}, unlike {', '.join(x for x in names if x != name)}; "

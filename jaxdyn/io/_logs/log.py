@@ -15,7 +15,7 @@ from ...errors import LogError
 from ...model._chain import Chain
 from ...model._layout import coordinate_limits
 from .column_map import read_column_map
-from .columns import blocks_of, find_columns, labels_of
+from .columns import blocks_of, find_columns, labels_of, seconds_of
 from .parts import open_log
 from .rows import GAP, BadRows, find_bad_rows, jumps, repeats, segments
 from .table import BadCell
@@ -95,7 +95,9 @@ def read_log(
     In other files, columns are recognised by name, in any order and case, with joints numbered from 1 or 0. Columns with other
     names are ignored and listed in a note. The recognised names are:
 
-    - time [s]: `t`, `time`, `timestamp` or `stamp`;
+    - time [s]: `t`, `time`, `timestamp`, `stamp` or `datetime`, as numbers, or as dates and times (ISO 8601, or the timestamps
+      of Parquet and NumPy); or seconds and nanoseconds in two columns, `sec` and `nanosec` (`secs`, `nsecs`, ..) with any
+      common beginning; or a date and a time of day, `date` and `time`;
     - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
     - velocities, optional [rad/s or m/s]: `qd1`, `dq1`, `v1`, `vel1`, `velocity1`; motor side `qdm1`;
     - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`;
@@ -143,9 +145,10 @@ def read_log(
     arrays, cells = table.read([name for names in kinds.values() for name in names])
     source = "+".join(file.name for file in files)
     blocks = blocks_of(path, kinds, arrays)
+    blocks["t"], counted = seconds_of(blocks["t"])
     first, last = row_range(path, rows, len(blocks["t"]))
     blocks = {kind: block[first:last] for kind, block in blocks.items()}
-    notes = [*table.notes, *notes]
+    notes = [*table.notes, *notes, *counted]
     if rows is not None:
         notes.append(f"rows {rows[0]} to {rows[1]} of {len(arrays[kinds['t'][0]])} read")
     if ignored:

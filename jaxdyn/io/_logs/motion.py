@@ -12,7 +12,7 @@ from jaxtyping import Float
 from ...errors import LogError
 from ...model._chain import Chain
 from .column_map import read_column_map
-from .columns import ALIASES, stem_of
+from .columns import ALIASES, clock_columns, seconds_of, stem_of
 from .parts import open_log
 from .rows import repeats
 from .table import Table
@@ -54,7 +54,7 @@ def read_motion(
 
     The following columns are read, in any order; others are ignored:
 
-    - Time [s]: `t`, `time`, `timestamp` or `stamp`.
+    - Time [s]: `t`, `time`, `timestamp` or `stamp`, or the dates and pairs of columns that `read_log` accepts.
     - Positions [rad or m]: `NAME` or `q_NAME` for every joint, or `q1` to `qN` (also `pos1`, `position1`) in the order of
       `q`. If a joint has a quaternion, only the numbered form is accepted.
     - Torques [N m or N], optional: `tau_NAME` for every joint, or `tau1` to `tauN` (also `torque1`, `effort1`).
@@ -86,7 +86,7 @@ def read_motion(
     if bad:
         row, column, what = bad[0]
         raise LogError(f"{path}: {table.line(row)}, column {column!r}: {what}")
-    t = arrays[time[0]].reshape(-1)
+    t = seconds_of(arrays[time[0]].reshape(-1))[0]
     if single := [name for name, array in arrays.items() if array.ndim == 0]:
         raise LogError(f"{path}: {single[0]!r} is a single number; one row per sample is expected")
     q = _block(path, arrays, positions, len(t), chain.nq, "positions")
@@ -99,7 +99,7 @@ def read_motion(
 
 def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str], list[str], list[str]]:
     """Find the names of the columns of time, positions and, if present, torques."""
-    time = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
+    time = clock_columns(table.names)
     positions = _find(table.names, "q", chain.nq, coordinate_names(chain) if chain.nq == chain.nv else ())
     torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
     if not torques and (others := _numbered(table.names, "tau")):

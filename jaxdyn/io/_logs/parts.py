@@ -1,5 +1,6 @@
 """Read a log as one table. Several files of one run are concatenated, or joined by their time stamps."""
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 
@@ -7,8 +8,8 @@ import numpy as np
 
 from ...errors import LogError
 from .bags import is_bag, open_bag
-from .column_map import ColumnMap, with_map
-from .columns import ALIASES, stem_of
+from .column_map import CLOCK, ColumnMap, with_combined_clock, with_map
+from .columns import clock_columns, with_clock
 from .rows import GAP
 from .table import BadCell, Table, open_table
 
@@ -41,15 +42,24 @@ def open_log(
         raise LogError(remedy="{topic} is for bags, which this is not; omit it", place=paths[0], topic="")
     else:
         tables = [open_table(path, given.form if given else None) for path in paths]
-        table = tables[0] if len(tables) == 1 else _joined(paths, tables, given)
+        if given is None or "t" not in given.kinds:
+            tables = [with_clock(table) for table in tables]
+        table, given = (tables[0], given) if len(tables) == 1 else _joined(paths, tables, given)
     return table if given is None else with_map(table, paths[0], given, torques=torques)
 
 
-def _joined(paths: Sequence[pathlib.Path], tables: Sequence[Table], given: ColumnMap | None) -> Table:
-    """Concatenate the tables of one run if they have the same columns; otherwise join them by time."""
+def _joined(
+    paths: Sequence[pathlib.Path], tables: Sequence[Table], given: ColumnMap | None
+) -> tuple[Table, ColumnMap | None]:
+    """Concatenate the tables of one run if they have the same columns; otherwise join them by time, combined as in the map."""
     if all(set(table.names) == set(tables[0].names) for table in tables):
-        return _one_after_the_other(paths, tables)
-    return _side_by_side(paths, tables, [_clock(path, table, given) for path, table in zip(paths, tables, strict=True)])
+        return _one_after_the_other(paths, tables), given
+    if given is not None and given.has_clock_in_parts:
+        tables = [with_combined_clock(table, path, given) for table, path in zip(tables, paths, strict=True)]
+        given = dataclasses.replace(given, kinds={**given.kinds, "t": {"column": CLOCK}})
+    return _side_by_side(
+        paths, tables, [_clock(path, table, given) for path, table in zip(paths, tables, strict=True)]
+    ), given
 
 
 def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table]) -> Table:
@@ -79,12 +89,15 @@ def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks
     owner: dict[str, int] = {}
     for k, (table, clock) in enumerate(zip(tables, clocks, strict=True)):
         for name in table.names:
-            if k and name == clock:
+            if not name or (k and name == clock):
                 continue
             if name in owner:
                 raise LogError(f"{paths[k]}: column {name!r} is also in {paths[owner[name]]}; rename or remove one")
             owner[name] = k
     times = [_stamps(path, table, clock) for path, table, clock in zip(paths, tables, clocks, strict=True)]
+    exact = all(t.dtype.kind == "i" for t in times)  # counts of nanoseconds, which lose digits as seconds since 1970
+    start = times[0][0] if exact else 0
+    times = [(t - start) * 1e-9 if t.dtype.kind == "i" else t for t in times]
     keep = np.ones(len(times[0]), bool)
     for t in times[1:]:
         after = np.clip(np.searchsorted(t, times[0], "left"), 1, len(t) - 1)
@@ -128,7 +141,7 @@ def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
         named = table.names[named - 1]
     if named in table.names:
         return str(named)
-    found = [name for name in table.names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
+    found = clock_columns(table.names)
     if len(found) != 1:
         raise LogError(
             f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs exactly one, "

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import datetime
 import os
 import pathlib
 import re
@@ -17,6 +18,12 @@ SUFFIXES = (*TEXT_SUFFIXES, ".npz", ".parquet")
 
 BadCell = tuple[int, str, str]  # row index from 0, column, fault
 
+NO_TIME = np.iinfo(np.int64).min  # an unknown stamp [ns]; also NumPy's NaT
+_DATE = r"(?:(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)|(?P<d>\d\d?)\.(?P<m>\d\d?)\.(?P<y>\d{4}))"
+_CLOCK = r"(?P<hour>\d\d?):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?"
+_ZONE = r"\s*(?:Z|UTC|(?P<zone>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)?)?"
+_STAMP = re.compile(f"(?:{_DATE})?(?:(?:^|(?<=\\d)T|(?<=\\d) +){_CLOCK}{_ZONE})?$", re.ASCII)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
@@ -25,6 +32,7 @@ class Table:
     Attributes:
         names: column names, in the order of the file.
         read: function from column names to their arrays, (N,) or (N, k), and a list of unusable cells, whose values are NaN.
+            Columns of dates and times of day are int64, in nanoseconds (`NO_TIME` if unusable); all others are float64.
         line: function from a row index, counted from 0, to its place in the file, for messages: "row 12 (line 13)".
         notes: remarks made while opening the table.
         kinds: columns of time, positions and other quantities, in joint order; None if only column names identify them.
@@ -97,9 +105,34 @@ def _is_number(cell: str) -> bool:
     return cell.isascii() and "_" not in cell  # Python also accepts other digits and underscores; NumPy does not
 
 
+def stamp_of(cell: str) -> int | None:
+    """Nanoseconds since 1970 of a date and time (ISO 8601, or day.month.year), or since midnight of a time of day.
+
+    None for other texts. Without a time zone, the time is read as UTC.
+    """
+    match = _STAMP.match(cell) if cell else None
+    if match is None:
+        return None
+    part = match.groupdict()
+    number = lambda *names: next((int(part[name]) for name in names if part[name] is not None), 0)
+    days = 0
+    if part["year"] or part["y"]:
+        try:
+            days = datetime.date(number("year", "y"), number("month", "m"), number("day", "d")).toordinal() - _EPOCH
+        except ValueError:
+            return None
+    shift = (60 * number("hours") + number("minutes")) * (-1 if part["zone"] == "-" else 1)
+    seconds = 86400 * days + 3600 * number("hour") + 60 * (number("minute") - shift) + number("second")
+    return 10**9 * seconds + int(f"{part['fraction'] or '':0<9}"[:9])
+
+
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
 def begins_with_number(line: str) -> bool:
-    """True if a line is a row of numbers instead of names."""
-    return _is_number(_cells(line, _delimiter(line))[0])
+    """True if a line is a row of numbers (or times) instead of names."""
+    cell = _cells(line, _delimiter(line))[0]
+    return _is_number(cell) or stamp_of(cell) is not None
 
 
 def _cells(line: str, delimiter: str | None) -> list[str]:
@@ -142,7 +175,7 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
     header = form.header if form.header is not None else not begins_with_number(lines[first])
     if not header:
         names = [f"column {k + 1}" for k in range(len(_cells(lines[first].strip(), delimiter)))]
-    elif _is_number(_cells(lines[first], delimiter)[0]):
+    elif _is_number(start := _cells(lines[first], delimiter)[0]) or stamp_of(start) is not None:
         comments = [k for k in range(first) if lines[k].lstrip().startswith("#")]
         comment = lines[comments[-1]].lstrip().lstrip("#") if comments else ""
         names = _cells(comment.strip(), delimiter)
@@ -163,14 +196,28 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
 
     def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
         columns = [names.index(name) if name in names else int(name.removeprefix("column ")) - 1 for name in wanted]
-        values, bad = None, _wrong_widths(body, delimiter, len(names), wanted)
-        if not bad:
+        bad = _wrong_widths(body, delimiter, len(names), wanted)
+        left_out = {row for row, _, _ in bad}
+        sample = next((line for row, line in enumerate(body) if row not in left_out), "")
+        cells = _cells(sample.partition("#")[0], delimiter)
+        out: dict[str, np.ndarray] = {}
+        for name, column in zip(wanted, columns, strict=True):
+            if column < len(cells) and stamp_of(cells[column]) is not None:
+                out[name], lost = _stamps(body, delimiter, column, name, left_out)
+                bad += lost
+        plain = [(name, column) for name, column in zip(wanted, columns, strict=True) if name not in out]
+        values = None
+        if not left_out and plain:
             with contextlib.suppress(ValueError):
-                values = np.loadtxt(body, delimiter=delimiter, usecols=columns, ndmin=2, comments="#")
+                usecols = [column for _, column in plain]
+                values = np.loadtxt(body, delimiter=delimiter, usecols=usecols, ndmin=2, comments="#")
         if values is None:
-            values, cells = _read_slowly(body, delimiter, columns, wanted, {row for row, _, _ in bad})
-            bad += cells
-        return {name: values[:, k] for k, name in enumerate(wanted)}, bad
+            values, lost = _read_slowly(
+                body, delimiter, [column for _, column in plain], [name for name, _ in plain], left_out
+            )
+            bad += lost
+        out |= {name: values[:, k] for k, (name, _) in enumerate(plain)}
+        return {name: out[name] for name in wanted}, bad
 
     return Table(tuple(names), read, lambda row: f"row {row + 1} (line {filled[row] + 1})", notes)
 
@@ -188,6 +235,23 @@ def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Se
             continue
         bad += [(row, name, f"the row has {count} cells, not {width}") for name in wanted]
     return bad
+
+
+def _stamps(
+    body: list[str], delimiter: str | None, column: int, name: str, left_out: set[int]
+) -> tuple[np.ndarray, list[BadCell]]:
+    """Read a column of dates or times of day, and list the cells that are none."""
+    values, bad = np.full(len(body), NO_TIME), list[BadCell]()
+    for row, line in enumerate(body):
+        if row in left_out:
+            continue
+        cell = _cells(line.partition("#")[0], delimiter)[column]
+        stamp = stamp_of(cell)
+        if stamp is None:
+            bad.append((row, name, f"not a time: {cell!r}"))
+        else:
+            values[row] = stamp
+    return values, bad
 
 
 def _read_slowly(
@@ -209,6 +273,15 @@ def _read_slowly(
 
 
 def _numeric(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
+    """Return an array as float64, or as int64 in nanoseconds if it contains times."""
+    if array.dtype.kind == "M":
+        return array.astype("datetime64[ns]").view(np.int64)
+    if array.dtype.kind == "m":
+        return array.astype("timedelta64[ns]").astype(np.int64) * 1e-9
+    if array.dtype.kind in "OU" and array.ndim == 1 and len(array):  # texts
+        stamps = [stamp_of(cell) if isinstance(cell, str) else None for cell in array.tolist()]
+        if stamps[0] is not None:
+            return np.array([NO_TIME if x is None else x for x in stamps])
     if array.dtype.kind not in "fiu":
         raise LogError(f"{path}: column {name!r} contains {array.dtype}, not numbers")
     return array.astype(np.float64)
@@ -272,4 +345,7 @@ def parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
         if column.null_count or len(lengths) != 1:
             raise LogError(f"{path}: the lists in column {name!r} have different lengths")
         return _numeric(path, name, flat.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
+    if re.match(r"time\d", str(column.type)):  # a time of day, which is not a timestamp
+        column = column.cast("time64[ns]").cast("int64")
+        return np.asarray(column.fill_null(NO_TIME).to_numpy(zero_copy_only=False))
     return _numeric(path, name, column.to_numpy(zero_copy_only=False))
