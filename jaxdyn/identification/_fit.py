@@ -20,7 +20,7 @@ from ._friction.model import FrictionModel
 from ._friction.nearest import chain_with_friction
 from ._model.torque_model import TorqueModel, torque_model
 from ._preprocessing.samples import split
-from ._regression.accumulate import accumulate_blocks
+from ._regression.accumulate import accumulate_samples
 from ._regression.base_parameters import BaseParameters, base_parameters
 from ._regression.blocks import BLOCKS, BlockFactors
 from ._regression.columns import Columns, ExtraColumns
@@ -34,7 +34,7 @@ from ._regression.completion import (
 )
 from ._regression.factors import triangle_of
 from ._regression.knowledge import Knowledge, Known
-from ._regression.prediction import fit_quality, predict
+from ._regression.prediction import filtering_of_friction, fit_quality, predict
 from ._regression.robot import as_float64
 from ._result import Evaluation, Identification
 from ._selection.outcome import TermChoice
@@ -180,8 +180,8 @@ class Fitting:
         """
         total = sum(len(part.samples) for part in parts)
         advance = lambda done: self.report("accumulating the regressor", done, total)
-        runs = [(p.samples.q, p.samples.qd, p.samples.qdd, p.tau, p.weights, p.signals) for p in parts]
-        return accumulate_blocks(self.setup.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
+        runs = [(p.samples, p.tau, p.weights, p.signals) for p in parts]
+        return accumulate_samples(self.setup.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
         """Estimate the parameters from factors whose last columns are those of the friction model."""
@@ -262,16 +262,17 @@ class Fitting:
         """Evaluate a solution on a stretch; the torques are predicted by the model that would be saved for it."""
         s, columns = part.samples, self.setup.columns
         torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
-        predicted, nearest = torques(solution.parameters), torques(solution.nearest)
-        sharp = predicted
+        filtering = lambda x: filtering_of_friction(columns, self.model, x, s)
+        sharp, nearest = torques(solution.parameters), torques(solution.nearest)
+        predicted, nearest = sharp + filtering(solution.parameters), nearest + filtering(solution.nearest)
+        if self.setup.filters.logged_cutoff is not None:
+            sharp = predicted  # the logged torques are already low-pass filtered
         if solution.friction is not None and solution.free is not None:
             assert part.run is not None and part.signals is not None
             model = self.model_of(solution)
-            predicted = model.predict(part.run, part.rows)
-            if self.setup.filters.logged_cutoff is None:
-                sharp = model.unfiltered.predict(part.run, part.rows)
-            else:
-                sharp = predicted  # the logged torques are already low-pass filtered
+            predicted = model.predict(part.run, part.rows, filtered=True)
+            as_logged = self.setup.filters.logged_cutoff is not None
+            sharp = predicted if as_logged else model.predict(part.run, part.rows, filtered=False)
             nearest = nearest + part.signals @ solution.free.values[self.base.size :]
         fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
         logged = None if part.logged is None else (part.logged, sharp)

@@ -166,11 +166,6 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
             f"the model has no inertials for {', '.join(fitting.without_inertia)}: a sphere of {STAND_IN_MASS:g} kg and "
             f"{STAND_IN_RADIUS:g} m radius is the prior for parameters that the motion does not determine"
         )
-    if not fitting.setup.terms.choose and "coulomb" in fitting.setup.columns.drive_terms:
-        yield (
-            "plain model: the measured torques are low-pass filtered, but the friction columns are not, which can bias "
-            "Coulomb friction by 10 %; the default terms avoid this bias"
-        )
     if choice is not None:
         yield f"terms: {choice.sentence}"
     elif fitting.setup.terms.choose:

@@ -63,20 +63,23 @@ class Evaluation:
         """Errors of the prediction with respect to the raw, noisy torque in the log; None if that torque is unknown."""
         return None if self.logged is None else fit_quality(*self.logged, self.samples.qd)
 
-    def predicted_by(self, model: TorqueModel) -> Float[np.ndarray, "N n"]:
+    def predicted_by(self, model: TorqueModel, filtered: bool = True) -> Float[np.ndarray, "N n"]:
         """Torques that a model predicts for the samples [N m or N], for comparison by `fit_quality`.
+
+        Args:
+            filtered: False for unfiltered friction, for comparison with raw torques.
 
         Raises:
             IdentificationError: the model needs samples at the log's rate, but the samples were decimated.
         """
         if self.run is not None:
-            return model.predict(self.run, self.rows)
+            return model.predict(self.run, self.rows, filtered=filtered)
         if model.needs_full_rate:
             raise IdentificationError(
                 f"{self.title}: friction with memory needs samples at the log's rate, but these samples were decimated: "
                 "use preprocess(log, Filters(stride=1)) and TorqueModel.predict"
             )
-        return self.with_unmeasured(model.predict(self.samples))
+        return self.with_unmeasured(model.predict(self.samples, filtered=filtered))
 
     def with_unmeasured(self, torque: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
         """Predicted torques, including the best-fitting unmeasured forces if there are any [N m or N]."""

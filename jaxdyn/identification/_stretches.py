@@ -17,7 +17,7 @@ from ._friction.terms import FRICTION
 from ._preprocessing.samples import Filters, Samples, default_stride, preprocess_alike, split
 from ._regression.base_parameters import BaseParameters
 from ._regression.columns import Columns
-from ._regression.completion import given_torque
+from ._regression.completion import given_samples_torque
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -135,8 +135,8 @@ def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit 
     s = run.decimated
     weights = (np.abs(s.qd) >= dead_zone).astype(float)
     if friction is None:
-        return Stretch(s, given_torque(chain, columns, s.q, s.qd, s.qdd), weights, None, run.logged)
-    given = given_torque(chain, with_friction_terms(columns), s.q, s.qd, s.qdd)
+        return Stretch(s, given_samples_torque(chain, columns, s), weights, None, run.logged)
+    given = given_samples_torque(chain, with_friction_terms(columns), s)
     weights = weights * friction.model.known(run.samples)[run.kept]
     return Stretch(s, given, weights, friction.signals(run.samples)[run.kept], run.logged, run.samples, run.kept)
 
@@ -157,7 +157,7 @@ def fit_friction_beside(
     """
     rigid = [
         dataclasses.replace(
-            s, tau=s.tau - given_torque(chain, with_friction_terms(columns), s.q, s.qd, s.qdd)
+            s, tau=s.tau - given_samples_torque(chain, with_friction_terms(columns), s)
         )  # the torque that remains for the columns
         for s in runs
     ]

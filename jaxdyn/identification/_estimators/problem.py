@@ -15,15 +15,15 @@ from ...model._chain import Chain
 from .._friction.fit import with_signals
 from .._preprocessing.filters import low_pass
 from .._preprocessing.samples import Samples
-from .._regression.accumulate import accumulate_blocks
+from .._regression.accumulate import accumulate_samples
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.blocks import BlockFactors, dense_blocks
 from .._regression.columns import Columns, all_columns, with_friction_at_joints
-from .._regression.completion import given_torque, prior_parameters
+from .._regression.completion import given_samples_torque, prior_parameters
 from .._regression.factors import QRFactors
-from .._regression.prediction import predict
+from .._regression.prediction import predict_samples
 from .._regression.robot import as_float64
-from .._regression.rows import by_chunks, chunk_rows
+from .._regression.rows import by_chunks, chunk_rows, dry_rows
 from .._simulation.closed_loop import ClosedLoop
 from .whole_runs import RunFriction, friction_signals, model_of, reference_samples, without_friction
 
@@ -88,7 +88,7 @@ class EstimationProblem:
         if self.filtered:
             torques = [rows[:, :, -1] for rows in self.filtered]
         else:
-            torques = [s.tau - given_torque(self.chain, self.columns, s.q, s.qd, s.qdd) for s in self.samples]
+            torques = [s.tau - given_samples_torque(self.chain, self.columns, s) for s in self.samples]
         out = []
         for k, (s, tau) in enumerate(zip(self.samples, torques, strict=True)):
             lead, as_commanded = self.loops[k].lead if self.loops else 0.0, s.delay is None
@@ -111,7 +111,7 @@ class EstimationProblem:
             return dataclasses.replace(blocks, r=r)
         with jax.enable_x64(True):
             runs = zip(self.samples, self.torques, weights, self._signals, strict=True)
-            return accumulate_blocks(self.columns, self.chain, [(s.q, s.qd, s.qdd, *rest) for s, *rest in runs])
+            return accumulate_samples(self.columns, self.chain, list(runs))
 
     @property
     def _signals(self) -> Sequence[np.ndarray | None]:
@@ -161,13 +161,18 @@ class EstimationProblem:
         spread[self.base.kept] = values
         with jax.enable_x64(True):
             pairs = zip(self.samples, self._signals, strict=True)
-            return tuple(predict(self.columns, self.chain, spread, s.q, s.qd, s.qdd, f) for s, f in pairs)
+            return tuple(predict_samples(self.columns, self.chain, spread, s, f) for s, f in pairs)
 
     def measured_rows(self) -> list[np.ndarray]:
         """Base regressor of the measured motion of each run (N, n, b)."""
         if self.filtered:
             return [rows[:, :, :-1] for rows in self.filtered]
-        return [self.rows(s.q, s.qd, s.qdd, f) for s, f in zip(self.samples, self._signals, strict=True)]
+        out = [self.rows(s.q, s.qd, s.qdd, f) for s, f in zip(self.samples, self._signals, strict=True)]
+        _, dry, _, at = self.columns.apart_from_dry(self.chain.n)
+        for rows, s in zip(out, self.samples, strict=True):  # dry friction is filtered like the torques
+            own, kept = np.flatnonzero(np.isin(self.base.kept, at)), self.base.kept[np.isin(self.base.kept, at)]
+            rows[:, :, own] = dry_rows(dry, self.chain, s)[:, :, np.searchsorted(at, kept)]
+        return out
 
     @functools.cached_property
     def acting_friction(self) -> tuple[np.ndarray | None, ...]:

@@ -16,9 +16,9 @@ from .._preprocessing.samples import Samples
 from .._regression.base_parameters import BaseParameters
 from .._regression.blocks import BlockFactors, RowBlocks, block_edges
 from .._regression.columns import Columns
-from .._regression.prediction import predict
+from .._regression.prediction import predict_samples
 from .._regression.robot import as_float64
-from .._regression.rows import SHORT, chunk_rows, filled
+from .._regression.rows import SHORT, chunk_rows, dry_rows, filled
 
 HELD = 1 << 28  # largest size of a cached regressor in bytes: 130 000 samples of 6 joints and 40 parameters
 
@@ -33,6 +33,7 @@ class Run:
         base: base parameters of `columns`.
         samples: samples at the log's rate.
         kept: indices of the samples that are rows of the regressor.
+        dry: columns of dry friction among `columns`, low-pass filtered like the torques, at all samples.
         held: chunks of the regressor, if it is cached; otherwise empty.
     """
 
@@ -41,6 +42,7 @@ class Run:
     base: BaseParameters
     samples: Samples
     kept: Int[np.ndarray, " M"]
+    dry: Float[np.ndarray, "N n d"]
     held: tuple[np.ndarray, ...] = ()
 
     @property
@@ -62,7 +64,9 @@ class Run:
     def _regressor(self, rows: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m n b"]:
         states = [filled(x[rows]) for x in (self.samples.q, self.samples.qd, self.samples.qdd)]
         with jax.enable_x64(True):
-            return chunk_rows(self.columns, self.chain, *states)[: len(rows), :, self.base.kept]
+            whole = chunk_rows(self.columns, self.chain, *states)[: len(rows)]
+        whole[:, :, self.columns.apart_from_dry(self.chain.n)[3]] = self.dry[rows]
+        return whole[:, :, self.base.kept]
 
 
 def base_torque(
@@ -72,7 +76,7 @@ def base_torque(
     parameters = np.zeros(base.matrix.shape[1])
     parameters[base.kept] = values
     with jax.enable_x64(True):
-        return predict(columns, chain, parameters, samples.q, samples.qd, samples.qdd)
+        return predict_samples(columns, chain, parameters, samples)
 
 
 def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
@@ -83,7 +87,7 @@ def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Sampl
     with jax.enable_x64(True):
         model = as_float64(chain)
     kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
-    run = Run(model, columns, base, samples, kept)
+    run = Run(model, columns, base, samples, kept, dry_rows(columns.apart_from_dry(chain.n)[1], chain, samples))
     if 8 * len(kept) * chain.n * base.size > HELD:
         return run
     return dataclasses.replace(run, held=tuple(rows for _, rows in run.chunks()))

@@ -14,13 +14,13 @@ from ...model._layout import driven_joints, leading_joints
 from .._consistency.constraints import Consistency
 from .._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
 from .._preprocessing.samples import Filters, split
-from .._regression.accumulate import accumulate_blocks
+from .._regression.accumulate import accumulate_samples
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.blocks import BLOCKS
 from .._regression.columns import Columns, all_columns
-from .._regression.completion import given_torque
+from .._regression.completion import given_samples_torque
 from .._regression.knowledge import Knowledge, Known
-from .._regression.prediction import fit_quality, predict
+from .._regression.prediction import fit_quality, predict_samples
 from .._result import Evaluation, Identification
 from .._selection.setup import Setup
 from .._selection.terms import Terms
@@ -159,10 +159,10 @@ class _Fit:
         advance = lambda done: report("accumulating the regressor", done, total)
         if not self.projected:
             data = [
-                (run.samples.q, run.samples.qd, run.samples.qdd, run.samples.tau - known, _weights(run))
+                (run.samples, run.samples.tau - known, _weights(run), None)
                 for run, known in zip(runs, given, strict=True)
             ]
-            blocks = accumulate_blocks(fitting.columns, fitting.model, data, advance, BLOCKS)
+            blocks = accumulate_samples(fitting.columns, fitting.model, data, advance, BLOCKS)
             return fitting.solved(blocks, None)
         tau = np.concatenate([run.samples.tau for run in runs])
         noise = np.maximum(np.sqrt((tau**2).mean(axis=0)), 1e-3 * np.abs(tau).max())
@@ -191,7 +191,7 @@ class _Fit:
     ) -> Float[np.ndarray, "N nv"]:
         """Generalised forces predicted with the given parameters, including the effect of unmeasured forces."""
         fitting, s = self.fitting, run.samples
-        torque = predict(fitting.columns, fitting.model, parameters, s.q, s.qd, s.qdd) + _given(fitting, run)
+        torque = predict_samples(fitting.columns, fitting.model, parameters, s) + _given(fitting, run)
         return self._with_forces(run, noise, torque) if self.projected else torque
 
     def _with_forces(
@@ -218,8 +218,7 @@ def _weights(run: MechanismSamples) -> np.ndarray:
 
 
 def _given(fitting: Fitting, run: MechanismSamples) -> np.ndarray:
-    s = run.samples
-    return given_torque(fitting.model, fitting.columns, s.q, s.qd, s.qdd) * run.measured
+    return given_samples_torque(fitting.model, fitting.columns, run.samples) * run.measured
 
 
 def _begin(

@@ -22,7 +22,7 @@ from .._regression.columns import Columns
 from .._regression.factors import triangle_of
 from .._regression.knowledge import Known
 from .._regression.robot import as_float64
-from .._regression.rows import SHORT, chunk_rows, filled
+from .._regression.rows import SHORT, chunk_rows, dry_rows, filled
 from .log import MechanismSamples, held_bias, held_rows
 
 LEAST_STATES = 256
@@ -80,12 +80,14 @@ def projected_blocks(
     edges = block_edges([len(run) for run in runs], count)
     scaled = [[(a * m, b * m) for a, b in part] for part, m in zip(edges, kept, strict=True)]
     found = RowBlocks(scaled, 1, len(columns.names(chain.n)) + 1)
+    _, dry, _, at_dry = columns.apart_from_dry(chain.n)
     for k, (run, known) in enumerate(zip(runs, given, strict=True)):
-        s = run.samples
+        s, friction = run.samples, dry_rows(dry, chain, run.samples)
         for at in range(0, len(run), SHORT):
             part = slice(at, min(at + SHORT, len(run)))
             through = left_over(unknown_forces(chain, run.part(part.start, part.stop)), noise)
             w = chunk_rows(columns, model, *(filled(x[part]) for x in (s.q, s.qd, s.qdd)))[: part.stop - at]
+            w[:, :, at_dry] = friction[part]
             rows = np.concatenate([through @ w, through @ (s.tau - known)[part][:, :, None]], axis=2)
             found.absorb(k, at * kept[k], rows.reshape(-1, 1, rows.shape[2]))
             done += part.stop - at

@@ -11,14 +11,16 @@ from jaxtyping import Array, Float, Int
 
 from ..._summary import Summary, lines
 from ...dynamics import friction_force, inverse_dynamics, spring_force
+from ...dynamics._equations.drive_regressors import DriveTerm
 from ...dynamics._equations.friction import motor_friction
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._friction.fit import FrictionFit
 from .._friction.model import FrictionModel, chain_friction_model
 from .._preprocessing.samples import Samples
-from .._regression.columns import Columns, ExtraColumns, joint_springs
+from .._regression.columns import Columns, ExtraColumns, joint_springs, motor_terms, prior_parameters
 from .._regression.completion import motion_torque, rigid_torque
+from .._regression.prediction import filtering_of_friction
 from .._regression.robot import as_float64
 from .._regression.rows import by_chunks
 
@@ -193,7 +195,9 @@ class TorqueModel(eqx.Module, Summary):
         steps = _STEPS if self.friction is not None and self.friction.needs_load else 1
         return jax.lax.fori_loop(0, steps, improved, jnp.zeros_like(qd)), memory
 
-    def predict(self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None) -> Float[np.ndarray, "M n"]:
+    def predict(
+        self, samples: Samples, rows: Int[np.ndarray, " M"] | None = None, *, filtered: bool | None = None
+    ) -> Float[np.ndarray, "M n"]:
         """Predict the torques for samples [N m or N], in double precision.
 
         The friction memory is relaxed at the start of each continuous piece of the samples. If joint friction was
@@ -204,6 +208,9 @@ class TorqueModel(eqx.Module, Summary):
                 1).
             rows: indices of the samples to predict, by default all. The memory and the low-pass filter are always
                 computed from all samples.
+            filtered: True to filter all dry friction, including that of the chain, with the torque cutoff of the
+                samples, for comparison with their torques; False to filter none, for comparison with raw torques. The
+                default is True if the model has a friction model that was filtered in the fit.
 
         Cost: one evaluation of inverse dynamics for each predicted sample, or for every sample if friction depends on
         the load.
@@ -213,14 +220,16 @@ class TorqueModel(eqx.Module, Summary):
         with jax.enable_x64(True):
             chain, extra, values = as_float64(self.chain), self.extra, self.extra_values
             values = None if values is None else np.asarray(values, float)
+            filtered = self.cutoff is not None if filtered is None else filtered
+            filtering = self._filtering(chain, samples)[rows] if filtered else 0.0
             if self.friction is None or self.coefficients is None:
-                return motion_torque(chain, s.q[rows], s.qd[rows], s.qdd[rows], extra, values)
+                return motion_torque(chain, s.q[rows], s.qd[rows], s.qdd[rows], extra, values) + filtering
             if np.any(np.asarray(chain.springs.stiffness)):
                 extra = (joint_springs(chain), *extra)
             loads = lambda q, qd, qdd: rigid_torque(chain, q, qd, qdd, extra, values)
             friction = self.friction
             if friction.cutoff is not None:  # use the cutoff of the measured torques
-                friction = dataclasses.replace(friction, cutoff=s.torque_cutoff)
+                friction = dataclasses.replace(friction, cutoff=s.torque_cutoff if filtered else None)
             if not friction.needs_load:
                 load = loads(s.q[rows], s.qd[rows], s.qdd[rows])
                 blocks = friction.blocks(s)[rows]
@@ -229,7 +238,16 @@ class TorqueModel(eqx.Module, Summary):
                 load, blocks = whole[rows], friction.blocks(s, whole)[rows]
             if chain.transmission is not None:
                 load = load + by_chunks(functools.partial(_of_motors, chain), s.qd[rows])
-        return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float))
+        return load + np.einsum("tjk,jk->tj", blocks, np.asarray(self.coefficients, float)) + filtering
+
+    def _filtering(self, chain: Chain, samples: Samples) -> Float[np.ndarray, "N n"]:
+        """Change in the torques when dry friction outside the friction model is filtered like the measured torques."""
+        drives: tuple[DriveTerm, ...] = ("coulomb",) if self.friction is None else ()
+        columns = Columns(drives, (*motor_terms(chain, ("coulomb",)), *self.extra))
+        known = prior_parameters(chain, columns)
+        if self.extra_values is not None:
+            known[len(known) - len(self.extra_values) :] = np.asarray(self.extra_values, float)
+        return filtering_of_friction(columns, chain, known, samples)
 
     def memory(self, samples: Samples) -> Float[np.ndarray, "N n m"]:
         """Friction memory at every sample, relaxed at the start of each continuous piece of the samples."""

@@ -12,6 +12,7 @@ weighted least squares gives the maximum-likelihood estimate of all parameters a
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -25,10 +26,11 @@ from .._regression.accumulate import accumulate_blocks
 from .._regression.base_parameters import base_parameters
 from .._regression.blocks import below, equal_blocks
 from .._regression.columns import Columns
-from .._regression.completion import given_torque, prior_parameters
+from .._regression.completion import given_samples_torque, prior_parameters
 from .._regression.factors import triangles_of
 from .._regression.prediction import predict
 from .._regression.robot import as_float64
+from .._regression.rows import filtered_along
 
 FrictionTerm = Literal["viscous", "coulomb", "load", "offset"]
 FRICTION_TERMS: tuple[FrictionTerm, ...] = ("viscous", "coulomb", "load", "offset")
@@ -165,8 +167,9 @@ def accumulate_runs(model: Model, runs: Sequence[tuple[Samples, bool]], previous
     parts, edges = [], []
     for samples, loaded in runs:
         q, qd, qdd = samples.q, samples.qd, samples.qdd
-        signals = friction_signals(chain, terms, qd, model.load(samples, loaded, previous) if "load" in terms else qd)
-        parts.append((q, qd, qdd, samples.tau - given_torque(chain, given, q, qd, qdd), None, signals))
+        load = model.load(samples, loaded, previous) if "load" in terms else qd
+        signals = filtered_along(samples, functools.partial(friction_signals, chain, terms), qd, load)
+        parts.append((q, qd, qdd, samples.tau - given_samples_torque(chain, given, samples), None, signals))
         edges.append(equal_blocks(len(samples), count))
     found = accumulate_blocks(RIGID, chain, parts, edges=edges)
     r, p, runs_of = found.r, len(model.arm), found.runs[:, None, None, None]

@@ -7,6 +7,7 @@ however long the log is.
 """
 
 import concurrent.futures
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -20,8 +21,9 @@ from ...model._chain import Chain
 from .._preprocessing.samples import Samples
 from .blocks import BLOCKS, BlockFactors, block_edges, block_factors
 from .columns import Columns
-from .factors import QRFactors, combined
+from .factors import QRFactors, combined, triangles_of
 from .robot import as_float64
+from .rows import dry_rows
 from .triangular import PARTS, Triangle, on_cpu
 
 WARM = 1 << 14  # number of samples processed by QR before switching to matrix products, which take longer to compile
@@ -93,6 +95,32 @@ def accumulate_blocks(
     if not found:
         raise IdentificationError("there are no samples to accumulate; pass at least one run")
     return block_factors(found, labels)
+
+
+def accumulate_samples(
+    columns: Columns,
+    chain: Chain,
+    runs: Sequence[tuple[Samples, np.ndarray, np.ndarray | None, np.ndarray | None]],
+    progress: Callable[[int], None] | None = None,
+    count: int = BLOCKS,
+    edges: Sequence[Sequence[tuple[int, int]]] | None = None,
+) -> BlockFactors:
+    """`accumulate_blocks` for filtered samples: columns of dry friction are low-pass filtered like the torques.
+
+    Args:
+        runs: samples, torques (N, nv), weights and signals (or None) of each run.
+    """
+    rest, dry, others, at = columns.apart_from_dry(chain.n)
+    data = []
+    for s, tau, weights, signals in runs:
+        beside = [dry_rows(dry, chain, s), *([] if signals is None else [signals])]
+        data.append((s.q, s.qd, s.qdd, tau, weights, np.concatenate(beside, axis=2)))
+    blocks = accumulate_blocks(rest, chain, data, progress, count, edges)
+    if not len(at):
+        return blocks
+    order = np.argsort([*others, *at, *range(len(others) + len(at), blocks.r.shape[3])])
+    r = blocks.r[..., order]
+    return dataclasses.replace(blocks, r=np.stack([triangles_of(block) for block in r]))
 
 
 def accumulate_stream(

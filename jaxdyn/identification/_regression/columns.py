@@ -132,6 +132,29 @@ class Columns:
         extra = [np.full(len(e.names), (e.leaf or "").startswith("transmission.friction.")) for e in self.extra]
         return np.concatenate([np.zeros(10 * n, bool), drives, *extra])
 
+    def apart_from_dry(self, n: int) -> tuple["Columns", "Columns", np.ndarray, np.ndarray]:
+        """The columns without and with dry friction, and the indices of either among all columns of n joints.
+
+        Dry friction is the Coulomb friction of joints and motors. Extra columns without a leaf in the chain may contain
+        sign functions and are included.
+        """
+        is_dry = [e.leaf in (None, MOTOR_LEAVES["coulomb"]) for e in self.extra]
+        sizes = [len(e.names) for e in self.extra]
+        mask = np.concatenate(
+            [
+                np.zeros(10 * n, bool),
+                np.tile(np.array([t == "coulomb" for t in self.drive_terms], bool), n),
+                np.repeat(np.array(is_dry, bool), sizes),
+            ]
+        )
+        rest = Columns(
+            tuple(t for t in self.drive_terms if t != "coulomb"),
+            tuple(e for e, dry in zip(self.extra, is_dry, strict=True) if not dry),
+        )
+        signs: tuple[DriveTerm, ...] = tuple(t for t in self.drive_terms if t == "coulomb")
+        dry = Columns(signs, tuple(e for e, dry in zip(self.extra, is_dry, strict=True) if dry))
+        return rest, dry, np.flatnonzero(~mask), np.flatnonzero(mask)
+
     def names(self, n: int) -> tuple[str, ...]:
         """Parameter names in column order: m1, mx1, ..., Izz1, m2, ..., Ia1, fv1, fc1, off1, ..."""
         inertial = [f"{name}{i + 1}" for i in range(n) for name in INERTIAL_NAMES]
@@ -292,9 +315,7 @@ def motor_terms(
     joints are separate. It is therefore sufficient to specify the transmission of a wrist with coupled drives. Without
     a transmission, the result is empty.
 
-    If a friction model is fitted, the friction of a motor that drives a single joint is assigned to that joint. The
-    friction columns of all other motors are not low-pass filtered like the torques, so the Coulomb friction of these
-    motors is underestimated (by 5 % in tests).
+    If a friction model is fitted, the friction of a motor that drives a single joint is assigned to that joint.
 
     Args:
         chain: the robot.

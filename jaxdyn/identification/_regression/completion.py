@@ -20,6 +20,7 @@ from ...spatial.pseudo_inertia import check_consistent, inertial_parameters_from
 from .._preprocessing.samples import Samples
 from .base_parameters import BaseParameters
 from .columns import Columns, ExtraColumns, leaf_entries, motor_terms, prior_parameters
+from .prediction import filtering_of_friction
 from .robot import as_float64
 from .rows import by_chunks, chunk_rows
 
@@ -183,8 +184,23 @@ def _resistance(chain: Chain, q, qd):
     return jax.vmap(resistive_force, (None, 0, 0))(chain, q, qd)
 
 
+def given_samples_torque(chain: Chain, columns: Columns, samples: Samples) -> np.ndarray:
+    """Torques (N, nv) of the drives, motors and springs that are not identified, from the chain's parameters [N m or N].
+
+    Dry friction among them is low-pass filtered like the measured torques.
+    """
+    q, qd, qdd = samples.q, samples.qd, samples.qdd
+    own = {e.leaf for e in columns.extra}
+    known = Columns(
+        () if "coulomb" in columns.drive_terms else ("coulomb",),
+        tuple(e for e in motor_terms(chain, ("coulomb",)) if e.leaf not in own),
+    )
+    filtering = filtering_of_friction(known, chain, prior_parameters(chain, known), samples)
+    return filtering + given_torque(chain, columns, q, qd, qdd)
+
+
 def given_torque(chain: Chain, columns: Columns, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
-    """Torques (N, nv) of the drives, motors and springs that are not identified, from the chain's parameters [N m or N]."""
+    """As `given_samples_torque`, without filtering."""
     if not is_ordinary(chain) or chain.transmission is not None or np.any(np.asarray(chain.springs.stiffness)):
         with jax.enable_x64(True):
             model = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)

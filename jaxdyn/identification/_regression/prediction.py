@@ -3,11 +3,13 @@
 import dataclasses
 
 import numpy as np
+from jaxtyping import Float
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
+from .._preprocessing.samples import Samples
 from .columns import Columns
-from .rows import by_chunks, chunk_rows
+from .rows import by_chunks, chunk_rows, dry_rows
 
 
 def predict(
@@ -45,6 +47,33 @@ def predict(
         raise IdentificationError(f"there are {width} columns, but the parameters have shape {held.shape}")
     rigid, rest = np.split(held, [width - signals.shape[2]])
     return by_chunks(lambda q, qd, qdd: chunk_rows(columns, chain, q, qd, qdd) @ rigid, q, qd, qdd) + signals @ rest
+
+
+def predict_samples(
+    columns: Columns, chain: Chain, parameters: np.ndarray, samples: Samples, signals: np.ndarray | None = None
+) -> Float[np.ndarray, "N nv"]:
+    """Torques W @ parameters of samples, with columns of dry friction filtered like the measured torques [N m or N].
+
+    Args:
+        parameters: parameters in column order, in SI units, followed by those of the signals.
+        signals: (N, n, k) further columns of W, as for `predict`.
+    """
+    s = samples
+    torque = predict(columns, chain, parameters, s.q, s.qd, s.qdd, signals)
+    return torque + filtering_of_friction(columns, chain, parameters, s)
+
+
+def filtering_of_friction(
+    columns: Columns, chain: Chain, parameters: np.ndarray, samples: Samples
+) -> Float[np.ndarray, "N nv"]:
+    """Change in the torques W @ parameters when the columns of dry friction are filtered like measured torques."""
+    _, dry, _, at = columns.apart_from_dry(chain.n)
+    held = np.asarray(parameters, float)[at]
+    if not held.any():
+        return np.zeros(samples.qd.shape)
+    rows = dry_rows(dry, chain, samples)
+    rows -= dry_rows(dry, chain, samples, filtered=False)
+    return rows @ held
 
 
 MOVING = 0.02

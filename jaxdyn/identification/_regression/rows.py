@@ -3,21 +3,31 @@
 For logs of a few minutes, compilation takes most of the computing time. The links' columns take the longest to compile.
 They are therefore computed by one program per robot, in chunks of equal length, and all other columns by a separate
 program.
+
+Columns of dry friction jump when a joint reverses. They are low-pass filtered like the torques of the samples; otherwise
+Coulomb friction would be underestimated by several percent. The samples are interpolated for this purpose, because
+decimated samples resolve the time of a reversal too coarsely.
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from scipy import interpolate
 
 from ...dynamics import regressor
 from ...model._chain import Chain
+from .._preprocessing.filters import low_pass
+from .._preprocessing.samples import Samples
 from .columns import Columns
+from .robot import as_float64
 
 SHORT = 512  # samples per chunk
+FINE = 40  # samples per period of the cutoff at which jumps are filtered: reversals are off by at most 1/80 of a period
 
 
 def by_chunks(function: Callable[..., jax.Array | np.ndarray], *arrays: np.ndarray) -> np.ndarray:
@@ -65,3 +75,51 @@ def _of_links(chain: Chain, q, qd, qdd):
 @functools.partial(jax.jit, static_argnums=0)
 def _beyond_links(columns: Columns, chain: Chain, q, qd, qdd):
     return jax.vmap(columns.beyond_links, (None, 0, 0, 0))(chain, q, qd, qdd)
+
+
+def dry_rows(dry: Columns, chain: Chain, samples: Samples, filtered: bool = True) -> Float[np.ndarray, "N nv d"]:
+    """Columns of dry friction along samples, low-pass filtered like their torques unless `filtered` is False.
+
+    Args:
+        dry: the columns of dry friction (`Columns.apart_from_dry`).
+    """
+    if not (d := len(dry.names(chain.n)) - 10 * chain.n):
+        return np.zeros((len(samples), chain.nv, d))
+    with jax.enable_x64(True):
+        model = as_float64(chain)
+        evaluate = lambda *x: by_chunks(lambda *y: _beyond_links(dry, model, *map(jnp.asarray, y)), *x)
+        if not filtered:
+            return evaluate(samples.q, samples.qd, samples.qdd)
+        return filtered_along(samples, evaluate, samples.q, samples.qd, samples.qdd)
+
+
+def filtered_along(
+    samples: Samples, evaluate: Callable[..., np.ndarray], *signals: Float[np.ndarray, "N _"]
+) -> Float[np.ndarray, "N ..."]:
+    """Evaluate a function with jumps along samples, and low-pass filter it like the torques of the samples.
+
+    Args:
+        evaluate: function of the signals at any number of instants.
+        signals: signals at the samples; between samples, they are interpolated by cubic splines.
+    """
+    s, out = samples, None
+    filtered = s.torque_cutoff < s.rate / 2
+    fine = max(1, math.ceil(FINE * s.torque_cutoff / s.rate)) if filtered else 1
+    for a, b in s.segments if filtered else ((0, len(s)),):
+        parts, grid = [x[a:b] for x in signals], np.arange(fine * (b - a - 1) + 1) / fine
+        if fine > 1:
+            parts = [interpolate.make_interp_spline(np.arange(b - a), x, k=min(3, b - a - 1))(grid) for x in parts]
+        found = evaluate(*parts)
+        if filtered:
+            found = low_pass(found, fine * s.rate, s.torque_cutoff)[::fine]
+        out = np.zeros((len(s), *found.shape[1:])) if out is None else out
+        out[a:b] = found
+    return evaluate(*signals) if out is None else out
+
+
+def sample_rows(columns: Columns, chain: Chain, samples: Samples) -> Float[np.ndarray, "N nv p"]:
+    """Regressor W along samples, with columns of dry friction filtered like the torques; it needs 8 N nv p bytes."""
+    rows = by_chunks(lambda *x: chunk_rows(columns, chain, *x), samples.q, samples.qd, samples.qdd)
+    _, dry, _, at = columns.apart_from_dry(chain.n)
+    rows[:, :, at] = dry_rows(dry, chain, samples)
+    return rows

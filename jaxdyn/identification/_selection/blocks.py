@@ -19,7 +19,7 @@ from .._preprocessing.samples import Filters, default_stride, preprocess, split
 from .._regression.base_parameters import base_parameters
 from .._regression.blocks import BLOCKS, RowBlocks, block_edges
 from .._regression.columns import DriveTerm, with_friction_at_joints
-from .._regression.completion import given_torque
+from .._regression.completion import given_samples_torque
 from .._regression.robot import as_float64
 from .._regression.rows import by_chunks, chunk_rows
 from .._stretches import FullRun, fit_friction_beside, full_run
@@ -171,7 +171,7 @@ class Reading:
         known = model.known(full) if candidates.terms else np.ones((len(full), n), bool)
         part, torques, inside = at_shifts(dataclasses.replace(run.decimated, notes=()), self.shifts)
         kept = run.kept[inside]
-        given = given_torque(self.model, self.all, part.q, part.qd, part.qdd)
+        given = given_samples_torque(self.model, self.all, run.decimated)[inside]
         spring = (part.q - np.asarray(self.chain.springs.rest_position, float))[:, :, None]
         w = by_chunks(regressor, part.q, part.qd, part.qdd)
         own = [w, blocks[kept], spring[:, :, : int(candidates.spring)], torques - given[:, :, None]]

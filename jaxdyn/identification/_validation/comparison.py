@@ -125,7 +125,7 @@ def compare_models(
     judged = [m.filtered(ready[0].samples.torque_cutoff) for m in models]
     for log, run in zip(logs, ready, strict=True):
         s = run.decimated
-        one, other = (m.predict(run.samples, run.kept) for m in judged)
+        one, other = (m.predict(run.samples, run.kept, filtered=True) for m in judged)
         fits = fit_quality(s.tau, one, s.qd), fit_quality(s.tau, other, s.qd)
         try:
             moved, other_moved = (resimulate(m, s, memory=m.memory(run.samples)[run.kept]) for m in models)

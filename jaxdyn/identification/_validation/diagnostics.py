@@ -13,7 +13,7 @@ from ...model._chain import Chain
 from ...model._layout import leading_joints
 from .._payload.loaded_runs import accumulate_runs, jackknife, model_of, solve
 from .._preprocessing.samples import Filters, Samples, preprocess_alike
-from .._regression.accumulate import accumulate
+from .._regression.accumulate import accumulate_samples
 from .._regression.base_parameters import BaseParameters, base_parameters, stacked
 from .._regression.columns import Columns, all_columns
 from .._regression.completion import impossible_links, prior_parameters
@@ -96,10 +96,8 @@ def diagnose(
     samples = list(preprocess_alike(runs, filters))
     with jax.enable_x64(True):
         base = base_parameters(chain, columns)
-        factors = None
-        for s in samples:
-            factors = accumulate(columns, as_float64(chain), s.q, s.qd, s.qdd, s.tau, start=factors)
-        assert factors is not None
+        model, rows = as_float64(chain), [(s, s.tau, None, None) for s in samples]
+        factors = accumulate_samples(columns, model, rows, edges=[[(0, len(s))] for s in samples]).total
     return tuple(_findings(chain, samples, columns, base, factors))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from ...errors import LogError
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples, split
-from .._regression.accumulate import accumulate
+from .._regression.accumulate import accumulate_samples
 from .._regression.base_parameters import BaseParameters, stacked
 from .._regression.columns import Columns
 from .._regression.factors import QRFactors
@@ -40,11 +40,13 @@ def confirmed_signs(
         parts = [split(s, SHARE) for s in samples]
     except LogError:  # too short to split
         return signs
-    model, (first, last) = as_float64(chain), (None, None)
-    for a, b in parts:
-        first = accumulate(columns, model, a.q, a.qd, a.qdd, a.tau, start=first)
-        last = accumulate(columns, model, b.q, b.qd, b.qdd, b.tau, start=last)
-    assert first is not None and last is not None
+    model = as_float64(chain)
+
+    def factors(of: Sequence[Samples]) -> QRFactors:
+        runs = [(s, s.tau, None, None) for s in of]
+        return accumulate_samples(columns, model, runs, edges=[[(0, len(s))] for s in of]).total
+
+    first, last = (factors(of) for of in zip(*parts, strict=True))
     with_signs = _held_out(first, last, base, signs)
     out = signs.copy()
     for j in accused:

@@ -53,7 +53,7 @@ def as_written(result: Identification, model: TorqueModel) -> Identification:
         prediction = e.predicted_by(model)
         logged = e.logged
         if logged is not None:  # if jaxdyn did not filter the logged torque, the same prediction applies to it
-            sharp = prediction if logged[1] is e.prediction else e.predicted_by(model.unfiltered)
+            sharp = prediction if logged[1] is e.prediction else e.predicted_by(model, filtered=False)
             logged = (logged[0], sharp)
         fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
         return dataclasses.replace(e, prediction=prediction, fit=fit, logged=logged)
