@@ -289,7 +289,7 @@ def test_diagnoses_name_what_is_wrong(arm):
     names = arm.joint_names
     assert diagnose(arm, good) == ()
     assert ("sign", names[1:2]) in kinds(diagnose(arm, changed([1, -1, 1])))
-    assert [k for k in kinds(diagnose(arm, changed([-1, -1, -1]))) if k[0] == "sign"] == [("sign", (n,)) for n in names]
+    assert [k for k in kinds(diagnose(arm, changed([-1, -1, -1]))) if k[0] == "sign"] == [("sign", names)]
     wrong = [f for f in diagnose(arm, changed([1, 1, 3])) if f.kind == "gain"]
     assert [f.about for f in wrong] == [names[2:]] and "about 3" in wrong[0].text
     assert [f.kind for f in diagnose(arm, changed([0.1] * 3))] == ["scale"]

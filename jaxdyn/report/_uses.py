@@ -1,12 +1,13 @@
 """Separate verdicts on three uses of an identified model: gravity compensation, feed-forward and simulation."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
 
 from ..identification._result import Identification
+from ..identification._validation.diagnostics import Finding
 from ._accuracy import Determination, Simulated, TorqueAccuracy, determination_in_use, simulated_against_coasting
 from ._markup import rounded
 
@@ -40,7 +41,7 @@ class UseVerdict:
     text: str
 
 
-def level_of(value: float, bounds: tuple[float, float]) -> Level:
+def level_of(value: float, bounds: tuple[float, float]) -> Literal["good", "fair", "poor"]:
     """The level of a value: good up to the first bound, fair up to the second, and poor above that."""
     return "good" if value <= bounds[0] else "fair" if value <= bounds[1] else "poor"
 
@@ -52,7 +53,8 @@ def worst(levels: Iterable[Level]) -> Level:
 
 def joint_levels(accuracy: TorqueAccuracy) -> tuple[JointLevel, ...]:
     """Level of the predicted torque of each joint; "untested" for joints that hardly moved or were not measured."""
-    return tuple("untested" if np.isnan(x) else level_of(x, TORQUE) for x in accuracy.without_noise)
+    of_joint: Callable[[float], JointLevel] = lambda x: "untested" if np.isnan(x) else level_of(x, TORQUE)
+    return tuple(of_joint(x) for x in accuracy.without_noise.tolist())
 
 
 def _untested(result: Identification, accuracy: TorqueAccuracy) -> list[Found]:
@@ -70,6 +72,7 @@ def judge_uses(
     simulated: Sequence[Simulated],
     worse_than_given: tuple[str, ...] = (),
     worse_in_file: str = "",
+    findings: Sequence[Finding] = (),
 ) -> tuple[UseVerdict, ...]:
     """Verdicts on gravity compensation, feed-forward and simulation.
 
@@ -77,16 +80,30 @@ def judge_uses(
         simulated: runs re-simulated with the model.
         worse_than_given: joints whose torque the given model predicts better than the identified model.
         worse_in_file: text on how the written model differs from the fitted model; empty if both are equal.
+        findings: suspected faults.
     """
     known = determination_in_use(result)
     written: list[Found] = [("poor", worse_in_file)] if worse_in_file else []
     written += _untested(result, accuracy)
-    gravity = _gravity(result, known, written)
+    heavy = _suspected(findings, "poor")
+    gravity = _gravity(result, known, [*written, *heavy])
     return (
         gravity,
-        _feed_forward(result, accuracy, worse_than_given, written),
-        _simulation(result, known, accuracy, gravity.level, simulated, written),
+        _feed_forward(result, accuracy, worse_than_given, [*written, *_suspected(findings, "fair")]),
+        _simulation(result, known, accuracy, gravity.level, simulated, [*written, *heavy]),
     )
+
+
+def _suspected(findings: Sequence[Finding], without_gravity: Level) -> list[Found]:
+    """What suspected faults of the torques mean for a use that is of the given level if gravity is missing or wrong."""
+    found: list[Found] = []
+    for finding in findings:
+        if finding.kind == "gravity":
+            found.append((without_gravity, finding.text.split(":")[0]))
+        elif finding.kind in ("sign", "gain", "scale"):
+            names = f" of {', '.join(finding.about)}" if finding.about else ""
+            found.append(("fair", f"the {finding.kind} of the torques{names} is doubtful"))
+    return found
 
 
 def _line(use: Use, level: Level, reasons: list[str]) -> UseVerdict:

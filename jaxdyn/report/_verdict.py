@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import IdentificationError
 from ..identification._result import Identification
+from ..identification._validation.diagnostics import Finding, diagnose_identification
 from ._accuracy import Simulated, TorqueAccuracy, resimulated, torque_accuracy, with_drive
 from ._files.predictions import FilePrediction
 from ._markup import rounded
@@ -107,6 +108,7 @@ def verdict(
     prior: AgainstPrior | None = None,
     files: Sequence[FilePrediction] = (),
     simulated: Sequence[Simulated] | None = None,
+    findings: Sequence[Finding] | None = None,
 ) -> Verdict:
     """Judge an identified model in absolute terms, for three uses: gravity compensation, feed-forward and simulation.
 
@@ -122,6 +124,8 @@ def verdict(
       inertia about each joint (good up to 20 %, fair up to 60 %).
     - Simulation is poor if a link is physically inconsistent, or is denser, lighter or larger than the links of ordinary
       machines; if friction or armature is negative; or if gravity compensation or a joint is poor.
+    - If the torques do not contain the given gravity, gravity compensation and simulation are poor. If a wrong sign, gain
+      or scale of torques is suspected (`diagnose`), no use is better than fair.
 
     Without held-out motion, if it only repeats the fitted motion, or if it does not test a joint (`Verdict.joints`), no
     use is better than fair; if it does not test most joints, all uses are poor. If limits are given, the outcome depends
@@ -135,6 +139,7 @@ def verdict(
         files: predictions of the written model files. If model.eqx predicts worse than the fitted model, all uses are
             poor. If a URDF or MJCF file predicts worse, a check names this file.
         simulated: runs re-simulated with the model (`resimulated`); by default computed by this function.
+        findings: suspected faults; by default those of `diagnose_identification`.
 
     Raises:
         IdentificationError: a limit has neither one value nor one per joint.
@@ -150,7 +155,8 @@ def verdict(
         for file in files
         if file.whole and file.why
     )
-    uses = judge_uses(result, accuracy, runs, _worse(result, prior), own)
+    suspected = suspected_faults(result) if findings is None else findings
+    uses = judge_uses(result, accuracy, runs, _worse(result, prior), own, suspected)
     general = [
         *(VerdictCheck(use.level, use.text) for use in uses),
         _joints(result, accuracy),
@@ -184,20 +190,34 @@ class Assessment:
         files: predictions of the written model files.
         prior: errors of the given and of the identified model.
         simulated: runs re-simulated with the model.
+        findings: suspected faults.
     """
 
     verdict: Verdict
     files: Sequence[FilePrediction]
     prior: AgainstPrior | None
     simulated: Sequence[Simulated]
+    findings: Sequence[Finding]
 
 
 def assess(
-    result: Identification, limits: Sequence[ErrorLimit] = (), files: Sequence[FilePrediction] = ()
+    result: Identification,
+    limits: Sequence[ErrorLimit] = (),
+    files: Sequence[FilePrediction] = (),
+    findings: Sequence[Finding] | None = None,
 ) -> Assessment:
     """The verdict with all its inputs; the arguments are those of `verdict`."""
+    findings = suspected_faults(result) if findings is None else findings
     prior, simulated = against_prior(result), resimulated(result.validated_model, result.validation or result.fitted)
-    return Assessment(verdict(result, limits, prior, files, simulated), files, prior, simulated)
+    judged = verdict(result, limits, prior, files, simulated, findings)
+    return Assessment(judged, files, prior, simulated, findings)
+
+
+def suspected_faults(result: Identification) -> tuple[Finding, ...]:
+    """Findings of `diagnose_identification`; none for robots whose logs are not those of a fixed arm."""
+    if result.chain.topology.quaternion_joints or result.has_unmeasured_forces:
+        return ()
+    return diagnose_identification(result)
 
 
 def _limited(result: Identification, level: Level) -> str:

@@ -59,12 +59,19 @@ def chunk_rows(
     In float64, the result needs 8 m nv p bytes.
     """
     state = [jnp.asarray(x, chain.dtype) for x in (q, qd, qdd)]
-    links = np.asarray(_of_links(chain, *state))
+    links = link_rows(chain, q, qd, qdd)
     beyond = np.asarray(_beyond_links(columns, chain, *state))
     rows = np.concatenate([links, beyond], axis=2)
     if (absent := columns.absent(chain)).any():
         rows[:, :, absent] = 0
     return rows
+
+
+def link_rows(
+    chain: Chain, q: Float[np.ndarray, "m nq"], qd: Float[np.ndarray, "m nv"], qdd: Float[np.ndarray, "m nv"]
+) -> Float[np.ndarray, "m nv p"]:
+    """The links' columns of `chunk_rows`."""
+    return np.asarray(_of_links(chain, *(jnp.asarray(x, chain.dtype) for x in (q, qd, qdd))))
 
 
 @jax.jit

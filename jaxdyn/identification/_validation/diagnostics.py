@@ -1,4 +1,4 @@
-"""Diagnostics of runs and identifications: torque signs, gains, excitation, run length, and the prior model."""
+"""Diagnostics of runs and identifications: torque signs, gravity, gains, excitation, run length, and the prior model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,6 +21,7 @@ from .._regression.factors import QRFactors
 from .._regression.robot import as_float64, check_identifiable
 from .._result import Identification
 from .._stretches import with_friction_terms
+from .gravity import EARTH, GravityFit, fit_gravity
 from .prior_scale import prior_scales
 from .signs import confirmed_signs, weighted_fit
 
@@ -33,6 +34,10 @@ SCALE = 2.0  # report torques that differ from those of the given model by this 
 DOUBTFUL = 0.3  # maximum standard deviation of an excited parameter, relative to the largest one with the same unit
 DRIVE_FLOOR = 0.02  # negligible torque of a drive parameter at 1 rad/s and 1 rad/s^2, as a fraction of the torque
 CLEARLY = 1.2  # a sign is determined by the other joints if the opposite sign increases the residual by this factor
+OPPOSED = 0.1  # magnitude above which a correlation of power counts as positive or negative (`GravityFit`)
+UNWEIGHED = 1.05  # errors within this ratio are equal: leaving gravity out then makes no difference
+WEIGHTY = 3.0  # ratio of the given model's weight to the error above which this weight would have been seen
+SPHERE = 0.3  # relative deviation of a gravity's magnitude up to which it can be gravity in another direction
 TOGETHER = 1e-6  # below this relative singular value, parameters are determined only in combination
 
 
@@ -41,13 +46,13 @@ class Finding:
     """A suspected fault, or parameters that the data do not determine.
 
     Attributes:
-        kind: kind of the finding. The kinds "short", "unexcited", "sign", "gain", "scale" and "prior" are described in
-            `diagnose`, and "result" and "friction" in `diagnose_identification`.
+        kind: kind of the finding. The kinds "short", "unexcited", "sign", "gravity", "gain", "scale" and "prior" are
+            described in `diagnose`, and "result" and "friction" in `diagnose_identification`.
         about: names of the joints, links or parameters concerned.
         text: description of the finding, with advice.
     """
 
-    kind: Literal["sign", "gain", "scale", "unexcited", "short", "prior", "result", "friction"]
+    kind: Literal["sign", "gravity", "gain", "scale", "unexcited", "short", "prior", "result", "friction"]
     about: tuple[str, ...]
     text: str
 
@@ -68,6 +73,11 @@ def diagnose(
     - *sign*: the friction of a joint would generate power instead of dissipating it, or the joint's torque fits the
       parameters shared with other joints much better with the opposite sign. A joint is not reported if the two
       criteria disagree, or if a fit to the first 70 % of the runs with the opposite sign predicts the last 30 % worse.
+      The torques of all joints are reversed if the identified inertia and friction are negative: accelerations and
+      velocities then correlate negatively with the torques that belong to them.
+    - *gravity*: the torques contain no gravity, although the given model's weight would be visible in them, or, for a
+      model without inertials, although the chain has gravity; or they fit gravity in another direction much better
+      (`fit_gravity`). Signs of single joints, gains and scale are then not checked, because they depend on gravity.
     - *gain*: the torque gain of a joint differs significantly, by a factor of more than 1.4, from the value that best
       fits the parameters shared with other joints. Joints that share few parameters, such as those of a wrist, are
       instead compared with the given model, if the model has inertials. Such a joint is reported if its ratio of
@@ -111,8 +121,18 @@ def _findings(
         short = _short(factors, base, independence)
         if short:
             return [*findings, *short]
-        signs = confirmed_signs(chain, samples, columns, base, _signs(chain, columns, factors, base, independence))
-        findings += [_sign(coordinate_names(chain)[j]) for j in np.flatnonzero(signs < 0)]
+        fit = _gravity_fit(chain, samples)
+        if fit and (wrong := _gravity(chain, fit)):
+            return [*findings, *wrong]
+        names = coordinate_names(chain)
+        if fit and _reversed(fit):
+            signs = np.full(len(names), -1.0)
+        else:
+            signs = confirmed_signs(chain, samples, columns, base, _signs(chain, columns, factors, base, independence))
+        if (signs < 0).all() and len(signs) > 1:
+            findings.append(Finding("sign", names, ALL_REVERSED))
+        else:
+            findings += [_sign(names[j]) for j in np.flatnonzero(signs < 0)]
         righted = QRFactors(factors.r.copy(), factors.counts)
         righted.r[:, :, -1] *= signs[:, None]
         findings += _gains(chain, samples, signs)
@@ -258,6 +278,57 @@ def _sign(joint: str) -> Finding:
         "with the other joints, and friction dissipates power instead of generating it"
     )
     return Finding("sign", (joint,), text)
+
+
+ALL_REVERSED = (
+    "the torques of all joints have the opposite sign: the model fits them only with negative inertia and friction; log the "
+    "torques that the drives exert on the links, or change the sign of all torque columns"
+)
+
+
+def _gravity_fit(chain: Chain, samples: Sequence[Samples]) -> GravityFit | None:
+    """Fit under several gravities; None for robots with a moving base or unmeasured torques."""
+    if chain.topology.quaternion_joints or any(np.isnan(s.tau).any() for s in samples):
+        return None
+    return fit_gravity(chain, samples)
+
+
+def _reversed(fit: GravityFit) -> bool:
+    """True if inertia or friction is negative, and the other is not positive."""
+    found = (fit.motion, fit.dissipation)
+    return min(found) < -OPPOSED and max(found) < OPPOSED
+
+
+def _gravity(chain: Chain, fit: GravityFit) -> list[Finding]:
+    given = np.asarray(chain.gravity, float)
+    size = float(np.linalg.norm(given)) or EARTH
+    here = ", ".join(f"{x:.3g}" for x in given)
+    if fit.found_error < 1 / CLEARLY and abs(np.linalg.norm(fit.found) - size) < SPHERE * size:
+        there = " ".join(f"{x:.2f}" for x in fit.found * size / np.linalg.norm(fit.found))
+        text = (
+            f"gravity acts in another direction: the torques fit gravity along ({there}) m/s^2 much better than along the "
+            f"given ({here}) (errors are {fit.found_error:.2g} times as large). Pass the gravity in the axes of the base, "
+            f"for example --gravity {there} for a robot on a wall or on a slope, or correct the model's base"
+        )
+        return [Finding("gravity", (), text)]
+    if not given.any():
+        return []
+    seen = fit.expected >= WEIGHTY
+    if np.any(np.asarray(chain.inertia)) and fit.none_error < UNWEIGHED and seen.any():
+        j = int(np.argmax(fit.weight))
+        text = (
+            f"these torques contain no gravity: they are explained as well without it, but the given model's weight would be "
+            f"up to {fit.weight[j]:.2g} N m (RMS, {coordinate_names(chain)[j]}). Some drivers subtract gravity: log the "
+            "complete torques, or set the model's gravity to zero with --gravity 0 0 0"
+        )
+    elif not np.any(np.asarray(chain.inertia)) and fit.none_error < 1 / CLEARLY:
+        text = (
+            f"these torques contain no gravity: without it, errors are {fit.none_error:.2g} times as large. Some drivers "
+            "subtract gravity: log the complete torques, or set the model's gravity to zero with --gravity 0 0 0"
+        )
+    else:
+        return []
+    return [Finding("gravity", (), text)]
 
 
 def _gains(chain: Chain, samples: list[Samples], signs: np.ndarray) -> list[Finding]:

@@ -53,7 +53,7 @@ def write_all(
     date: datetime.datetime | None = None,
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
-    findings: Sequence[Finding] = (),
+    findings: Sequence[Finding] | None = None,
 ) -> WrittenFiles:
     """Write all results to a folder, which is created if necessary; return the paths by file name, with the verdict.
 
@@ -85,7 +85,7 @@ def write_all(
         date: date of the report; by default now.
         limits: acceptable errors, for the report's verdict (`parse_limit`).
         provenance: input files and settings, for the report (`collect_provenance`).
-        findings: suspected faults, for the report (`diagnose_identification`).
+        findings: suspected faults, for the report and its verdict; by default those of `diagnose_identification`.
 
     Raises:
         OutputError: the folder cannot be written, because it is a file, permission is denied, or the disk is full.
@@ -104,7 +104,7 @@ def write_all(
         if (draft / "model.eqx").exists():
             result = as_written(result, load_torque_model(draft / "model.eqx"))
         write_errors(result, draft / "errors.csv")
-        assessed = assess(result, limits, predictions_of(fitted, draft, options, mended))
+        assessed = assess(result, limits, predictions_of(fitted, draft, options, mended), findings)
         write_report(result, draft / "report.html", title, date, notes, limits, provenance, findings, assessed)
         names = [name for name in FILES if (draft / name).exists()]
         moves = [(draft / name, target / name) for name in names]

@@ -34,7 +34,7 @@ def write_report(
     notes: Sequence[str] = (),
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
-    findings: Sequence[Finding] = (),
+    findings: Sequence[Finding] | None = None,
     assessed: Assessment | None = None,
 ) -> None:
     """Write the report of an identification as a self-contained HTML file.
@@ -60,7 +60,7 @@ def write_report(
         notes: additional notes, shown with those of the result.
         limits: acceptable errors (`parse_limit`), which determine the verdict if given.
         provenance: input files and settings (`collect_provenance`); by default, only versions are shown.
-        findings: suspected faults (`diagnose_identification`), shown in the summary.
+        findings: suspected faults, for the summary and the verdict; by default those of `diagnose_identification`.
         assessed: the assessment, including predictions of the written model files; by default, an assessment without
             files is computed.
 
@@ -82,18 +82,18 @@ def report_html(
     notes: Sequence[str] = (),
     limits: Sequence[ErrorLimit] = (),
     provenance: Provenance | None = None,
-    findings: Sequence[Finding] = (),
+    findings: Sequence[Finding] | None = None,
     assessed: Assessment | None = None,
 ) -> str:
     """The HTML that `write_report` writes."""
     title = title or f"Identification of a robot with {result.chain.n} joint{'s' if result.chain.n > 1 else ''}"
     notes = (*notes, *result.notes)
     units, known = torque_units(result.chain), has_inertias(result)
-    assessed = assessed or assess(result, limits)
+    assessed = assessed or assess(result, limits, findings=findings)
     prior, files, held = assessed.prior, assessed.files, result.validation or result.fitted
     rubs = bool(with_friction(result.chain, result.fitted))
     sections = (
-        overview(result, assessed.verdict, findings),
+        overview(result, assessed.verdict, assessed.findings),
         errors_section(result),
         terms_section(result),
         files_section(result, files),

@@ -99,7 +99,7 @@ def print_summary(
     truth: Chain | None = None,
     console: Console | None = None,
     limits: Sequence[ErrorLimit] = (),
-    findings: Sequence[Finding] = (),
+    findings: Sequence[Finding] | None = None,
 ) -> None:
     """Print a summary of an identification, suspected faults, and the paths of written files.
 
@@ -111,18 +111,18 @@ def print_summary(
         truth: the robot that simulated the logs, if known.
         console: a rich `Console`; by default standard output.
         limits: acceptable errors (`parse_limit`); used only if `paths` is not from `write_all`.
-        findings: suspected faults (`diagnose_identification`).
+        findings: suspected faults, which are listed (`diagnose_identification`).
 
     Raises:
         IdentificationError: a limit has neither one value nor one per joint.
     """
     console = Console(highlight=False) if console is None else console
     written = isinstance(paths, WrittenFiles)
-    result, judged = (paths.result, paths.judged) if written else (result, verdict(result, limits))
+    result, judged = (paths.result, paths.judged) if written else (result, verdict(result, limits, findings=findings))
     console.print(summary(result, judged, truth))
     if result.choice is not None:
         console.print(Text(f"Terms: {result.choice.sentence}{_gains(result.choice)}"))
-    for finding in findings:
+    for finding in findings or ():
         console.print(Text(f"Check: {finding.text}", style="yellow"))
     for path in (paths or {}).values():
         console.print(Text(str(path)), soft_wrap=True)
