@@ -13,6 +13,7 @@ from jaxdyn.identification import (
     euclidean_divergence,
     pullback_divergence,
 )
+from jaxdyn.identification._consistency.consistent import parameter_bounds
 from jaxdyn.identification._consistency.gauss_newton import LINEAR, prior_factors
 
 
@@ -58,6 +59,8 @@ def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters)
         parameters=values,
         values=base.matrix @ values,
         covariance=np.full((base.size, base.size), np.nan),
+        pull=np.full(base.size, np.nan),
+        bounds=parameter_bounds(problem),
         cost=problem.cost(values),
         misfit=problem.misfit(values),
         least_misfit=problem.floor,

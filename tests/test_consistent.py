@@ -132,9 +132,9 @@ def test_the_optimum_is_that_of_the_unconstrained_estimate_where_it_is_possible(
     assert ours.cost == pytest.approx(p.cost(ours.parameters))
     assert ours.least_misfit == p.floor == pytest.approx(0.5 * squares**2)
     # residuals that are alike: what they add to the unconstrained covariance C_0 is followed by C C_0^-1
-    c, alone = ours.covariance, wls.covariance
+    c, alone = ours.covariance - np.outer(ours.pull, ours.pull), wls.covariance
     alike = ours.with_covariance_of(dataclasses.replace(wls, covariance=4 * alone, independent=alone))
-    np.testing.assert_allclose(alike.covariance, c + 3 * c @ np.linalg.solve(alone, c), rtol=1e-6)
+    np.testing.assert_allclose(alike.covariance, ours.covariance + 3 * c @ np.linalg.solve(alone, c), rtol=1e-6)
 
 
 def test_ellipsoid_bounds_second_moments():

@@ -8,23 +8,30 @@ import numpy as np
 import pytest
 
 from benchmarks import intervals
-from jaxdyn import IdentificationError, Log, friction_force, identify, inverse_dynamics, with_coupling
+from jaxdyn import IdentificationError, Log, friction_force, identify, inverse_dynamics, robots, with_coupling
 from jaxdyn.identification import (
     BlockFactors,
+    Consistency,
+    Filters,
     MechanismLog,
     QRFactors,
     Terms,
     block_factors,
     identify_mechanism,
     identify_together,
+    known_parameters,
     ordinary_least_squares,
     prior_parameters,
+    random_excitation,
     split_half,
+    synthetic_log,
     weighted_least_squares as weighted,
 )
 from jaxdyn.identification._preprocessing.filters import low_pass
 from jaxdyn.identification._regression.base_parameters import BaseParameters
 from jaxdyn.identification._regression.blocks import LEFT_OUT, PRIOR_DEGREES, dense_blocks
+from jaxdyn.identification._result import parameter_rows
+from jaxdyn.model import with_leaves
 from regression import known_arm
 
 B = 6
@@ -171,3 +178,102 @@ def test_coulomb_friction_is_right_on_every_path(path):
     )
     assert np.abs(errors.mean()) < 5e-3
     assert np.mean(np.abs(deviations) < 2) >= 0.85
+
+
+# intervals of the physically consistent estimate
+
+
+def noisy_log(seed, noise=1.0, missing=0.0, heavier=1.0):
+    """A UR5e with rotor inertia at every second joint only, a prior that is far off, and a log with noisy torques.
+
+    With `missing`, the torques lack this multiple of the acceleration, so the rotor inertias of the best fit are negative.
+    The links are `heavier` by a factor than those of a UR5e.
+    """
+    rng = np.random.default_rng(seed)
+    truth = robots.ur5e()
+    armature = jnp.where(jnp.arange(truth.n) % 2 == 0, 0.0, 0.2)
+    truth = with_leaves(truth, {"armature": armature, "inertia": heavier * truth.inertia})
+    drives = ("armature", "friction.viscous", "friction.coulomb", "friction.offset")
+    prior = with_leaves(
+        truth,
+        {
+            "inertia": truth.inertia * np.exp(0.5 * rng.normal(size=(truth.n, 1))),
+            **{name: jnp.zeros(truth.n) for name in drives},
+        },
+    )
+    log = synthetic_log(truth, random_excitation(truth, 10.0, 5, seed=seed), None, 100.0, 0.0, 0.0)
+    qdd = np.gradient(np.gradient(log.q, log.t, axis=0), log.t, axis=0)
+    tau = log.tau + noise * rng.normal(size=log.tau.shape) - missing * qdd
+    return truth, prior, dataclasses.replace(log, tau=tau)
+
+
+def test_a_value_lies_in_its_interval_and_the_truth_in_nine_of_ten():
+    """Of the full parameters, friction and base parameters, the intervals of the values beside which they stand."""
+    held, bounds = [], 0
+    for seed in range(3):
+        truth, prior, log = noisy_log(seed)
+        result = identify(prior, log, terms=Terms(choose=()), filters=Filters(20.0, 20.0))
+        true = np.array(prior_parameters(truth, result.columns))
+        base, full = parameter_rows(result)
+        for rows, expected in ((base, result.base.matrix @ true), (full, true)):
+            for row, x in zip(rows, expected, strict=True):
+                if row.lower is None:
+                    continue
+                assert row.lower <= row.value <= row.upper, row
+                held.append(row.lower - 1e-9 <= x <= row.upper + 1e-9)
+                bounds += row.lower == 0
+        deviations = [row.standard_deviation for row in full if row.standard_deviation is not None]
+        alone = [row.name for row in full if row.standard_deviation is not None]
+        own = dict(zip(result.base.names, result.consistent.standard_deviations, strict=True))
+        np.testing.assert_allclose(deviations, [own[name] for name in alone])
+    assert np.mean(held) >= 0.9 and len(held) > 250
+    assert bounds > 0  # some intervals end at zero
+
+
+def test_an_interval_at_an_active_bound_is_one_sided():
+    """Torques that ask for negative rotor inertias: zero is the value, the end of its interval, and not its whole."""
+    _, prior, log = noisy_log(0, noise=0.1, missing=0.5)
+    terms, filters = Terms(choose=()), Filters(20.0, 20.0)
+    result = identify(prior, log, terms=terms, filters=filters)
+    rows = {row.name: row for row in parameter_rows(result)[1]}
+    negative = [
+        name
+        for name, value in zip(result.base.names, result.wls.confidence_intervals()[:, 1], strict=True)
+        if name.startswith("Ia") and name in rows and value < 0
+    ]
+    assert negative
+    for name in negative:
+        row = rows[name]
+        assert 0 <= row.lower <= row.value < 1e-3 and row.upper > row.standard_deviation > 0
+    free = {
+        row.name: row for row in parameter_rows(identify(prior, log, terms=terms, filters=filters, consistent=None))[1]
+    }
+    assert all(
+        free[name].upper < 0 for name in negative
+    )  # without consistency, the value and its interval are negative
+    # a known value has no deviation, and its interval is the value
+    name = negative[0]
+    known = Consistency(constraints=known_parameters(result.names, {name: 0.25}))
+    again = parameter_rows(identify(prior, log, terms=terms, filters=filters, consistent=known))[1]
+    row = next(row for row in again if row.name == name)
+    assert row.value == pytest.approx(0.25) and row.standard_deviation < 1e-9
+    assert row.lower <= row.value <= row.upper
+
+
+def test_intervals_of_links_much_heavier_than_their_prior_hold_the_truth():
+    """A model without inertias: the default prior of 2 kg draws links of up to 160 kg towards itself by several deviations."""
+    held, outside = [], 0
+    for seed in range(2):
+        truth, prior, log = noisy_log(seed, noise=10.0, heavier=20.0)
+        bare = with_leaves(prior, {"inertia": 0.0 * prior.inertia})
+        consistent = Consistency(densities=None)
+        result = identify(bare, log, terms=Terms(choose=()), filters=Filters(20.0, 20.0), consistent=consistent)
+        true = np.array(prior_parameters(truth, result.columns))
+        for row, x in zip(parameter_rows(result)[1], true, strict=True):
+            if row.lower is not None:
+                assert row.lower <= row.value <= row.upper
+                held.append(row.lower - 1e-9 <= x <= row.upper + 1e-9)
+        alone = result.base.matrix @ result.parameters - result.wls.values
+        outside += np.sum(np.abs(alone) > result.wls.interval_factor() * result.wls.standard_deviations)
+    assert np.mean(held) >= 0.9
+    assert outside > 0  # the pull is felt

@@ -158,7 +158,9 @@ def test_full_parameters_say_whether_they_are_identifiable(result, tmp_path):
     for name, row in full.items():
         assert (row["standard_deviation"] != "") == (known[name] == "yes")
     k = result.base.names.index("fc2")
-    assert known["fc2"] == "yes" and float(full["fc2"]["standard_deviation"]) == result.wls.standard_deviations[k]
+    assert (
+        known["fc2"] == "yes" and float(full["fc2"]["standard_deviation"]) == result.consistent.standard_deviations[k]
+    )
     assert full["fc2"]["belongs_to"] == "joint2" and full["m2"]["belongs_to"] == "link2"
 
 

@@ -202,8 +202,10 @@ class Fitting:
         fits: list[FrictionFit | None] = [None, None]
         if friction is not None:
             beside = lambda x: np.concatenate([self.base.matrix @ x[:p], x[p:]])
+            of = (wls if possible is None else possible).covariance, wls.covariance
             fits = [
-                dataclasses.replace(friction, values=beside(x), covariance=wls.covariance) for x in (whole, nearest)
+                dataclasses.replace(friction, values=beside(x), covariance=c)
+                for x, c in zip((whole, nearest), of, strict=True)
             ]
         return Solution(
             blocks=_taken_off(blocks, wls.values[b:]),
@@ -214,6 +216,8 @@ class Fitting:
             and dataclasses.replace(
                 possible,
                 parameters=whole[:p],
+                bounds=possible.bounds[:p],
+                pull=possible.pull[:b],
                 values=possible.values[:b],
                 covariance=possible.covariance[:b, :b],
             ),
@@ -253,6 +257,7 @@ class Fitting:
             weight=consistent.prior_weight,
             divergence=consistent.divergence,
             known=stated,
+            stand_ins=tuple(self.chain.link_names.index(name) for name in self.without_inertia),
         )
         bounds = self.bounds
         found = consistent_least_squares(problem, base) if bounds is None else consistent_within(problem, base, bounds)

@@ -202,10 +202,15 @@ class Identification(Summary):
         return any(run.with_forces is not None for run in self.fitted)
 
     @property
+    def covariance(self) -> Float[np.ndarray, "b b"]:
+        """Covariance (b, b) of the identified chain's base parameters: of `consistent` if requested, otherwise of `wls`."""
+        return self.wls.covariance if self.consistent is None else self.consistent.covariance
+
+    @property
     def total_mass(self) -> TotalMass:
         """Total mass of the moving links [kg], with a standard deviation if the fitted rows determine the mass."""
         prior, bodies = prior_parameters(self.prior, self.columns), with_bodies(self.chain.topology)
-        return total_mass_of(self.base, self.wls.covariance, self.parameters, prior, bodies)
+        return total_mass_of(self.base, self.covariance, self.parameters, prior, bodies)
 
     def to_pandas(self) -> Any:
         """Return the base parameters, then the full parameters, as a `pandas.DataFrame` with one row per parameter.
@@ -214,11 +219,12 @@ class Identification(Summary):
 
         - kind ("base" or "full"), belongs_to, value and unit;
         - standard_deviation (by jackknife) and relative_sd_percent;
-        - lower and upper, the ends of the 95 % interval (`Estimate.confidence_intervals`);
+        - lower and upper, the ends of the 95 % interval of the value, which is limited to the bounds of the parameter;
         - ols_value and ols_standard_deviation;
         - prior, identifiable, and model_value, the value in the identified chain.
 
-        A full parameter has a standard deviation only if it is a base parameter on its own.
+        The base parameters are those of weighted least squares, and the full parameters those of the identified chain. A
+        full parameter has a standard deviation only if it is a base parameter on its own.
 
         Raises:
             ImportError: pandas is not installed.
@@ -249,7 +255,8 @@ class ParameterRow:
         unit: unit of the value.
         standard_deviation: standard deviation of the value.
         relative_sd_percent: standard deviation in percent of the value.
-        lower: lower end of the 95 % confidence interval of the value.
+        lower: lower end of the 95 % confidence interval of the value. The interval of a single parameter ends at the
+            parameter's bound, for example zero for friction and armature; a value on its bound is an end of its interval.
         upper: upper end of the 95 % confidence interval of the value.
         ols_value: estimate by ordinary least squares.
         ols_standard_deviation: standard deviation of `ols_value`.
@@ -278,8 +285,10 @@ class ParameterRow:
 def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[ParameterRow]]:
     """The base parameters and the full parameters, each in column order.
 
-    A full parameter has a standard deviation only if it is a base parameter on its own. Otherwise, many values yield
-    the same torques, and the listed value depends on the prior and the constraints.
+    The value of a base parameter, its standard deviation and its interval are those of `Identification.wls`; those of a
+    full parameter belong to the identified chain (`Identification.covariance`). A full parameter has a standard deviation
+    only if it is a base parameter on its own. Otherwise, many values yield the same torques, and the listed value depends
+    on the prior and the constraints.
     """
     units, owners = result.columns.units(result.prior), _owners(result)
     prior = prior_parameters(result.prior, result.columns)
@@ -313,24 +322,42 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
         for k, lead in enumerate(result.base.kept)
         if np.count_nonzero(result.base.matrix[k]) == 1 and np.count_nonzero(result.base.matrix[:, lead]) == 1
     }
-    full, known = [], set(result.base.known)
+    full, known, factor = [], set(result.base.known), wls.interval_factor()
+    deviations = np.sqrt(np.diag(result.covariance))
+    bounds = (
+        np.full((len(result.names), 2), [-np.inf, np.inf]) if result.consistent is None else result.consistent.bounds
+    )
     for i, name in enumerate(result.names):
-        row = base[alone[i]] if i in alone else None
-        found: Identifiable = "yes" if row else "only in sums" if np.any(result.base.matrix[:, i]) else "no"
+        value, estimated = float(result.parameters[i]), dict.fromkeys(_ESTIMATED)
+        if i in alone:
+            k = alone[i]
+            sd, row = float(deviations[k]), base[k]
+            low, high = interval(value, factor * sd, bounds[i])
+            percent = 100 * sd / abs(value) if value else np.inf if sd else np.nan
+            estimated = dict(
+                zip(_ESTIMATED, (sd, percent, low, high, row.ols_value, row.ols_standard_deviation), strict=True)
+            )
+        found: Identifiable = "yes" if i in alone else "only in sums" if np.any(result.base.matrix[:, i]) else "no"
         full.append(
             ParameterRow(
                 kind="full",
                 name=name,
                 belongs_to=owners[i],
-                value=float(result.parameters[i]),
+                value=value,
                 unit=units[i],
-                **{key: getattr(row, key, None) for key in _ESTIMATED},
+                **estimated,
                 prior=float(prior[i]),
                 identifiable="known" if name in known else found,
-                model_value=float(result.parameters[i]),
+                model_value=value,
             )
         )
     return base, full
+
+
+def interval(value: float, reach: float, bounds: Float[np.ndarray, "2"]) -> tuple[float, float]:
+    """Limits of the interval value +- reach within bounds; the value may miss a bound by the solver's tolerance."""
+    low, high = bounds
+    return max(value - reach, min(low, value)), min(value + reach, max(high, value))
 
 
 def _owners(result: Identification) -> list[str]:

@@ -221,6 +221,8 @@ class _Together:
             possible = dataclasses.replace(
                 possible,
                 parameters=possible.parameters[at],
+                bounds=possible.bounds[at],
+                pull=values(possible.pull),
                 values=values(possible.values),
                 covariance=covariance(possible.covariance),
             )

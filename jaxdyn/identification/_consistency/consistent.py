@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+from scipy import linalg
 
 from ...errors import IdentificationError, ModelError
 from ...spatial.pseudo_inertia import check_consistent
@@ -25,7 +26,7 @@ from .._regression.base_parameters import BaseParameters, stacked
 from .._regression.columns import Columns
 from .._regression.factors import QRFactors
 from .constraints import Constraints, no_constraints
-from .gauss_newton import Cost, Point, minimise, prior_factors
+from .gauss_newton import Cost, Point, divergence_slopes, minimise, prior_factors
 from .priors import Divergence, entropic_divergence
 
 POSITIVE_TERMS = frozenset({"armature", "viscous", "coulomb"})
@@ -35,6 +36,7 @@ RIDGE = 1e-4  # regularisation of undetermined drive terms, relative to a column
 STEPS = 100  # maximum number of steps per round
 FALL = 0.1  # factor by which the barrier weight changes from one round to the next
 ROUNDS = 25  # maximum number of rounds, each with its own barrier weight and multipliers
+NO_INFORMATION = 1e-6  # weight in the covariance of what is no information; positive, so that the inverse exists
 TIGHT = 1e-9  # tolerance of constraints, relative to the size of their terms
 
 
@@ -53,6 +55,8 @@ class ConsistentProblem:
         constraints: constraints from prior knowledge.
         weight: weight of the divergence from the prior.
         divergence: divergence of a link's ten parameters from those of the prior.
+        stand_ins: links (counted from 0) whose prior is a stand-in, because the model has no inertia for them. The
+            estimate is nearest to it as well, but it is no information: it does not reduce the covariance.
     """
 
     matrix: Float[np.ndarray, "b p"]
@@ -65,6 +69,7 @@ class ConsistentProblem:
     constraints: Constraints
     weight: float = 1.0
     divergence: Divergence = entropic_divergence
+    stand_ins: tuple[int, ...] = ()
 
     @property
     def ridge(self) -> Float[np.ndarray, " p"]:
@@ -100,9 +105,13 @@ class ConsistentEstimate:
     Attributes:
         parameters: (p,) full parameters in column order, in SI units.
         values: (b,) base parameters.
-        covariance: (b, b) covariance of the base parameters for independent residuals. It is the inverse Hessian of the
-            cost, including the prior and the constraints, and does not exceed the covariance of the unconstrained
-            estimate. For correlated residuals, use `with_covariance_of`.
+        covariance: (b, b) covariance of the base parameters for independent residuals: the inverse of the Hessian of the
+            misfit and the divergence from the prior, under the equations among the constraints, plus the square of `pull`.
+            Inequalities do not reduce it, not even active ones, because noise may have activated them; they limit
+            intervals through `bounds`. For correlated residuals, use `with_covariance_of`.
+        pull: (b,) change of the values, to first order, due to links that are heavier than their prior, which draws them
+            towards itself.
+        bounds: (p, 2) lower and upper bound of each full parameter; infinite if it has none of its own.
         cost: misfit plus the cost of deviations from the prior.
         misfit: half the sum of squared weighted residuals.
         least_misfit: misfit of the unconstrained estimate; `misfit` minus this value is the cost of consistency.
@@ -113,6 +122,8 @@ class ConsistentEstimate:
     parameters: Float[np.ndarray, " p"]
     values: Float[np.ndarray, " b"]
     covariance: Float[np.ndarray, "b b"]
+    pull: Float[np.ndarray, " b"]
+    bounds: Float[np.ndarray, "p 2"]
     cost: float
     misfit: float
     least_misfit: float
@@ -123,15 +134,16 @@ class ConsistentEstimate:
         """Return the estimate with a covariance for correlated residuals, derived from the unconstrained `estimate`.
 
         To first order, a change x of the unconstrained values changes the consistent values by T x with T = C C_0^-1.
-        Here C is the inverse Hessian of the cost, and C_0 the unconstrained covariance for independent residuals. The
-        result is therefore C + T (C_u - C_0) T^T, where C_u is the covariance of the unconstrained estimate.
+        Here C is the covariance for independent residuals without the square of `pull`, and C_0 that of the unconstrained
+        estimate. T (C_u - C_0) T^T is therefore added, where C_u is the covariance of the unconstrained estimate.
         """
         independent = estimate.independent_covariance
         scale = np.sqrt(np.diag(independent))
         if not np.all(scale > 0):
             return self
         units = np.outer(scale, scale)
-        follow = self.covariance @ (np.linalg.pinv(independent / units, hermitian=True) / units)
+        own = self.covariance - np.outer(self.pull, self.pull)
+        follow = own @ (np.linalg.pinv(independent / units, hermitian=True) / units)
         beyond = follow @ (estimate.covariance - independent) @ follow.T
         return dataclasses.replace(self, covariance=self.covariance + beyond)
 
@@ -164,6 +176,7 @@ def consistent_problem(
     divergence: Divergence = entropic_divergence,
     constraints: Constraints | None = None,
     known: Float[np.ndarray, "k w"] | None = None,
+    stand_ins: tuple[int, ...] = (),
 ) -> ConsistentProblem:
     """Create the physically consistent counterpart of an unconstrained estimation problem, with the same joint weights.
 
@@ -184,6 +197,7 @@ def consistent_problem(
             that is convex in a link's ten parameters.
         constraints: constraints from prior knowledge.
         known: rows [P, y] of prior knowledge P @ parameters = y, scaled to unit standard deviation (`Known.stated`).
+        stand_ins: links (counted from 0) whose prior is a stand-in for a missing inertia (`ConsistentProblem.stand_ins`).
 
     Raises:
         IdentificationError: the prior is physically inconsistent, or the constraints or the weight are invalid.
@@ -210,6 +224,7 @@ def consistent_problem(
             constraints=constraints or no_constraints(len(prior)),
             weight=float(weight),
             divergence=divergence,
+            stand_ins=stand_ins,
         )
     )
 
@@ -353,18 +368,74 @@ def _solve(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstima
             f"no physically consistent parameters satisfy the constraints (relative violation {miss:.2g}); the "
             "constraints may contradict each other or require physically inconsistent links"
         )
-    along = base.matrix @ point.jacobian(cost.scale(point))
-    covariance = along @ np.linalg.solve(cost.model(point)[1], along.T)
+    covariance, pull = _accuracy(problem, base, point)
     return ConsistentEstimate(
         parameters=x,
         values=base.matrix @ x,
-        covariance=0.5 * (covariance + covariance.T),
+        covariance=covariance + np.outer(pull, pull),
+        pull=pull,
+        bounds=parameter_bounds(problem),
         cost=problem.cost(x),
         misfit=problem.misfit(x),
         least_misfit=problem.floor,
         steps=steps,
         converged=converged,
     )
+
+
+def _accuracy(
+    problem: ConsistentProblem, base: BaseParameters, point: Point
+) -> tuple[Float[np.ndarray, "b b"], Float[np.ndarray, " b"]]:
+    """Covariance of the base parameters for independent residuals under the equations alone, and the prior's pull on them.
+
+    The covariance is the inverse Hessian of the misfit and the divergence. The pull is the product of the inverse Hessian and
+    the gradient of the divergence: to first order, the change of the values due to the prior. In the covariance, stand-ins
+    of missing inertias and the regularisation of drive terms are no information.
+
+    Both are those at a link that is, in every direction, as large as the larger of the estimate and the prior. The
+    divergence is more curved the smaller a link is: at an estimate near the boundary of consistency, or at a prior much
+    smaller than the link, intervals would exclude the truth.
+    """
+    n, m = problem.links, len(problem.prior) - 10 * problem.links
+    u0 = prior_factors(problem.prior, n)
+    white = np.linalg.inv(u0) @ point.u
+    stretch, axes = np.linalg.eigh(white @ white.transpose(0, 2, 1))
+    larger = Point(u0 @ axes * np.sqrt(np.maximum(stretch, 1.0))[:, None], np.zeros(m))
+    local = larger.jacobian(np.ones(m))
+    slope, bend = divergence_slopes(problem.divergence, larger, problem.prior)
+    stand_in = np.isin(np.arange(n), problem.stand_ins).repeat(10)
+    ridge = np.sqrt(problem.ridge)[:, None] * local
+
+    def inverse(stated: np.ndarray, ridge: np.ndarray, right: np.ndarray) -> np.ndarray:
+        half = np.concatenate([problem.matrix @ local, ridge])
+        hessian = half.T @ half
+        hessian[: 10 * n, : 10 * n] += problem.weight * stated[:, None] * bend  # which has one block per link
+        free = np.diag(1 / np.sqrt(np.diag(hessian)))
+        if len(equal := problem.constraints.equal):
+            free = free @ linalg.null_space(equal @ local @ free)
+        return free @ np.linalg.solve(free.T @ hessian @ free, free.T @ right)
+
+    along = base.matrix @ local
+    stated = np.where(stand_in, NO_INFORMATION, 1.0)
+    covariance = along @ inverse(stated, np.sqrt(NO_INFORMATION) * ridge, along.T)
+    gradient = np.concatenate([problem.weight * slope, np.zeros(m)])
+    return 0.5 * (covariance + covariance.T), along @ inverse(np.ones(10 * n), ridge, gradient)
+
+
+def parameter_bounds(problem: ConsistentProblem) -> Float[np.ndarray, "p 2"]:
+    """Bounds of the single parameters: from consistency, from signs, and from inequalities in one parameter alone."""
+    bounds = np.full((len(problem.prior), 2), [-np.inf, np.inf])
+    moments = np.isin(np.arange(10), (0, 4, 6, 9))  # masses, and moments of inertia about an axis
+    bounds[problem.positive, 0] = 0.0
+    bounds[: 10 * problem.links, 0][np.tile(moments, problem.links)] = 0.0
+    for row, side in zip(problem.constraints.least, problem.constraints.least_of, strict=True):
+        if np.count_nonzero(row) == 1:
+            k = int(np.argmax(row != 0))
+            if row[k] > 0:
+                bounds[k, 0] = max(bounds[k, 0], side / row[k])
+            else:
+                bounds[k, 1] = min(bounds[k, 1], side / row[k])
+    return bounds
 
 
 def _first(problem: ConsistentProblem) -> tuple[Cost, Point]:

@@ -10,7 +10,7 @@ from ...model._chain import Chain
 from ...model._layout import with_bodies
 from ...spatial._host import pseudo_inertia_of, second_moment
 from .._regression.base_parameters import BaseParameters
-from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares
+from .consistent import ConsistentEstimate, ConsistentProblem, consistent_least_squares, parameter_bounds
 from .constraints import DENSITIES, Constraints, bounding_ellipsoid, linear_inequalities, no_constraints
 
 AROUND = 0.5  # lateral extent of a link, as a fraction of the larger of its lengths L and P (`link_bounds`)
@@ -212,7 +212,8 @@ def _thickened(
         constraints=dataclasses.replace(known, equal=known.equal @ change, least=known.least @ change),
     )
     found = consistent_least_squares(moved, dataclasses.replace(base, matrix=base.matrix @ change))
-    return dataclasses.replace(found, parameters=change @ found.parameters)
+    bounds = parameter_bounds(dataclasses.replace(problem, constraints=known))
+    return dataclasses.replace(found, parameters=change @ found.parameters, bounds=bounds)
 
 
 def _heavier(p: int, link: int, pi: Float[np.ndarray, "10"], least: float) -> Constraints:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy import linalg
 
 from ...spatial.inertia import pseudo_inertia
 from ...spatial.pseudo_inertia import log_cholesky_factor, pseudo_inertia_factor
@@ -151,9 +152,7 @@ class Cost:
         jacobian = point.jacobian(self.scale(point))
         inner = 10 * n
         white = self._inverse @ point.u
-        entropy = np.einsum("nij,kij->nk", white.transpose(0, 2, 1) @ white, _ALONG) - np.trace(
-            _ALONG, axis1=1, axis2=2
-        )
+        entropy = _entropy_slope(white)
         weight = self.barrier + (self.weight if self.divergence is entropic_divergence else 0.0)
         force = self.force(x)
         active = (~self.least | (force < 0)).astype(float)
@@ -271,6 +270,25 @@ def prior_factors(prior: Float[np.ndarray, " p"], n: int) -> Float[np.ndarray, "
     """Upper triangular factors of the pseudo-inertias of n links, from full parameters."""
     with jax.enable_x64(True):
         return np.asarray(_factors_of(jnp.asarray(np.asarray(prior, float)[: 10 * n].reshape(n, 10))))
+
+
+def divergence_slopes(
+    divergence: Divergence, point: Point, prior: Float[np.ndarray, " p"]
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m m"]]:
+    """Gradient and Hessian of the sum of a divergence over the links of a point, in its local coordinates."""
+    n = len(point.u)
+    if divergence is entropic_divergence:
+        white = np.linalg.inv(prior_factors(prior, n)) @ point.u
+        return _entropy_slope(white).ravel(), np.kron(np.eye(n), _METRIC)
+    local = Point(point.u, np.zeros(0)).jacobian(np.zeros(0))
+    _, slope, bend = _distance(divergence, point.parameters, prior, n)
+    return local.T @ slope.ravel(), local.T @ linalg.block_diag(*bend) @ local
+
+
+def _entropy_slope(white: Float[np.ndarray, "n 4 4"]) -> Float[np.ndarray, "n 10"]:
+    """Gradient of the entropic divergence in local coordinates, for links with the factors u0 @ white."""
+    squares = white.transpose(0, 2, 1) @ white
+    return np.einsum("nij,kij->nk", squares, _ALONG) - np.trace(_ALONG, axis1=1, axis2=2)
 
 
 @functools.cache  # compiled once per divergence

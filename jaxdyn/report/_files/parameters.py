@@ -35,15 +35,17 @@ def write_parameters(result: Identification, path: str | os.PathLike[str]) -> No
     The columns are:
 
     - kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent;
-    - lower and upper: limits of the 95 % confidence interval;
+    - lower and upper: limits of the 95 % confidence interval of the value;
     - ols_value and ols_standard_deviation: estimate by ordinary least squares;
     - prior: value in the given model;
     - identifiable: yes, only in sums, no, or known;
     - model_value: value in the identified, physically consistent model.
 
     The value of a base parameter is its weighted least-squares estimate, with a standard deviation from a block
-    jackknife. A parameter of the full set has a standard deviation only if it is also a base parameter; otherwise its
-    value depends on how the set was completed. Numbers have full precision, and missing numbers are empty cells.
+    jackknife. The values of the full set and of friction are those of the written model, with the standard deviations and
+    intervals of the same, physically consistent estimate; an interval ends at the parameter's bound, for example zero. A
+    parameter of the full set has a standard deviation only if it is also a base parameter; otherwise its value depends on
+    how the set was completed. Numbers have full precision, and missing numbers are empty cells.
 
     Read the table with a spreadsheet, pandas, or
     `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.

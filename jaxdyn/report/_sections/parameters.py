@@ -127,7 +127,8 @@ def _full(result: Identification, rows: Sequence[ParameterRow]) -> str:
         (_POSSIBLE if result.consistent else _NEAREST)
         + "Parameters in "
         + element("b", "bold", "yes")
-        + " are identifiable on their own, those in plain type only in sums with others. Parameters in "
+        + " are identifiable on their own, those in plain type only in sums with others. Standard deviations "
+        "(±) and 95 % intervals (point at a number to see its interval) belong to these values. Parameters in "
         + element("i", "italics", "no")
         + (
             " do not affect any torque and have the values of the prior."
@@ -172,6 +173,8 @@ def _cell(row: ParameterRow, with_unit: bool = False, edge: str = "", digits: in
         value = " ± ".join(with_deviation(row.value, row.standard_deviation))
     value += f" {unit(row.unit)}" if with_unit else ""
     known = f"{row.name}: identifiable {row.identifiable}; prior {row.prior:.6g}"
+    if row.lower is not None and row.upper is not None:
+        known += f"; 95 % interval {row.lower:.4g} to {row.upper:.4g}"
     return value, f"{_KNOWN[row.identifiable]} {edge}".strip(), known
 
 
