@@ -251,7 +251,7 @@ def changed(rows, column, value):
     return change
 
 
-JOINT3 = "t,q1,q2,q3,tau1,tau2,tau3"
+JOINT4 = "t,q1,q2,q3,q4,tau1,tau2,tau3,tau4"
 BAD_LOGS = {
     "NaN": (changed(41, 2, np.nan), HEADER, r"bad\.csv: .*line 43\), column 'q2' .*--on-bad-rows drop"),
     "duplicated time": (changed(10, 0, 9 / 250), HEADER, r"bad\.csv: 1 of 1500 rows .* increase .*line 1[12]\)"),
@@ -262,7 +262,11 @@ BAD_LOGS = {
     ),
     "missing columns": (lambda x: x[:, [0, 1, 2, 3]], "t,q1,q2,tau1", r"bad\.csv: missing columns: tau2"),
     "no time": (lambda x: x[:, 1:], "q1,q2,tau1,tau2", r"bad\.csv: missing columns: t"),
-    "joints": (lambda x: x[:, [0, 1, 2, 1, 3, 4, 3]], JOINT3, r"bad\.csv: the log has 3 joints, but the robot has 2"),
+    "joints": (
+        lambda x: x[:, [0, 1, 2, 1, 2, 3, 4, 3, 4]],
+        JOINT4,
+        r"bad\.csv: the log has 4 joints, but the robot has 2",
+    ),
     "degrees": (changed(slice(None), 2, np.rad2deg), HEADER, r"bad\.csv: .* lift look like degrees .*--units-checked"),
     "at rest": (changed(slice(None), 1, 0.4), HEADER, r"bad\.csv: turn does not move .* add a log"),
     "all at rest": (changed(slice(None), slice(1, 3), 0.4), HEADER, r"bad\.csv: positions are constant"),

@@ -172,3 +172,57 @@ def test_inputs_are_hashed_before_the_fit(files, run, tmp_path, monkeypatch):
     monkeypatch.setattr("jaxdyn.report._provenance.hashlib.file_digest", fail)
     code, text = run("--log", folder)
     assert code == 1 and "cannot be read to compute its hash: Permission denied" in text
+
+
+def test_columns_of_locked_joints_are_left_out(files, monkeypatch, capsys):
+    """Advice to lock a joint that did not move works with the same log."""
+    still = np.c_[T, Q * [1, 0, 1], TAU]
+    np.savetxt(files / "still.csv", still, "%.12g", ",", header="t,q1,q2,q3,tau1,tau2,tau3", comments="")
+    arm, log = str(files / "arm.urdf"), str(files / "still.csv")
+    assert main(["identify", "--model", arm, "--log", log, "--out", str(files / "out")]) == 1
+    said = capsys.readouterr().err
+    joints = known_arm().joint_names
+    assert f"{joints[1]} does not move" in said
+    assert f"lock it in the model at its position, {joints[1]} (0): --lock JOINT=VALUE" in said
+    lock = ("--lock", f"{joints[1]}=0")
+    caught = []
+
+    def stop(chain, logs, *_, **__):
+        caught[:] = logs
+        raise JaxdynError("enough")
+
+    monkeypatch.setattr(identification, "identify", stop)
+    monkeypatch.setattr(comparison, "compare_models", lambda a, b, logs, *_: stop(a, logs))
+    for command in (["identify", "--model", arm], ["compare", arm, arm]):
+        assert main([*command, "--log", log, *lock, "--out", str(files / "x")]) == 1
+        assert "error: enough" in capsys.readouterr().err
+        np.testing.assert_allclose(caught[0].q, Q[:, [0, 2]], atol=1e-11)
+        np.testing.assert_allclose(caught[0].tau, TAU[:, [0, 2]], atol=1e-11)
+        assert any(f"columns of {joints[1]} left out" in note for note in caught[0].notes)
+
+
+def test_excite_reads_the_log_to_compare_with_like_all_commands(files, monkeypatch, capsys):
+    from jaxdyn.identification._excitation import design
+
+    reads = []
+    monkeypatch.setattr(design, "optimal_excitation", lambda *_, **__: reads.append("designing") or stop())
+
+    def stop():
+        raise JaxdynError("enough")
+
+    def excite(*options):
+        line = ["excite", str(files / "arm.urdf"), "--out", str(files / "e.csv"), *map(str, options)]
+        return main(line), capsys.readouterr().err
+
+    assert excite("--compare", files / "b.csv", "--columns", files / "map.toml") == (1, "jaxdyn: error: enough\n")
+    assert excite("--compare", files / "c.mcap", "--topic", "/desired")[1] == "jaxdyn: error: enough\n"
+    code, text = excite("--compare", files / "b.csv")
+    assert code == 1 and "in a column map (docs/logs.md): --columns MAP" in text
+    code, text = excite("--columns", files / "map.toml")
+    assert code == 2 and "--columns, --topic and --gains say how the log of --compare is read" in text
+    np.savetxt(
+        files / "deg.csv", np.c_[T, np.degrees(Q), TAU], "%.12g", ",", header="t,q1,q2,q3,tau1,tau2,tau3", comments=""
+    )
+    code, text = excite("--compare", files / "deg.csv")
+    assert code == 1 and "look like degrees" in text and "--units-checked" in text
+    assert reads == ["designing"] * 2

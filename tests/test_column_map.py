@@ -291,3 +291,48 @@ def test_dates_in_a_map(tmp_path):
         read_log(path, 2, columns={**content, "t": {"column": "Uhrzeit", "unit": "ms"}})
     with pytest.raises(LogError, match=r"\[q\]: column 'Tag' of .* contains times, not numbers"):
         read_log(path, 2, columns={**content, "t": {"column": "Uhrzeit"}, "q": {"columns": ["Tag", "A1"]}})
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["elbow/position", "joint_1/position"], "*/position"),
+        (["/left/elbow/position", "/left/joint_1/position", "/right/elbow/position"], "/left/*/position"),
+        (["q elbow", "q joint_1", "q gripper", "q 3"], "q *"),
+        (["joint_2/position", "joint_1/position"], "joint_*/position"),
+        (["ur10_joint_2", "ur10_joint_1"], "*"),
+        (["b1/pos", "b0/pos"], "*/pos"),
+    ],
+)
+def test_patterns_of_names(tmp_path, names, pattern):
+    """A pattern stands for the joints' names, whatever their order, or for their numbers."""
+    header = ["stamp", *names, "F1", "F2"]
+    blocks = [T, *Q.T[::-1], *np.zeros((len(names) - 2, len(T))), *TAU.T]
+    path = tmp_path / "run.csv"
+    np.savetxt(path, np.stack(blocks, 1), "%.17g", ";", header=";".join(header), comments="")
+    content = {"t": {"column": "stamp"}, "q": {"columns": pattern}, "tau": {"columns": "F*"}}
+    if "*" == pattern:
+        content["tau"] = {"columns": [4, 5]}
+        content["q"] = {"columns": "ur10_joint_*"}
+    log = read_log(path, ("joint_1", "elbow"), columns=content)
+    np.testing.assert_array_equal(log.q, Q)
+    np.testing.assert_array_equal(log.tau, TAU)
+
+
+def test_patterns_that_match_too_much(tmp_path):
+    path = tmp_path / "run.csv"
+    np.savetxt(path, np.c_[T, Q, Q, TAU], "%.17g", ",", header="stamp,q1,q2,q1,q2,F1,F2", comments="")
+    content = {"t": {"column": "stamp"}, "q": {"columns": "q*"}, "tau": {"columns": "F*"}}
+    with pytest.raises(LogError, match=r"has several columns 'q1'; specify the columns by numbers"):
+        read_log(path, 2, columns=content)
+    np.testing.assert_array_equal(read_log(path, 2, columns={**content, "q": {"columns": [4, 5]}}).q, Q)
+    header = "stamp,left_1,left_2,right_1,right_2,F1,F2"
+    np.savetxt(path, np.c_[T, Q, -Q, TAU], "%.17g", ",", header=header, comments="")
+    both = {**content, "q": {"columns": ["left_*", "right_*"]}, "tau": {"columns": [6, 7, 6, 7]}}
+    with pytest.raises(LogError, match=r"column 'F1' of .* is used twice"):
+        read_log(path, 4, columns=both)
+    both["tau"] = {"columns": ["F1", "F2", "stamp", "left_1"]}
+    with pytest.raises(LogError, match="is used twice"):
+        read_log(path, 4, columns=both)
+    with pytest.raises(LogError, match=r"'\*_1' must match .*, or columns with the robot's joint names \(a, b\)"):
+        read_log(path, ("a", "b"), columns={**content, "q": {"columns": "*_1"}})

@@ -15,6 +15,7 @@ from jaxdyn import (
     Log,
     LogError,
     Topology,
+    from_dh,
     identify,
     make_chain,
     read_log,
@@ -27,7 +28,7 @@ from jaxdyn.identification import (
     identify_payload_on,
     identify_together,
 )
-from jaxdyn.io import check_log, loads, read_log_chunks
+from jaxdyn.io import check_log, loads, read_log_chunks, read_motion
 from jaxdyn.io._logs.rows import find_bad_rows, segments
 
 N, JOINTS = 60, 2
@@ -257,7 +258,7 @@ def test_no_header(write):
 def test_missing_and_double_columns(write, names, text):
     message = complaint(write(rows_of(table()), header=names))
     assert text in message and len(message) < 2000
-    assert "missing" not in text or message.endswith("list them in a column map: columns='map.toml'")
+    assert "missing" not in text or message.endswith("in a column map (docs/logs.md): columns='map.toml'")
 
 
 def test_wrong_number_of_joints(write):
@@ -717,3 +718,69 @@ def test_two_files_with_times_of_other_forms_are_joined(tmp_path):
     log = read_log([tmp_path / "q.csv", tmp_path / "tau.csv"])
     np.testing.assert_allclose(log.t, 0.01 * np.arange(N - 1), atol=1e-9)
     np.testing.assert_allclose(log.tau, 0.2 * tau[:-1] + 0.8 * tau[1:], atol=1e-6)
+
+
+JOINT_NAMES = ("shoulder_pan", "elbow")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{joint}/{word}",
+        "{word}_{joint}",
+        "{joint}.{word}",
+        "/joint_states/{joint}/{word}",
+        "{word}[{joint}]",
+        "joint_states.{word}.{joint}",
+        "{word} {joint}",
+    ],
+)
+@pytest.mark.parametrize("words", [("position", "velocity", "effort"), ("q", "qd", "tau"), ("Pos", "Vel", "Torque")])
+def test_columns_called_by_joint(write, form, words):
+    """In another order, and with a gripper that the robot lacks."""
+    q, qd, tau = (motion()[kind] for kind in ("q", "qd", "tau"))
+    columns = {"t": motion()["t"]}
+    for j in (1, 0):
+        for word, block in zip(words, (q, qd, tau), strict=True):
+            columns[form.format(joint=JOINT_NAMES[j], word=word)] = block[:, j]
+    extra = [form.format(joint="gripper", word=word) for word in words]
+    columns |= dict.fromkeys(extra, np.zeros(N))
+    path = write(rows_of(np.stack(list(columns.values()), 1)), list(columns), separator=";")
+    log = read_log(path, JOINT_NAMES)
+    same(log)
+    assert f"columns ignored: {', '.join(extra)}" in log.notes
+    chain = from_dh([1.0] * 2, [0.0] * 2, [0.0] * 2, [0.0] * 2, topology=Topology.serial(2, joint_names=JOINT_NAMES))
+    np.testing.assert_array_equal(read_motion(path, chain).tau, tau)
+    text = complaint(path, ("wrist", *JOINT_NAMES))
+    assert "no columns contain the positions of wrist" in text and "docs/logs.md" in text and "lock=" in text
+    assert "docs/logs.md" in complaint(path, 2)
+
+
+def test_mistakes_in_columns_called_by_joint(write):
+    header = ["t", "elbow/pos", "arm/pos", "elbow/vel", "arm/vel", "elbow/effort", "arm/effort"]
+    joints = ("elbow", "arm")
+    same(read_log(write(rows_of(table()), header), joints))
+    assert read_log(write(rows_of(table()), [*header[:4], "x", *header[5:]]), joints).qd is None
+    text = complaint(write(rows_of(table()), [*header[:5], "cmd/elbow/pos", header[6]]), joints)
+    assert "'elbow/pos' and 'cmd/elbow/pos' both look like q of joint 'elbow'" in text and "docs/logs.md" in text
+    text = complaint(write(rows_of(table()), [*header[:5], "x", header[6]]), joints)
+    assert "torques (or currents) of some joints are missing" in text and "docs/logs.md" in text
+    named = [*header[:5], "current_elbow", "current_arm"]
+    np.testing.assert_array_equal(
+        read_log(write(rows_of(table()), named), joints, gains=[2, 1]).tau, motion()["tau"] * [2, 1]
+    )
+
+
+def test_numbered_joints_that_the_robot_lacks(write):
+    path = write(rows_of(table()))
+    text = complaint(path, ["elbow"])
+    assert "the log has 2 joints, but the robot has 1" in text and "in a column map (docs/logs.md)" in text
+    log = read_log(path, ["elbow"], numbered=["gripper", "elbow"])
+    for name in ("q", "qd", "tau"):
+        np.testing.assert_array_equal(getattr(log, name), motion()[name][:, 1:])
+    assert "columns of gripper left out, which are not among the robot's joints" in log.notes
+    assert "gripper is left out, but moves (it spans 0.8)" in log.notes
+    assert "numbered= lacks elbow" in complaint(path, ["elbow"], numbered=["a", "b"])
+    same(read_log(path, ["a", "b"], numbered=["a", "b", "c"]))  # the file has only the robot's joints
+    columns = {"t": {"column": "t"}, "q": {"columns": ["q2"]}, "tau": {"columns": ["tau2"]}}  # as the message advises
+    np.testing.assert_array_equal(read_log(path, ["elbow"], columns=columns).q, motion()["q"][:, 1:])

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     out = pathlib.Path(options.out)
     check_output_file(out)
     first, second = (read_model(options, path) for path in (options.a, options.b))
-    logs = list(read_logs(options, options.log, first.chain))
+    logs = list(read_logs(options, options.log, first.chain, options.a))
     files = [("model a", options.a), ("model b", options.b), *(("log", path) for path in options.log)]
     settings = {k: v for k, v in vars(options).items() if k not in _NOT_SETTINGS}
     provenance = provenance_of(options, files, settings)

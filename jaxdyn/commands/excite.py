@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .arguments import WrongUsage, finite, numbers, positive
-from .inputs import load_possible, use_float64
+from .inputs import check_logs, load_possible, read_logs, use_float64
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def add(commands: Any) -> None:
     option("--picture", metavar="FILE", help="plot the trajectory and its limits to a PNG, SVG or PDF file")
     _add_limits(command.add_argument_group("trajectory and limits").add_argument)
     _add_design(command.add_argument_group("design").add_argument)
+    arguments.add_log_form(command.add_argument_group("how the log of --compare is read").add_argument)
     arguments.add_chain(option)
     arguments.add_nonphysical(option)
     option("--quiet", action="store_true", help="hide the progress bar and the summary")
@@ -89,7 +90,8 @@ def _add_design(option) -> None:
         metavar="W",
         help="weight of the condition number in the objective (default: 0.5)",
     )
-    option("--compare", metavar="FILE", help="log of another trajectory, such as a published one, to compare with")
+    about = "log of another trajectory, such as a published one, to compare with; read as the following options specify"
+    option("--compare", metavar="LOG", help=about)
     option("--starts", type=int, default=4, metavar="K", help="number of random initial trajectories (default: 4)")
     option("--rounds", type=int, default=16, metavar="K", help="number of rounds of 20 optimiser steps (default: 16)")
     option(
@@ -102,17 +104,24 @@ def run(options: argparse.Namespace) -> int:
     """Design the trajectory, write it and print a summary; return the exit code."""
     if options.usage > 1:
         raise WrongUsage(f"--usage is {options.usage:g}; it must not exceed 1")
+    compared_logs = [options.compare] if options.compare else []
+    if not compared_logs and (options.rows or options.columns or options.topic or options.gains):
+        raise WrongUsage(
+            "--rows, --columns, --topic and --gains say how the log of --compare is read, but none is given"
+        )
+    check_logs(options, 1)
     use_float64()
     from ..identification._excitation.compare import compare_with_log, summary
     from ..identification._excitation.design import ExcitationSearch, optimal_excitation
     from ..identification._excitation.output import draw_trajectory, sample_trajectory, write_trajectory
     from ..identification._regression.columns import Columns
-    from ..io._logs.log import read_log
+    from ..io._logs.log import check_log
 
     written = list(filter(None, (options.out, options.picture)))
     _make_folders(written)
     chain, limits, family = _problem(options)
-    log = read_log(options.compare, chain.n) if options.compare else None
+    log = next(read_logs(options, compared_logs, chain, options.model), None)
+    log = None if log is None else check_log(log, chain, allow_still=True)
     columns = Columns(options.terms)
     noise = options.torque_noise
     if noise is not None and len(noise) == 1:

@@ -232,7 +232,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
     if not options.no_consistent:
         with_thickness(with_stand_ins(chain)[0])  # raises an error early if the prior is physically inconsistent
     chain = with_coulomb_velocity(chain, options.coulomb_velocity)
-    read = list(read_logs(options, [*options.log, *options.validate], chain))
+    read = list(read_logs(options, [*options.log, *options.validate], chain, options.model))
     return None, chain, read[: len(options.log)], read[len(options.log) :]
 
 

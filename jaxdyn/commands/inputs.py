@@ -83,13 +83,17 @@ def files_of(log: str) -> list[str]:
     return [log] if os.path.exists(log) or not all(log.split("+")) else log.split("+")
 
 
-def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") -> Iterator["Log"]:
-    """Read logs one by one, with the options of `arguments.add_log_form`."""
+def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain", model: str) -> Iterator["Log"]:
+    """Read logs one by one, with the options of `arguments.add_log_form`.
+
+    Numbered columns may also contain the joints that --lock fixes in the file `model`; these are left out.
+    """
     from ..io._logs.bags import is_bag
     from ..io._logs.log import read_log
     from ..io._logs.motion import coordinate_names
 
     names = coordinate_names(chain)
+    numbered = coordinate_names(_unlocked(options, model)) if options.lock and chain.coupling is None else None
     ranges = dict(enumerate(options.rows))
     maps = [None if path == "-" else path for path in options.columns]
     maps = maps * len(logs) if len(maps) == 1 else maps or [None] * len(logs)
@@ -105,7 +109,19 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain") 
             columns=maps[k],
             topic=options.topic if bags[k] or not any(bags) else None,
             units_checked=options.units_checked,
+            numbered=numbered,
         )
+
+
+def _unlocked(options: argparse.Namespace, model: str) -> "Chain":
+    """The robot with all joints of the file."""
+    import warnings
+
+    from ..io._load import load
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about faults that were reported when the robot was loaded
+        return load(model, tip=options.tip, allow_nonphysical=True, ignore_inertials=True)
 
 
 def filters_of(options: argparse.Namespace, delay: float | list[float] | None = None) -> "Filters":

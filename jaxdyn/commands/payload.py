@@ -125,7 +125,7 @@ def _logs(options: argparse.Namespace, chain: "Chain", progress: Progress) -> tu
     """The unloaded and the loaded logs."""
     paths, logs = [*options.unloaded, *options.loaded], []
     progress("reading logs", 0, len(paths))
-    for log in read_logs(options, paths, chain):
+    for log in read_logs(options, paths, chain, options.model):
         logs.append(log)
         progress("reading logs", len(logs), len(paths))
     return logs[: len(options.unloaded)], logs[len(options.unloaded) :]

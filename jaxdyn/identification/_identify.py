@@ -132,7 +132,10 @@ def _runs(
         if log.q.shape[1] != chain.nv:
             raise IdentificationError(
                 f"{log.source}: the log has {log.q.shape[1]} joints, but the model has {chain.nv}: "
-                + ", ".join(coordinate_names(chain))
+                + ", ".join(coordinate_names(chain)),
+                "If the others are locked in the model, leave out their columns: read_log with {joints} and {numbered}",
+                joints="chain.joint_names",
+                numbered="the names of all joints in the log",
             )
     named = [
         check_log(log, chain, allow_still=True) for log in named
@@ -141,11 +144,16 @@ def _runs(
     span = np.max([np.ptp(log.q, axis=0) for log in logs], axis=0)
     if knowledge is not None and knowledge.joints is not None and chain.coupling is None:  # known drives need not move
         span = np.where(np.isin(chain.joint_names, knowledge.joints), span, np.inf)
-    if span.min() < STILL:
+    still = np.flatnonzero(span < STILL)
+    if len(still):
+        places = np.median(logs[0].q[:, still], axis=0)
+        names = [coordinate_names(chain)[j] for j in still]
+        at = ", ".join(f"{name} ({x:.6g})" for name, x in zip(names, places, strict=True))
         raise IdentificationError(
-            f"{', '.join(log.source for log in logs)}: {coordinate_names(chain)[int(np.argmin(span))]} does not move (it spans "
-            f"{span.min():.2g}), so its friction and most of its inertia cannot be identified; add a log that moves it, "
-            "or lock it in the model"
+            f"{', '.join(log.source for log in logs)}: {', '.join(names)} does not move (it spans "
+            f"{span.min():.2g}), so its friction and most of its inertia cannot be identified",
+            f"add a log that moves it, or lock it in the model at its position, {at}: {{lock}}",
+            lock="{'JOINT': POSITION, ..}",
         )
     return logs, unseen, None if unseen else float(validate) if isinstance(validate, float | int) else HOLDOUT
 

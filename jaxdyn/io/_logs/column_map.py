@@ -87,7 +87,8 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
                                # unit = ["s", "ns"], or columns = ["date", "time"], are added
 
     [q]
-    columns = ["A1", "A2"]     # in the robot's joint order; or "A*", where * is a number; or one (N, n) array of an .npz file
+    columns = ["A1", "A2"]     # in the robot's joint order; or "A*" or "*/position", where * is a number
+                               # or the name of a joint; or one (N, n) array of an .npz file
     unit = "deg"               # one for all joints, or one per joint
     sign = [1, -1]
     offset = [0.0, 1.5708]     # added last, in SI units
@@ -184,10 +185,13 @@ def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
     return False
 
 
-def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: bool = True) -> Table:
+def with_map(
+    table: Table, path: pathlib.Path, columns: ColumnMap, joints: Sequence[str] = (), *, torques: bool = True
+) -> Table:
     """Assign the columns of a table to quantities, and convert them to SI units, as specified in a column map.
 
     Args:
+        joints: names of the robot's joints, by which patterns such as */position select and order columns.
         torques: require torques or currents.
 
     Raises:
@@ -203,7 +207,7 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
     # for each column name: quantity, index among the columns of the quantity, number of these columns
     changes: dict[str, list[tuple[str, int | None, int]]] = {}
     for kind, keys in columns.kinds.items():
-        names = _resolve(table, path, columns, kind, keys, known.get("tau" if kind == "i" else kind))
+        names = _resolve(table, path, columns, kind, keys, known.get("tau" if kind == "i" else kind), joints)
         for place, name in enumerate(names):
             changes.setdefault(name, []).append((kind, place if len(names) > 1 else None, len(names)))
         kinds["tau" if "gains" in keys else kind] = names
@@ -244,7 +248,7 @@ def with_map(table: Table, path: pathlib.Path, columns: ColumnMap, *, torques: b
 def with_combined_clock(table: Table, path: pathlib.Path, columns: ColumnMap) -> Table:
     """Replace the columns of time in a map by their sum, called `CLOCK`."""
     keys = columns.kinds["t"]
-    names = _resolve(table, path, columns, "t", keys, None)
+    names = _resolve(table, path, columns, "t", keys, None, ())
     if extra := set(keys) - {"columns", "unit"}:
         raise columns.error("t", sorted(extra)[0], "columns of time that are added have only units")
     units, _ = _factors(columns, "t", len(names))
@@ -252,7 +256,13 @@ def with_combined_clock(table: Table, path: pathlib.Path, columns: ColumnMap) ->
 
 
 def _resolve(
-    table: Table, path: pathlib.Path, columns: ColumnMap, kind: str, keys: Mapping[str, Any], known: list[str] | None
+    table: Table,
+    path: pathlib.Path,
+    columns: ColumnMap,
+    kind: str,
+    keys: Mapping[str, Any],
+    known: list[str] | None,
+    joints: Sequence[str],
 ) -> list[str]:
     """Find the names of the columns of one quantity."""
     key = "column" if "column" in keys else "columns"
@@ -262,20 +272,12 @@ def _resolve(
             raise columns.error(kind, None, f"key {'column' if kind == 't' else 'columns'} is missing{there}")
         return known
     wanted = keys[key]
-    if isinstance(wanted, str) and wanted.count("*") == 1 and wanted not in table.names:
-        before, after = (re.escape(part) for part in wanted.split("*"))
-        numbers = {
-            int(m[1]): name for name in table.names if (m := re.fullmatch(f"{before}([0-9]{{1,9}}){after}", name))
-        }
-        if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
-            found = ", ".join(numbers[k] for k in sorted(numbers)) or "none"
-            raise columns.error(
-                kind, key, f"{wanted!r} must match columns numbered from 0 or 1 without gaps; {path} has {found}"
-            )
-        return [numbers[k] for k in sorted(numbers)]
     wanted = wanted if isinstance(wanted, list) else [wanted]
     names = []
     for item in wanted:
+        if isinstance(item, str) and item.count("*") == 1 and item not in table.names:
+            names += _matching(table, path, columns, kind, key, item, joints if len(wanted) == 1 else ())
+            continue
         if isinstance(item, int) and not isinstance(item, bool):
             if not 1 <= item <= len(table.names):
                 raise columns.error(
@@ -296,6 +298,37 @@ def _resolve(
     if not names:
         raise columns.error(kind, key, "no columns are specified; time needs one, other quantities one per joint")
     return names
+
+
+def _matching(
+    table: Table, path: pathlib.Path, columns: ColumnMap, kind: str, key: str, pattern: str, joints: Sequence[str]
+) -> list[str]:
+    """Find the columns that match a pattern with one *, which stands for the robot's joint names, or for their numbers."""
+    before, after = (re.escape(part) for part in pattern.split("*"))
+    found = [(m[1], name) for name in table.names if (m := re.fullmatch(f"{before}(.+?){after}", name))]
+    repeated = [name for _, name in found if table.names.count(name) > 1]
+    if repeated:
+        raise columns.error(
+            kind, key, f"{path} has several columns {repeated[0]!r}; specify the columns by numbers, counted from 1"
+        )
+    held = [[name for star, name in found if joint == star or joint in re.split("[/.]", name)] for joint in joints]
+    if held and all(len(some) == 1 for some in held):
+        return [name for some in held for name in some]
+    groups: dict[tuple[str, str], dict[int, str]] = {}  # by the text around the number
+    for star, name in found:
+        if m := re.fullmatch(r"(.*?)([0-9]{1,9})(\D*)", star):
+            group = groups.setdefault((m[1], m[3]), {})
+            if int(m[2]) in group:
+                raise columns.error(kind, key, f"{pattern!r} matches both {group[int(m[2])]!r} and {name!r} of {path}")
+            group[int(m[2])] = name
+    numbers = groups.get(("", "")) or (next(iter(groups.values())) if len(groups) == 1 else {})
+    if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
+        there = ", ".join(name for _, name in found) or "none"
+        by_name = f", or columns with the robot's joint names ({', '.join(joints)})" if joints else ""
+        raise columns.error(
+            kind, key, f"{pattern!r} must match columns numbered from 0 or 1 without gaps{by_name}; {path} has {there}"
+        )
+    return [numbers[k] for k in sorted(numbers)]
 
 
 def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -34,13 +34,34 @@ def stem_of(name: str) -> tuple[str, int | None]:
 
 
 def find_columns(
-    path: pathlib.Path, names: Sequence[str], currents: bool
+    path: pathlib.Path, names: Sequence[str], currents: bool, joints: Sequence[str] = ()
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
     """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes.
 
-    If the table has both torques and currents, the currents are returned if `currents` is True, otherwise the torques.
+    If the table has both torques and currents, the currents are returned if `currents` is True, otherwise the torques. If no
+    positions are numbered, columns are found by the names of the joints (`named_columns`).
     """
     stems = [stem_of(name) for name in names]
+    if not any(_KIND.get(stem) == "q" for stem, _ in stems):
+        kinds = named_columns(path, names, joints)
+        clock = clock_columns(names)
+        if "i" in kinds and "tau" in kinds:
+            del kinds["tau" if currents else "i"]
+        if kinds and len(clock) == 1 and ("tau" in kinds or "i" in kinds):
+            kinds = {"t": clock, **kinds}
+            used = {name for some in kinds.values() for name in some}
+            return kinds, [name for name in names if name and name not in used], []
+        if kinds:
+            what = (
+                f"{len(clock)} columns of time"
+                if len(clock) != 1
+                else "torques (or currents) of some joints are missing"
+            )
+            raise LogError(
+                f"{path}: positions are called by joint, such as {kinds['q'][0]!r}, but {what}; {_listed(names)}",
+                "If the columns have other names, list them in a column map (docs/logs.md): {columns}",
+                columns="'map.toml'",
+            )
     joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
     numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
     whole: dict[str, str] = {}
@@ -71,7 +92,7 @@ def find_columns(
     if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not one temperature per joint
         ignored += heat.values()
         numbered["temperature"] = {}
-    there = f"the columns are {', '.join(names)}"
+    there = _listed(names)
     kinds: dict[str, list[str]] = {}
     for kind in ALIASES:
         if kind in whole and numbered[kind]:
@@ -90,7 +111,7 @@ def find_columns(
         raise LogError(
             f"{path}: missing columns: {', '.join(missing)}; {there}. "
             "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn",
-            "If the columns have other names, list them in a column map: {columns}",
+            "If the columns have other names, list them in a column map (docs/logs.md): {columns}",
             columns="'map.toml'",
         )
     notes = []
@@ -99,6 +120,67 @@ def find_columns(
     if motor:
         notes.append(f"columns {', '.join(motor)} are motor-side: convert them to joint values with motor_to_joint")
     return kinds, ignored, notes
+
+
+_WORDS = {word: kind for kind, words in ALIASES.items() if kind != "t" for word in words}
+_WORDS |= {
+    "positions": "q",
+    "velocities": "qd",
+    "torques": "tau",
+    "efforts": "tau",
+    "currents": "i",
+    "temperatures": "temperature",
+}
+
+
+def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str]) -> dict[str, list[str]]:
+    """Find columns that are called by quantity and joint, in the order of the joints; those of other joints are left out.
+
+    Examples are shoulder/position, position_shoulder, effort[shoulder] and /joint_states/shoulder/velocity. A column with the
+    name of a joint contains its position. Without positions for any joint, the result is empty; a quantity that some
+    joints lack is left out.
+
+    Raises:
+        LogError: positions of some joints are missing, or two columns denote the same quantity.
+    """
+    if not joints:
+        return {}
+    word, joint = ("|".join(sorted(map(re.escape, some), key=len, reverse=True)) for some in (_WORDS, joints))
+    by_name = {name.lower(): name for name in joints}
+    apart = r"[/._ -]"
+    form = re.compile(
+        rf"(?:.*[/.])?(?:(?P<w1>{word}){apart}(?P<j1>{joint})|(?P<j2>{joint}){apart}(?P<w2>{word})|(?P<w3>{word})[\[(](?P<j3>{joint})[\])])",
+        re.IGNORECASE,
+    )
+    found: dict[tuple[str, str], str] = {}
+    for name in names:
+        match = form.fullmatch(name) or form.fullmatch(_UNIT.sub("", name.lower()))
+        if match is None:
+            continue
+        of = match.groupdict()
+        key = _WORDS[(of["w1"] or of["w2"] or of["w3"]).lower()], by_name[(of["j1"] or of["j2"] or of["j3"]).lower()]
+        if key in found:
+            raise LogError(
+                f"{path}: columns {found[key]!r} and {name!r} both look like {key[0]} of joint {key[1]!r}",
+                "Name the right ones in a column map (docs/logs.md): {columns}",
+                columns="'map.toml'",
+            )
+        found[key] = name
+    if not any(kind == "q" for kind, _ in found):
+        found |= {("q", joint): joint for joint in joints if joint in names}
+    missing = [joint for joint in joints if ("q", joint) not in found]
+    if len(missing) == len(joints):
+        return {}
+    if missing:
+        raise LogError(
+            f"{path}: no columns contain the positions of {', '.join(missing)}; {_listed(names)}",
+            "If the columns have other names, list them in a column map (docs/logs.md): {columns}. If these joints do not "
+            "move, load the model with them locked: {lock}",
+            columns="'map.toml'",
+            lock="{'JOINT': POSITION, ..}",
+        )
+    kinds = list(dict.fromkeys(kind for kind, _ in found))
+    return {kind: [found[kind, j] for j in joints] for kind in kinds if all((kind, j) in found for j in joints)}
 
 
 def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> list[str]:
@@ -114,6 +196,10 @@ def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> l
             if more > 0:
                 missing[-1] += f" and {more} more"
     return missing
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"the columns are {', '.join(filter(None, names))}"
 
 
 def clock_columns(names: Sequence[str]) -> list[str]:

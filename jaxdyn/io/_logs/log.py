@@ -84,6 +84,7 @@ def read_log(
     columns: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     topic: str | None = None,
     units_checked: bool = False,
+    numbered: Sequence[str] | None = None,
 ) -> Log:
     """Read a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
 
@@ -103,6 +104,9 @@ def read_log(
     - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`;
     - temperatures of the joints, optional [°C]: `temperature1`, `temp1`, or one column for all; empty cells are interpolated.
 
+    If no positions are numbered and the joint names are given, columns are found by joint name, as in `shoulder/position`,
+    `position_shoulder`, `effort[shoulder]` or `/joint_states/shoulder/velocity`; other joints are left out, with a note.
+
     `q_1`, `q.1`, `q[1]` and `q(1)` are equivalent to `q1`. Suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in
     brackets are ignored. In .npz and .parquet files, a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
     Text files may have commas, semicolons, tabs or blanks as separators, `#` comments, a byte-order mark and any line endings.
@@ -113,7 +117,8 @@ def read_log(
     Args:
         path: the file, or the files of one run. Files with the same columns are concatenated. Files with different columns
             are interpolated linearly to the time stamps of the first file, except in gaps.
-        joints: the required number of joints, or the joint names, which select and order the joints of a bag.
+        joints: the required number of joints, or the joint names, which select and order the joints of a bag, and of a table
+            whose columns are called by joint name.
         gains: one gain per joint [N m/A], required if the log has currents: tau_j = gain_j x current_j. If the log has
             torques but no currents, the torques are multiplied by the gains. If it has both, the torques are ignored.
         rows: first and last data row to read, inclusive and counted from 1. Other rows are not checked.
@@ -122,6 +127,8 @@ def read_log(
             from all others, or if a position jumps away and back.
         columns: a column map for other names, units, signs, offsets and gains: a TOML file (docs/logs.md) or a mapping.
         topic: topic of the joint states in a bag; detected if None.
+        numbered: names of the joints that the numbers in the file stand for, if these are more than `joints`, for example
+            because some of them are locked in the model. The columns of the others are not read, and a note lists them.
         units_checked: do not check the log for degrees and millimetres when it is used (`check_log`).
 
     Raises:
@@ -139,7 +146,7 @@ def read_log(
         raise given.error("i", "gains", remedy="{gains} is also passed; omit one of the two", gains="")
     table = open_log(files, names, given, topic)
     if table.kinds is None:
-        kinds, ignored, notes = find_columns(path, table.names, gains is not None)
+        kinds, ignored, notes = find_columns(path, table.names, gains is not None, names or ())
     else:
         kinds, ignored, notes = table.kinds, [], []
     arrays, cells = table.read([name for names in kinds.values() for name in names])
@@ -153,12 +160,20 @@ def read_log(
         notes.append(f"rows {rows[0]} to {rows[1]} of {len(arrays[kinds['t'][0]])} read")
     if ignored:
         notes.append(f"columns ignored: {', '.join(ignored)}")
+    if names is not None and numbered is not None and blocks["q"].shape[1] == len(numbered) != len(names):
+        kinds, blocks, others = _selected(path, kinds, blocks, names, tuple(numbered))
+        notes.append(f"columns of {', '.join(others)} left out, which are not among the robot's joints")
+        notes += [f"{name} is left out, but moves (it spans {x:.2g})" for name, x in others.items() if x > STILL]
     n = blocks["q"].shape[1]
     wanted = joints if names is None else len(names)
     if wanted is not None and n != wanted:
         fault = f"{path}: the log has {n} joints, but the robot has {wanted}; the positions are {', '.join(kinds['q'])}"
         if n > wanted:
-            raise LogError(fault)
+            raise LogError(
+                fault,
+                "List only the columns of the robot's joints in a column map (docs/logs.md): {columns}",
+                columns="'map.toml'",
+            )
         raise LogError(fault, "Load the model with the missing joints locked: {lock}", lock="{'JOINT': POSITION, ..}")
     again = repeats(np.concatenate([blocks["t"], *(block for kind, block in blocks.items() if kind != "t")], axis=1))
     at = np.flatnonzero(~again)
@@ -192,6 +207,25 @@ def read_log(
         heat = filled(blocks["t"][:, 0], heat[keep])
     return Log(
         blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), files[0], heat, units_checked
+    )
+
+
+def _selected(
+    path: pathlib.Path,
+    kinds: Mapping[str, list[str]],
+    blocks: Mapping[str, np.ndarray],
+    joints: Sequence[str],
+    numbered: Sequence[str],
+) -> tuple[dict[str, list[str]], dict[str, np.ndarray], dict[str, float]]:
+    """Keep the columns of some of the joints; also return the names of the others, and how far they move."""
+    if unknown := [name for name in joints if name not in numbered]:
+        raise LogError(f"{path}: numbered= lacks {', '.join(unknown)}; it must contain all of the robot's joints")
+    pick = [list(numbered).index(name) for name in joints]
+    of_joints = lambda kind, names: [names[k] for k in pick] if kind != "t" and len(names) == len(numbered) else names
+    return (
+        {kind: of_joints(kind, names) for kind, names in kinds.items()},
+        {kind: block if kind == "t" else block[:, pick] for kind, block in blocks.items()},
+        {name: float(np.ptp(x)) for name, x in zip(numbered, blocks["q"].T, strict=True) if name not in joints},
     )
 
 

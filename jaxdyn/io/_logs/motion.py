@@ -12,7 +12,7 @@ from jaxtyping import Float
 from ...errors import LogError
 from ...model._chain import Chain
 from .column_map import read_column_map
-from .columns import ALIASES, clock_columns, seconds_of, stem_of
+from .columns import ALIASES, clock_columns, named_columns, seconds_of, stem_of
 from .parts import open_log
 from .rows import repeats
 from .table import Table
@@ -102,6 +102,9 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
     time = clock_columns(table.names)
     positions = _find(table.names, "q", chain.nq, coordinate_names(chain) if chain.nq == chain.nv else ())
     torques = _find(table.names, "tau", chain.nv, coordinate_names(chain))
+    if not positions and chain.nq == chain.nv:
+        named = named_columns(path, table.names, coordinate_names(chain))
+        positions, torques = named.get("q", []), torques or named.get("tau", [])
     if not torques and (others := _numbered(table.names, "tau")):
         raise LogError(
             f"{path}: the torque columns are {', '.join(others)}, but this robot needs {chain.nv}; complete or "
@@ -109,16 +112,22 @@ def _columns(path: pathlib.Path, table: Table, chain: Chain) -> tuple[list[str],
             "If joints are missing because they do not move, load the model with them locked: {lock}",
             lock="{'JOINT': POSITION, ..}",
         )
-    there = f"the columns are {', '.join(table.names[:40])}"
+    there = f"the columns are {', '.join(filter(None, table.names[:40]))}"
     if len(time) != 1:
-        raise LogError(f"{path}: {len(time)} columns are called t, time, timestamp or stamp; one is needed; {there}")
+        raise LogError(
+            f"{path}: {len(time)} columns are called t, time, timestamp or stamp; one is needed; {there}",
+            "Specify it in a column map (docs/logs.md): {columns}",
+            columns="'map.toml'",
+        )
     if not positions:
         names = f"{', '.join(coordinate_names(chain)[:8])}, or " if chain.nq == chain.nv else ""
         raise LogError(
             f"{path}: the columns do not match the {chain.nq} positions of this robot, which must be called {names}q1 .. "
             f"q{chain.nq}; "
             f"{there}",
-            "If joints are missing because they do not move, load the model with them locked: {lock}",
+            "If the columns have other names, list them in a column map (docs/logs.md): {columns}. If joints are missing "
+            "because they do not move, load the model with them locked: {lock}",
+            columns="'map.toml'",
             lock="{'JOINT': POSITION, ..}",
         )
     return time, positions, torques

@@ -45,7 +45,7 @@ def open_log(
         if given is None or "t" not in given.kinds:
             tables = [with_clock(table) for table in tables]
         table, given = (tables[0], given) if len(tables) == 1 else _joined(paths, tables, given)
-    return table if given is None else with_map(table, paths[0], given, torques=torques)
+    return table if given is None else with_map(table, paths[0], given, joint_names or (), torques=torques)
 
 
 def _joined(
