@@ -24,6 +24,7 @@ from jaxdyn.identification import (
     PowerViscous,
     Samples,
     Stribeck,
+    TemperatureDependent,
     Terms,
     Viscous,
     base_parameters,
@@ -186,6 +187,15 @@ def test_terms_of_some_joints_only():
         [FrictionModel((Viscous(),)), FrictionModel((Viscous(), Offset())), FrictionModel((Viscous(),))]
     )
     assert once.names(3) == ("fv1", "fv2", "off2", "fv3")
+    # terms that differ in a static field, whichever it is, are not one term
+    warm, cold, own = (
+        TemperatureDependent(reference=40.0),
+        TemperatureDependent(reference=20.0),
+        LoadDependent(powers=(1, 2)),
+    )
+    several = combine_friction([FrictionModel((term,)) for term in (warm, cold, warm, own, LoadDependent())])
+    assert [term.joints for term in several.terms] == [(1, 3), (2,), (4,), (5,)]
+    assert [term.reference for term in several.terms[:2]] == [40.0, 20.0]
     with pytest.raises(IdentificationError, match="names joints"):
         FrictionModel((Viscous(joints=(4,)),)).for_joints(3)
     with pytest.raises(IdentificationError, match="positive"):

@@ -20,8 +20,10 @@ from jaxdyn.identification import (
     Coulomb,
     ExtraColumns,
     Filters,
+    LoadDependent,
     MaxwellSlip,
     PowerViscous,
+    TemperatureDependent,
     Terms,
     choose_terms,
     coupled_drive,
@@ -288,6 +290,16 @@ def test_candidates_and_the_friction_of_a_choice():
     ]
     assert model.cutoff == 7.0 and [float(term.width[0]) for term in model.terms[1:3]] == [1e-3, 4e-3]
     assert float(model.terms[3].width[1]) == 0.1
+    warm = [TemperatureDependent(reference=x) for x in (40.0, 20.0)]
+    unlike = ("load", LoadDependent(powers=(1,), width=0.1)), ("load", LoadDependent(powers=(2,), width=0.1))
+    two = Candidates(dry, (), unlike, False)
+    state = two.start(2)
+    state.more[[0, 1], [two.first, two.first + 1]] = True  # terms of one class that differ in a static field
+    powers = [(term.powers, term.joints) for term in friction_of(two, state, Terms(()), 7.0).terms[1:]]
+    assert powers == [((1,), (1,)), ((2,), (2,))]
+    for several in (((warm[0],), further), (dry, (("speed", warm[1]),))):  # columns of others would take their places
+        with pytest.raises(IdentificationError, match="has 2 linear parameters"):
+            Candidates(several[0], given, several[1], False)
     plain = friction_of(candidates, start, Terms(("viscous", "coulomb", "offset")), 7.0)
     np.testing.assert_array_equal(plain.terms[2].width, own)
     tried = trial_of(2, "speed", "PowerViscous(0.5)", Gain(np.array([0.5, 0.36]), np.array([9.0, 3.0])), True)

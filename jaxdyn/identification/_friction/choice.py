@@ -164,9 +164,10 @@ def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
     for j, model in enumerate(models):
         for term in model.terms:
             if term.joints is None or j + 1 in term.joints:
-                # terms are equal if their leaves, and their static fields other than joints, are equal
-                leaves = tuple(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(term))
-                key = (type(term), getattr(term, "powers", getattr(term, "harmonics", None)), leaves)
+                leaves, kind = jax.tree.flatten(
+                    dataclasses.replace(term, joints=None)
+                )  # the kind has all static fields
+                key = (kind, tuple((np.shape(leaf), np.asarray(leaf).tobytes()) for leaf in leaves))
                 found.setdefault(key, (term, []))[1].append(j + 1)
     everyone = range(1, len(models) + 1)
     terms = tuple(

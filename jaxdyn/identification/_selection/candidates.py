@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from ...errors import IdentificationError
 from .._friction.memory import LoadedSlip, MaxwellSlip
 from .._friction.model import FrictionModel
 from .._friction.terms import Coulomb, FrictionTerm, LoadDependent, PowerViscous, Stribeck, chain_terms
@@ -28,12 +30,23 @@ class Candidates:
         given: the user's further terms, which are always included, with one column per label.
         further: pairs (kind, term) of optional terms, with one column each.
         spring: True if the last column is that of a spring.
+
+    Raises:
+        IdentificationError: a candidate has several columns, so it could be selected in part, and others in its place.
     """
 
     dry: tuple[FrictionTerm, ...]
     given: tuple[FrictionTerm, ...]
     further: tuple[tuple[str, FrictionTerm], ...]
     spring: bool
+
+    def __post_init__(self) -> None:
+        for term in (*self.dry, *(term for _, term in self.further)):
+            if len(term.labels) != 1:
+                raise IdentificationError(
+                    f"{type(term).__name__} has {len(term.labels)} linear parameters ({', '.join(term.labels)}), but a "
+                    "candidate for selection must have one; pass it as a further term, which is always fitted"
+                )
 
     @property
     def terms(self) -> tuple[FrictionTerm, ...]:
@@ -103,7 +116,8 @@ def candidates_of(
 
 
 def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: float) -> FrictionModel:
-    """The friction model of a selection, including the user's terms; terms of different joints are merged by class."""
+    """The friction model of a selection, including the user's terms; terms of different joints are merged if
+    they differ only in parameters."""
     n = len(state.dry)
     found = [term for term in chain_terms(1.0, terms.drives) if not isinstance(term, Coulomb)]
     own = [
@@ -113,18 +127,17 @@ def friction_of(candidates: Candidates, state: State, terms: Terms, cutoff: floa
         ]
         for j in range(n)
     ]
-    slots: dict[tuple[type, int], dict[int, FrictionTerm]] = {}
+    slots: dict[tuple[Any, int], dict[int, FrictionTerm]] = {}
     for j, mine in enumerate(own):
-        for kind in dict.fromkeys(type(term) for term in mine):
-            like = [term for term in mine if type(term) is kind]
-            for k, term in enumerate(like):
-                slots.setdefault((kind, k), {})[j] = term
+        kinds = [jax.tree.structure(dataclasses.replace(term, joints=None)) for term in mine]  # with all static fields
+        for k, (kind, term) in enumerate(zip(kinds, mine, strict=True)):
+            slots.setdefault((kind, kinds[:k].count(kind)), {})[j] = term
     found += [_together(by_joint, n) for by_joint in slots.values()]
     return FrictionModel((*found, *candidates.given), cutoff)
 
 
 def _together(by_joint: dict[int, FrictionTerm], n: int) -> FrictionTerm:
-    """Merge terms of the same class at several joints into a single term whose parameters have one value per joint."""
+    """Merge terms that differ only in parameters at several joints into one term with one value per joint."""
     some = next(iter(by_joint.values()))
     leaves, tree = jax.tree.flatten(some)
     each = []
