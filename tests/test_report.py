@@ -351,8 +351,8 @@ def test_values_are_shown_to_the_digits_they_have():
     ]
 
 
-def printed(result, paths=None, truth=None):
-    console = Console(file=io.StringIO(), width=80, highlight=False)
+def printed(result, paths=None, truth=None, width=80):
+    console = Console(file=io.StringIO(), width=width, highlight=False)
     print_summary(result, paths, truth, console)
     return console.file.getvalue()
 
@@ -422,6 +422,22 @@ def test_all_files_are_written_and_the_model_comes_back(result, tmp_path, quick)
     again = load(paths["identified.urdf"], tip=result.chain.topology.tip_name, allow_nonphysical=True)
     np.testing.assert_allclose(again.inertia, result.chain.inertia, rtol=1e-9, atol=1e-9)
     assert write_all(result, tmp_path / "new" / "out") == paths  # once more, over them
+
+
+def test_a_table_wider_than_the_terminal_is_not_cut(result):
+    wide, narrow = (printed(result, width=width) for width in (300, 30))
+    rows = lambda text: [line.rstrip() for line in text.partition(" all ")[0].splitlines()]
+    assert rows(narrow) == rows(wide) and "…" not in narrow
+
+
+def test_times_since_1970_are_counted_from_the_first_sample():
+    t = 1_764_280_000.156 + np.arange(100) / 100
+    views = [
+        time_view(x, np.sin(t), {"predicted": np.cos(t)}, ((0, 100),), ("torque", "error", "N m"))
+        for x in (t, t - t[0])
+    ]
+    assert [view.x_label for view in views] == ["time since the first sample [s]", "time [s]"]
+    np.testing.assert_allclose(views[0].x, views[1].x, atol=1e-6)
 
 
 def test_a_file_without_its_reader_is_no_failure(result, tmp_path, monkeypatch):

@@ -182,7 +182,7 @@ def time_view(
         error, own = (f"measured − {name}", colour) if several else (difference, "residual")  # noqa: RUF001
         lower.append(Curve(error, own, drawn, shown, width=1.0))
     return View(
-        f"time since {shift:.3f} s [s]" if shift else "time [s]",
+        "time since the first sample [s]" if shift else "time [s]",
         [Panel(f"{what} [{unit}]", upper, 1.75), Panel(f"{difference} [{unit}]", lower)],
         caption,
         x,

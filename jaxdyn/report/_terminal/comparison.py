@@ -9,6 +9,18 @@ from .._quality import torque_units
 BETTER = 1.05  # errors of a joint within 5 % count as equal
 
 
+def print_whole(console: Any, table: Any) -> None:
+    """Print a table at its own width if it is wider than the console: rich would cut numbers."""
+    from rich.measure import Measurement
+
+    own, wide = console.width, Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    console.width = max(own, wide)
+    try:
+        console.print(table)
+    finally:
+        console.width = own
+
+
 def comparison_verdict(comparison: ModelComparison) -> str:
     """The errors of both models and the better model, in two sentences."""
     names, ratio, joints = comparison.names, comparison.ratio, comparison.chains[0].joint_names
@@ -67,7 +79,7 @@ def print_comparison(comparison: ModelComparison, console: Any = None) -> None:
     from rich.text import Text
 
     console = Console(highlight=False) if console is None else console
-    console.print(comparison_table(comparison))
+    print_whole(console, comparison_table(comparison))
     for letter, name in zip("ab", comparison.names, strict=True):
         console.print(Text(f"{letter}: {name}"), soft_wrap=True)
     console.print(Text(comparison_verdict(comparison)))

@@ -19,13 +19,14 @@ from .._files.results import MAY_LACK, WrittenFiles
 from .._quality import FAIR, GOOD, deviations_from, pooled, pooled_raw, torque_units
 from .._sections.overview import REFIT
 from .._verdict import ErrorLimit, Verdict, verdict
+from .comparison import print_whole
 
 _LISTED = 3  # number of best and worst determined parameters that are named
 _LONGEST = 16  # longest name that is not abbreviated
 
 
-def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> RenderableType:
-    """Errors by joint, precision of the parameters, and a verdict, as a rich renderable.
+def summary(result: Identification, judged: Verdict, truth: Chain | None = None) -> Group:
+    """Errors by joint, precision of the parameters, and a verdict, as a rich group whose first part is the table.
 
     The text has about 14 lines, plus one per joint. Errors on held-out motion come first, both relative to the torque as
     logged and relative to the filtered torque.
@@ -119,7 +120,9 @@ def print_summary(
     console = Console(highlight=False) if console is None else console
     written = isinstance(paths, WrittenFiles)
     result, judged = (paths.result, paths.judged) if written else (result, verdict(result, limits, findings=findings))
-    console.print(summary(result, judged, truth))
+    table, *lines = summary(result, judged, truth).renderables
+    print_whole(console, table)
+    console.print(Group(*lines))
     if result.choice is not None:
         console.print(Text(f"Terms: {result.choice.sentence}{_gains(result.choice)}"))
     for finding in findings or ():
