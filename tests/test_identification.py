@@ -190,7 +190,8 @@ def test_validation_runs_are_not_fitted(prior, log, result):
         progress=lambda *call: stages.append(call),
     )
     assert [e.title for e in separate.fitted] == ["fitted: first", "fitted: second"]
-    assert [e.title for e in separate.validation] == ["validation: third"] and not separate.validation_refit
+    assert [e.title for e in separate.validation] == ["validation: third (the same motion, repeated)"]
+    assert separate.validation[0].repeats_fitted and not separate.is_validated and not separate.validation_refit
     assert separate.validation[0].fit.total_relative < 0.05  # percent; the cut at full speed is felt at the ends
     np.testing.assert_allclose(separate.wls.values, result.wls.values, atol=2e-3)
     assert list(dict.fromkeys(stage for stage, _, _ in stages)) == [

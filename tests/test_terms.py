@@ -317,7 +317,12 @@ def test_blocks_lie_a_period_of_the_lowest_cutoff_apart(annotations_unchecked):
     known[::7, 1] = 0.0
     reading = SimpleNamespace(
         lowest=2.0,
-        rows=lambda candidates, run, load: (rows[: len(run.decimated)], known[: len(run.decimated)].copy()),
+        rows=lambda candidates, run, load: (
+            rows[: len(run.decimated)],
+            known[: len(run.decimated)].copy(),
+            np.arange(len(run.decimated)),
+        ),
+        motion=None,
         chain=SimpleNamespace(n=2),
         base=SimpleNamespace(size=1),
         shifts=np.zeros(1),

@@ -1,6 +1,7 @@
 """Regression used by `identify`, on whole runs or parts of them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..errors import IdentificationError, LogError
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
 from ._consistency.constraints import DENSITIES, Consistency
@@ -19,7 +21,8 @@ from ._friction.fit import FrictionFit, with_signals
 from ._friction.model import FrictionModel
 from ._friction.nearest import chain_with_friction
 from ._model.torque_model import TorqueModel, torque_model
-from ._preprocessing.samples import split
+from ._preprocessing.repeats import REPEATED, Motion, repeated_motion
+from ._preprocessing.samples import divide, picked, split
 from ._regression.accumulate import accumulate_samples
 from ._regression.base_parameters import BaseParameters, base_parameters
 from ._regression.blocks import BLOCKS, BlockFactors
@@ -125,36 +128,82 @@ class Fitting:
         densities = None if self.consistent is None else self.consistent.densities
         return None if densities is None else link_bounds(self.setup.chain, densities)
 
+    @functools.cached_property
+    def motion(self) -> Motion | None:
+        """The distinct motion of all runs; None if no motion is repeated."""
+        return repeated_motion([run.decimated for run in self.runs])
+
+    @property
+    def fitted_motion(self) -> Motion | None:
+        """The distinct motion of the fitted runs; None if they do not repeat any."""
+        return None if self.motion is None else self.motion.first(self.fitted)
+
     def identified(
-        self, holdout: float | None, titles: Sequence[str]
+        self, holdout: float | None, sources: Sequence[str]
     ) -> tuple[list[Evaluation], Solution | None, Solution]:
         """Evaluate held-out stretches, if any; return the solution without them (if any) and that from all fitted data.
+
+        If the fitted runs repeat a motion, a stretch of the motion is held out, from all of its repetitions. If the rest
+        of the motion does not determine the parameters, the end of each run is held out; its motion was seen before.
 
         Args:
             holdout: share of each fitted run to hold out at its end; None means that nothing is held out. The held-out
                 part is predicted by a first fit that excludes it. The final fit uses all data.
-            titles: titles of the held-out stretches, one per fitted run.
+            sources: names of the fitted runs.
         """
         if holdout is None:
             parts, start = self.stretches(1.0, None)
             return [], None, self.solved(self.accumulated(parts[: self.fitted]), start)
-        parts, first = self.stretches(1 - holdout, None)
-        halves = [part.cut(holdout) for part in parts[: self.fitted]]
-        blocks = self.accumulated([early for early, _ in halves], 1 - holdout)
+        if self.fitted_motion is not None:
+            try:
+                return self._held_out(holdout, sources, self.fitted_motion)
+            except (IdentificationError, LogError):
+                pass
+        return self._held_out(holdout, sources, None)
+
+    def _held_out(
+        self, holdout: float, sources: Sequence[str], motion: Motion | None
+    ) -> tuple[list[Evaluation], Solution, Solution]:
+        parts, first = self.stretches(1 - holdout, None, motion)
+        halves = self.divided(parts, holdout, motion)
+        early, late = ([half[k] for half in halves] for k in (0, 1))
+        blocks = self.accumulated(early, 1 - holdout, motion, holdout)
         without = self.solved(blocks, first)
-        held = [self.evaluated(title, late, without) for title, (_, late) in zip(titles, halves, strict=True)]
+        held = [
+            self.evaluated(f"held out: {held_out_of(holdout, motion)}{source}", part, without, (k, early))
+            for k, (source, part) in enumerate(zip(sources, late, strict=True))
+            if part is not None
+        ]
         if first is None:
-            whole = blocks.joined(self.accumulated([late for _, late in halves], holdout))
+            whole = blocks.joined(self.accumulated(late, holdout, motion, holdout, late=True))
             return held, without, self.solved(whole, None)
         parts, found = self.stretches(1.0, first.model)
         return held, without, self.solved(self.accumulated(parts[: self.fitted]), found)
 
-    def stretches(self, share: float, start: FrictionModel | None) -> tuple[list[Stretch], FrictionFit | None]:
+    def divided(
+        self, parts: Sequence[Stretch], holdout: float, motion: Motion | None
+    ) -> list[tuple[Stretch | None, Stretch | None]]:
+        """Split each fitted run into a part to fit and a held-out part; None for a part without samples.
+
+        Raises:
+            LogError: a run is too short to be split, or nothing of a repeated motion would be held out or left.
+        """
+        if motion is None:
+            return [part.cut(holdout) for part in parts[: self.fitted]]
+        found = [part.cut_at(motion.held(k, part.samples.t, holdout)) for k, part in enumerate(parts[: self.fitted])]
+        if not all(any(x is not None for x in half) for half in zip(*found, strict=True)):
+            raise LogError("the repeated motion is too short to hold out a part of it")
+        return found
+
+    def stretches(
+        self, share: float, start: FrictionModel | None, motion: Motion | None = None
+    ) -> tuple[list[Stretch], FrictionFit | None]:
         """Return all runs as stretches, and the friction model fitted to the first part of each fitted run.
 
         Args:
             share: share of each fitted run, from its beginning, to which the friction model is fitted.
             start: initial friction model; by default that of the setup.
+            motion: if the runs repeat a motion, the motion of which a share is fitted.
         """
         model, columns = self.model, self.setup.columns
         friction = self.setup.friction if start is None else start
@@ -162,7 +211,11 @@ class Fitting:
             return self.as_stretches(None), None
         self.report("fitting friction", 0, 1)
         parts = [run.samples for run in self.runs[: self.fitted]]
-        parts = parts if share == 1.0 else [split(s, share)[0] for s in parts]
+        if share < 1 and motion is not None:
+            parts = [picked(s, divide(s, motion.held(k, s.t, 1 - share))[0]) for k, s in enumerate(parts)]
+            parts = [s for s in parts if len(s)]
+        elif share < 1:
+            parts = [split(s, share)[0] for s in parts]
         steps = 0 if self.setup.has_given_friction else 10  # iterations on the nonlinear parameters
         found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride, steps)
         self.report("fitting friction", 1, 1)
@@ -172,16 +225,34 @@ class Fitting:
         """All runs as stretches, with the columns of a fitted friction model, if any."""
         return [stretch(self.model, self.setup.columns, run, friction, self.setup.terms.dead_zone) for run in self.runs]
 
-    def accumulated(self, parts: Sequence[Stretch], share: float = 1.0) -> BlockFactors:
+    def accumulated(
+        self,
+        parts: Sequence[Stretch | None],
+        share: float = 1.0,
+        motion: Motion | None = None,
+        holdout: float = 0.0,
+        late: bool = False,
+    ) -> BlockFactors:
         """Compute the QR factors of the given stretches in blocks, with the friction model's columns last.
 
         Args:
+            parts: a stretch of each fitted run; None for runs of which nothing is fitted.
             share: fraction of the runs that the stretches cover; the number of blocks is proportional to it.
+            motion: the motion that the runs repeat, by default that of the fitted runs if they are fitted whole.
+            holdout: held-out share of the repeated motion.
+            late: True if the stretches are those that are held out.
         """
-        total = sum(len(part.samples) for part in parts)
+        motion = self.fitted_motion if share == 1.0 else motion
+        count, listed = max(1, round(BLOCKS * share)), [(k, p) for k, p in enumerate(parts) if p is not None]
+        total = sum(len(p.samples) for _, p in listed)
         advance = lambda done: self.report("accumulating the regressor", done, total)
-        runs = [(p.samples, p.tau, p.weights, p.signals) for p in parts]
-        return accumulate_samples(self.setup.columns, self.model, runs, advance, max(1, round(BLOCKS * share)))
+        runs = [(p.samples, p.tau, p.weights, p.signals) for _, p in listed]
+        groups = None
+        if motion is not None:
+            first = BLOCKS if late else 0  # stretches that are held out have other numbers than those that are fitted
+            groups = [first + motion.groups(k, p.samples.t, count, holdout, late) for k, p in listed]
+        blocks = accumulate_samples(self.setup.columns, self.model, runs, advance, count, groups=groups)
+        return dataclasses.replace(blocks, runs=np.array([k for k, _ in listed])[blocks.runs])
 
     def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
         """Estimate the parameters from factors whose last columns are those of the friction model."""
@@ -195,7 +266,7 @@ class Fitting:
         estimates = (ordinary_least_squares, weighted_least_squares)
         ols, wls = (f(blocks, base, self.independence, known=stated) for f in estimates)
         halves = split_half(blocks, base, self.independence)
-        halves = halves and SplitHalf(halves.names[:b], halves.differences[:b])
+        halves = halves and dataclasses.replace(halves, names=halves.names[:b], differences=halves.differences[:b])
         possible = self.possible(blocks, base, wls, prior, names, stated)
         nearest = filled(nearest_parameters(base, wls.values, prior))
         whole = nearest if possible is None else filled(possible.parameters)
@@ -263,8 +334,18 @@ class Fitting:
         found = consistent_least_squares(problem, base) if bounds is None else consistent_within(problem, base, bounds)
         return found.with_covariance_of(wls)
 
-    def evaluated(self, title: str, part: Stretch, solution: Solution) -> Evaluation:
-        """Evaluate a solution on a stretch; the torques are predicted by the model that would be saved for it."""
+    def evaluated(
+        self,
+        title: str,
+        part: Stretch,
+        solution: Solution,
+        apart: tuple[int, Sequence[Stretch | None]] | None = None,
+    ) -> Evaluation:
+        """Evaluate a solution on a stretch; the torques are predicted by the model that would be saved for it.
+
+        Args:
+            apart: for validation, the number of the stretch's run and the fitted stretches, to find repeated motion.
+        """
         s, columns = part.samples, self.setup.columns
         torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
         filtering = lambda x: filtering_of_friction(columns, self.model, x, s)
@@ -281,12 +362,22 @@ class Fitting:
             nearest = nearest + part.signals @ solution.free.values[self.base.size :]
         fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
         logged = None if part.logged is None else (part.logged, sharp)
-        return Evaluation(title, s, predicted, fit, unconstrained, logged, part.run, part.rows)
+        repeated = False
+        if apart is not None and self.motion is not None:
+            run, fitted = apart
+            shown = [(k, x.samples.t) for k, x in enumerate(fitted) if x is not None]
+            repeated = self.motion.repeats_those(run, s.t, shown)
+            title = f"{title} ({REPEATED})" if repeated else title
+        return Evaluation(title, s, predicted, fit, unconstrained, logged, part.run, part.rows, repeats_fitted=repeated)
 
     def seen(self, titles: Sequence[str], solution: Solution) -> list[Evaluation]:
-        """Evaluate the solution on each run."""
+        """Evaluate the solution on each run: first those that were fitted, then those for validation."""
         parts = self.as_stretches(solution.friction)
-        return [self.evaluated(title, part, solution) for title, part in zip(titles, parts, strict=True)]
+        fitted = parts[: self.fitted]
+        return [
+            self.evaluated(title, part, solution, None if k < self.fitted else (k, fitted))
+            for k, (title, part) in enumerate(zip(titles, parts, strict=True))
+        ]
 
     def model_of(self, solution: Solution) -> TorqueModel:
         """The complete torque model of a solution, in float64."""
@@ -390,6 +481,11 @@ def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumn
         raise NotImplementedError("these columns can only be computed from whole runs, not for a single state")
 
     return ExtraColumns(names, ("",) * len(names), matrix, positive=positive)
+
+
+def held_out_of(share: float, motion: Motion | None) -> str:
+    """What is held out of a run, for titles."""
+    return f"last {100 * share:g} % of " if motion is None else f"{100 * share:g} % of the motion in "
 
 
 def _first(estimate: Estimate, b: int) -> Estimate:

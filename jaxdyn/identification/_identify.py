@@ -102,8 +102,7 @@ def identify(
     runs = prepared(every, setup.filters, setup.friction is not None, advance)
     with jax.enable_x64(True):
         fitting = begin(setup, consistent, runs, len(logs), report, knowledge)
-        titles = [f"held out: last {100 * (holdout or 0):g} % of {log.source}" for log in logs]
-        held, without, solution = fitting.identified(holdout, titles)
+        held, without, solution = fitting.identified(holdout, [log.source for log in logs])
         titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
         seen = fitting.seen(titles, solution)
         report("predicting torques", 1, 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ..errors import LogError
 from ..io._logs.log import Log
@@ -14,7 +14,16 @@ from ..model._chain import Chain
 from ._friction.fit import FrictionFit, fit_friction
 from ._friction.model import FrictionModel
 from ._friction.terms import FRICTION
-from ._preprocessing.samples import Filters, Samples, default_stride, preprocess_alike, split
+from ._preprocessing.samples import (
+    LEAST_SAMPLES,
+    Filters,
+    Samples,
+    default_stride,
+    divide,
+    picked,
+    preprocess_alike,
+    split,
+)
 from ._regression.base_parameters import BaseParameters
 from ._regression.columns import Columns
 from ._regression.completion import given_samples_torque
@@ -58,12 +67,19 @@ class Stretch:
         except LogError as error:
             raise LogError(f"{error}; log a longer run, or pass a separate validation run") from None
         start, end = len(first), len(self.samples) - len(last)
+        return self._with(first, slice(start)), self._with(last, slice(end, None))
 
-        def rest(part: slice) -> tuple:
-            of = lambda x: None if x is None else x[part]
-            return self.given[part], self.weights[part], of(self.signals), of(self.logged), self.run, of(self.rows)
+    def cut_at(self, held: Bool[np.ndarray, " N"]) -> tuple["Stretch | None", "Stretch | None"]:
+        """Split the stretch into a part to fit and a held-out part, given by a mask; None for a part without samples."""
+        parts = (self._with(picked(self.samples, rows), rows) for rows in divide(self.samples, held))
+        first, last = (part if len(part.samples) >= LEAST_SAMPLES else None for part in parts)
+        return first, last
 
-        return Stretch(first, *rest(slice(start))), Stretch(last, *rest(slice(end, None)))
+    def _with(self, samples: Samples, part: slice | Int[np.ndarray, " M"]) -> "Stretch":
+        """The stretch of the given samples, which are a part of the samples of this one."""
+        of = lambda x: None if x is None else x[part]
+        rest = self.given[part], self.weights[part], of(self.signals), of(self.logged), self.run, of(self.rows)
+        return Stretch(samples, *rest)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

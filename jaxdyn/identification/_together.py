@@ -7,13 +7,13 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..errors import IdentificationError
+from ..errors import IdentificationError, LogError
 from ..io._logs.log import Log, check_log, named_apart
 from ..model._chain import Chain
 from ._consistency.consistent import POSITIVE_TERMS
 from ._consistency.constraints import Consistency
 from ._estimators.estimate import Estimate
-from ._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin, named_columns
+from ._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin, held_out_of, named_columns
 from ._friction.terms import FRICTION
 from ._preprocessing.samples import Filters
 from ._regression.base_parameters import chosen_parameters, random_factors, rank_tolerance
@@ -24,7 +24,7 @@ from ._regression.robot import check_identifiable
 from ._result import Identification
 from ._selection.setup import setup_of
 from ._selection.terms import Terms
-from ._stretches import prepared
+from ._stretches import Stretch, prepared
 
 Runs = Mapping[str, Log | Sequence[Log]]
 
@@ -91,19 +91,20 @@ def identify_together(
         parts, held = single.stretches(1.0, None)[0], []
         without: dict[str, Solution] = {}
         if share is not None:
-            cut = [part.cut(share) for part in parts[: len(fitted)]]
-            early = whole.solved(single.accumulated([a for a, _ in cut], 1 - share))
-            without = {robot: whole.of_robot(robot, early) for robot in logs}
-            named = f"held out: last {100 * share:g} % of "
-            for log, (_, late), robot in zip(every, cut, robots, strict=False):
-                held.append((robot, single.evaluated(named + log.source, late, without[robot])))
+            early, late, named = _early(single, whole, parts, share)
+            without = {robot: whole.of_robot(robot, early[1]) for robot in logs}
+            for k, (log, part, robot) in enumerate(zip(every, late, robots, strict=False)):
+                if part is not None:
+                    title = f"held out: {named}{log.source}"
+                    held.append((robot, single.evaluated(title, part, without[robot], (k, early[0]))))
         blocks = single.accumulated(parts[: len(fitted)])
         solution = whole.solved(blocks)
         found = {robot: whole.of_robot(robot, solution) for robot in logs}
         seen = []
         for k, (log, part, robot) in enumerate(zip(every, parts, [*robots, *others], strict=True)):
             title = f"{'fitted' if k < len(fitted) else 'validation'}: {log.source}"
-            seen.append((robot, single.evaluated(title, part, found[robot])))
+            apart = (k, parts[: len(fitted)]) if k >= len(fitted) else None
+            seen.append((robot, single.evaluated(title, part, found[robot], apart)))
         own_seen = lambda some, robot: tuple(evaluation for of, evaluation in some if of == robot)
         results = {}
         for robot in logs:
@@ -116,6 +117,23 @@ def identify_together(
                 notes=(note for run in single.runs for note in run.decimated.notes),
             )
         return results
+
+
+def _early(
+    single: Fitting, whole: "_Together", parts: Sequence[Stretch], share: float
+) -> tuple[tuple[list[Stretch | None], Solution], list[Stretch | None], str]:
+    """The stretches that are not held out and their solution, those that are, and what they are; as in `Fitting.identified`."""
+    for motion in [m for m in (single.fitted_motion,) if m is not None] + [None]:
+        try:
+            cut = single.divided(parts, share, motion)
+            early = [a for a, _ in cut]
+            solution = whole.solved(single.accumulated(early, 1 - share, motion, share))
+        except (IdentificationError, LogError):
+            if motion is None:
+                raise
+            continue
+        return (early, solution), [b for _, b in cut], held_out_of(share, motion)
+    raise AssertionError("unreachable")
 
 
 def _listed(chain: Chain, logs: Runs) -> tuple[list[Log], list[str]]:
@@ -199,7 +217,7 @@ class _Together:
         size = [(blocks.runs == k).sum() for k in blocks.runs]
         order = [(blocks.runs[:k] == blocks.runs[k]).sum() for k in range(len(blocks.runs))]
         early_first = np.argsort(np.array(order) / size, kind="stable")  # so that each half contains half of every run
-        return self.fitting.solved(BlockFactors(*(x[early_first] for x in (r, blocks.counts, blocks.runs))), None)
+        return self.fitting.solved(dataclasses.replace(blocks, r=r).of(early_first), None)
 
     def of_robot(self, robot: str, solution: Solution) -> Solution:
         """Extract one robot's part of a solution, as a solution for a single robot."""
@@ -244,5 +262,4 @@ def _placed(r: Float[np.ndarray, "n w w"], at: Int[np.ndarray, " p"], width: int
 
 
 def _of_runs(blocks: BlockFactors, chosen: np.ndarray) -> BlockFactors:
-    mine = chosen[blocks.runs]
-    return BlockFactors(blocks.r[mine], blocks.counts[mine], blocks.runs[mine])
+    return blocks.of(chosen[blocks.runs])

@@ -3,7 +3,9 @@
 For real logs (in the folder `JAXDYN_DATA`), two estimates of the base parameters are compared: from the two halves of a run, or
 from two runs of the UR10e. If the standard deviations are correct, 95 % of the parameters agree within two standard deviations
 of their difference, and the root mean square of the normalised differences is 1. For simulated logs, the coverage is the share
-of 95 % intervals that contain the true value.
+of 95 % intervals that contain the true value. The simulated logs are fitted as estimation problems; with `--repeats`, logs of
+a motion that is repeated, with an effect that the model lacks, are passed to `identify`, which selects nothing but delays
+unless `--chosen` is given.
 """
 
 import argparse
@@ -128,14 +130,82 @@ def coverage(
     return float(np.mean((bounds[..., 0] < truth) & (truth < bounds[..., 1]))), float(np.sqrt((scaled**2).mean()))
 
 
+EFFECTS = ("none", "position", "elastic")
+STIFFNESS = np.array([2e4, 2e4, 1.5e4, 1.5e4, 5e3, 5e3, 4e3])  # of the joints of the elastic arm [N m/rad]
+
+
+def repeated_log(truth: jaxdyn.Chain, effect: str, repeats: int, seed: int) -> jaxdyn.Log:
+    """A random motion of 10 s, repeated exactly, with torque noise and a small effect that the model lacks.
+
+    Args:
+        effect: "none"; "position": a tenth of the Coulomb friction varies with the position; or "elastic": the logged
+            positions are those of the links behind elastic joints.
+    """
+    once = identify.synthetic_log(
+        truth, identify.random_excitation(truth, 10.0, 6, seed=seed), 10.0, 200.0, 0.0, 0.0, seed=0
+    )
+    q, tau = np.tile(once.q, (repeats, 1)), np.tile(once.tau, (repeats, 1))
+    qd, noise = np.gradient(q, 1 / 200, axis=0), np.random.default_rng(7000 + seed)
+    if effect == "position":
+        coulomb = np.asarray(truth.friction.coulomb)
+        tau = tau + 0.1 * coulomb * np.sin(4 * q + np.arange(truth.n)) * np.tanh(qd / 0.02)
+    if effect == "elastic":
+        q = q + tau / STIFFNESS
+    q, tau = q + 1e-5 * noise.normal(size=q.shape), tau + 0.1 * noise.normal(size=q.shape)
+    return jaxdyn.Log(t=np.arange(len(q)) / 200, q=q, qd=None, tau=tau, source="simulated")
+
+
+def repeated_coverage(
+    seeds: int, effect: str, repeats: int, choose: tuple = ("delays",)
+) -> tuple[float, float, int, float]:
+    """Coverage of `identify`'s 95 % intervals for the links' base parameters if a motion of 10 s is repeated.
+
+    Returns:
+        The share of intervals that contain the true value; the least share in a log; the number of logs whose halves
+        could be compared, and the share of parameters on which these halves agree.
+    """
+    chain, rng = panda(), np.random.default_rng(0)
+    like = lambda x: jnp.asarray(x, chain.dtype)
+    friction = dataclasses.replace(
+        chain.friction,
+        viscous=like(rng.uniform(0.5, 1.5, 7)),
+        coulomb=like(rng.uniform(2, 6, 7)),
+        offset=like(0.1 * rng.normal(size=7)),
+    )
+    truth = dataclasses.replace(chain, friction=friction, armature=like(np.linspace(0.6, 0.15, 7)))
+    inside, agree = [], []
+    for seed in range(seeds):
+        log = repeated_log(truth, effect, repeats, seed)
+        result = jaxdyn.identify(chain, log, terms=identify.Terms(choose=choose))
+        true = result.base.matrix @ np.asarray(identify.prior_parameters(truth, result.columns))
+        links = np.array([not name.startswith(("fc", "fv", "off", "k")) for name in result.base.names])
+        low, high = result.wls.confidence_intervals().T
+        inside.append(float(np.mean(((low <= true) & (true <= high))[links])))
+        agree += [] if result.split_half is None else [result.split_half.share]
+    return float(np.mean(inside)), min(inside), len(agree), float(np.mean(agree)) if agree else np.nan
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.intervals", description=__doc__)
     parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=["WLS"])
     parser.add_argument("--logs", type=int, default=20, help="simulated logs of each length; 0 for none")
     parser.add_argument("--seconds", type=float, nargs="+", default=[20.0, 40.0], help="length of the simulated logs")
     parser.add_argument("--no-real", action="store_true", help="simulated logs only")
+    parser.add_argument("--repeats", type=int, nargs="*", help="only logs of a motion that is repeated so many times")
+    parser.add_argument("--effects", nargs="+", choices=EFFECTS, default=EFFECTS, help="what the model lacks")
+    parser.add_argument("--chosen", action="store_true", help="select all terms, as `identify` does by default")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    if options.repeats:
+        choose = identify.Terms().choose if options.chosen else ("delays",)
+        for effect, repeats in itertools.product(options.effects, options.repeats):
+            share, least, count, agree = repeated_coverage(options.logs, effect, repeats, choose)
+            print(
+                f"{effect}, {repeats} x 10 s: 95 % intervals hold the truth in {100 * share:.1f} % (at least "
+                f"{100 * least:.0f} % of a log); the halves agree on {100 * agree:.0f} % in {count} of {options.logs} logs",
+                flush=True,
+            )
+        return
     for name in options.estimators if SHARED_DATA.is_dir() and not options.no_real else ():
         print(f"{name + ', real logs':32s} within 2 s.d.   rms   for independent residuals")
         for what, found, plain in real(ESTIMATORS[name]):

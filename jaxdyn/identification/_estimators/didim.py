@@ -47,7 +47,7 @@ def estimate_didim(problem: EstimationProblem, tolerance: float = 1e-3, iteratio
     )
     history: list[float] = []
     while True:
-        blocks = with_right_sides(rows, problem.commanded_torques, problem.weights)
+        blocks = with_right_sides(problem, rows, problem.commanded_torques)
         factors = blocks.by_run
         if noise is None:
             noise = solve_factors(factors, reduced, np.ones(len(factors.counts)), problem.independence).noise

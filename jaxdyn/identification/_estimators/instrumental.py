@@ -1,9 +1,10 @@
 """Instrumental variables from a simulation of the robot, to remove the bias due to noise in the measured regressor."""
 
 import numpy as np
+from jaxtyping import Int
 
 from ...errors import IdentificationError
-from .._regression.blocks import LEFT_OUT, block_edges, left_out_covariance
+from .._regression.blocks import BLOCKS, LEFT_OUT, block_edges, left_out_covariance
 from .estimate import Estimate
 from .least_squares import inverse_noise, relative_step
 from .problem import EstimationProblem
@@ -75,7 +76,7 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
     variance = ((y - w @ new) ** 2).sum() / (counts.sum() * (1 - spent)) / problem.independence
     spread = inverse / scale[:, None]
     independent = variance * (spread @ spread.T)
-    parts = _blocks([len(s) for s in problem.samples], n)
+    parts = _blocks(problem)
     shares = np.stack([inverse @ (q[part].T @ (w[part] / scale)) for part in parts])
     scores = np.stack([inverse @ (q[part].T @ (y[part] - w[part] @ new)) for part in parts])
     found = Estimate(
@@ -96,8 +97,12 @@ def estimate_iv(problem: EstimationProblem, tolerance: float = 1e-3, iterations:
     return found.with_covariance(left_out_covariance(shares, scores, np.diag(1 / scale), independent), len(parts))
 
 
-def _blocks(lengths: list[int], n: int) -> list[slice]:
-    """Slices of the blocks in the concatenated rows of all runs, with n rows per sample."""
+def _blocks(problem: EstimationProblem) -> list[slice | Int[np.ndarray, " m"]]:
+    """Rows of the jackknife blocks in the concatenated rows of all runs, with n rows per sample."""
+    n, lengths = problem.chain.nv, [len(s) for s in problem.samples]
+    if problem.groups is not None:
+        groups = np.repeat(np.concatenate(problem.groups) * LEFT_OUT // BLOCKS, n)
+        return [np.flatnonzero(groups == k) for k in np.unique(groups)]
     starts = np.cumsum([0, *lengths[:-1]]).tolist()
     edges = zip(starts, block_edges(lengths, LEFT_OUT), strict=True)
     return [slice(n * (start + a), n * (start + b)) for start, run in edges for a, b in run]

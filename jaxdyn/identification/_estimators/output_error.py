@@ -61,7 +61,7 @@ def estimate_cloe(problem: EstimationProblem, tolerance: float = 1e-3, iteration
         jacobians = [sensitivities(problem, run, values)[1] for run in range(runs)]
         simulations += runs
         weights = inverse_noise(noise.reshape(-1))
-        blocks = with_right_sides(jacobians, residuals, problem.weights)
+        blocks = with_right_sides(problem, jacobians, residuals)
         step = solve_factors(blocks.by_run, reduced, weights, independence)
         if rest or len(history) >= iterations:
             break

@@ -14,10 +14,11 @@ from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._friction.fit import with_signals
 from .._preprocessing.filters import low_pass
+from .._preprocessing.repeats import repeated_motion
 from .._preprocessing.samples import Samples
 from .._regression.accumulate import accumulate_samples
 from .._regression.base_parameters import BaseParameters, base_parameters
-from .._regression.blocks import BlockFactors, dense_blocks
+from .._regression.blocks import BLOCKS, BlockFactors, dense_blocks
 from .._regression.columns import Columns, all_columns, with_friction_at_joints
 from .._regression.completion import given_samples_torque, prior_parameters
 from .._regression.factors import QRFactors
@@ -97,21 +98,29 @@ class EstimationProblem:
 
     @functools.cached_property
     def blocks(self) -> BlockFactors:
-        """Triangular factors of contiguous blocks of the runs."""
+        """Triangular factors of contiguous blocks of the runs, or of stretches of the motion that they repeat."""
         return self.accumulated(self.weights)
 
+    @functools.cached_property
+    def groups(self) -> list[np.ndarray] | None:
+        """For each run, the stretch of the motion that each sample shows; None if the runs do not repeat any motion."""
+        motion = repeated_motion(self.samples)
+        return motion and [motion.groups(k, s.t, BLOCKS) for k, s in enumerate(self.samples)]
+
     def accumulated(self, weights: Sequence[np.ndarray]) -> BlockFactors:
-        """Triangular factors of contiguous blocks of the runs, with the given weights of the rows."""
+        """Triangular factors of blocks of the runs, with the given weights of the rows."""
         if self.filtered:
             pairs = zip(self.measured_rows(), self.torques, strict=True)
-            blocks = dense_blocks([np.concatenate([w, tau[:, :, None]], axis=2) for w, tau in pairs], weights)
+            blocks = dense_blocks(
+                [np.concatenate([w, tau[:, :, None]], axis=2) for w, tau in pairs], weights, self.groups
+            )
             r = np.zeros((*blocks.counts.shape, len(self.prior) + 1, len(self.prior) + 1))
             at = [*self.base.kept, len(self.prior)]
             r[:, :, : len(at), at] = blocks.r
             return dataclasses.replace(blocks, r=r)
         with jax.enable_x64(True):
             runs = zip(self.samples, self.torques, weights, self._signals, strict=True)
-            return accumulate_samples(self.columns, self.chain, list(runs))
+            return accumulate_samples(self.columns, self.chain, list(runs), groups=self.groups)
 
     @property
     def _signals(self) -> Sequence[np.ndarray | None]:

@@ -149,7 +149,8 @@ def shortened(
 
 
 def with_right_sides(
-    rows: Sequence[np.ndarray], right: Sequence[np.ndarray], weights: Sequence[np.ndarray]
+    problem: EstimationProblem, rows: Sequence[np.ndarray], right: Sequence[np.ndarray]
 ) -> BlockFactors:
-    """Triangular factors of the rows in blocks, with the right-hand side as the last column."""
-    return dense_blocks([np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(rows, right, strict=True)], weights)
+    """Triangular factors of the rows of a problem in blocks, with the right-hand side as the last column."""
+    whole = [np.concatenate([w, y[:, :, None]], axis=2) for w, y in zip(rows, right, strict=True)]
+    return dense_blocks(whole, problem.weights, problem.groups)

@@ -21,10 +21,12 @@ class SplitHalf:
     Attributes:
         names: names of the base parameters.
         differences: (b,) first minus second estimate, in standard deviations of the difference.
+        of_motion: True if a motion is repeated, and the halves are those of the motion, each from all repetitions.
     """
 
     names: tuple[str, ...]
     differences: Float[np.ndarray, " b"]
+    of_motion: bool = False
 
     @property
     def share(self) -> float:
@@ -44,7 +46,8 @@ class SplitHalf:
 
     def __str__(self) -> str:
         agree = len(self.names) - len(self.disagreeing)
-        text = f"the two halves of the data agree on {agree} of {len(self.names)} base parameters within 2 standard deviations"
+        of = "repeated motion" if self.of_motion else "data"
+        text = f"the two halves of the {of} agree on {agree} of {len(self.names)} base parameters within 2 standard deviations"
         if not self.disagreeing:
             return text
         listed = ", ".join(self.disagreeing[:3]) + (" and others" if len(self.disagreeing) > 3 else "")
@@ -61,18 +64,19 @@ def agreement(names: tuple[str, ...], first: Estimate, second: Estimate) -> Spli
 def split_half(blocks: BlockFactors, base: BaseParameters, independence: float = 1.0) -> SplitHalf | None:
     """Compare weighted least-squares fits to the first and the second half of the data.
 
-    If there are several runs, the first half contains the first runs. Returns None if either half alone does not
-    determine the base parameters.
+    If there are several runs, the first half contains the first runs. If the runs repeat a motion, the halves are those
+    of the motion, because errors of the model repeat with it: two repetitions would agree whatever the model lacks.
+    Returns None if either half alone does not determine the base parameters.
 
     Args:
         blocks: factors of the data, in blocks.
         base: the base parameters.
         independence: fraction of the samples that count as independent.
     """
-    if len(blocks.runs) < 2:
+    if blocks.order_of_groups.max() < 1:
         return None
     try:
         first, second = (weighted_least_squares(half, base, independence) for half in blocks.halves)
     except IdentificationError:
         return None
-    return agreement(base.names, first, second)
+    return dataclasses.replace(agreement(base.names, first, second), of_motion=blocks.groups is not None)

@@ -19,9 +19,10 @@ from ..._summary import data_frame
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from ...model._layout import turning_joints
+from .._preprocessing.repeats import repeated_motion
 from .._preprocessing.samples import Samples
 from .._regression.base_parameters import BaseParameters, base_parameters
-from .._regression.blocks import BlockFactors, least_squares_covariance
+from .._regression.blocks import BLOCKS, BlockFactors, least_squares_covariance
 from .._regression.columns import Columns
 from .._regression.factors import triangle_of
 from .._regression.robot import as_float64
@@ -241,7 +242,7 @@ def fit_prepared(
         base=base,
         model=now.model,
         values=now.values,
-        covariance=_left_out(now, base.size, chosen),
+        covariance=_left_out(now, _in_motion(now, runs, known), base.size, chosen),
         noise=now.noise,
         nonlinear=nonlinear_values(now.model, n),
         nonlinear_deviations=deviations,
@@ -259,9 +260,18 @@ def _first_guess(runs: Sequence[Run]) -> np.ndarray:
     return _least_squares(a, y)[0][:size]
 
 
-def _left_out(now: _Solution, size: int, chosen: np.ndarray) -> np.ndarray:
+def _in_motion(now: _Solution, runs: Sequence[Run], known: Sequence[np.ndarray]) -> BlockFactors:
+    """The factors of a solution, in blocks of the motion if the runs repeat it."""
+    motion = repeated_motion([run.samples for run in runs])
+    if motion is None:
+        return now.factors
+    groups = [motion.groups(k, run.samples.t[run.kept], BLOCKS) for k, run in enumerate(runs)]
+    return factors_with(runs, known, now.blocks, groups)
+
+
+def _left_out(now: _Solution, factors: BlockFactors, size: int, chosen: np.ndarray) -> np.ndarray:
     """Jackknife covariance of the linear parameters."""
-    stacks = [_stack(r, size, [chosen], now.noise) for r in now.factors.left_out.r]
+    stacks = [_stack(r, size, [chosen], now.noise) for r in factors.left_out.r]
     parts = [triangle_of(np.column_stack([a, y])) for a, y, _ in stacks]
     return least_squares_covariance(parts, now.values, now.covariance)
 

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples
 from .._regression.base_parameters import BaseParameters
-from .._regression.blocks import BlockFactors, RowBlocks, block_edges
+from .._regression.blocks import BlockFactors, RowBlocks, contiguous
 from .._regression.columns import Columns
 from .._regression.prediction import predict_samples
 from .._regression.robot import as_float64
@@ -93,15 +93,22 @@ def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Sampl
     return dataclasses.replace(run, held=tuple(rows for _, rows in run.chunks()))
 
 
-def factors_with(runs: Sequence[Run], known: Sequence[np.ndarray], blocks: Sequence[np.ndarray]) -> BlockFactors:
+def factors_with(
+    runs: Sequence[Run],
+    known: Sequence[np.ndarray],
+    blocks: Sequence[np.ndarray],
+    groups: Sequence[Int[np.ndarray, " _"]] | None = None,
+) -> BlockFactors:
     """Triangular factors of [W_j, F_j, tau_j] for each joint and each block of all runs.
 
     Args:
         known: for each run, the mask (M, n) of the rows to use.
         blocks: for each run, the friction columns (M, n, k) of each joint.
+        groups: for each run, the stretch of a repeated motion that each row shows.
     """
     n, size = runs[0].samples.n, runs[0].base.size + blocks[0].shape[2] + 1
-    found = RowBlocks(block_edges([len(run.kept) for run in runs]), n, size)
+    labels = contiguous([len(run.kept) for run in runs]) if groups is None else groups
+    found = RowBlocks(labels, n, size, groups is not None)
     for k, (run, mask, columns) in enumerate(zip(runs, known, blocks, strict=True)):
         tau = run.tau
         for part, rows in run.chunks():

@@ -13,7 +13,8 @@ from ...model._chain import Chain
 from ...model._layout import driven_joints, leading_joints
 from .._consistency.constraints import Consistency
 from .._fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
-from .._preprocessing.samples import Filters, split
+from .._preprocessing.repeats import REPEATED, Motion, repeated_motion
+from .._preprocessing.samples import Filters, Samples, split
 from .._regression.accumulate import accumulate_samples
 from .._regression.base_parameters import BaseParameters, base_parameters
 from .._regression.blocks import BLOCKS
@@ -102,15 +103,27 @@ def identify_mechanism(
             partial = fit.solved([a for a, _ in halves], report)
             named = f"held out: last {100 * share:g} % of "
             held = [fit.evaluated(named + b.samples.source, b, partial) for _, b in halves]
+            motion = repeated_motion([run.samples for run in first])
+            held = [_marked(x, motion, k, [a.samples for a, _ in halves]) for k, x in enumerate(held)]
         solution = fit.solved(first, report)
         titles = [*(f"fitted: {x.source}" for x in fitted), *(f"validation: {x.source}" for x in unseen)]
         seen = [fit.evaluated(title, run, solution) for title, run in zip(titles, runs, strict=True)]
         notes = [f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes]
-        validation = [*held, *seen[len(fitted) :]]
+        motion = repeated_motion([run.samples for run in runs]) if unseen else None
+        known = [run.samples for run in first]
+        checked = [_marked(x, motion, k, known) for k, x in enumerate(seen) if k >= len(fitted)]
+        validation = [*held, *checked]
         result = fit.fitting.identification(solution, seen[: len(fitted)], validation, without=partial, notes=notes)
     if result.has_free_base and result.total_mass.deviation is None and not weighed:
         result = dataclasses.replace(result, notes=(_undetermined(result, first), *result.notes))
     return result
+
+
+def _marked(evaluation: Evaluation, motion: Motion | None, run: int, fitted: Sequence[Samples]) -> Evaluation:
+    """The evaluation of a run, marked if most of its motion repeats that of the fitted samples."""
+    if motion is None or not motion.repeats_those(run, evaluation.samples.t, [(k, s.t) for k, s in enumerate(fitted)]):
+        return evaluation
+    return dataclasses.replace(evaluation, title=f"{evaluation.title} ({REPEATED})", repeats_fitted=True)
 
 
 def _undetermined(result: Identification, runs: Sequence[MechanismSamples]) -> str:
@@ -155,6 +168,8 @@ class _Fit:
         """Solution of the fit to the given runs."""
         fitting = self.fitting
         given = [_given(fitting, run) for run in runs]
+        motion = repeated_motion([run.samples for run in runs])
+        groups = motion and [motion.groups(k, run.samples.t, BLOCKS) for k, run in enumerate(runs)]
         total = sum(len(run) for run in runs)
         advance = lambda done: report("accumulating the regressor", done, total)
         if not self.projected:
@@ -162,16 +177,16 @@ class _Fit:
                 (run.samples, run.samples.tau - known, _weights(run), None)
                 for run, known in zip(runs, given, strict=True)
             ]
-            blocks = accumulate_samples(fitting.columns, fitting.model, data, advance, BLOCKS)
+            blocks = accumulate_samples(fitting.columns, fitting.model, data, advance, BLOCKS, groups=groups)
             return fitting.solved(blocks, None)
         tau = np.concatenate([run.samples.tau for run in runs])
         noise = np.maximum(np.sqrt((tau**2).mean(axis=0)), 1e-3 * np.abs(tau).max())
         least, plain = LEAST_NOISE * noise, dataclasses.replace(fitting, consistent=None)
         for _ in range(ROUNDS - 1):
-            blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance)
+            blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance, groups)
             values = plain.solved(blocks, None).parameters
             noise = np.maximum(self._noise(runs, values, noise), least)
-        blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance)
+        blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance, groups)
         solution = fitting.solved(blocks, None)
         wls = dataclasses.replace(solution.wls, noise=noise * solution.wls.noise[0], joint_residuals=noise)
         return dataclasses.replace(solution, wls=wls)

@@ -11,13 +11,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from ...model._rounded import unrounded
 from .._regression.base_parameters import RANK_TOLERANCE, BaseParameters, chosen_parameters
-from .._regression.blocks import BLOCKS, BlockFactors, RowBlocks, block_edges
+from .._regression.blocks import BLOCKS, BlockFactors, RowBlocks, contiguous
 from .._regression.columns import Columns
 from .._regression.factors import triangle_of
 from .._regression.knowledge import Known
@@ -59,6 +59,7 @@ def projected_blocks(
     noise: Float[np.ndarray, " nv"],
     count: int = BLOCKS,
     progress: Callable[[int], None] | None = None,
+    groups: Sequence[Int[np.ndarray, " _"]] | None = None,
 ) -> BlockFactors:
     """Triangular factors of the rows that are free of unmeasured forces, one per block.
 
@@ -68,6 +69,7 @@ def projected_blocks(
         given: known torques, which are subtracted [N m or N].
         noise: standard deviation of every row [N m or N].
         progress: callback that receives the number of samples done.
+        groups: for each run, the stretch of a repeated motion that each sample shows.
     """
     model, done = as_float64(chain), 0
     kept = [chain.nv - unknown_forces(chain, run.part(0, 1)).shape[2] for run in runs]
@@ -77,9 +79,9 @@ def projected_blocks(
             "motion, so no equations are left to fit; measure the contacts or the joint torques, or list fewer "
             "frames in held"
         )
-    edges = block_edges([len(run) for run in runs], count)
-    scaled = [[(a * m, b * m) for a, b in part] for part, m in zip(edges, kept, strict=True)]
-    found = RowBlocks(scaled, 1, len(columns.names(chain.n)) + 1)
+    labels = contiguous([len(run) for run in runs], count) if groups is None else groups
+    repeated = [np.repeat(own, m) for own, m in zip(labels, kept, strict=True)]
+    found = RowBlocks(repeated, 1, len(columns.names(chain.n)) + 1, groups is not None)
     _, dry, _, at_dry = columns.apart_from_dry(chain.n)
     for k, (run, known) in enumerate(zip(runs, given, strict=True)):
         s, friction = run.samples, dry_rows(dry, chain, run.samples)

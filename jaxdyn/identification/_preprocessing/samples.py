@@ -398,3 +398,42 @@ def split(samples: Samples, fraction: float = 0.7, guard: float | None = None) -
             f"{len(samples) - second}; each part needs at least {LEAST_SAMPLES}"
         )
     return samples.part(0, first), samples.part(second, len(samples))
+
+
+def divide(
+    samples: Samples, held: Bool[np.ndarray, " N"], guard: float | None = None
+) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " L"]]:
+    """Indices of the samples outside and inside a mask, without those within `guard` seconds of a change of the mask.
+
+    Pieces of fewer than ten samples are left out.
+
+    Args:
+        guard: by default one period of the lower cutoff, as for `split`.
+    """
+    if guard is None:
+        guard = 1 / min(samples.position_cutoff, samples.torque_cutoff)
+    t, after = samples.t, np.flatnonzero(np.diff(held.astype(int))) + 1
+    apart = np.full(len(t), np.inf)
+    if len(after):
+        edges = (t[after] + t[after - 1]) / 2
+        right = np.clip(np.searchsorted(edges, t), 0, len(edges) - 1)
+        apart = np.minimum(np.abs(edges[right] - t), np.abs(edges[np.maximum(right - 1, 0)] - t))
+    clear, found = apart >= guard, []
+    for rows in (np.flatnonzero(clear & ~held), np.flatnonzero(clear & held)):
+        long = [rows[a:b] for a, b in _pieces(samples, rows) if b - a >= LEAST_SAMPLES]
+        found.append(np.concatenate([np.zeros(0, int), *long]))
+    return found[0], found[1]
+
+
+def picked(samples: Samples, rows: Int[np.ndarray, " M"]) -> Samples:
+    """The samples with the given indices; a piece ends wherever samples between two of them are left out."""
+    return samples.rows(rows, _pieces(samples, rows))
+
+
+def _pieces(samples: Samples, rows: Int[np.ndarray, " M"]) -> list[tuple[int, int]]:
+    """Limits, in `rows`, of the stretches of consecutive samples of one piece."""
+    piece = np.zeros(len(samples), int)
+    for k, (a, b) in enumerate(samples.segments):
+        piece[a:b] = k
+    ends = np.flatnonzero((np.diff(rows) != 1) | (np.diff(piece[rows]) != 0)) + 1
+    return [(a, b) for a, b in itertools.pairwise([0, *ends.tolist(), len(rows)]) if a < b]

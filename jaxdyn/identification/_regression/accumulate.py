@@ -15,11 +15,12 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
+from jaxtyping import Int
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples
-from .blocks import BLOCKS, BlockFactors, block_edges, block_factors
+from .blocks import BLOCKS, BlockFactors, block_edges, block_factors, rows_of
 from .columns import Columns
 from .factors import QRFactors, combined, triangles_of
 from .robot import as_float64
@@ -65,8 +66,9 @@ def accumulate_blocks(
     progress: Callable[[int], None] | None = None,
     count: int = BLOCKS,
     edges: Sequence[Sequence[tuple[int, int]]] | None = None,
+    groups: Sequence[Int[np.ndarray, " _"]] | None = None,
 ) -> BlockFactors:
-    """Accumulate the triangular factors of contiguous blocks of runs in one pass.
+    """Accumulate the triangular factors of contiguous blocks of runs, or of stretches of a repeated motion, in one pass.
 
     The factors suffice to fit all or part of the runs, and to compute covariances. Each block needs 8 n (p + 1)^2
     bytes, for n joints and p columns.
@@ -79,22 +81,29 @@ def accumulate_blocks(
         count: total number of blocks, which are of about equal length. Each run has at least one.
         edges: limits (start, stop) of the blocks of each run, as sample indices with stop excluded. If specified, they
             replace the `count` blocks of equal length.
+        groups: for each run, the stretch of a repeated motion that each sample shows (`Motion.groups`). A block then
+            consists of all samples of a run that show the same stretch.
 
     Raises:
         IdentificationError: as for `accumulate_stream`.
     """
-    found, labels, done = [], [], 0
-    edges = block_edges([len(run[0]) for run in runs], count) if edges is None else edges
-    for label, (run, own) in enumerate(zip(runs, edges, strict=True)):
-        for a, b in own:
-            found.append(accumulate_stream(columns, chain, [[None if x is None else x[a:b] for x in run]]))
+    found, labels, stretches, done = [], [], [], 0
+    if groups is None:
+        edges = block_edges([len(run[0]) for run in runs], count) if edges is None else edges
+        parts = [[(0, slice(a, b)) for a, b in own] for own in edges]
+    else:
+        parts = [[(k, rows_of(own, k)) for k in np.unique(own).tolist()] for own in groups]
+    for label, (run, own) in enumerate(zip(runs, parts, strict=True)):
+        for group, rows in own:
+            found.append(accumulate_stream(columns, chain, [[None if x is None else x[rows] for x in run]]))
             labels.append(label)
-            done += b - a
+            stretches.append(group)
+            done += len(run[0][rows])
             if progress is not None:
                 progress(done)
     if not found:
         raise IdentificationError("there are no samples to accumulate; pass at least one run")
-    return block_factors(found, labels)
+    return block_factors(found, labels, None if groups is None else stretches)
 
 
 def accumulate_samples(
@@ -104,6 +113,7 @@ def accumulate_samples(
     progress: Callable[[int], None] | None = None,
     count: int = BLOCKS,
     edges: Sequence[Sequence[tuple[int, int]]] | None = None,
+    groups: Sequence[Int[np.ndarray, " _"]] | None = None,
 ) -> BlockFactors:
     """`accumulate_blocks` for filtered samples: columns of dry friction are low-pass filtered like the torques.
 
@@ -115,7 +125,7 @@ def accumulate_samples(
     for s, tau, weights, signals in runs:
         beside = [dry_rows(dry, chain, s), *([] if signals is None else [signals])]
         data.append((s.q, s.qd, s.qdd, tau, weights, np.concatenate(beside, axis=2)))
-    blocks = accumulate_blocks(rest, chain, data, progress, count, edges)
+    blocks = accumulate_blocks(rest, chain, data, progress, count, edges, groups)
     if not len(at):
         return blocks
     order = np.argsort([*others, *at, *range(len(others) + len(at), blocks.r.shape[3])])

@@ -15,9 +15,10 @@ from .._delay import at_shifts
 from .._friction.model import FrictionModel
 from .._friction.terms import FRICTION, Coulomb, FrictionTerm
 from .._preprocessing.filters import low_pass_before
-from .._preprocessing.samples import Filters, default_stride, preprocess, split
+from .._preprocessing.repeats import Motion, repeated_motion
+from .._preprocessing.samples import Filters, default_stride, divide, picked, preprocess, split
 from .._regression.base_parameters import base_parameters
-from .._regression.blocks import BLOCKS, RowBlocks, block_edges
+from .._regression.blocks import BLOCKS, RowBlocks, contiguous
 from .._regression.columns import DriveTerm, with_friction_at_joints
 from .._regression.completion import given_samples_torque
 from .._regression.robot import as_float64
@@ -51,6 +52,8 @@ class Reading:
         chain, self.all = with_friction_at_joints(chain, terms.columns(chain))
         self.chain, self.logs, self.terms, self.filters, self.share = chain, logs, terms, filters, share
         self.model = as_float64(chain)
+        self.motion: Motion | None = None
+        self.origins: list[int] = []
         first = preprocess(logs[0], filters.but(stride=1))
         both = lambda q, tau: filters.but(position_cutoff=q, torque_cutoff=tau, stride=1)
         usual, free = (first.position_cutoff, first.torque_cutoff), filters.logged_cutoff is None
@@ -98,13 +101,22 @@ class Reading:
         return any(extra.leaf == "springs.stiffness" for extra in self.all.extra)
 
     def runs(self, filters: Filters) -> list[FullRun]:
-        """Filter the runs and divide them into pieces whose sample times are the same for all filters."""
-        out = []
-        for log in self.logs:
-            run = preprocess(log, filters.but(margin=2 / self.lowest))
-            run = run if self.share == 1.0 else split(run, self.share, 1 / self.lowest)[0]
+        """Filter the runs and divide them into pieces whose sample times are the same for all filters.
+
+        If the runs repeat a motion, `share` is a share of this motion rather than of each run.
+        """
+        out, self.origins = [], []
+        whole = [preprocess(log, filters.but(margin=2 / self.lowest)) for log in self.logs]
+        self.motion = repeated_motion(whole)
+        for k, run in enumerate(whole):
+            if self.share < 1 and self.motion is not None:
+                held = self.motion.held(k, run.t, 1 - self.share)
+                run = picked(run, divide(run, held, 1 / self.lowest)[0])
+            elif self.share < 1:
+                run = split(run, self.share, 1 / self.lowest)[0]
             pieces = np.linspace(0, len(run), -(-len(run) // PIECE) + 1).astype(int).tolist()
             out += [full_run(run.part(a, b), self.stride) for a, b in itertools.pairwise(pieces)]
+            self.origins += [k] * (len(pieces) - 1)
         return out
 
     def given(self, runs: Sequence[FullRun]) -> tuple[FrictionTerm, ...]:
@@ -136,32 +148,44 @@ class Reading:
         """Compute the inner products of the columns in each block of the runs.
 
         Neighbouring blocks are separated by a gap of one period of the lowest cutoff frequency, because filters
-        correlate neighbouring samples.
+        correlate neighbouring samples. If the runs repeat a motion, a block is a stretch of it, from all repetitions:
+        otherwise, terms could be learnt in one repetition and confirmed in the next.
 
         Raises:
             LogError: the runs are too short for six cross-validation blocks.
         """
         margin = 0.5 / self.lowest
         seconds = sum(len(run.decimated) / run.decimated.rate for run in runs)
-        count = min(BLOCKS, max(LEAST_BLOCKS, int(seconds / SECONDS)), int(seconds / (MARGINS * margin)))
+        counted = lambda x: min(BLOCKS, max(LEAST_BLOCKS, int(x / SECONDS)), int(x / (MARGINS * margin)))
+        motion, count = self.motion, counted(seconds)
+        if motion is not None and counted(self.share * motion.length) >= LEAST_BLOCKS:
+            count = counted(self.share * motion.length)
+        else:
+            motion = None  # nothing is repeated, or the motion is so short that only its repetitions make enough blocks
         if count < LEAST_BLOCKS:
             raise LogError(
                 f"the runs last {seconds:.3g} s in total, which is too short for {LEAST_BLOCKS} cross-validation blocks"
             )
         parts = [self.rows(candidates, run, load) for run in runs]
-        edges = block_edges([len(known) for _, known in parts], count)
-        found = RowBlocks(edges, self.chain.n, parts[0][0].shape[2])
-        for k, (rows, known) in enumerate(parts):
+        labels = contiguous([len(known) for _, known, _ in parts], count)
+        if motion is not None:
+            times = [t for _, _, t in parts]
+            held = 1 - self.share
+            labels = [motion.groups(k, t, count, held) for k, t in zip(self.origins, times, strict=True)]
+        found = RowBlocks(labels, self.chain.n, parts[0][0].shape[2], motion is not None)
+        for k, (rows, known, _) in enumerate(parts):
             aside = int(np.ceil(margin * runs[k].decimated.rate))
-            for a, b in edges[k]:
+            ends = np.flatnonzero(np.diff(labels[k])) + 1
+            for a, b in itertools.pairwise([0, *ends.tolist(), len(known)]):
                 known[a : a + aside], known[max(b - aside, a) : b] = 0.0, 0.0
             found.absorb(k, 0, rows, known)
-        return Grams(found.factors, self.base.size, self.shifts)
+        blocks = found.factors
+        return Grams(blocks if motion is None else blocks.merged(blocks.order_of_groups), self.base.size, self.shifts)
 
     def rows(
         self, candidates: Candidates, run: FullRun, load: Float[np.ndarray, " b"] | None
-    ) -> tuple[Float[np.ndarray, "m n w"], Float[np.ndarray, "m n"]]:
-        """Rows [W, candidates, torque at each shift] of a run, and a mask of the rows to use."""
+    ) -> tuple[Float[np.ndarray, "m n w"], Float[np.ndarray, "m n"], Float[np.ndarray, " m"]]:
+        """Rows [W, candidates, torque at each shift] of a run, a mask of the rows to use, and their times."""
         regressor = lambda *x: chunk_rows(self.columns, self.model, *x)[:, :, self.base.kept]
         full, n = run.samples, self.chain.n
         model, loads = FrictionModel(candidates.terms, full.torque_cutoff), None
@@ -175,4 +199,4 @@ class Reading:
         spring = (part.q - np.asarray(self.chain.springs.rest_position, float))[:, :, None]
         w = by_chunks(regressor, part.q, part.qd, part.qdd)
         own = [w, blocks[kept], spring[:, :, : int(candidates.spring)], torques - given[:, :, None]]
-        return np.concatenate(own, axis=2), known[kept].astype(float)
+        return np.concatenate(own, axis=2), known[kept].astype(float), part.t
