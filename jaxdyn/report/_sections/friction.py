@@ -51,12 +51,13 @@ def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: 
 
     Args:
         modelled: True if the predictions contain a friction model that depends on more than velocity. In that case, the
-            torque of the chain without friction is subtracted from the measured torque instead.
+            torque of the chain without friction is subtracted from the measured torque instead, and the effect of the
+            low-pass filter on the friction model is undone, because the curve is not filtered either.
     """
     data = together(evaluations)
     qd, residual = data.qd, data.error
     if modelled:
-        residual = data.tau - np.concatenate([model_torque(chain, e.samples) for e in evaluations])
+        residual = data.tau - np.concatenate([model_torque(chain, e.samples) - smoothing(e) for e in evaluations])
     fastest = np.abs(qd).max(axis=0)
     fine = np.sinh(np.linspace(-7, 7, 301)) / np.sinh(7.0)
     grid = fine[:, None] * fastest
@@ -64,6 +65,11 @@ def friction_samples(chain: Chain, evaluations: Sequence[Evaluation], modelled: 
         model = as_float64(chain)
         torque, curve = np.split(np.asarray(_friction(model, jnp.asarray(np.concatenate([qd, grid])))), [len(qd)])
     return FrictionSamples(qd, torque + residual, grid, curve)
+
+
+def smoothing(e: Evaluation) -> Float[np.ndarray, "N n"]:
+    """What the low-pass filter removes from the predicted friction: unfiltered minus filtered prediction [N m or N]."""
+    return np.zeros_like(e.prediction) if e.logged is None else e.logged[1] - e.prediction
 
 
 @jax.jit

@@ -11,21 +11,23 @@ from .._quality import FAIR, GOOD, pooled, pooled_raw
 from .._verdict import LEAST_AGREEING, Verdict
 from .parameters import impossible_section
 
-REFIT = "the held-out part was predicted by a fit that excluded it; the written model was then fitted to all data"
+REFIT = "a fit without the held-out part predicted it; the written model fits all data"
 
 
 def overview(result: Identification, judged: Verdict, findings: Sequence[Finding] = ()) -> str:
     """Section with the verdict and its reasons, suspected faults, and the key figures."""
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     assert fitted is not None
-    raw = pooled_raw(result.validation) if unseen else pooled_raw(result.fitted)
-    best = raw or unseen or fitted
+    raw, raw_fitted = pooled_raw(result.validation if unseen else result.fitted), pooled_raw(result.fitted)
+    raw, raw_fitted = (raw, raw_fitted) if raw and raw_fitted else (None, None)  # figures are compared, so of one kind
+    best, same = raw or unseen or fitted, raw_fitted or fitted
     moving = np.where(np.isnan(best.relative_moving), -1, best.relative_moving)
     worst = int(np.argmax(moving))
     if unseen:
         what, rest = (
             "held-out motion are",
-            f"; for the fitted motion, the error is {rounded(fitted.total_relative)} %.",
+            f"; for the fitted motion, the error is {rounded(same.total_relative)} %"
+            + (f" ({rounded(fitted.total_relative)} %)." if raw else "."),
         )
     else:
         what, rest = "the fitted motion are", "; no motion was held out."
@@ -37,17 +39,18 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
         text += f" The worst joint is {result.rows[worst]}, with {rounded(moving[worst])} % while it moves."
     relative = np.nan_to_num(result.wls.relative_standard_deviations, nan=np.inf)
     size, links = result.base.size, len(result.inconsistent_links)
+    behind_it = lambda fit: (
+        f"{rounded(fit.total_relative)} % filtered; {fit.samples} samples" if raw else f"{fit.samples} samples"
+    )
     tiles = [
         tile(
             f"{rounded(best.total_relative)} %",
             "torque error, held out",
-            f"{rounded(unseen.total_relative)} % filtered; {unseen.samples} samples"
-            if raw
-            else f"{unseen.samples} samples",
+            behind_it(unseen),
         )
         if unseen
         else "",
-        tile(f"{rounded(fitted.total_relative)} %", "torque error, fitted", f"{fitted.samples} samples"),
+        tile(f"{rounded(same.total_relative)} %", "torque error, fitted", behind_it(fitted)),
         tile(str(size), "base parameters", f"of {len(result.names)} parameters"),
         tile(
             f"{int((relative <= GOOD).sum())} of {size}",

@@ -76,8 +76,9 @@ def prior_section(result: Identification, errors: AgainstPrior | None) -> str:
         "prior",
         columns_table(columns, group_row(2, (name for name, _ in groups), 2) + element("th", "")),
         faint(
-            f"Torque errors on {where} of three models: the given model; its inertias with the identified friction, armature "
-            "and offsets, which isolates the effect of the links; and the identified model. The ratio is the error of the "
+            f"Errors relative to the low-pass filtered torque, on {where}, of three models: the given model; its inertias "
+            "with the identified friction, armature and offsets, which isolates the effect of the links; and the "
+            "identified model. The ratio is the error of the "
             "given model divided by that of the identified model."
         ),
     )

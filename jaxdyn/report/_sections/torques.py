@@ -63,7 +63,8 @@ def errors_section(result: Identification) -> str:
         element("h3", "Errors by run", id="runs"),
         columns_table(_run_columns(result)),
         faint(
-            f"Each cell contains the RRE while moving [%], and below it the RMS error{unit or ' [N m or N]'}. Click a cell to "
+            f"Each cell contains the RRE while moving [%], and below it the RMS error{unit or ' [N m or N]'}, both relative to "
+            "the low-pass filtered torque. Click a cell to "
             "see the torques. errors.csv contains the same numbers."
         ),
     )

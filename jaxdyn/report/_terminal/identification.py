@@ -38,15 +38,16 @@ def summary(result: Identification, judged: Verdict, truth: Chain | None = None)
     fitted, unseen = pooled(result.fitted), pooled(result.validation)
     units = torque_units(result.chain)
     same = len(set(units)) == 1
-    heading = f"RMS\n[{units[0]}]" if same else "RMS"
     logged = pooled_raw(result.validation)
-    title = "Torque errors by joint" + (", held out: torque as logged, and filtered" if logged else "")
+    title = "Torque errors by joint" + (f" [{units[0]}]" if same else "")
+    title += ", relative to the torque as logged and filtered" if logged else ""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     table.add_column("joint", min_width=min(max(map(len, result.rows)), 24))
-    found = (("held out", logged), ("filtered" if logged else "held out", unseen), ("fitted", fitted))
+    kind = "filtered " if logged else ""
+    found = (("held out\nlogged RMS", logged), (f"held out\n{kind}RMS", unseen), (f"fitted\n{kind}RMS", fitted))
     groups = [(name, fit) for name, fit in found if fit]
     for name, fit in groups:
-        table.add_column(f"{name}\n{heading}", justify="right")
+        table.add_column(name, justify="right")
         for column in ("RRE\n[%]", "moving\n[%]") if fit is groups[0][1] else ("RRE\n[%]",):
             table.add_column(column, justify="right")
     for j, joint in enumerate(result.rows):
