@@ -111,8 +111,15 @@ def check_against(log: Any, table: dict[str, np.ndarray]) -> None:
     """The log's numbers are those that a plain reading found under the same names; NaN there is what no number was in."""
     rows = max((len(x) for x in table.values() if x.ndim), default=0)
     dropped = sum(int(m[1]) for note in log.notes if (m := re.match(r"(\d+) of \d+ rows cannot be used", note)))
-    if "t" in table and rows != len(log.t) + dropped:
-        raise Wrong(f"{len(log.t)} samples and {dropped} dropped of {rows} rows")
+    repeated = sum(int(m[1]) for note in log.notes if (m := re.match(r"(\d+) rows removed that repeat", note)))
+    if "t" in table and rows != len(log.t) + dropped + repeated:
+        raise Wrong(f"{len(log.t)} samples, {dropped} dropped and {repeated} repeated of {rows} rows")
+    if repeated:
+        whole = [x.reshape(rows, -1) for x in table.values() if x.ndim and len(x) == rows]
+        seen = {row.tobytes() for row in np.concatenate(whole, axis=1) + 0.0}
+        if rows - len(seen) > repeated:  # fewer may be exact repeats where ignored columns differ
+            raise Wrong(f"{repeated} rows removed that repeat others, of {rows - len(seen)}")
+        return
     if dropped:
         gone = _dropped(log)
         if (

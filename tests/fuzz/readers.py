@@ -143,7 +143,7 @@ def joined(parts: list[Any]) -> Any:
     """The log whose parts these are."""
     blocks = {name: [getattr(log, name) for log in parts] for name in ("t", "q", "qd", "tau")}
     whole = {name: None if x[0] is None else np.concatenate(x) for name, x in blocks.items()}
-    return dataclasses.replace(parts[0], **whole)
+    return dataclasses.replace(parts[0], notes=tuple(note for log in parts for note in log.notes), **whole)
 
 
 def _motion(path: Path, options: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from ...errors import LogError
 from .columns import blocks_of, find_columns, labels_of, seconds_of, with_clock
 from .log import Log, filled
-from .rows import find_bad_rows, jumps, repeats
+from .rows import find_bad_rows, jumps, repeated_note, repeats
 from .table import TEXT_SUFFIXES, Table, begins_with_number, checked_suffix, open_table, parquet_column, text_table
 
 Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # column names, and one array per name
@@ -62,7 +62,7 @@ def read_log_chunks(
         if suffix == ".npz"
         else _parquet(path, rows, gains is not None)
     )
-    at, last, start = 0, np.zeros((0, 0)), None
+    at, removed, last, start = 0, 0, np.zeros((0, 0)), None
     factors = None if gains is None else np.asarray(gains, np.float64)
     with contextlib.closing(parts):
         for names, arrays in parts:
@@ -84,9 +84,13 @@ def read_log_chunks(
             every = np.concatenate([blocks["t"], *(block for kind, block in blocks.items() if kind != "t")], axis=1)
             last = last if len(last) else every[:0]
             new = ~repeats(np.concatenate([last, every]))[len(last) :]
+            removed += int(np.count_nonzero(~new))
             if not new.any():
                 at += len(new)
                 continue
+            if removed:
+                notes.append(repeated_note(removed))
+                removed = 0
             blocks = {kind: block[new] for kind, block in blocks.items()}
             heat = None if heat is None else heat[new]
             _check(path, kinds, blocks, at, last)

@@ -17,7 +17,7 @@ from ...model._layout import coordinate_limits
 from .column_map import read_column_map
 from .columns import blocks_of, find_columns, labels_of, seconds_of
 from .parts import open_log
-from .rows import GAP, BadRows, find_bad_rows, jumps, repeats, segments
+from .rows import GAP, BadRows, find_bad_rows, jumps, repeated_note, repeats, segments
 from .table import BadCell
 from .units import STILL, looks_like_degrees, smooth_speed, velocity_scale
 
@@ -178,7 +178,7 @@ def read_log(
     again = repeats(np.concatenate([blocks["t"], *(block for kind, block in blocks.items() if kind != "t")], axis=1))
     at = np.flatnonzero(~again)
     if again.any():
-        notes.append(f"{np.count_nonzero(again)} rows removed that repeat an earlier row exactly, with its time stamp")
+        notes.append(repeated_note(int(np.count_nonzero(again))))
         blocks = {kind: block[at] for kind, block in blocks.items()}
     heat = blocks.pop("temperature", None)
     labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]

@@ -98,6 +98,10 @@ def repeats(rows: Float[np.ndarray, "N m"]) -> Bool[np.ndarray, " N"]:
     return again
 
 
+def repeated_note(count: int) -> str:
+    return f"{count} rows removed that repeat an earlier row exactly, with its time stamp"
+
+
 def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.ndarray, "N m"]:
     cells = np.zeros(like.shape, bool)
     cells[:, 0] = rows

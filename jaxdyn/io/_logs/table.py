@@ -274,10 +274,8 @@ def _read_slowly(
 
 def _numeric(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
     """Return an array as float64, or as int64 in nanoseconds if it contains times."""
-    if array.dtype.kind == "M":
-        return array.astype("datetime64[ns]").view(np.int64)
-    if array.dtype.kind == "m":
-        return array.astype("timedelta64[ns]").astype(np.int64) * 1e-9
+    if array.dtype.kind in "mM":
+        return array.astype(f"{array.dtype.kind}8[ns]").view(np.int64)
     if array.dtype.kind in "OU" and array.ndim == 1 and len(array):  # texts
         stamps = [stamp_of(cell) if isinstance(cell, str) else None for cell in array.tolist()]
         if stamps[0] is not None:
