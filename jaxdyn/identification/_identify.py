@@ -58,7 +58,9 @@ def identify(
         logs: the runs to fit, with the same joints as the chain, in the same order. All logs are checked (`check_log`);
             the notes list positions and speeds beyond the limits, joints that rest, and velocities of another scale.
         validate: validation runs, or the share of each fitted run to hold out at its end (default 0.3). The held-out
-            part is predicted by a fit that excludes it. The final fit uses all data.
+            part is predicted by a fit that excludes it. The final fit uses all data. If the runs repeat a motion, this is
+            the share of the motion to hold out, from all repetitions. A validation run that repeats the fitted motion
+            validates nothing (`Evaluation.repeats_fitted`).
         terms: torque terms to fit in addition to the links' inertias, and the kinds of terms to select. By default, the
             usual drive terms are fitted, and the filter, friction, springs and delays are selected by cross-validation.
             Held-out data are never used for selection. `Terms(choose=())` disables the selection and fits the plain
@@ -165,6 +167,12 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
         yield (
             f"the model's inertia of {', '.join(fitting.thickened)} is physically impossible or describes a body without "
             "thickness; the prior is the nearest inertia of a body with thickness"
+        )
+    if (motion := fitting.fitted_motion) is not None:
+        seconds = sum(len(run.decimated) / run.decimated.rate for run in fitting.runs[: fitting.fitted])
+        yield (
+            f"the motion is repeated: {seconds:.3g} s of data show {motion.length:.3g} s of distinct motion; for intervals, "
+            "the selection of terms and the hold-out, the same stretch of the motion is left out of all repetitions"
         )
     if note := rounding_note(fitting.setup.chain):
         yield note

@@ -113,8 +113,8 @@ class Identification(Summary):
         choice: the selected terms and all trials; None if no selection was requested, the runs were too short for it,
             or joints mimic others.
         factors: QR factors of the fitted runs; the last column is the torque minus known torques.
-        split_half: agreement between fits to the first and the second half of the data; None if a half does not
-            determine the base parameters.
+        split_half: agreement between fits to the first and the second half of the data or, if a motion is repeated, of
+            the motion; None if a half does not determine the base parameters.
         inconsistent_links: one sentence per identified link that is physically inconsistent.
         notes: remarks from reading, preprocessing and fitting.
         unusual_links: one sentence per identified link whose density or size is unusual for ordinary machines

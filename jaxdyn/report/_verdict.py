@@ -339,19 +339,28 @@ def _rest(result: Identification) -> VerdictCheck | None:
 
 
 def _drift(result: Identification) -> VerdictCheck | None:
-    """Drift between the fitted runs, or within a single run, that exceeds the confidence intervals; None if negligible."""
+    """Drift of the fitted runs, or errors that vary along a repeated motion, beyond the intervals; None if negligible."""
     halves = result.split_half
     if halves is None or halves.share >= LEAST_AGREEING:
         return None
     found = halves.disagreeing
     listed = ", ".join(found[:4]) + (" and others" if len(found) > 4 else "")
+    differ = (
+        f"{len(found)} of {len(halves.names)} base parameters ({listed}) differ by more than two standard deviations"
+    )
+    if halves.of_motion:
+        return VerdictCheck(
+            "fair",
+            f"The two halves of the repeated motion, each fitted from all repetitions, disagree: {differ}. The model lacks an "
+            "effect that varies along the motion, or the standard deviations do not include all of it.",
+        )
     friction = 2 * sum(name.startswith(("fv", "fc", "off")) for name in found) > len(found)
     cause = "mostly friction: temperature, or wear" if friction else "temperature, load or gains"
     where = "between the fitted runs" if len(result.fitted) > 1 else "within the fitted run"
     return VerdictCheck(
         "fair",
-        f"Drift {where}: {len(found)} of {len(halves.names)} base parameters ({listed}) differ by more than two "
-        f"standard deviations between the two halves of the data ({cause}). The standard deviations do not include drift.",
+        f"Drift {where}: {differ} between the two halves of the data ({cause}). The standard deviations do not include "
+        "drift.",
     )
 
 

@@ -106,13 +106,16 @@ def arm() -> jaxdyn.Chain:
 
 
 def simulated(count: int, seconds: float) -> tuple[list[identify.EstimationProblem], np.ndarray]:
-    """Estimation problems for simulated logs, each with its own noise, and the true base parameters."""
+    """Estimation problems for simulated logs of motion that is not repeated, and the true base parameters.
+
+    Each log has its own noise; the motion is one of four.
+    """
     chain, columns = arm(), identify.Columns()
     base = identify.base_parameters(chain, columns)
     truth = base.matrix @ identify.prior_parameters(chain, columns)
     problems = []
     for k in range(count):
-        motion = identify.random_excitation(chain, 10.0, 6, seed=k % 4)
+        motion = identify.random_excitation(chain, seconds, round(0.6 * seconds), seed=k % 4)
         log = identify.synthetic_log(chain, motion, seconds, 500.0, 1e-5, 0.2, seed=100 + k)
         samples = identify.preprocess(log, identify.Filters(position_cutoff=CUTOFF))
         problems.append(identify.estimation_problem(chain, samples, columns, base=base))

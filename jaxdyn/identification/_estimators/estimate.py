@@ -14,9 +14,9 @@ class Estimate:
 
     Attributes:
         values: (b,) estimated base parameters, in SI units.
-        covariance: (b, b) covariance of the values, from a jackknife over eight blocks of the data. It accounts for
-            residuals that are correlated, for example due to filters or unmodelled friction. If the data were
-            accumulated without blocks, independent residuals are assumed.
+        covariance: (b, b) covariance of the values, from a jackknife over eight blocks of the data or, if a motion is
+            repeated, over eight stretches of the motion. It accounts for residuals that are correlated, for example due
+            to filters or unmodelled friction. If the data were accumulated without blocks, independent residuals are assumed.
         noise: (n,) standard deviation of each joint's residual torque [N m or N].
         condition: condition number of the (weighted) base regressor.
         scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.

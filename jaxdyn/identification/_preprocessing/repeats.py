@@ -184,8 +184,8 @@ def _matches(states: Sequence[Float[np.ndarray, "_ c"]]) -> Float[np.ndarray, " 
         d = squares[some, None] + squares[: at + ROWS] - 2 * windows[some] @ windows[: at + ROWS].T
         before = np.where(alone[0][: at + ROWS], np.inf, np.roll(d, 1, axis=1))
         after = np.where(alone[1][: at + ROWS], np.inf, np.roll(d, -1, axis=1))
-        bend, slope = before - 2 * d + after, before - after  # of the parabola through three neighbours
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):  # infinite where a neighbour is missing
+            bend, slope = before - 2 * d + after, before - after  # of the parabola through three neighbours
             offset = np.where(np.isfinite(bend) & (bend > 0), slope / (2 * bend), 0.0)
             least = np.where(np.isfinite(bend) & (bend > 0), d - slope * offset / 4, d)
         earlier = (starts[: at + ROWS] <= starts[some, None] - LEAST_LAG) | (run[: at + ROWS] < run[some, None])

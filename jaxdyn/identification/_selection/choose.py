@@ -37,7 +37,8 @@ def choose_terms(
     The runs are divided into six to sixteen blocks, each of which is predicted by a weighted least-squares fit to the
     others. A joint adopts a candidate that reduces its RMS error by at least 1 %, provided that the mean gain over the
     blocks exceeds two standard errors. One standard error is sufficient if the gains of all joints together exceed two.
-    Terms that improve one block but worsen others are therefore rejected.
+    Terms that improve one block but worsen others are therefore rejected. If the runs repeat a motion, a block is one
+    stretch of the motion, from all repetitions.
 
     Each joint starts with the drive terms. The candidates are:
 
@@ -67,7 +68,7 @@ def choose_terms(
         runs: one or more runs to fit, without data that are held out for validation.
         terms: the fixed terms, and the kinds of terms to select.
         filters: as in `preprocess`. Cutoffs and delays that are specified here are not selected.
-        share: fraction of each run to use, counted from its start.
+        share: fraction of each run to use, counted from its start; if the runs repeat a motion, fraction of the motion.
         progress: called with (stage, done, total).
 
     Returns:

@@ -60,7 +60,7 @@ def overview(result: Identification, judged: Verdict, findings: Sequence[Finding
         tile(
             f"{len(halves.names) - len(halves.disagreeing)} of {size}",
             "agree in both halves",
-            "of the data, fitted separately, within 2 s.d.",
+            f"of the {'repeated motion' if halves.of_motion else 'data'}, fitted separately, within 2 s.d.",
             "warn" if halves.share < LEAST_AGREEING else "",
         )
         if (halves := result.split_half) is not None

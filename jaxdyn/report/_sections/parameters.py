@@ -74,7 +74,8 @@ def _base(rows: Sequence[ParameterRow], halves: SplitHalf | None) -> str:
             + legend
             + ". The bar is full at 0.1 % and empty at 100 %. For a value near zero, "
             "use the absolute standard deviation instead. Standard deviations come from a jackknife over eight blocks of "
-            "data, and include the effects of filtered noise and of model errors that vary within the data.",
+            "data (if a motion is repeated, over eight stretches of it, each from all repetitions), and include the effects "
+            "of filtered noise and of model errors that vary within the data.",
         )
         + (element("p", escaped(f"{str(halves)[0].upper()}{str(halves)[1:]}.")) if halves is not None else "")
         + element(
