@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn import IdentificationError, Log, friction_force, identify, inverse_dynamics, read_log
+from jaxdyn import IdentificationError, Log, friction_force, identify, inverse_dynamics, mass_matrix, read_log
 from jaxdyn.commands import arguments
 from jaxdyn.identification import (
     Columns,
@@ -30,6 +30,7 @@ from jaxdyn.identification import (
 from jaxdyn.identification._consistency.constraints import no_constraints
 from jaxdyn.identification._consistency.densities import consistent_within, equivalent_density, filled_share
 from jaxdyn.identification._regression.factors import QRFactors
+from jaxdyn.identification._selection.terms import PARTS
 from jaxdyn.identification._validation import diagnostics
 from jaxdyn.io import check_log, load, loads
 from jaxdyn.model import with_leaves, with_transmission
@@ -164,6 +165,26 @@ def test_without_gravity_in_the_torques_no_gravity_compensation():
     assert [use.level for use in judged.uses] == ["poor", "fair", "poor"]
     assert "hese torques contain no gravity" in judged.uses[0].text
     assert verdict(result, findings=()).uses[1].level == "good"  # errors would not show it
+
+
+@pytest.mark.parametrize(
+    ("delay", "choose"),
+    [
+        ((0.11, -0.05, 0.07), ("delays",)),
+        pytest.param((0.06, 0.06, 0.06), PARTS, marks=pytest.mark.ci),
+        pytest.param((0.03, 0.0, 0.15), PARTS, marks=pytest.mark.ci),
+    ],
+)
+def test_long_delays_are_removed_and_named(delay, choose):
+    """Torques that are tens of milliseconds late are not taken for hysteresis, whose inertia is wrong by up to 78 %."""
+    late = [log(truth(), 20.0, 1, delay=d, noise=0.05).tau[:, j] for j, d in enumerate(delay)]
+    run = dataclasses.replace(log(truth(), 20.0, 1), tau=np.stack(late, axis=1))
+    result = identify(loads(URDF.format(axis="0 1 0")), run, terms=Terms(choose=choose))
+    np.testing.assert_allclose(result.delay, delay, atol=1.5e-3)
+    inertia = lambda chain: np.diag(mass_matrix(chain, jnp.array([0.3, 0.5, -0.7], chain.dtype)))
+    np.testing.assert_allclose(inertia(result.chain), inertia(truth()), rtol=0.03)
+    (found,) = [f for f in diagnose_identification(result) if f.kind == "delay"]
+    assert found.about == tuple(name for name, d in zip(result.rows, delay, strict=True) if abs(d) > 0.02)
 
 
 def test_reversed_signs_of_all_torques_are_found():

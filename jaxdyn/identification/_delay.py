@@ -126,13 +126,17 @@ def estimate_delay(
 
 
 def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:
-    """Samples that stay within their continuous piece at every shift, their shifted torques (N, n, k), and their indices."""
-    shape = np.broadcast_to(shifts, (samples.n, len(shifts)))
+    """Samples that stay within their continuous piece at every shift, their shifted torques (N, n, k), and their indices.
+
+    Args:
+        shifts: (k,) shifts of all joints, or (n, k) shifts of each joint [s].
+    """
+    shape = np.broadcast_to(shifts, (samples.n, shifts.shape[-1]))
     kept, torques = shifted_torques(samples.t, samples.tau, samples.segments, shape)
     if len(kept) < LEAST_SAMPLES:
         raise LogError(
-            f"no continuous piece of the log is longer than twice the largest shift ({shifts[-1]:g} s); log a longer run, or "
-            "reduce longest"
+            f"no continuous piece of the log is longer than twice the largest shift ({np.abs(shifts).max():g} s); log a longer "
+            "run, or reduce longest"
         )
     return samples.rows(kept, [(0, len(kept))]), torques, kept
 

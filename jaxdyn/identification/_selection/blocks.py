@@ -25,13 +25,15 @@ from .._regression.robot import as_float64
 from .._regression.rows import by_chunks, chunk_rows
 from .._stretches import FullRun, fit_friction_beside, full_run
 from .candidates import Candidates, friction_of
-from .search import Grams, solve, system
+from .search import Grams, Search, solve, system
 from .terms import Terms
 
 BEFORE = tuple(1.05**k for k in range(-6, 6))  # candidate cutoffs, relative to the one in the torque spectrum
 CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # candidate cutoffs, relative to the default
-LONGEST = 0.02  # largest delay, of either sign [s]
+LONGEST = 0.02  # largest delay, of either sign, beside that of the plain model [s]
 SHIFTS = 10  # number of torque shifts on either side of zero
+LATEST = 0.2  # largest delay that is looked for with the plain model: that of slow networks and moving averages [s]
+COARSE = 20  # number of torque shifts on either side of zero for the plain model
 LEAST_BLOCKS = 6
 SECONDS = 1.5  # length of a block, unless this yields too few blocks [s]
 MARGINS = 6  # minimum length of a block, as a multiple of the margin left out on either side
@@ -45,7 +47,8 @@ class Reading:
         tried: candidate filters.
         usual: index of the default filter.
         before: candidate filters if the torques were low-pass filtered before logging.
-        shifts: time shifts of the torque to try [s].
+        shifts: time shifts of the torque to try, beside those of `late` [s].
+        late: (n,) delays of the torques that the plain model shows [s].
     """
 
     def __init__(self, chain: Chain, logs: Sequence[Log], terms: Terms, filters: Filters, share: float):
@@ -70,6 +73,7 @@ class Reading:
         self.span()
         late = "delays" in terms.choose and filters.delay is None
         self.shifts = np.linspace(-LONGEST, LONGEST, 2 * SHIFTS + 1) if late else np.zeros(1)
+        self.late = np.zeros(chain.nv)
         drives: tuple[DriveTerm, ...] = tuple(term for term in terms.drives if term != "coulomb")
         self.columns = dataclasses.replace(self.all, drive_terms=drives)
         self.base = base_parameters(chain, self.columns)
@@ -134,11 +138,28 @@ class Reading:
         found = fit_friction_beside(self.model, columns, base, samples, model, self.stride)
         return found.model.terms[-len(further) :]
 
-    def load(self, candidates: Candidates, runs: Sequence[FullRun]) -> Float[np.ndarray, " b"]:
+    def plain(self, candidates: Candidates, runs: Sequence[FullRun]) -> Search:
+        """A search with the plain model only, over the longest delays if the runs are long enough for them."""
+        found = dataclasses.replace(candidates, dry=candidates.dry[:1], further=())
+        wide = copy.copy(self)
+        if len(self.shifts) > 1:
+            wide.shifts = np.linspace(-LATEST, LATEST, 2 * COARSE + 1)
+        try:
+            grams = wide.grams(found, runs, None)
+        except LogError:  # gaps leave only pieces shorter than the delays
+            grams = self.grams(found, runs, None)
+        start = candidates.start(self.chain.n)
+        return Search(grams, start.but(more=start.more[:, : grams.own]))
+
+    def delayed(self, late: Float[np.ndarray, " n"]) -> "Reading":
+        """A copy that looks for delays about the given ones."""
+        out = copy.copy(self)
+        out.late = late
+        return out
+
+    def load(self, plain: Search) -> Float[np.ndarray, " b"]:
         """Base parameters of the plain fit, with zero friction, from which load-dependent friction computes its load."""
-        grams = self.grams(dataclasses.replace(candidates, dry=candidates.dry[:1], further=()), runs, None)
-        state = candidates.start(self.chain.n)
-        state = state.but(more=state.more[:, : grams.own])
+        grams, state = plain.grams, plain.state.but(delay=self.late)
         _, noise = grams.left_out(state)
         h, right = system(grams.parts(state), noise)
         found = solve(h.sum(0), right.sum(0))[: self.base.size]
@@ -193,7 +214,9 @@ class Reading:
             loads = by_chunks(lambda *x: regressor(*x) @ load, full.q, full.qd, full.qdd)
         blocks = model.blocks(full, loads) if candidates.terms else np.zeros((len(full), n, 0))
         known = model.known(full) if candidates.terms else np.ones((len(full), n), bool)
-        part, torques, inside = at_shifts(dataclasses.replace(run.decimated, notes=()), self.shifts)
+        part, torques, inside = at_shifts(
+            dataclasses.replace(run.decimated, notes=()), self.late[:, None] + self.shifts
+        )
         kept = run.kept[inside]
         given = given_samples_torque(self.model, self.all, run.decimated)[inside]
         spring = (part.q - np.asarray(self.chain.springs.rest_position, float))[:, :, None]

@@ -13,7 +13,7 @@ from ...io._logs.log import Log
 from ...model._chain import Chain
 from .._friction.terms import Coulomb
 from .._preprocessing.samples import Filters
-from .blocks import Reading
+from .blocks import LONGEST, Reading
 from .candidates import FURTHER_KINDS, Candidates, candidates_of, friction_of
 from .outcome import TermChoice, Trial, trial_of, trials_of
 from .search import Gain, Search, gain
@@ -47,6 +47,10 @@ def choose_terms(
     - further terms, added one at a time: a second slipping spring, friction that is nonlinear in speed (`PowerViscous`,
       `Stribeck`), load-dependent friction (`LoadedSlip`, `LoadDependent`), or a spring;
     - a torque delay of up to 20 ms, of either sign, at the minimum of a parabola through the three smallest errors.
+
+    Longer delays, up to 200 ms, are looked for with the plain model first. If there are any, all candidates are tried
+    both with the torques as logged and with these delays removed, and the better selection is used. In this way, a long
+    delay is not mistaken for friction with memory.
 
     Because joints share the rigid-body parameters, each candidate is tried at all joints simultaneously. A term is
     dropped if it no longer helps after other terms have been adopted.
@@ -121,28 +125,47 @@ class _Choosing:
             searched = [self.searched(each) for each in filters]
         except LogError:
             return None
-        k = int(np.argmin([found.score for found, *_ in searched]))
-        search, plain, candidates, load = searched[k]
+        k = int(np.argmin([found.search.score for found in searched]))
+        found = searched[k]
+        search, candidates, load = found.search, found.candidates, found.load
+        self.reading = self.reading.delayed(found.late)
         if before:
             self.reading = self.reading.narrowed([filters[k]], 0)
             name = f"logged after {filters[k].logged_cutoff:.3g} Hz low-pass"
             trials.append(trial_of(0, "filter", name, before[k][1], True))
-        trials += trials_of(search, candidates)
+        trials += trials_of(search, candidates, found.late, found.worth)
         best = self.filter(search, candidates, load, trials)
-        return self.outcome(search, candidates, best, plain, tuple(trials))
+        return self.outcome(search, candidates, best, found.before, tuple(trials))
 
-    def searched(self, filters: Filters) -> tuple[Search, np.ndarray, Candidates, np.ndarray | None]:
-        """Run the search with the given filters; return it with the errors of the plain model, the candidates and the load."""
+    def searched(self, filters: Filters) -> "_Found":
+        """Run the search with the given filters, with and without the long delays that the plain model shows."""
         reading = self.reading
         runs = reading.runs(filters)
         candidates = candidates_of(reading.terms, reading.widths, reading.given(runs), reading.sprung)
-        load = reading.load(candidates, runs) if any(term.needs_load for term in candidates.terms) else None
-        grams = reading.grams(candidates, runs, load)
-        self.advance()
-        plain = Search(grams, candidates.start(reading.chain.n))
-        found = self.search(plain, candidates)
-        self.advance()
-        return found, plain.errors, candidates, load
+        loaded = any(term.needs_load for term in candidates.terms)
+        wide = reading.plain(candidates, runs) if loaded or len(reading.shifts) > 1 else None
+        found, errors = [], np.zeros(0)
+        for late in self.delays(wide):
+            there = reading.delayed(late)
+            load = there.load(wide) if wide is not None and loaded else None
+            plain = Search(there.grams(candidates, runs, load), candidates.start(reading.chain.n))
+            self.advance()
+            errors = errors if len(errors) else plain.errors
+            found.append((self.search(plain, candidates), load, late))
+            self.advance()
+        search, load, late = min(found, key=lambda one: one[0].score)
+        worth = gain(found[0][0].squares, search.squares)
+        return _Found(search, errors, candidates, load, late, worth)
+
+    def delays(self, wide: Search | None) -> list[np.ndarray]:
+        """No delays, and the delays of the plain model that are longer than those that the search tries."""
+        none = np.zeros(self.reading.chain.nv)
+        if wide is None or len(wide.grams.shifts) == 1:
+            return [none]
+        wide = copy.copy(wide)
+        wide.delays()
+        late = np.where(np.abs(wide.state.delay) > LONGEST, wide.state.delay, 0.0)
+        return [none, late] if late.any() else [none]
 
     def low_pass_before(self) -> list[tuple[Filters, Gain]]:
         """Find filters that may have been applied to the torques before logging, with their gains for the plain model.
@@ -161,7 +184,7 @@ class _Choosing:
             if plain is None:
                 found = candidates_of(reading.terms, reading.widths, reading.given(runs), True)
                 plain = dataclasses.replace(found, dry=found.dry[:1], further=())
-            load = reading.load(plain, runs) if any(term.needs_load for term in plain.terms) else None
+            load = reading.load(reading.plain(plain, runs)) if any(term.needs_load for term in plain.terms) else None
             squares.append(reading.grams(plain, runs, load).left_out(plain.start(reading.chain.n))[0])
             self.advance()
         gains = gains_of(squares, 0)[1:]
@@ -233,7 +256,7 @@ class _Choosing:
         return TermChoice(
             further=friction_of(candidates, state, reading.terms, band).terms if beyond else (),
             springs=tuple((np.flatnonzero(state.more[:, candidates.last]) + 1).tolist()) if candidates.spring else (),
-            delay=state.delay,
+            delay=reading.late + state.delay,
             cutoff=filters.position_cutoff if best != reading.usual else None,
             logged_cutoff=filters.logged_cutoff,
             coulomb_velocity=held,
@@ -241,6 +264,27 @@ class _Choosing:
             errors_before=before,
             trials=trials,
         )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Found:
+    """The outcome of a search with one filter.
+
+    Attributes:
+        search: the search after its last step.
+        before: (n,) errors of the plain model without delays on left-out blocks [N m or N].
+        candidates: the candidates.
+        load: base parameters for load-dependent friction; None if there is none.
+        late: (n,) delays about which the search looked for further ones [s].
+        worth: gain over the search without these delays.
+    """
+
+    search: Search
+    before: np.ndarray
+    candidates: Candidates
+    load: np.ndarray | None
+    late: np.ndarray
+    worth: Gain
 
 
 def gains_of(squares: Sequence[Float[np.ndarray, "k n"]], usual: int) -> list[Gain]:

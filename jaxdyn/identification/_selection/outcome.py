@@ -92,8 +92,13 @@ class TermChoice(Summary):
         return lines(f"TermChoice: {self.sentence}", *rows)
 
 
-def trials_of(search: Search, candidates: Candidates) -> Iterator[Trial]:
-    """The best trial of each kind at each joint, with its gain when all other adopted terms are included."""
+def trials_of(search: Search, candidates: Candidates, removed: Float[np.ndarray, " n"], worth: Gain) -> Iterator[Trial]:
+    """The best trial of each kind at each joint, with its gain when all other adopted terms are included.
+
+    Args:
+        removed: delay of each joint that was removed before the search, and to which the search's delays are added [s].
+        worth: gain of their removal.
+    """
     now, name = search.state, candidates.name
     n, kinds = len(now.dry), len(candidates.dry)
     if kinds > 1:
@@ -113,8 +118,10 @@ def trials_of(search: Search, candidates: Candidates) -> Iterator[Trial]:
     if len(search.grams.shifts) > 1:
         states = [now.but(delay=np.zeros(n)), search.with_delays(now)]
         late = lambda d: f"torque {1e3 * abs(d):.2g} ms {'late' if d >= 0 else 'early'}"
-        best, own = [late(d) for d in states[1].delay], [late(d) for d in now.delay]
-        yield from _of_kind("delay", search, states, now.delay != 0, ["", best], own)
+        best, own = ([late(d) for d in removed + state.delay] for state in (states[1], now))
+        long = [trial_of(j + 1, "delay", own[j], worth, True) for j in np.flatnonzero(removed).tolist()]
+        short = _of_kind("delay", search, states, now.delay != 0, ["", best], own)
+        yield from sorted([*long, *(trial for trial in short if not removed[trial.joint - 1])], key=lambda x: x.joint)
 
 
 def _set(more: Bool[np.ndarray, "n k"], columns: Sequence[int], value: bool) -> Bool[np.ndarray, "n k"]:

@@ -38,6 +38,7 @@ OPPOSED = 0.1  # magnitude above which a correlation of power counts as positive
 UNWEIGHED = 1.05  # errors within this ratio are equal: leaving gravity out then makes no difference
 WEIGHTY = 3.0  # ratio of the given model's weight to the error above which this weight would have been seen
 SPHERE = 0.3  # relative deviation of a gravity's magnitude up to which it can be gravity in another direction
+LATE = 0.02  # delay that is no longer one of drives and sensors, but of time stamps, networks or filters [s]
 TOGETHER = 1e-6  # below this relative singular value, parameters are determined only in combination
 
 
@@ -47,12 +48,12 @@ class Finding:
 
     Attributes:
         kind: kind of the finding. The kinds "short", "unexcited", "sign", "gravity", "gain", "scale" and "prior" are
-            described in `diagnose`, and "result" and "friction" in `diagnose_identification`.
+            described in `diagnose`, and "result", "friction" and "delay" in `diagnose_identification`.
         about: names of the joints, links or parameters concerned.
         text: description of the finding, with advice.
     """
 
-    kind: Literal["sign", "gravity", "gain", "scale", "unexcited", "short", "prior", "result", "friction"]
+    kind: Literal["sign", "gravity", "gain", "scale", "unexcited", "short", "prior", "result", "friction", "delay"]
     about: tuple[str, ...]
     text: str
 
@@ -148,11 +149,12 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """Diagnose the fitted runs of an identification, and the identified inertias, friction and armature.
 
     The runs are checked as in `diagnose`. If the fitted columns include friction, the triangular factors of the fit are
-    reused. Two more kinds of findings are reported:
+    reused. Three more kinds of findings are reported:
 
     - *result*: identified links that are physically inconsistent.
     - *friction*: parameters of viscous friction, Coulomb friction or armature that are base parameters by themselves
       and are negative by more than four standard deviations.
+    - *delay*: torques that are delayed relative to the positions by more than 20 ms. The delay was removed before the fit.
 
     Args:
         result: result of `identify`.
@@ -164,6 +166,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
         findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
     for sentence in result.inconsistent_links:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
+    findings += _late(result)
     flipped = {name for f in findings if f.kind == "sign" for name in f.about}
     deviations = result.wls.standard_deviations
     names = result.names
@@ -184,6 +187,20 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
             text = f"{joint}: the identified {term} term is negative, {names[k]} = {value:.3g} +- {sd:.2g}; {cause}"
             findings.append(Finding("friction", (joint,), text))
     return tuple(findings)
+
+
+def _late(result: Identification) -> list[Finding]:
+    late = np.zeros(1) if result.delay is None else np.asarray(result.delay)
+    some = np.flatnonzero(np.abs(late) > LATE).tolist()
+    if not some:
+        return []
+    names = tuple(result.rows[j] for j in some)
+    listed = ", ".join(f"{result.rows[j]} {1e3 * late[j]:.3g} ms" for j in some)
+    text = (
+        f"the logged torques are late relative to the positions (early if negative): {listed}. These delays were removed "
+        "before the fit; check the time stamps and the filters of the log"
+    )
+    return [Finding("delay", names, text)]
 
 
 def _prior(chain: Chain) -> list[Finding]:
