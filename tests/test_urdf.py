@@ -799,3 +799,19 @@ def test_motions_that_move_no_mass_are_warned_of_by_the_names_of_their_joints():
         loads(MASSLESS, lock={"b": 0.0})
         loads(MASSLESS.replace('"0 1 0"/>', '"0 1 0"/><jaxdyn armature="0.1"/>'))
         loads(MASSLESS, ignore_inertials=True)
+
+
+def test_gravity_lasts_in_files(tmp_path):
+    source = tmp_path / "arm.urdf"
+    source.write_text(robot())
+    pulls = (0.0, 9.81, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, -9.81)
+    for pull in pulls:
+        chain = load(source, gravity=pull)
+        text = to_urdf(chain)
+        assert ("gravity" in text) == (pull[2] == 0)
+        np.testing.assert_array_equal(loads(text).gravity, pull)
+        np.testing.assert_array_equal(loads(text, gravity=(1, 2, 3)).gravity, [1, 2, 3])
+        update_urdf(source, chain, source)
+        np.testing.assert_array_equal(load(source).gravity, pull)
+    with pytest.raises(ModelError, match="gravity='1 2' has 2 numbers"):
+        loads(robot().replace("<link", '<jaxdyn gravity="1 2"/><link', 1))

@@ -58,6 +58,15 @@ def add_chain(
     option("--tip", metavar="LINK", help=f"{tip} from the base to this link")
 
 
+def add_gravity(option: Callable[..., Any]) -> None:
+    """Add the option for gravity, for robots that are not mounted upright."""
+    about = (
+        "gravitational acceleration in world axes [m/s^2], for example 0 0 9.81 for a robot on a ceiling and 0 9.81 0 for one "
+        "on a wall (default: that of the file, or 0 0 -9.81)"
+    )
+    option("--gravity", nargs=3, type=finite, metavar=("X", "Y", "Z"), help=about)
+
+
 def add_nonphysical(option: Callable[..., Any]) -> None:
     option("--allow-nonphysical", action="store_true", help="accept a model with physically inconsistent inertias")
 

@@ -47,6 +47,7 @@ def add(commands: Any) -> None:
     _add_design(command.add_argument_group("design").add_argument)
     arguments.add_log_form(command.add_argument_group("how the log of --compare is read").add_argument)
     arguments.add_chain(option)
+    arguments.add_gravity(option)
     arguments.add_nonphysical(option)
     option("--quiet", action="store_true", help="hide the progress bar and the summary")
 
@@ -166,8 +167,8 @@ def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "Fou
     from ..identification._excitation.basis import BSplines, FourierSeries
     from ..identification._excitation.limits import motion_limits
 
-    lock = dict(options.lock) or None
-    chain = load_possible(options.model, lock=lock, tip=options.tip, allow_nonphysical=options.allow_nonphysical)
+    parts = {"lock": dict(options.lock) or None, "tip": options.tip, "gravity": options.gravity}
+    chain = load_possible(options.model, allow_nonphysical=options.allow_nonphysical, **parts)
     given = {name: getattr(options, name) for name in ("lower", "upper", *(r.replace("-", "_") for r in RATES))}
     if options.splines:
         family = BSplines(options.duration, options.splines)

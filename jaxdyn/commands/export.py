@@ -31,6 +31,7 @@ def add(commands) -> None:
     option("--out", metavar="FILE", default="predictor", help=about)
     arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (default: the model's)")
     arguments.add_chain(option)
+    arguments.add_gravity(option)
     option("--quiet", action="store_true", help="print nothing")
 
 

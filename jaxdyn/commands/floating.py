@@ -54,6 +54,7 @@ def inputs(options: argparse.Namespace) -> tuple[None, "Chain", list["MechanismL
         allow_nonphysical=options.allow_nonphysical,
         lock=dict(options.lock),
         floating_base=is_put_on_free_joint(options),
+        gravity=options.gravity,
         ignore_inertials=options.ignore_inertials,
     )
     ranges = dict(enumerate(options.rows))

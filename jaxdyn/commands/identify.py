@@ -65,6 +65,7 @@ def _add_robot(option) -> None:
     add_repeated(option, "--log", "LOG", help="log to fit: csv, npz, parquet, bag or mcap; may be repeated")
     add_repeated(option, "--validate", "LOG", help="log for validation, excluded from the fit; may be repeated")
     arguments.add_chain(option, "fix a joint at a value (for example a gripper finger)")
+    arguments.add_gravity(option)
     arguments.add_ignore_inertials(option)
     arguments.add_nonphysical(option)
     about = (
@@ -198,8 +199,10 @@ def _check(options: argparse.Namespace) -> None:
         missing = "--log" if options.model else "--model"
         raise WrongUsage(f"{missing} is missing; pass both --model and --log, or neither to run the built-in example")
     of_logs = (options.validate, options.rows, options.columns, options.topic, options.gains, options.lock, options.tip)
-    if not options.model and any(of_logs):
-        raise WrongUsage("--validate, --rows, --columns, --topic, --gains, --lock and --tip need a --model and a --log")
+    if not options.model and any((*of_logs, options.gravity)):
+        raise WrongUsage(
+            "--validate, --rows, --columns, --topic, --gains, --lock, --tip and --gravity need a --model and a --log"
+        )
     check_logs(options, len(options.log) + len(options.validate))
     if options.known is not None and options.links is None and options.joints is None:
         raise WrongUsage(
@@ -226,6 +229,7 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
         allow_nonphysical=options.allow_nonphysical,
         lock=dict(options.lock),
         tip=options.tip,
+        gravity=options.gravity,
         ignore_inertials=options.ignore_inertials,
     )
     check_identifiable(chain)

@@ -45,10 +45,10 @@ def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -
 
 
 def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool = True) -> "TorqueModel":
-    """Read a model from a URDF, MJCF or model.eqx file, with the options of `add_chain` and `add_coulomb_velocity`.
+    """Read a model from a URDF, MJCF or model.eqx file, with `add_chain`, `add_gravity` and `add_coulomb_velocity`.
 
     A --lock option is ignored for a URDF that lacks the joint, because the option may be meant for another model.
-    Friction is taken from the file, and so is gravity if the format contains it.
+    Friction is taken from the file, and so is gravity if the file contains it and --gravity is not given.
     """
     from ..identification import TorqueModel, load_torque_model
     from ..io._files import read_bytes
@@ -56,13 +56,13 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
 
     if path.endswith(".eqx"):
         model = load_torque_model(path)
+        model = dataclasses.replace(model, chain=with_gravity(model.chain, options.gravity))
     elif is_mjcf(text := read_bytes(path)):
-        model = TorqueModel(load(path, allow_nonphysical=allow_nonphysical))
+        model = TorqueModel(load(path, gravity=options.gravity, allow_nonphysical=allow_nonphysical))
     else:
         there = {name: value for name, value in options.lock if f'"{name}"'.encode() in text}
-        model = TorqueModel(
-            load_possible(path, allow_nonphysical=allow_nonphysical, lock=there or None, tip=options.tip)
-        )
+        given = {"lock": there or None, "tip": options.tip, "gravity": options.gravity}
+        model = TorqueModel(load_possible(path, allow_nonphysical=allow_nonphysical, **given))
     velocity = getattr(options, "coulomb_velocity", None)
     return dataclasses.replace(model, chain=with_coulomb_velocity(model.chain, velocity))
 
@@ -145,6 +145,13 @@ def knowledge_of(options: argparse.Namespace, chain: "Chain") -> "Knowledge | No
             "the pairs in Python"
         )
     return Knowledge(options.links, options.joints, options.known or 0.0, pairs, options.mirrored or 0.05)
+
+
+def with_gravity(chain: "Chain", gravity: Sequence[float] | None) -> "Chain":
+    """The chain with another gravitational acceleration [m/s^2]; unchanged for None."""
+    import jax.numpy as jnp
+
+    return chain if gravity is None else dataclasses.replace(chain, gravity=jnp.asarray(gravity, chain.dtype))
 
 
 def with_coulomb_velocity(chain: "Chain", velocity: float | None) -> "Chain":

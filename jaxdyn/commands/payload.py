@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .arguments import WrongUsage
-from .inputs import check_logs, filters_of, read_logs, use_float64
+from .inputs import check_logs, filters_of, read_logs, use_float64, with_gravity
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def add(commands: Any) -> None:
     arguments.add_repeated(option, "--loaded", "LOG", help="log with the payload; may be repeated")
     arguments.add_log_form(option, "in the order of the logs, with unloaded logs first")
     arguments.add_chain(option)
+    arguments.add_gravity(option)
     arguments.add_ignore_inertials(option)
     option = command.add_argument_group("payload").add_argument
     option("--frame", metavar="NAME", help="link or frame that carries the payload (default: the tip)")
@@ -96,8 +97,9 @@ def _arm(options: argparse.Namespace) -> "Chain":
     from ..io import load, load_model
 
     if options.model.endswith(".eqx"):
-        return load_model(options.model)
-    return load(options.model, lock=dict(options.lock), tip=options.tip, ignore_inertials=options.ignore_inertials)
+        return with_gravity(load_model(options.model), options.gravity)
+    parts = {"lock": dict(options.lock), "tip": options.tip, "ignore_inertials": options.ignore_inertials}
+    return load(options.model, gravity=options.gravity, **parts)
 
 
 def _check(options: argparse.Namespace) -> None:

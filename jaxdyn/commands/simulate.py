@@ -52,6 +52,7 @@ def add(commands: Any) -> None:
     )
     arguments.add_coulomb_velocity(option, "Coulomb friction [rad/s] (default: the model's)")
     arguments.add_chain(option)
+    arguments.add_gravity(option)
     option = command.add_argument_group("sensors").add_argument
     about = "standard deviation of the encoder noise [rad or m] (default: 1e-5)"
     option("--position-noise", type=deviation, default=1e-5, metavar="S", help=about)

@@ -17,14 +17,14 @@ from ._consistency.densities import LinkBounds, consistent_within, link_bounds, 
 from ._estimators.estimate import Estimate
 from ._estimators.least_squares import ordinary_least_squares, weighted_least_squares
 from ._estimators.split_half import SplitHalf, split_half
-from ._friction.fit import FrictionFit, with_signals
+from ._friction.fit import FrictionFit, base_with_friction, with_signals
 from ._friction.model import FrictionModel
 from ._friction.nearest import chain_with_friction
 from ._model.torque_model import TorqueModel, torque_model
 from ._preprocessing.repeats import REPEATED, Motion, repeated_motion
 from ._preprocessing.samples import divide, picked, split
 from ._regression.accumulate import accumulate_samples
-from ._regression.base_parameters import BaseParameters, base_parameters
+from ._regression.base_parameters import BaseParameters
 from ._regression.blocks import BLOCKS, BlockFactors
 from ._regression.columns import Columns, ExtraColumns
 from ._regression.completion import (
@@ -275,7 +275,7 @@ class Fitting:
             beside = lambda x: np.concatenate([self.base.matrix @ x[:p], x[p:]])
             of = (wls if possible is None else possible).covariance, wls.covariance
             fits = [
-                dataclasses.replace(friction, values=beside(x), covariance=c)
+                dataclasses.replace(friction, values=beside(x), covariance=c, parameters=x[:p])
                 for x, c in zip((whole, nearest), of, strict=True)
             ]
         return Solution(
@@ -464,7 +464,7 @@ def begin(
     report("finding base parameters", 0, 1)
     known = None if knowledge is None else knowledge.of(setup.chain, setup.columns)
     if choose_base is None:
-        base = base_parameters(setup.chain, setup.columns, knowledge=knowledge)
+        base = base_with_friction(setup.chain, setup.columns, setup.friction, knowledge)
     else:
         base = choose_base(known)
     report("finding base parameters", 1, 1)

@@ -17,8 +17,6 @@ from ._mjcf.geometry import geometry_from_mujoco
 from ._urdf import read as urdf
 from ._urdf.geometry import read_urdf_geometry
 
-_EARTH = (0.0, 0.0, -9.81)
-
 
 def load(
     path: str | os.PathLike[str],
@@ -61,7 +59,8 @@ def load(
     If the file rounds angles or axes (1.5708 for pi/2, 0.7071 for cos(pi/4)), the chain has the numbers in the file. The
     values for which they stand are noted in `Topology.unrounded`, and determine only the number of base parameters.
 
-    URDF does not specify gravity; pass `gravity` instead.
+    The URDF format does not specify gravity; pass `gravity` instead. If the chain's gravity differs from the default,
+    `save_urdf` and `update_urdf` write it to `<jaxdyn gravity="x y z"/>`, inside `<robot>`, from which it is read.
 
     Args:
         lock: URDF only: positions [rad or m] at which to lock joints, by joint name. Joints that mimic a locked joint are
@@ -73,8 +72,8 @@ def load(
             "floating_base", or for "root_joint" if the file already has a joint "floating_base". The new root link is
             called "world", or "universe" if the file already has a link "world".
         ignore_mimic: URDF only: treat mimic joints as independent joints.
-        gravity: gravitational acceleration in world axes [m/s^2]. The default is (0, 0, -9.81) for URDF, and the gravity in
-            the file for MJCF.
+        gravity: gravitational acceleration in world axes [m/s^2]. By default, the gravity in the file or, for a URDF
+            without it, (0, 0, -9.81).
         ignore: MJCF only: features to omit although they change the motion (see `from_mujoco`).
         allow_nonphysical: accept physically inconsistent masses and inertias.
         ignore_inertials: URDF only: load only the kinematics, as if no link had an `<inertial>`.
@@ -142,9 +141,9 @@ def _read(
         model = mjcf.compile_mjcf(data) if path is None else mjcf.compile_mjcf_file(path)
         return mjcf.chain_of(model, source, ignore=ignore, gravity=gravity, allow_nonphysical=allow_nonphysical)
     _only_for("MJCF", {"ignore": ignore}, source)
-    gravity = _EARTH if gravity is None else np.asarray(gravity, float)
     options = dict(of_urdf)
     robot = urdf.parse_robot(data, source, inertials=not options.pop("ignore_inertials"))
+    gravity = urdf.gravity_of(robot) if gravity is None else np.asarray(gravity, float)
     return urdf.chain_of(robot, gravity=gravity, allow_nonphysical=allow_nonphysical, **options)
 
 

@@ -20,7 +20,7 @@ from ._joint_properties import Friction, JointLimits, Springs, as_array, convert
 @converts
 @dataclasses.dataclass(frozen=True, eq=False)
 class Topology:
-    """The static part of a chain: names and parents. Topologies are equal if all fields are equal.
+    """The static part of a chain: names and parents. Topologies are equal if all fields but the last two are equal.
 
     By default, joints and links are named joint1, joint2, ... and link1, link2, ... If only one link has no children, it is
     the default tip.
@@ -38,7 +38,7 @@ class Topology:
         frame_links: the link to which each named frame is fixed, -1 for the base.
         unrounded: rotation, translation and screw of each link (18 numbers) before angles and axes in the robot description
             were rounded (1.5708 for pi/2). Only the number of base parameters depends on them. Empty if nothing was rounded.
-        rounding: largest difference between these numbers and those of the chain.
+        rounding: bound on the differences between these numbers and those of the chain.
 
     Raises:
         ModelError: parents do not form a tree; names are repeated, or too many or too few; a frame's link does not exist.
@@ -91,7 +91,8 @@ class Topology:
                 f"the name {sorted(clash)[0]!r} is used twice; links, frames and the base need distinct names"
             )
         # computed only once, since every jitted call hashes its static arguments
-        object.__setattr__(self, "_hash", hash(self._fields()))
+        object.__setattr__(self, "_key", self._fields()[:-2])
+        object.__setattr__(self, "_hash", hash(self.__dict__["_key"]))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._fields()  # recompute the hash, since hashes of strings differ between processes
@@ -103,7 +104,7 @@ class Topology:
         return self.__dict__["_hash"]
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Topology) and self._fields() == other._fields())
+        return self is other or (isinstance(other, Topology) and self.__dict__["_key"] == other.__dict__["_key"])
 
 
 def _names(given: Sequence[str], n: int, kind: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from ._chain import Chain
 COARSE, FINE, FINE_PLACES = np.pi / 12, np.pi / 360, 4
 LEAST_PLACES = 2
 NEGLIGIBLE = 1e-10  # rounding that changes no rank (relative to the tolerance of ranks, 1e-9)
+DECIMALS = 13  # of the exact geometry, so that it is the same in every file of a robot
 FLOAT32 = 1e-6  # rounding of geometry in single precision
 _STEP = np.cos(np.arange(13) * np.pi / 24)
 # magnitudes of the components of axes and quaternions: cosines of multiples of 7.5 degrees, and their products, and
@@ -49,8 +50,13 @@ def stands_for(number: float, exact: float) -> bool:
 def meant_angle(angle: float) -> float:
     """The multiple of half a degree (of 15 degrees, with fewer than four decimals) for which an angle [rad] stands, if any.
 
-    Without such a multiple, the angle itself.
+    The angle may differ from the rounded one by quarter turns. Without such a multiple, it is the angle itself.
     """
+    turned = _meant_turn(angle)
+    return _meant_decimal(angle) if turned is None else turned
+
+
+def _meant_decimal(angle: float) -> float:
     step = FINE if places_of(angle) >= FINE_PLACES else COARSE
     exact = round(angle / step) * step
     return exact if exact and stands_for(angle, exact) else angle
@@ -112,7 +118,7 @@ def _meant_turn(angle: float, tolerance: float = 1e-10) -> float | None:
         for places in range(LEAST_PLACES, 7):
             written = round(turned, places)
             if abs(written - turned) < tolerance:
-                return meant_angle(written) - quarters * np.pi / 2
+                return _meant_decimal(written) - quarters * np.pi / 2
     return None
 
 
@@ -145,7 +151,8 @@ def with_unrounded(
     shift = float(np.abs(exact - _geometry(chain)).max())
     if shift <= (NEGLIGIBLE if chain.dtype == np.float64 else FLOAT32):
         return chain
-    rows = tuple(map(tuple, exact.tolist()))
+    rows = tuple(map(tuple, (exact.round(DECIMALS) + 0.0).tolist()))  # + 0.0: no negative zeros
+    shift = float(f"{1.1 * shift:.1e}")
     return dataclasses.replace(chain, topology=dataclasses.replace(chain.topology, unrounded=rows, rounding=shift))
 
 

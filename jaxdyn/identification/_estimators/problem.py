@@ -12,12 +12,12 @@ from scipy import interpolate
 
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from .._friction.fit import with_signals
+from .._friction.fit import base_with_friction, with_signals
 from .._preprocessing.filters import low_pass
 from .._preprocessing.repeats import repeated_motion
 from .._preprocessing.samples import Samples
 from .._regression.accumulate import accumulate_samples
-from .._regression.base_parameters import BaseParameters, base_parameters
+from .._regression.base_parameters import BaseParameters
 from .._regression.blocks import BLOCKS, BlockFactors, dense_blocks
 from .._regression.columns import Columns, all_columns, with_friction_at_joints
 from .._regression.completion import given_samples_torque, prior_parameters
@@ -266,7 +266,7 @@ def estimation_problem(
     masks = [np.ones(s.qd.shape) if weights is None else np.asarray(weights[k], float) for k, s in enumerate(runs)]
     with jax.enable_x64(True):
         model = as_float64(chain)
-        base = base or base_parameters(chain, columns)
+        base = base or base_with_friction(chain, columns, None if friction is None else model_of(friction))
         model = model if friction is None else without_friction(model)
     signals: tuple[np.ndarray, ...] = ()
     if friction is not None:

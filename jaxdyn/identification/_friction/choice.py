@@ -13,10 +13,10 @@ from ..._summary import data_frame
 from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._preprocessing.samples import Samples
-from .._regression.base_parameters import BaseParameters, base_parameters
+from .._regression.base_parameters import BaseParameters
 from .._regression.columns import Columns
 from .._regression.prediction import fit_quality
-from .fit import fit_prepared
+from .fit import base_with_friction, fit_prepared
 from .memory import LoadedSlip, MaxwellSlip
 from .model import FrictionModel
 from .rows import prepare
@@ -134,7 +134,8 @@ def choose_friction(
     if not models or len({model.cutoff for model in models.values()}) > 1:
         raise IdentificationError("specify at least one friction model, all with the same cutoff")
     columns = columns or Columns(("armature",))
-    base = base_parameters(chain, columns) if base is None else base
+    common = [term for term in next(iter(models.values())).terms if all(_has(model, term) for model in models.values())]
+    base = base_with_friction(chain, columns, FrictionModel(tuple(common))) if base is None else base
     if len(runs) == 1:
         cuts = np.linspace(0, len(runs[0]), STRETCHES + 1).astype(int).tolist()
         runs = [runs[0].part(a, b) for a, b in itertools.pairwise(cuts)]
@@ -156,6 +157,11 @@ def choose_friction(
         good = np.flatnonzero(score[:, j] <= (1 + tolerance) * score[:, j].min())
         best.append(names[min(good, key=lambda k: (size[k], score[k, j]))])
     return FrictionComparison(names, errors, moving, tuple(best), combine_friction([models[name] for name in best]))
+
+
+def _has(model: FrictionModel, term: FrictionTerm) -> bool:
+    """True if a model contains a term of the same kind for the same joints."""
+    return any(type(own) is type(term) and own.joints == term.joints for own in model.terms)
 
 
 def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:

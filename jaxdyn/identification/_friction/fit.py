@@ -18,16 +18,18 @@ from jaxtyping import Float
 from ..._summary import data_frame
 from ...errors import IdentificationError
 from ...model._chain import Chain
-from ...model._layout import turning_joints
+from ...model._layout import is_ordinary, turning_joints
 from .._preprocessing.repeats import repeated_motion
 from .._preprocessing.samples import Samples
-from .._regression.base_parameters import BaseParameters, base_parameters
+from .._regression.base_parameters import BaseParameters, base_parameters, base_parameters_beside
 from .._regression.blocks import BLOCKS, BlockFactors, least_squares_covariance
 from .._regression.columns import Columns
 from .._regression.factors import triangle_of
+from .._regression.knowledge import Knowledge
+from .._regression.prediction import predict_samples
 from .._regression.robot import as_float64
 from .model import FrictionModel, by_joint, nonlinear_values, shifted
-from .rows import Run, base_torque, factors_with, prepare
+from .rows import Run, factors_with, prepare
 
 SPREAD = 1.0  # prior standard deviation of the logarithm of a nonlinear parameter, about its initial value
 LONGEST_STEP = 1.0  # largest change of the logarithm of a nonlinear parameter in one iteration
@@ -53,6 +55,9 @@ class FrictionFit:
             data do not determine them.
         likelihood: concentrated log-likelihood minus the regularisation, for comparison of fits to the same data.
         iterations: number of Gauss-Newton steps taken.
+        parameters: (p,) full parameters of `columns`, if they were estimated as well; the linear friction parameters are
+            then those beside them. Otherwise, the latter contain combinations with parameters of `columns` that act alike
+            (`BaseParameters.of_signals`).
     """
 
     chain: Chain
@@ -66,6 +71,7 @@ class FrictionFit:
     nonlinear_deviations: Float[np.ndarray, "n p"]
     likelihood: float
     iterations: int
+    parameters: Float[np.ndarray, " p"] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,12 +85,20 @@ class FrictionFit:
 
     def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Rigid-body torques at the samples, excluding friction [N m or N]."""
-        rigid = ~self.columns.of_friction(self.chain.n)[self.base.kept]
-        return self._torque(np.where(rigid, self.values[: self.base.size], 0.0), samples)
+        return self._torque(np.where(self.columns.of_friction(self.chain.n), 0.0, self._whole), samples)
 
-    def _torque(self, values: Float[np.ndarray, " b"], samples: Samples) -> Float[np.ndarray, "N n"]:
+    @property
+    def _whole(self) -> Float[np.ndarray, " p"]:
+        """Parameters of all columns; zero for those that are not leading if only base parameters were estimated."""
+        if self.parameters is not None:
+            return self.parameters
+        whole = np.zeros(self.base.matrix.shape[1])
+        whole[self.base.kept] = self.values[: self.base.size]
+        return whole
+
+    def _torque(self, parameters: Float[np.ndarray, " p"], samples: Samples) -> Float[np.ndarray, "N n"]:
         with jax.enable_x64(True):
-            return base_torque(as_float64(self.chain), self.columns, self.base, values, samples)
+            return predict_samples(self.columns, as_float64(self.chain), parameters, samples)
 
     def signals(self, samples: Samples) -> Float[np.ndarray, "N n f"]:
         """Columns of the friction model for samples at the log's rate, for `accumulate` and `predict`."""
@@ -92,7 +106,7 @@ class FrictionFit:
 
     def predict(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Torques for samples at the log's rate, including friction [N m or N]."""
-        return self._torque(self.values[: self.base.size], samples) + self.friction(samples)
+        return self._torque(self._whole, samples) + self.friction(samples)
 
     def friction(self, samples: Samples) -> Float[np.ndarray, "N n"]:
         """Friction torques for samples at the log's rate [N m or N]."""
@@ -169,7 +183,7 @@ def fit_friction(
     shorter or fewer runs.
     """
     columns = columns or Columns(("armature",))
-    base = base_parameters(chain, columns) if base is None else base
+    base = base_with_friction(chain, columns, model) if base is None else base
     return fit_prepared(
         chain, columns, base, [prepare(chain, columns, base, s, stride) for s in runs], model, iterations
     )
@@ -362,6 +376,21 @@ def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
     """
     b, p = base.matrix.shape
     k = len(names)
-    matrix = np.block([[base.matrix, np.zeros((b, k))], [np.zeros((k, p)), np.eye(k)]])
+    matrix = np.block([[base.matrix, np.zeros((b, k))], [_added(base, names), np.eye(k)]])
     kept = np.concatenate([base.kept, p + np.arange(k)])
     return dataclasses.replace(base, kept=kept, matrix=matrix, names=(*base.names, *names))
+
+
+def _added(base: BaseParameters, names: Sequence[str]) -> Float[np.ndarray, "k p"]:
+    """Coefficients with which parameters of the other columns add to those of the named signals."""
+    rows = {} if base.of_signals is None else dict(zip(base.signals, base.of_signals, strict=True))
+    return np.array([rows.get(name, np.zeros(base.matrix.shape[1])) for name in names])
+
+
+def base_with_friction(
+    chain: Chain, columns: Columns, model: FrictionModel | None, knowledge: Knowledge | None = None
+) -> BaseParameters:
+    """Base parameters of the columns that are fitted together with a friction model, if any."""
+    if model is None or not is_ordinary(chain):
+        return base_parameters(chain, columns, knowledge=knowledge)
+    return base_parameters_beside(chain, columns, model.at_states, model.names(chain.n), knowledge)

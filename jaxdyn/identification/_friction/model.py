@@ -145,6 +145,17 @@ class FrictionModel(eqx.Module):
                 out.append(block if self.cutoff is None else low_pass(block, samples.rate, self.cutoff))
         return np.concatenate(out)
 
+    def at_states(self, q: Float[np.ndarray, "N n"], qd: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n k"]:
+        """Unfiltered columns at unrelated states, in the order of `names`; zero for terms that depend on anything else."""
+        model, blocks = self.for_joints(qd.shape[1]), []
+        with jax.enable_x64(True):
+            for term in model.terms:
+                if term.remembers or term.needs_load:
+                    blocks.append(np.zeros((*qd.shape, len(term.labels))))
+                else:
+                    blocks.append(_blocks(FrictionModel((term,)), q, qd, np.zeros_like(qd)))
+        return spread_blocks(np.concatenate(blocks, axis=2), self.chosen(qd.shape[1]))
+
     def signals(self, samples: Samples, load: Float[np.ndarray, "N n"] | None = None) -> Float[np.ndarray, "N n k"]:
         """`blocks` as columns of the stacked regressor, in the order of `names`, for `accumulate` and `predict`."""
         return spread_blocks(self.blocks(samples, load), self.chosen(samples.n))

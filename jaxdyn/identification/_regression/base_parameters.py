@@ -1,6 +1,7 @@
 """Base parameters, the combinations of parameters that determine the torques, found numerically and named."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from .columns import Columns, all_columns
 from .factors import QRFactors
 from .knowledge import Knowledge, Known
 from .robot import as_float64
+from .rows import by_chunks, chunk_rows
 
 # Relative to the largest column norm. Columns are not scaled to unit norm, because those that are zero except for the
 # rounding of cos(pi/2) would then increase the rank.
@@ -37,6 +39,9 @@ class BaseParameters:
         dropped: parameters that affect torques, but only in combination with the leading parameters.
         parameters: names of all parameters, in column order.
         known: parameters whose values are taken from the model and assumed to be exact (`Knowledge`).
+        signals: names of the columns of a friction model that were considered besides those of `parameters`.
+        of_signals: (k, p) coefficients with which parameters add to those of the signals, as m3 to the torque offset of a
+            vertical prismatic joint.
     """
 
     kept: np.ndarray
@@ -46,6 +51,8 @@ class BaseParameters:
     dropped: tuple[str, ...]
     parameters: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
+    signals: tuple[str, ...] = ()
+    of_signals: np.ndarray | None = None
 
     @property
     def size(self) -> int:
@@ -119,6 +126,34 @@ def base_parameters(
     return chosen_parameters(chain, columns, stacked(factors, rows)[:, :-1], rank_tolerance(chain), known)
 
 
+def base_parameters_beside(
+    chain: Chain,
+    columns: Columns,
+    signals: Callable[[np.ndarray, np.ndarray], Float[np.ndarray, "N nv k"]],
+    names: Sequence[str],
+    knowledge: Knowledge | None = None,
+) -> BaseParameters:
+    """Find the base parameters of columns that are fitted together with the k columns of a friction model.
+
+    A column that depends linearly on those of friction is dropped, as those that depend on other columns are: the gravity
+    of a vertical prismatic joint is a torque offset. Its parameter then adds to that of friction (`of_signals`).
+
+    Args:
+        signals: function of positions and velocities that returns the columns of the friction model.
+        names: names of their parameters.
+        knowledge: as for `base_parameters`.
+    """
+    count = max(256, 3 * len(columns.names(chain.n)))
+    q, qd, qdd = _random_states(chain, count, np.random.default_rng(0))
+    with jax.enable_x64(True):
+        model = as_float64(unrounded(chain))
+        rows = by_chunks(lambda *x: chunk_rows(columns, model, *x), q, qd, qdd)
+    whole = np.concatenate([rows, signals(q, qd)], axis=2)
+    r = np.asarray(np.linalg.qr(whole.reshape(-1, whole.shape[2]), mode="r"))
+    known = None if knowledge is None else knowledge.of(chain, columns)
+    return chosen_parameters(chain, columns, r, rank_tolerance(chain), known, tuple(names))
+
+
 def random_factors(chain: Chain, columns: Columns, states: int = 0, seed: int = 0) -> QRFactors:
     """Triangular factors of the regressor at random states, with zero torque; see `base_parameters` for `states`."""
     count = states or max(256, 3 * len(columns.names(chain.n)))
@@ -133,19 +168,53 @@ def rank_tolerance(chain: Chain) -> float:
 
 
 def chosen_parameters(
-    chain: Chain, columns: Columns, r: Float[np.ndarray, "_ p"], tolerance: float, known: Known | None = None
+    chain: Chain,
+    columns: Columns,
+    r: Float[np.ndarray, "_ p"],
+    tolerance: float,
+    known: Known | None = None,
+    signals: tuple[str, ...] = (),
 ) -> BaseParameters:
-    """Select base parameters from the triangular factor r of the regressor, given prior knowledge."""
+    """Select base parameters from the triangular factor r of the regressor, given prior knowledge.
+
+    Args:
+        signals: names of the last columns of r, which are those of a friction model.
+    """
     names, absent = columns.names(chain.n), columns.absent(chain)
-    fixed = np.zeros(len(names), bool) if known is None else known.fixed & ~absent
+    p = len(names)
+    fixed = np.zeros(p, bool) if known is None else known.fixed & ~absent
     if known is not None:
-        r = np.concatenate([np.where(fixed, 0.0, r), np.linalg.norm(r, axis=0).max() * known.directions])
-    found = _select(r, names, columns.elimination_order(chain.n), tolerance)
+        none = np.zeros(len(signals))
+        directions = np.pad(known.directions, [(0, 0), (0, len(signals))])
+        r = np.concatenate([np.where([*fixed, *none], 0.0, r), np.linalg.norm(r, axis=0).max() * directions])
+    order = (*range(p, p + len(signals)), *columns.elimination_order(chain.n))
+    found = _rigid(_select(r, (*names, *signals), order, tolerance), p)
     nowhere = {name for name, gone in zip(names, absent | fixed, strict=True) if gone}
     return dataclasses.replace(
         found,
         unidentifiable=tuple(x for x in found.unidentifiable if x not in nowhere),
         known=tuple(np.array(names)[fixed].tolist()),
+    )
+
+
+def _rigid(found: BaseParameters, p: int) -> BaseParameters:
+    """The base parameters among the first p columns, with the coefficients of these columns in the others."""
+    signals = found.parameters[p:]
+    if not signals:
+        return found
+    rigid = found.kept < p
+    of_signals = np.zeros((len(signals), p))
+    of_signals[found.kept[~rigid] - p] = found.matrix[~rigid, :p]
+    return dataclasses.replace(
+        found,
+        kept=found.kept[rigid],
+        matrix=found.matrix[rigid, :p],
+        names=tuple(name for name, own in zip(found.names, rigid, strict=True) if own),
+        parameters=found.parameters[:p],
+        dropped=tuple(name for name in found.dropped if name not in signals),
+        unidentifiable=tuple(name for name in found.unidentifiable if name not in signals),
+        signals=signals,
+        of_signals=of_signals,
     )
 
 

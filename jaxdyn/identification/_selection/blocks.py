@@ -12,6 +12,7 @@ from ...errors import LogError
 from ...io._logs.log import Log
 from ...model._chain import Chain
 from .._delay import at_shifts
+from .._friction.fit import base_with_friction
 from .._friction.model import FrictionModel
 from .._friction.terms import FRICTION, Coulomb, FrictionTerm
 from .._preprocessing.filters import low_pass_before
@@ -132,8 +133,8 @@ class Reading:
         plain = Candidates(dry, further, (), False)
         drives = tuple(term for term in self.columns.drive_terms if term not in FRICTION)
         columns = dataclasses.replace(self.columns, drive_terms=drives)
-        base = base_parameters(self.chain, columns)
         model = friction_of(plain, plain.start(self.chain.n), self.terms, runs[0].samples.torque_cutoff)
+        base = base_with_friction(self.chain, columns, model)
         samples = [run.samples for run in runs]
         found = fit_friction_beside(self.model, columns, base, samples, model, self.stride)
         return found.model.terms[-len(further) :]

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import DTypeLike
 
 from ...errors import ModelError
-from ...model._build import JOINT_LEAVES, SLIGHTLY, inertia_faults
+from ...model._build import EARTH, JOINT_LEAVES, SLIGHTLY, inertia_faults
 from ...model._chain import Chain, named_leaves
 from ...spatial._host import Values, move_inertia, pose_of, rotation_from_rpy, rpy_of
 
@@ -150,6 +150,16 @@ def set_drive(node: ET.Element, joint: str, chain: Chain, arrays: Mapping[str, n
             element.attrib.pop(key, None)
             if not element.attrib:
                 remove(node, {tag})
+
+
+def set_gravity(robot: ET.Element, gravity: Float[np.ndarray, "3"]) -> None:
+    """Set the `<jaxdyn gravity>` element of a robot, or remove it if gravity has its default value."""
+    element = robot.find("jaxdyn")
+    if not np.array_equal(gravity, np.array(EARTH)):
+        element = insert(robot, "jaxdyn", 0) if element is None else element
+        element.set("gravity", written(gravity, "gravity"))
+    elif element is not None:
+        remove(robot, {"jaxdyn"})
 
 
 def set_origin(origin: ET.Element, pose: Float[np.ndarray, "4 4"], label: str, dtype: DTypeLike = np.float64) -> None:

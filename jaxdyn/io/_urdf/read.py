@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...errors import ModelError, ModelWarning, warn
-from ...model._build import JOINT_LEAVES, LARGEST, SLIGHTLY, build_chain, check_sizes, inertia_faults
+from ...model._build import EARTH, JOINT_LEAVES, LARGEST, SLIGHTLY, build_chain, check_sizes, inertia_faults
 from ...model._chain import Chain, Topology
 from ...model._drives import with_coupling
 from ...model._rounded import meant_angle, meant_rotation, meant_unit, rotation_from_quaternion, with_unrounded
@@ -62,6 +62,11 @@ def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Ro
         raise fail(root, "the robot has no <link>")
     base, outward = order_tree(source, links, joints.values())
     return Robot(source, links, joints, base, outward, document, tuple(remarks))
+
+
+def gravity_of(robot: Robot) -> list[float]:
+    """Gravity in the `<jaxdyn>` element of the robot [m/s^2], which `save_urdf` writes; (0, 0, -9.81) without it."""
+    return numbers(only_child(robot.document.root, "jaxdyn", "the robot"), "gravity", 3, "the robot", EARTH)
 
 
 def chain_arrays(layout: Layout) -> dict[str, Any]:

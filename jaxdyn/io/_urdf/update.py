@@ -17,6 +17,7 @@ from .elements import (
     insert,
     remove,
     set_drive,
+    set_gravity,
     set_inertial,
     set_origin,
 )
@@ -104,6 +105,7 @@ def update_urdf(
     for joint in robot.joints.values():
         if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint is independent
             remove(joint.node, {"mimic"})
+    set_gravity(robot.document.root, arrays["gravity"])
     _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
     body = ET.tostring(robot.document.root, encoding="unicode")
     text = HEAD + "\n".join((*robot.document.before, body, *robot.document.after)) + "\n"

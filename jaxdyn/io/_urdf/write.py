@@ -20,6 +20,7 @@ from .elements import (
     check_writable,
     fresh,
     set_drive,
+    set_gravity,
     set_inertial,
     set_origin,
     shortest,
@@ -43,9 +44,10 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     - A free joint becomes a floating joint, which `load` converts back to a free joint. A planar joint remains two prismatic
       joints and a continuous joint.
     - Coupled joints become mimic joints. Each of them follows the joint whose position is the coordinate it depends on.
+    - Gravity, unless it is (0, 0, -9.81), is written to a `<jaxdyn>` element as well.
 
-    Joints are read back in depth-first order, as in every loaded chain. A URDF contains neither gravity nor the choice of
-    the tip; for a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
+    Joints are read back in depth-first order, as in every loaded chain. A URDF does not contain the choice of the
+    tip; for a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
 
     Args:
         allow_nonphysical: also write physically inconsistent inertias.
@@ -65,6 +67,7 @@ def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = Fals
     check_writable(chain)
     topology = chain.topology
     robot = ET.Element("robot", name=name)
+    set_gravity(robot, arrays["gravity"])
     ET.SubElement(robot, "link", name=topology.base_name)
     taken = {topology.base_name, *topology.link_names, *topology.frame_names}
     joint_names = set(topology.joint_names)

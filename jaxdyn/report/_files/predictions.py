@@ -102,9 +102,8 @@ def _unread(error: JaxdynError, folder: Path) -> str:
 def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification) -> TorqueModel:
     if path.suffix == ".eqx":
         return load_torque_model(path)
-    # a URDF has no gravity; after rounding, inertias at the boundary of physical consistency may be inconsistent
-    options = {"gravity": result.chain.gravity, **load_options} if path.suffix == ".urdf" else {}
-    chain = load(path, allow_nonphysical=True, **options)
+    # after rounding, inertias at the boundary of physical consistency may be inconsistent
+    chain = load(path, allow_nonphysical=True, **(load_options if path.suffix == ".urdf" else {}))
     own = result.chain
     if chain.n != own.n:
         raise JaxdynError(f"the file has {chain.n} joints, but the identified model has {own.n}")

@@ -55,7 +55,8 @@ def comparison_html(
         words = [", ".join(f"{x:.4g}" for x in pull) for pull in pulls]
         notes.insert(
             0,
-            f"gravity is ({words[1]}) in b and ({words[0]}) in a, each in its base frame; a URDF does not contain gravity",
+            f"gravity is ({words[1]}) in b and ({words[0]}) in a, each in its base frame; for a URDF, it can be specified "
+            "by --gravity",
         )
     facts = [
         ("a", comparison.names[0]),

@@ -1,0 +1,69 @@
+"""Vertical prismatic joints (SCARA robots, lifts), whose gravity, torque offset and moving mass act alike."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn import inverse_dynamics
+from jaxdyn.dynamics import friction_force
+from jaxdyn.identification import Columns, FrictionModel, Terms, identify
+from jaxdyn.identification._friction.fit import base_with_friction
+from jaxdyn.identification._friction.terms import chain_terms
+from jaxdyn.io import Log, loads
+
+BODY = (
+    '<inertial><origin xyz="0.1 0.02 -0.1"/><mass value="{}"/>'
+    '<inertia ixx=".05" ixy="0" iyy=".06" ixz="0" iyz="0" izz=".04"/></inertial>'
+)
+
+
+def slides(axis="0 0 1"):
+    links = "".join(f'<link name="l{k}">{BODY.format(m) if m else ""}</link>' for k, m in enumerate((0, 4.0, 1.5)))
+    joint = (
+        '<joint name="j{}" type="{}"><parent link="l{}"/><child link="l{}"/><origin xyz="0.3 0 0"/><axis xyz="{}"/>'
+        '<limit lower="-{}" upper="{}" effort="300" velocity="4"/><dynamics damping="5" friction="2"/></joint>'
+    )
+    joints = joint.format(1, "revolute", 0, 1, "0 0 1", 2, 2) + joint.format(2, "prismatic", 1, 2, axis, 0.2, 0.2)
+    return loads(f'<robot name="scara">{links}{joints}</robot>')
+
+
+@pytest.mark.parametrize(("axis", "weight"), [("0 0 1", 9.81), ("0 0 -1", -9.81)])
+def test_the_mass_on_a_vertical_slide_adds_to_its_torque_offset(axis, weight):
+    chain, model = slides(axis), FrictionModel(chain_terms(0.02))
+    base = base_with_friction(chain, Columns(("armature",)), model)
+    assert "m2 + Ia2" in base.names and base.size == len(base.names) == base.matrix.shape[0]
+    assert base.signals == model.names(2) and base.of_signals is not None
+    expected = np.zeros((6, 22))
+    expected[5, 21] = -weight  # off2 - g Ia2, beside m2 + Ia2
+    np.testing.assert_allclose(base.of_signals, expected, atol=1e-9)
+    level = base_with_friction(slides("1 0 0"), Columns(("armature",)), model)
+    assert level.of_signals is not None and not level.of_signals.any()
+
+
+@pytest.mark.ci
+def test_identify_a_scara_robot():
+    chain = slides()
+    t = np.arange(0, 12, 0.005)
+    phase = 2 * np.pi * 0.25 * np.arange(1, 6)
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 5, 2)) * [0.5, 0.05] / np.arange(1, 6)[:, None]
+    s, c = np.sin(np.outer(t, phase)), np.cos(np.outer(t, phase))
+    q, qd, qdd = s @ a + c @ b, (c * phase) @ a - (s * phase) @ b, -(s * phase**2) @ a - (c * phase**2) @ b
+    tau = jax.vmap(inverse_dynamics, (None, 0, 0, 0))(chain, *map(jnp.asarray, (q, qd, qdd)))
+    tau = np.asarray(tau + jax.vmap(lambda v: friction_force(chain, v))(jnp.asarray(qd)))
+    log = Log(t, q + 1e-6 * rng.normal(size=q.shape), None, tau + 0.02 * rng.normal(size=q.shape))
+    result = identify(chain, log, terms=Terms(choose=("friction",)))
+    assert "m2 + Ia2" in result.base.names
+    k = result.base.names.index("m2 + Ia2")
+    assert result.wls.values[k] == pytest.approx(1.5, abs=0.01)
+    found, friction = result.chain, result.friction
+    assert friction is not None
+    offset = friction.values[result.base.size :][friction.model.names(2).index("off2")]
+    assert offset + 9.81 * float(found.inertia[1, 0]) == pytest.approx(9.81 * 1.5, abs=0.05)
+    at_rest = np.asarray(inverse_dynamics(found, jnp.zeros(2), jnp.zeros(2), jnp.zeros(2)) + found.friction.offset)
+    assert at_rest[1] == pytest.approx(9.81 * 1.5, abs=0.05)
+    assert result.validation[0].fit.total_relative < 1
+    run = result.validation[0].run
+    assert run is not None
+    np.testing.assert_allclose(friction.predict(run), result.model.predict(run), rtol=1e-6, atol=1e-6)
