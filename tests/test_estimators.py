@@ -30,6 +30,7 @@ from jaxdyn.identification import (
     recursive_values,
     row_errors,
     torque_band,
+    weighted_least_squares,
 )
 from jaxdyn.identification._estimators.robust import _outliers
 from jaxdyn.identification._preprocessing.filters import differentiate, low_pass
@@ -79,6 +80,15 @@ def test_runs_and_joints_weigh_by_their_own_noise(exact):
     z = lambda e: np.sqrt(((e.values - exact[4]) ** 2 / np.diag(independent)).mean())
     assert z(wls) < 1.5 < 3 < z(ols)
     assert wls.converged and wls.iterations == len(wls.history) and wls.method == "WLS"
+    same = weighted_least_squares(problem.blocks, problem.base)  # as `identify` calls it
+    np.testing.assert_array_equal(same.values, wls.values)
+    np.testing.assert_array_equal(same.covariance, wls.covariance)
+    few = weighted_least_squares(
+        problem.blocks, problem.base, 1e-9 + problem.base.size / problem.factors.counts.sum() * 1.1
+    )
+    np.testing.assert_allclose(
+        few.run_noise[0], few.run_noise[1]
+    )  # runs of few independent samples have no noise of their own
     one = estimate_wls(problem, iterations=1)  # from ordinary least squares
     size = np.maximum(np.abs(one.values), np.abs(ols.values))
     steps = np.abs(one.values - ols.values) / np.maximum(size, 1e-3 * size.max())

@@ -318,7 +318,7 @@ class Fitting:
         if self.known is not None and constraints is not None:
             constraints = constraints.given(self.known.fixed, self.known.values)
         problem = consistent_problem(
-            blocks.total,
+            blocks,
             base,
             wls,
             columns,

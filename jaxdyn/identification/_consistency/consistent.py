@@ -23,6 +23,7 @@ from ...errors import IdentificationError, ModelError
 from ...spatial.pseudo_inertia import check_consistent
 from .._estimators.estimate import Estimate
 from .._regression.base_parameters import BaseParameters, stacked
+from .._regression.blocks import BlockFactors
 from .._regression.columns import Columns
 from .._regression.factors import QRFactors
 from .constraints import Constraints, no_constraints
@@ -165,7 +166,7 @@ def positive_columns(columns: Columns, n: int) -> Bool[np.ndarray, " p"]:
 
 
 def consistent_problem(
-    factors: QRFactors,
+    factors: QRFactors | BlockFactors,
     base: BaseParameters,
     estimate: Estimate,
     columns: Columns,
@@ -178,7 +179,7 @@ def consistent_problem(
     known: Float[np.ndarray, "k w"] | None = None,
     stand_ins: tuple[int, ...] = (),
 ) -> ConsistentProblem:
-    """Create the physically consistent counterpart of an unconstrained estimation problem, with the same joint weights.
+    """Create the physically consistent counterpart of an unconstrained estimation problem, with the same weights.
 
     The cost is expressed in units of the noise: a residual of one standard deviation in one independent sample costs
     1/2. Scaling all inertial parameters of a link by 1 + e costs 2 e^2 per unit of prior weight, to second order. A
@@ -186,7 +187,7 @@ def consistent_problem(
     standard deviation of 100 %. Its effect is negligible on parameters that the log determines, but it determines the others.
 
     Args:
-        factors: factors of the log.
+        factors: factors of the log; in blocks, if the weights of `estimate` are those of runs and joints.
         base: the base parameters.
         estimate: the unconstrained estimate by `weighted_least_squares` from the same factors.
         columns: the identified columns.
@@ -202,10 +203,12 @@ def consistent_problem(
     Raises:
         IdentificationError: the prior is physically inconsistent, or the constraints or the weight are invalid.
     """
-    links = _links(columns, base, prior)
+    links, own = _links(columns, base, prior), estimate.noise
+    if isinstance(factors, BlockFactors):
+        factors, own = factors.by_run, own if estimate.run_noise is None else estimate.run_noise.reshape(-1)
     size = np.sqrt((factors.r[:, :, -1] ** 2).sum(1) / np.maximum(factors.counts, 1))
-    noise = np.maximum(estimate.noise, np.maximum(PRECISION * size, np.finfo(float).tiny))
-    noise = np.where(size > 0, noise, np.maximum(estimate.noise, 1.0))
+    noise = np.maximum(own, np.maximum(PRECISION * size, np.finfo(float).tiny))
+    noise = np.where(size > 0, noise, np.maximum(own, 1.0))
     r = stacked(factors, np.sqrt(independence) / noise)
     r = r if known is None else np.concatenate([r, known])
     q, upper = np.linalg.qr(r[:, base.kept])

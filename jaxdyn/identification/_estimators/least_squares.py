@@ -15,6 +15,7 @@ from .problem import EstimationProblem
 ROUNDS_OF_NOISE = (
     3  # iterations for the noise level, which sets the weight of prior knowledge in ordinary least squares
 )
+ROWS_OF_A_RUN = 2.0  # least number of independent samples per base parameter for weights of a run's own
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,10 +42,7 @@ def estimate_ols(problem: EstimationProblem) -> Estimate:
 
 
 def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations: int = 20) -> Estimate:
-    """Weighted least squares: minimises sum_rj |tau_rj - W_rj base|^2 / s_rj^2, with the noise s_rj of joint j in run r.
-
-    The iteration starts from ordinary least squares. Each step computes s from the residuals of the previous step. The
-    iteration ends when the values converge.
+    """Weighted least squares on the rows of a problem, the estimator of `identify`: `weighted_least_squares` of its blocks.
 
     Args:
         problem: the problem.
@@ -54,29 +52,7 @@ def estimate_wls(problem: EstimationProblem, tolerance: float = 1e-6, iterations
     Raises:
         IdentificationError: as for `estimate_ols`.
     """
-    factors, (runs, n) = problem.factors, (len(problem.samples), problem.chain.nv)
-    weights = np.ones(runs * n)
-    estimate = ordinary_least_squares(factors, problem.base, problem.independence)
-    history = []
-    while len(history) < iterations:
-        weights = inverse_noise(estimate.noise)
-        update = solve_factors(factors, problem.base, weights, problem.independence)
-        history.append(relative_step(update.values, estimate.values))
-        estimate = update
-        if history[-1] < tolerance:
-            break
-    estimate = with_blocks(estimate, problem.blocks, problem.base, weights.reshape(runs, n))
-    pooled = lambda x: np.sqrt((x**2 * factors.counts).reshape(runs, n).sum(0) / factors.counts.reshape(runs, n).sum(0))
-    return dataclasses.replace(
-        estimate,
-        noise=pooled(estimate.noise),
-        joint_residuals=pooled(estimate.joint_residuals),
-        run_noise=estimate.noise.reshape(runs, n),
-        method="WLS",
-        iterations=len(history),
-        history=tuple(history),
-        converged=history[-1] < tolerance,
-    )
+    return weighted_least_squares(problem.blocks, problem.base, problem.independence, tolerance, iterations)
 
 
 def relative_step(new: np.ndarray, old: np.ndarray) -> float:
@@ -155,33 +131,65 @@ def weighted_least_squares(
     factors: QRFactors | BlockFactors,
     base: BaseParameters,
     independence: float = 1.0,
-    iterations: int = 5,
+    tolerance: float = 1e-6,
+    iterations: int = 20,
     known: Float[np.ndarray, "k w"] | None = None,
 ) -> Estimate:
-    """Weighted least squares on factors: minimises sum_j |tau_j - W_j base|^2 / s_j^2, with the noise s_j of each joint.
+    """Weighted least squares: minimises sum_rj |tau_rj - W_rj base|^2 / s_rj^2, with the noise s_rj of joint j in run r.
 
-    The iteration starts from ordinary least squares. Each step computes s from the residuals of the previous step.
+    The iteration starts from ordinary least squares. Each step computes s from the residuals of the previous step. The
+    iteration ends when the values converge.
+
+    The runs are those of the blocks; factors without blocks count as one run. A run with fewer than twice as many
+    independent samples as there are base parameters could be fitted almost exactly, and would then outweigh all others:
+    the noise of its joints is that of all runs together.
 
     Args:
         factors: as for `ordinary_least_squares`.
         base: the base parameters.
         independence: as for `ordinary_least_squares`.
-        iterations: number of iterations.
+        tolerance: relative step of the values below which the iteration has converged.
+        iterations: maximum number of iterations.
         known: rows [P, y] of prior knowledge, as for `ordinary_least_squares`.
 
     Raises:
         IdentificationError: as for `ordinary_least_squares`.
     """
-    whole = factors.total if isinstance(factors, BlockFactors) else factors
-    weights = np.ones(len(whole.counts))
+    if isinstance(factors, BlockFactors):
+        factors = dataclasses.replace(factors, runs=np.unique(factors.runs, return_inverse=True)[1])
+        whole, n = factors.by_run, factors.r.shape[1]
+    else:
+        whole, n = factors, len(factors.counts)
+    counts = whole.counts.reshape(-1, n)
+    pooled = lambda x: np.sqrt((x.reshape(-1, n) ** 2 * counts).sum(0) / np.maximum(counts.sum(0), 1))
     stated = None if known is None else Stated(known, 1 / np.sqrt(independence))
     estimate = ordinary_least_squares(whole, base, independence, known)
-    for _ in range(iterations):
-        weights = inverse_noise(estimate.noise)
-        estimate = solve_factors(whole, base, weights, independence, stated)
+    history: list[float] = []
+    weights, few = np.ones_like(counts, float), counts * independence < ROWS_OF_A_RUN * base.size
+
+    def noise_of(estimate: Estimate) -> np.ndarray:
+        return np.where(few, pooled(estimate.noise), estimate.noise.reshape(-1, n))
+
+    while len(history) < iterations:
+        weights = inverse_noise(noise_of(estimate))
+        update = solve_factors(whole, base, weights.reshape(-1), independence, stated)
+        history.append(relative_step(update.values, estimate.values))
+        estimate = update
+        if history[-1] < tolerance:
+            break
+    noise = noise_of(estimate)
     if isinstance(factors, BlockFactors):
-        estimate = with_blocks(estimate, factors, base, weights[None], stated)
-    return dataclasses.replace(estimate, method="WLS", iterations=iterations)
+        estimate = with_blocks(estimate, factors, base, weights, stated)
+    return dataclasses.replace(
+        estimate,
+        noise=pooled(noise),
+        joint_residuals=pooled(estimate.joint_residuals),
+        run_noise=noise if isinstance(factors, BlockFactors) else None,
+        method="WLS",
+        iterations=len(history),
+        history=tuple(history),
+        converged=history[-1] < tolerance,
+    )
 
 
 def solve_factors(
