@@ -79,6 +79,7 @@ from .model import (
     Springs as Springs,
     Topology as Topology,
     Transmission as Transmission,
+    attach as attach,
     difference as difference,
     from_dh as from_dh,
     from_screws as from_screws,
@@ -91,6 +92,7 @@ from .model import (
     textbook as textbook,
     with_coupling as with_coupling,
     with_inertial_parameters as with_inertial_parameters,
+    with_masses as with_masses,
     with_transmission as with_transmission,
 )
 from .parallel import sharded_vmap as sharded_vmap

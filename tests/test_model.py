@@ -155,3 +155,44 @@ def test_rollouts_under_wrenches_are_repeated_steps(by_step):
         row = k if by_step else 0
         qd, q = jax.jit(step)(q, qd, torques[k], on_links[row], by_tip[row])
         assert relative(positions[k + 1], q) < 1e-13 and relative(velocities[k + 1], qd) < 1e-13
+
+
+def test_attached_bodies_and_masses():
+    """A payload on a tool frame and on a link, against Pinocchio; derivatives by mass at a fixed centre of mass."""
+    pin = pytest.importorskip("pinocchio")
+    arm = jaxdyn.robots.panda()
+    rng = np.random.default_rng(0)
+    q, v, a = rng.normal(size=(3, 7))
+    mass, com, inertia = 1.3, np.array([0.1, -0.2, 0.3]), np.diag([0.02, 0.03, 0.04])
+
+    def peer():
+        model = pin.Model()
+        for i in range(7):
+            screw = np.asarray(arm.screw[i])
+            joint = pin.JointModelRevoluteUnaligned(screw[:3]) if screw[:3].any() else None
+            assert joint is not None and not screw[3:].any()
+            place = pin.SE3(np.asarray(arm.rotation[i]), np.asarray(arm.translation[i]))
+            model.addJoint(i, joint, place, arm.joint_names[i])
+            model.inertias[i + 1] = pin.Inertia.FromDynamicParameters(np.asarray(arm.inertia[i]))
+        return model
+
+    for frame, link, place in (("flange", 6, np.asarray(arm.frame_poses[0])), (arm.link_names[2], 2, np.eye(4))):
+        model = peer()
+        body = pin.Inertia(mass, com, inertia)
+        model.appendBodyToJoint(link + 1, body, pin.SE3(place[:3, :3], place[:3, 3]))
+        wanted = pin.rnea(model, model.createData(), q, v, a)
+        loaded = jaxdyn.attach(arm, frame, mass, com, inertia)
+        bare = pin.rnea(peer(), model.createData(), q, v, a)
+        change = jaxdyn.inverse_dynamics(loaded, q, v, a) - jaxdyn.inverse_dynamics(arm, q, v, a)
+        np.testing.assert_allclose(change, wanted - bare, atol=1e-12 * np.abs(wanted).max())
+    # a point mass at the centre of mass of a link changes its mass, and nothing else
+    masses = jnp.asarray(arm.inertia[:, 0])
+    centre = arm.inertia[4, 1:4] / masses[4]
+    heavier = jaxdyn.with_masses(arm, masses.at[4].add(0.5))
+    point = jaxdyn.attach(arm, arm.link_names[4], 0.5, centre)
+    np.testing.assert_allclose(heavier.inertia, point.inertia, atol=1e-12)
+    slope = jax.jacfwd(lambda m: jaxdyn.gravity_force(jaxdyn.with_masses(arm, m), q))(masses)[:, 4]
+    step = jaxdyn.gravity_force(heavier, q) - jaxdyn.gravity_force(arm, q)
+    np.testing.assert_allclose(slope, step / 0.5, atol=1e-12)
+    with pytest.raises(jaxdyn.ModelError, match="fixed to the base"):
+        jaxdyn.attach(arm, arm.topology.base_name, 1.0)

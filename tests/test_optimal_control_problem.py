@@ -200,3 +200,11 @@ def test_statuses_have_words():
 def test_durations_that_exclude_each_other_are_a_status(limits, status):
     problem = a_problem(duration_limits=jnp.asarray(limits))
     assert Status(int(status_of_problem(problem))).name == status
+
+
+def test_a_floating_base_has_no_torque():
+    robot = jaxdyn.textbook.biped(floating=True)
+    limits = np.asarray(jaxdyn.trajectory.torque_limits(robot, 0.5))
+    np.testing.assert_array_equal(limits[:6], 0)
+    effort = np.asarray(robot.limits.effort)[6:]
+    np.testing.assert_array_equal(limits[6:], 0.5 * np.stack([-effort, effort], axis=1))

@@ -148,9 +148,11 @@ def test_an_update_goes_against_the_gradient_of_the_mean_cost():
     assert found.cost == pytest.approx(found.costs.mean()) and found.updates == 2 and found.finite
     assert not found.history["stopped"].any() and found.message.startswith("2 updates")
     # of rollouts that run away the state stays, and what they cost is a number
-    wild = jaxdyn.trajectory.optimise_policy(
-        Feedback(-200 * first), *arguments, updates=2, optimiser=sgd, settings=PolicySettings(speed_bound=3.0)
-    )
+    with pytest.warns(RuntimeWarning, match="rollouts of the optimised policy diverge"):
+        wild = jaxdyn.trajectory.optimise_policy(
+            Feedback(-200 * first), *arguments, updates=2, optimiser=sgd, settings=PolicySettings(speed_bound=3.0)
+        )
+    assert wild.stopped == 1.0 and "1 of the rollouts diverge" in wild.message
     assert wild.history["stopped"][0] == 1.0 and np.isfinite(wild.history["cost"]).all()
     assert wild.cost <= wild.history["cost"][0]
 

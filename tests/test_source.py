@@ -199,6 +199,17 @@ def test_what_numbers_decide_is_not_written(tmp_path):
         assert bool(up) == bool(wanted[1])
 
 
+def test_operations_without_effect_are_left_out(tmp_path):
+    """The rows of an empty array are an operation without results (from jax 0.11)."""
+
+    def f(x):
+        empty = jax.jit(lambda x: sum(tuple(x), x.sum()))(x[:0])
+        return x * x + jax.lax.scan(lambda y, row: (y + sum(tuple(row)), None), empty, jnp.zeros((2, 0)))[0]
+
+    write_source(tmp_path / "f", [SourceFunction("f", f, {"x": (3,)}, ("y",))])
+    np.testing.assert_allclose(python(tmp_path / "f.py").f([1.0, 2.0, 3.0]), [1.0, 4.0, 9.0])
+
+
 def test_what_cannot_be_written_is_said(tmp_path):
     def refuse(match, function, shape=(2, 2), **changes):
         given = dataclasses.replace(SourceFunction("f", function, {"x": shape}, ("y",)), **changes)
@@ -206,6 +217,7 @@ def test_what_cannot_be_written_is_said(tmp_path):
             write_source(tmp_path / "f", [given])
 
     refuse("'lu' of the traced function", lambda x: jnp.linalg.solve(x, x[0]))
+    refuse("'debug_callback' of the traced", lambda x: (jax.debug.callback(lambda _: None, x), x)[1])
     refuse("number of iterations", lambda x: jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: y + 1, x))
     refuse("index that depends on the arguments", lambda x: x[x[0, 0].astype(int)])
     refuse("cannot be used as a name", lambda x: x, results=("the result",))

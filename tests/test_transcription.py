@@ -122,14 +122,14 @@ class Posed:
 
     def rows(self, time, q, v, tau, positions, ground=None):
         """= 0 and <= 0 of a knot; limits of positions are among them, or bounds of unknowns."""
-        high = np.where(np.isfinite(self.above), self.above, 1e6)
-        half = ((high - self.below) / 2)[: self.drives]
-        x = tau[: self.drives]
-        below = [(self.below[: self.drives] - x) / half, (x - high[: self.drives]) / half]
+        given = np.arange(2) >= self.drives  # equal limits: the torque is prescribed
+        low, high = (np.where(given, 1.5, x) for x in (self.below, np.where(np.isfinite(self.above), self.above, 1e6)))
+        half = np.where(given, 1.0, (high - low) / 2)
+        below = [(low - tau) / half, (tau - high) / half]
         below += [[-0.5 - q[1], q[1] - 0.7]] if positions else []
         below += [[-1.1 - v[0], v[0] - 1.1]]
         below += [ground[[2, 4]] - 3.0] if self.ground else []
-        return np.append(tau[self.drives :] - 1.5, 2.0 * q[0] * time), np.concatenate(below)
+        return np.array([2.0 * q[0] * time]), np.concatenate(below)
 
     def last(self, q, v, duration):
         """Cost, = 0 and <= 0 of the end."""
@@ -193,7 +193,7 @@ def test_the_program_of_collocation_is_the_problem(scheme):
         cost += h[k] * weight[k] * case.cost(k, q[k], v[k], tau[k], before[k], h[k])
         equal, above = case.rows(k * h[k], q[k], v[k], tau[k], positions=False)
         if k == 0:  # what the torques leave as it is does not count there
-            equal[1:], above[2:] = 0, -1
+            equal[:], above[4:] = 0, -1
         if middles:
             cost += h[k] * (4 / 6 * (k < n)) * case.cost(k, qm[k], vm[k], tau_m[k], tau_m[k], h[k])
             equal_m, above_m = case.rows((k + 0.5) * h[k], qm[k], vm[k], tau_m[k], positions=False)
@@ -358,15 +358,14 @@ def test_limits_of_torques_and_states_as_rows_and_bounds():
         robot, still, still, 2, 0.1, constraints=boxes, torque_limits=limits
     )
     rows, tau = torque_rows(problem), jnp.array([1.0, 2.5, 7.0, 9.0])
-    assert rows.limited == (0, 2) and rows.given == (1,)
+    assert rows.limited == (0, 1, 2)
     half = 500_002.0
-    close(rows.inequalities(tau), [-4 / 4, -1000007 / half, -4 / 4, 3 / half])
-    close(rows.equalities(tau), [0.5])
+    close(rows.inequalities(tau), [-4 / 4, -0.5, -1000007 / half, -4 / 4, 0.5, 3 / half])
+    assert rows.pinned().tolist() == [False, True, False] * 2
     again = torque_rows(dataclasses.replace(problem, torque_limits=limits + 1), like=rows)
-    close(again.inequalities(tau)[jnp.array([0, 2])], [-3 / 4, -5 / 4])
-    close(again.equalities(tau), [-0.5])
+    close(again.inequalities(tau)[jnp.array([0, 1, 3])], [-3 / 4, 0.5, -5 / 4])
     traced = jax.jit(lambda limits: torque_rows(dataclasses.replace(problem, torque_limits=limits)).inequalities(tau))
-    close(traced(limits), [-1, -500, -1000007 / half, -1000009 / 1e6, -1, 500, 3 / half, (9 - 1e6) / 1e6])
+    close(traced(limits), [-1, -0.5, -1000007 / half, -1000009 / 1e6, -1, 0.5, 3 / half, (9 - 1e6) / 1e6])
     assert not torque_rows(dataclasses.replace(problem, torque_limits=None)).inequalities(tau).size
     bounds = state_bounds(problem, (jaxdyn.trajectory.PositionLimits, jaxdyn.trajectory.VelocityLimits))
     far = np.inf
@@ -487,6 +486,39 @@ def test_transcriptions_and_shooting_agree():
 
 
 @pytest.mark.ci
+def test_limits_with_nothing_in_between_are_equalities():
+    """A passive joint: torque limits of zero, 1e-11 and 1e-6 in one batch, with derivatives."""
+    still, goal = jnp.zeros(2), jnp.array([0.3, -0.3])  # the second link hangs at rest
+    chain = jaxdyn.textbook.pendulum(2)
+
+    def reached(width, goal):
+        limits = jnp.array([[-50.0, 50.0], [-1.0, 1.0]]) * jnp.stack([jnp.ones(()), width])[:, None]
+        costs, end = (jaxdyn.trajectory.TorqueCost(0.3),), (jaxdyn.trajectory.StateConstraint(goal, still),)
+        problem = jaxdyn.trajectory.OptimalControlProblem(
+            chain, still, still, 8, 0.2, costs, terminal_constraints=end, torque_limits=limits
+        )
+        solution = jaxdyn.trajectory.solve_by_collocation(problem, scheme="trapezoidal")
+        return solution.cost, (
+            solution.status,
+            solution.iterations,
+            solution.trajectory.tau,
+            solution.residuals.largest,
+        )
+
+    widths = jnp.array([0.0, 1e-11, 1e-6])
+    by_goal = jax.value_and_grad(reached, argnums=1, has_aux=True)
+    moved = goal[None] + 1e-4 * jnp.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    (cost, (status, count, tau, residual)), slope = jax.jit(jax.vmap(jax.vmap(by_goal, (None, 0)), (0, None)))(
+        widths, moved
+    )
+    assert (status == Status.CONVERGED).all() and residual.max() < 1e-7
+    assert count[:2].max() <= count[2].max()
+    assert np.abs(tau[:2, :, :, 1]).max() < 1e-8
+    assert_allclose(cost[:2], np.asarray(cost)[[2, 2]], rtol=1e-5)
+    assert_allclose(slope[0, 0], [(cost[0, 1] - cost[0, 2]) / 2e-4, (cost[0, 3] - cost[0, 4]) / 2e-4], rtol=1e-5)
+
+
+@pytest.mark.ci
 def test_what_cannot_be_met_is_said():
     """A goal outside of the position limits, limits the wrong way round, a cost that is no number: in one batch."""
     solve = jax.jit(jax.vmap(lambda p: jaxdyn.trajectory.solve_by_collocation(p, scheme="trapezoidal")))
@@ -518,8 +550,8 @@ def test_what_cannot_be_posed_is_refused():
         jaxdyn.trajectory.solve_by_collocation(
             jaxdyn.trajectory.OptimalControlProblem(ROBOT, GOAL, jnp.zeros(2), 3, 0.1, rate)
         )
-    with pytest.raises(jaxdyn.TrajectoryError, match="no drive"):
-        jaxdyn.trajectory.solve_by_inverse_dynamics(reach(4, torque_limits=jnp.array([[-1.0, 1.0], [0.0, 0.0]])))
+    with pytest.raises(jaxdyn.TrajectoryError, match="torque_limits are prescribed"):
+        jaxdyn.trajectory.solve_by_inverse_dynamics(reach(20, torque_limits=jnp.array([[-1.0, 1.0], [0.0, 0.0]])))
     with pytest.raises(jaxdyn.TrajectoryError, match="spherical or free"):
         biped = jaxdyn.textbook.biped(floating=True)
         q = jaxdyn.neutral_configuration(biped)

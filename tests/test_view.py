@@ -134,6 +134,21 @@ def test_a_scene_stands_where_the_robot_does(arm):
     assert_allclose(ends[0, 0], 0, atol=0)
 
 
+def test_every_link_is_drawn():
+    """Links without children and tool frames end where their uniform rods or point masses end."""
+    q = np.array([0.4, -0.7, 0.2])
+    for chain in (jaxdyn.textbook.pendulum(3), jaxdyn.textbook.pendulum(3, com_distance=1.0, inertia=0.0)):
+        scene = jaxdyn.view.build_scene(chain)
+        ends = line_ends(scene.poses(q), scene.joints)
+        assert len(ends) == 4
+        below = np.cumsum(q)
+        wanted = [0.0, np.sin(below).sum(), -np.cos(below).sum()]
+        assert_allclose(ends[-1, 1], wanted, atol=1e-9)
+    biped = jaxdyn.textbook.biped(floating=True)
+    drawn = {b for a, b, _ in jaxdyn.view.build_scene(biped).joints if a == b}
+    assert drawn == set(range(biped.n)) - set(biped.topology.parents)
+
+
 def test_an_ellipsoid_has_the_link_s_inertia():
     chain = random_chain(3, seed=2)
     scene = jaxdyn.view.build_scene(chain)

@@ -26,10 +26,20 @@ def entries(graph: Graph, jaxpr: Any, constants: Sequence, given: Sequence[np.nd
     known.update(zip(jaxpr.constvars, map(as_scalars, constants), strict=True))
     known.update(zip(jaxpr.invars, given, strict=True))
     read = lambda v: as_scalars(v.val) if isinstance(v, Literal) else known[v]
-    for equation in jaxpr.eqns:
+    for equation in _needed(jaxpr):
         found = _applied(graph, equation, [read(v) for v in equation.invars])
         known.update(zip(equation.outvars, found, strict=True))
     return [read(v) for v in jaxpr.outvars]
+
+
+def _needed(jaxpr: Any) -> list[Any]:
+    """The equations that have effects or contribute to the results; some have no results, such as `unstack` of no rows."""
+    read, kept = {v for v in jaxpr.outvars if not isinstance(v, Literal)}, []
+    for equation in reversed(jaxpr.eqns):
+        if equation.effects or not read.isdisjoint(equation.outvars):
+            read.update(v for v in equation.invars if not isinstance(v, Literal))
+            kept.append(equation)
+    return kept[::-1]
 
 
 def trace(function: Callable, shapes: Sequence[tuple[int, ...]]) -> Any:
@@ -60,7 +70,6 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
             return entries(graph, getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), of)
     if name in _LOOPS:
         return _LOOPS[name](graph, parameters, of)
-    shape = equation.outvars[0].aval.shape
     if name in MOVES:
         return moved(graph, equation, of)
     if name in _ENTRIES:
@@ -78,7 +87,7 @@ def _applied(graph: Graph, equation: Any, of: list[np.ndarray]) -> list[np.ndarr
             f"the operation {name!r} of the traced function is not supported in {graph.target}",
             "use only arithmetic and elementary functions, or call `export_function` instead",
         )
-    return [np.broadcast_to(np.asarray(out, object), shape)]
+    return [np.broadcast_to(np.asarray(out, object), equation.outvars[0].aval.shape)]
 
 
 def by_entry(function: Callable, of: list[np.ndarray]) -> np.ndarray:
@@ -249,6 +258,8 @@ def _scanned(graph: Graph, parameters: dict, of: list[np.ndarray]) -> list[np.nd
         carry = found[:carried]
         outputs.append(found[carried:])
     ordered = outputs[::-1] if parameters["reverse"] else outputs
+    if not ordered:
+        return [*carry, *(np.empty((0, *v.aval.shape), object) for v in inner.jaxpr.outvars[carried:])]
     return [*carry, *(np.stack(column) for column in zip(*ordered, strict=True))]
 
 

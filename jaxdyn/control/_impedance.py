@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..dynamics import coriolis_matrix, frame_pose, gravity_force, jacobian, jacobian_derivative, resistive_force
 from ..model._chain import Chain
-from ..model._compiled import compiled
+from ..model._compiled import checked, compiled
 from ..spatial.so3 import rotation_log, rotation_log_rate
 from ._joint_pd import gravity_compensation
 from ._reference import Gain, TaskReference, apply_gain
@@ -28,6 +28,7 @@ class Spring(NamedTuple):
     energy: Float[Array, ""]
 
 
+@checked
 def task_spring(t: Float[Array, "4 4"], wanted: Float[Array, "4 4"], stiffness: Gain, task: Task = "pose") -> Spring:
     """Wrench and energy of a spring between a pose (R, p) and the desired pose (R_d, p_d).
 
@@ -175,6 +176,7 @@ def impedance_energy(
     return 0.5 * (state.rate @ (state.space.inertia @ state.rate)) + spring.energy
 
 
+@checked
 def impedance_damping(
     inertia: Float[Array, "k k"], stiffness: Float[Array, "k k"], ratio: float | Float[Array, ""] = 1.0
 ) -> Float[Array, "k k"]:

@@ -11,6 +11,7 @@ from .._jax_compat import Tracer
 from ..dynamics import friction_force, generalised_momentum, momentum_drift
 from ..errors import ControlError
 from ..model._chain import Chain
+from ..model._compiled import checked
 from ._reference import Gain
 
 
@@ -113,6 +114,7 @@ class MomentumObserver(eqx.Module):
                 raise ControlError(f"{name} is {value}; it must be positive")
 
 
+@checked
 def collision_threshold(
     residuals: Float[Array, "samples nv"], margin: float | Float[Array, ""] = 1.5
 ) -> Float[Array, " nv"]:

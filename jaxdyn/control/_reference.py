@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ControlError
 from ..model._chain import Chain
+from ..model._compiled import checked
 from ..model._configuration import difference, integrate
 
 Gain = float | Float[Array, "..."]
@@ -41,12 +42,14 @@ class TaskReference(NamedTuple):
     acceleration: Float[Array, "6"]
 
 
+@checked
 def hold_configuration(chain: Chain, q: Float[Array, " nq"]) -> JointReference:
     """A reference that holds the joints at q [rad or m]."""
     still = jnp.zeros(chain.nv, q.dtype)
     return JointReference(q, still, still)
 
 
+@checked
 def hold_pose(pose: Float[Array, "4 4"]) -> TaskReference:
     """A reference that holds the frame at a pose in the world [m]."""
     still = jnp.zeros(6, pose.dtype)

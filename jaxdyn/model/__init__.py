@@ -1,7 +1,7 @@
 """Robot models: `Chain`, its builders, configurations, and the coordinate layouts of other programs."""
 
 from . import layouts as layouts
-from ._build import make_chain as make_chain
+from ._build import attach as attach, make_chain as make_chain, with_masses as with_masses
 from ._chain import (
     Chain as Chain,
     Coupling as Coupling,

@@ -1,15 +1,23 @@
 """`make_chain`: builds a `Chain` from arrays and rejects inconsistent models. All other builders use it."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from ..errors import ModelError, warn
 from ..spatial._host import Values, inertia_tensor
-from ._chain import Chain, Topology, named_leaves
+from ..spatial.inertia import (
+    inertial_parameters_from_com,
+    inertial_parameters_to_com,
+    transform_inertial_parameters,
+)
+from ._chain import Chain, Topology, frame_index, named_leaves
+from ._compiled import checked
 from ._configuration import check_coordinates
 from ._joint_properties import COULOMB_VELOCITY, STRIBECK_VELOCITY, Friction, JointLimits, Springs
 
@@ -299,3 +307,62 @@ def _unit_screw(joint: str, screw: np.ndarray) -> np.ndarray:
         part = "rotation part has length" if turns else "prismatic axis has length"
         raise ModelError(f"joint {joint!r}: the screw's {part} {size:g}; normalise it to 1")
     return screw / size if abs(size - 1) > 1e-15 else screw
+
+
+@checked
+def with_masses(chain: Chain, masses: Float[Array, " n"]) -> Chain:
+    """Replace the masses of all links [kg]; centres of mass and inertias about them are unchanged.
+
+    The parameters of a link change by (1, c, -[c]^2) per kilogram, as if a point mass were added at its centre of mass c.
+    Derivatives with respect to `masses` are therefore those at fixed centres of mass, whereas derivatives with respect to
+    `chain.inertia[:, 0]` are those at fixed first moments m c and fixed inertias about the link's origin. Massless links have
+    their centre of mass at the link's origin.
+
+    Raises:
+        ModelError: `masses` does not have one entry per link.
+    """
+
+    def changed(pi, mass):
+        _, com, inertia = inertial_parameters_to_com(pi)
+        return inertial_parameters_from_com(mass, com, inertia)
+
+    pi = jax.vmap(changed)(chain.inertia, jnp.asarray(masses, chain.dtype))
+    return dataclasses.replace(chain, inertia=pi)
+
+
+@checked
+def attach(
+    chain: Chain,
+    frame: str | None,
+    mass: float | Float[Array, ""],
+    com: Float[Array, "3"] | Sequence[float] = (0.0, 0.0, 0.0),
+    inertia: Float[Array, "3 3"] | Sequence[Sequence[float]] | None = None,
+) -> Chain:
+    """Attach a body, for example a tool or a payload, rigidly to a link or frame, and return the new chain.
+
+    The ten inertial parameters of the body, expressed in the link's frame, are added to those of the link that carries the
+    frame, so the result is differentiable with respect to the mass, the centre of mass and the inertia. The derivative with
+    respect to `mass` is that at a fixed centre of mass and a fixed inertia about it.
+
+    Args:
+        frame: name of the link or frame; None: the chain's tip.
+        mass: mass of the body [kg]; a negative mass removes a body.
+        com: centre of mass c of the body, in the frame [m].
+        inertia: inertia of the body about c, in the axes of the frame [kg m^2]; None: a point mass.
+
+    Raises:
+        ModelError: the frame is unknown, or fixed to the base; or `mass`, `com` or `inertia` has a wrong shape.
+    """
+    link, k = frame_index(chain, frame)
+    if link < 0:
+        raise ModelError(
+            f"{frame!r} is fixed to the base, which does not move",
+            f"attach the body to a link: {', '.join(chain.link_names)}",
+        )
+    mass, com = jnp.asarray(mass, chain.dtype), jnp.asarray(com, chain.dtype)
+    inertia = jnp.zeros((3, 3), chain.dtype) if inertia is None else jnp.asarray(inertia, chain.dtype)
+    if com.shape != (3,) or inertia.shape != (3, 3):
+        raise ModelError(f"com and inertia have shapes {com.shape} and {inertia.shape}; expected (3,) and (3, 3)")
+    pi = inertial_parameters_from_com(mass, com, inertia)
+    pi = pi if k is None else transform_inertial_parameters(chain.frame_poses[k], pi)
+    return dataclasses.replace(chain, inertia=chain.inertia.at[link].add(pi))

@@ -1,15 +1,19 @@
-"""Compilation of public functions when they are called outside JAX's transformations."""
+"""The way into public functions: shapes are checked, and calls outside JAX's transformations are compiled."""
 
 import functools
 import inspect
+import math
 import os
+import typing
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jaxtyping import AbstractArray
 
 from .._jax_compat import trace_state_clean
+from ..errors import ControlError, JaxdynError, ModelError, TrajectoryError
 from ._chain import Chain
 from ._layout import check_quaternions
 
@@ -29,7 +33,10 @@ def compiled(function: F) -> F:
     called directly, and the numbers of a captured robot become constants.
 
     Outside transformations, positions, velocities, accelerations and torques may also be lists of numbers.
+
+    Shapes are checked whenever the function is traced, as by `checked`.
     """
+    function = checked(function)
     names = tuple(inspect.signature(function).parameters)
     position = names.index("q") if "q" in names else None
 
@@ -60,6 +67,93 @@ def compiled(function: F) -> F:
         return program(structure, fixed, [leaf if v else None for v, leaf in zip(varies, leaves, strict=True)])
 
     return call  # type: ignore[return-value]
+
+
+def checked(function: F) -> F:
+    """Compare the shapes of array arguments with their annotations before the function runs.
+
+    The sizes n, nq and nv are those of the argument that is a `Chain`; other names must have the same size in all arguments.
+    Annotations that admit something else than arrays, or any number of axes, are checked only as far as they say.
+
+    Raises:
+        ModelError: an argument has a wrong shape, or is no array; the message names the argument, and gives both shapes and the
+            remedy. Functions of `jaxdyn.trajectory` and `jaxdyn.control` raise TrajectoryError and ControlError.
+    """
+    signature = inspect.signature(function)
+    forms = {name: _forms(parameter.annotation) for name, parameter in signature.parameters.items()}
+    forms = {name: form for name, form in forms.items() if form[0]}
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            given = signature.bind(*arguments, **named).arguments
+        except TypeError:  # Python's own message names the argument
+            return function(*arguments, **named)
+        chain = next((x for x in given.values() if isinstance(x, Chain)), None)
+        known = {} if chain is None else {"n": chain.n, "nq": chain.nq, "nv": chain.nv}
+        for name, form in forms.items():
+            if given.get(name) is not None:
+                _check_shape(function, name, given[name], *form, known, chain)
+        return function(*arguments, **named)
+
+    return call  # type: ignore[return-value]
+
+
+_Form = tuple[str, ...]  # sizes and names of the axes
+
+
+def _forms(annotation: Any) -> tuple[list[_Form], bool]:
+    """The shapes that an annotation admits, and whether it admits nothing but arrays and numbers.
+
+    There are none if the annotation does not give the number of axes.
+    """
+    choices = [x for x in typing.get_args(annotation) if x is not type(None)] or [annotation]
+    arrays = [x for x in choices if isinstance(x, type) and issubclass(x, AbstractArray)]
+    forms = [tuple(x.dim_str.split()) for x in arrays]
+    known = all(axis.isidentifier() or axis.isdigit() for form in forms for axis in form)
+    return (forms if known else []), all(x in (*arrays, float, int) for x in choices)
+
+
+def _check_shape(
+    function: Callable, name: str, x: Any, forms: list[_Form], strict: bool, known: dict[str, int], chain: Chain | None
+) -> None:
+    """Raise an error if x has none of the forms; otherwise, remember the sizes of axes."""
+    if not hasattr(x, "shape") and not isinstance(x, int | float):
+        if not strict or isinstance(x, str):
+            return
+        raise _error(function)(
+            f"{function.__name__}: {name} is a {type(x).__name__}, not an array", "convert it with jnp.asarray"
+        )
+    shape = np.shape(x)
+    sizes = lambda form: tuple(int(axis) if axis.isdigit() else known.get(axis) for axis in form)
+    fits = lambda form: len(form) == len(shape) and all(a in (b, None) for a, b in zip(sizes(form), shape, strict=True))
+    form = next((form for form in forms if fits(form)), None)
+    if form is not None:
+        known.update((axis, size) for axis, size in zip(form, shape, strict=True) if not axis.isdigit())
+        return
+    wanted = " or ".join(_spelled(form, sizes(form)) for form in forms)
+    fault = f"{function.__name__}: {name} has shape {shape}; expected {wanted}"
+    if chain is not None and {"n", "nq", "nv"} & {axis for form in forms for axis in form}:
+        free = f", nq = {chain.nq} positions (with quaternions) and nv = {chain.nv} velocities"
+        fault += f", since this robot has {chain.n} joints{free if chain.nq != chain.n or chain.nv != chain.n else ''}"
+    form = sizes(forms[0])
+    remedy = "pass an array of the expected shape"
+    if None not in form and len(shape) != len(form) and math.prod(shape) == math.prod(form):
+        remedy = f"pass {name}.reshape{form}"
+    elif len(shape) > max(map(len, forms)):
+        remedy = "pass one state or target, and use jax.vmap for batches, once for each leading axis"
+    raise _error(function)(fault, remedy)
+
+
+def _error(function: Callable) -> type[JaxdynError]:
+    package = f"{function.__module__}.".split(".")[1]
+    return {"trajectory": TrajectoryError, "control": ControlError}.get(package, ModelError)
+
+
+def _spelled(form: _Form, sizes: tuple[int | None, ...]) -> str:
+    """A shape, with the names of unknown sizes."""
+    axes = ", ".join(axis if size is None else str(size) for axis, size in zip(form, sizes, strict=True))
+    return f"({axes},)" if len(form) == 1 else f"({axes})"
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from jaxtyping import Array, Float
 from ..errors import ModelError
 from ..spatial.so3 import quaternion_to_rotation
 from ._chain import Chain
+from ._compiled import checked
 from ._layout import layout
 
 Names = Sequence[str] | None
@@ -51,6 +52,7 @@ class _Joint(NamedTuple):
         return quaternion_to_rotation(q[self.start + 3 : self.start + 7])
 
 
+@checked
 def to_mujoco_state(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], names: Names = None
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
@@ -67,6 +69,7 @@ def to_mujoco_state(
     return qpos, jnp.concatenate([_to_world(j, q, j.of_v(v)) for j in joints])
 
 
+@checked
 def from_mujoco_state(
     chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], names: Names = None
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
@@ -79,6 +82,7 @@ def from_mujoco_state(
     return q, _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qvel), strict=True)])
 
 
+@checked
 def to_mujoco_acceleration(
     chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
@@ -90,6 +94,7 @@ def to_mujoco_acceleration(
     return jnp.concatenate([_to_world(j, q, j.of_v(a) + _turning(j, v)) for j in _ordered(chain, names)])
 
 
+@checked
 def from_mujoco_acceleration(
     chain: Chain, qpos: Float[Array, " nq"], qvel: Float[Array, " nv"], qacc: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
@@ -103,6 +108,7 @@ def from_mujoco_acceleration(
     return _put(chain, joints, parts)
 
 
+@checked
 def to_mujoco_force(
     chain: Chain, q: Float[Array, " nq"], tau: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
@@ -114,6 +120,7 @@ def to_mujoco_force(
     return jnp.concatenate([_to_world(j, q, j.of_v(tau)) for j in _ordered(chain, names)])
 
 
+@checked
 def from_mujoco_force(
     chain: Chain, qpos: Float[Array, " nq"], qfrc: Float[Array, " nv"], names: Names = None
 ) -> Float[Array, " nv"]:
@@ -126,6 +133,7 @@ def from_mujoco_force(
     return _put(chain, joints, [_to_body(j, q, x) for j, x in zip(joints, _parts(joints, qfrc), strict=True)])
 
 
+@checked
 def to_pinocchio_state(
     chain: Chain,
     q: Float[Array, " nq"],
@@ -156,6 +164,7 @@ def to_pinocchio_state(
     return jnp.concatenate(parts), to_pinocchio_vector(chain, v, names)
 
 
+@checked
 def from_pinocchio_state(
     chain: Chain,
     q: Float[Array, " pinocchio_nq"],
@@ -185,6 +194,7 @@ def from_pinocchio_state(
     return _put(chain, joints, parts), from_pinocchio_vector(chain, v, names)
 
 
+@checked
 def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a generalised force to Pinocchio's layout.
 
@@ -194,6 +204,7 @@ def to_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = Non
     return jnp.concatenate([_swapped(j, j.of_v(x)) for j in _ordered(chain, names)])
 
 
+@checked
 def from_pinocchio_vector(chain: Chain, x: Float[Array, " nv"], names: Names = None) -> Float[Array, " nv"]:
     """Convert a velocity, an acceleration or a generalised force from Pinocchio's layout.
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..dynamics import forward_dynamics, resistive_force
 from ..errors import ModelError
 from ..model._chain import Chain
+from ..model._compiled import checked
 from ..model._configuration import integrate, normalise_configuration
 from ._integrate import promoted
 
@@ -31,6 +32,7 @@ class AdaptiveRollout(NamedTuple):
     successful: Bool[Array, ""]
 
 
+@checked
 def adaptive_rollout(
     chain: Chain,
     q: Float[Array, " nq"],

@@ -49,7 +49,8 @@ def animate(
             two.
         speed: playback speed relative to real time.
         ellipsoids: also draw the inertia ellipsoids of the links.
-        trace: draw the path of the tip, if the robot has a single tip.
+        trace: draw the path of the tip, if the robot has a single tip; if the tip is a link without a tool frame, the path of
+            the drawn end of this link.
         size: width and height [pixels].
         direction: elevation of the viewpoint and its azimuth about z, measured from x [degrees].
 

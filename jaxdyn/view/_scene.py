@@ -71,7 +71,11 @@ class Scene:
 
     @property
     def joints(self) -> tuple[tuple[int, int, np.ndarray], ...]:
-        """Lines (link a, link b, point on b), each from the origin of link a to a point on link b, in b's frame [m]."""
+        """Lines (link a, link b, point on b), each from the origin of link a to a point on link b, in b's frame [m].
+
+        The first n lines lead from the parent of each link to the link. The others lead from links without children to their
+        ends: the tip, or the end of the uniform rod with the same centre of mass and spread along this line.
+        """
         return skeleton(self.chain)
 
 

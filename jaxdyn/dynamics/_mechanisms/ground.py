@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...model._chain import Chain
-from ...model._compiled import compiled
+from ...model._compiled import checked, compiled
 from ...model._joints import Link
 from ...spatial._components import move_wrench, sub, zeros
 from .._kinematics.coordinates import base_gravity, joint_accelerations, joint_rates, place
@@ -64,6 +64,7 @@ def ground_reaction(
     return jnp.stack(wrenches).sum(1)
 
 
+@checked
 def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""] = 0.0) -> Float[Array, "2"]:
     """Zero moment point (x, y) at z = height, about which the wrench has no horizontal moment (Vukobratovic) [m].
 

@@ -5,9 +5,11 @@ from jaxtyping import Array, Float
 
 from ...errors import ModelError
 from ...model._chain import Chain, frame_index
+from ...model._compiled import checked
 from ...spatial.se3 import adjoint, pose_inverse
 
 
+@checked
 def link_wrenches(
     chain: Chain,
     external_wrenches: Float[Array, "n 6"] | None = None,

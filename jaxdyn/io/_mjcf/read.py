@@ -72,6 +72,11 @@ def from_mujoco(
         ModelError: no body has a joint, the model has an unsupported feature that is not ignored, a feature in `ignore` is
             unknown, or an inertia is inconsistent and `allow_nonphysical` is False.
     """
+    if not hasattr(model, "opt"):
+        raise ModelError(
+            f"from_mujoco converts a compiled mujoco.MjModel, not a {type(model).__name__}",
+            "compile an MjSpec with spec.compile(), or pass the file to jaxdyn.load",
+        )
     return chain_of(model, "the MuJoCo model", ignore, gravity, coulomb_velocity, allow_nonphysical)
 
 

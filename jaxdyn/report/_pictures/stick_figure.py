@@ -10,17 +10,35 @@ from jaxtyping import Array, Float
 from ...dynamics import forward_kinematics
 from ...errors import ModelError
 from ...model._chain import Chain, frame_index
+from ...spatial._host import second_moment
 
 
 def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
-    """Lines from the origin of each link's parent to the origin of the link, and from there to the tip; see `Scene.joints`."""
-    lines = [(parent, i, np.zeros(3)) for i, parent in enumerate(chain.topology.parents)]
-    tip = chain.topology.tip_name
-    if tip is not None and tip in chain.frame_names:
-        link, frame = frame_index(chain, tip)
-        assert frame is not None
-        lines.append((link, link, np.asarray(chain.frame_poses, float)[frame, :3, 3]))
+    """Lines from the origin of each link's parent to the origin of the link, and from links without children to their ends.
+
+    If the tip is a frame, it is the end of its link. Other ends are those of the uniform rods from the link's origin through
+    its centre of mass that have the link's mass and moments along this line. The tip's line is the last one.
+    """
+    parents, tip = chain.topology.parents, chain.topology.tip_name
+    lines = [(parent, i, np.zeros(3)) for i, parent in enumerate(parents)]
+    last, frame = (-1, None) if tip is None else frame_index(chain, tip)
+    ends = {i: _end(np.asarray(chain.inertia[i], float)) for i in range(chain.n) if i not in parents}
+    if frame is not None:
+        ends[last] = np.asarray(chain.frame_poses, float)[frame, :3, 3]
+    for i in sorted(ends, key=lambda i: i == last):
+        if i == last or ends[i].any():
+            lines.append((i, i, ends[i]))
     return tuple(lines)
+
+
+def _end(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "3"]:
+    """End of the uniform rod of a link; zero if the centre of mass is at the link's origin."""
+    mass, distance = pi[0], float(np.linalg.norm(pi[1:4]))
+    if mass <= 0 or distance <= 1e-9 * mass:
+        return np.zeros(3)
+    along = pi[1:4] / distance
+    spread = max(along @ second_moment(pi) @ along / mass - (distance / mass) ** 2, 0.0)
+    return (distance / mass + np.sqrt(3 * spread)) * along  # a uniform rod of length L has the spread L^2 / 12
 
 
 def line_ends(

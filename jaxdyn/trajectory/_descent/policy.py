@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...errors import TrajectoryError
+from ...errors import TrajectoryError, warn
 from ...model._chain import Chain
+from ...model._compiled import checked
 from ...simulation._march import march
 from .._problem.knot import Knot
 from .._problem.problem import (
@@ -29,6 +30,7 @@ from .optimiser import begin, clipped_adam, descend, firm, supported
 from .policy_file import read_progress, write_progress
 
 Policy = Callable[[Array, Array, Array], Array]
+_ADVICE = "so the cost means little: start from a policy that keeps the robot slow, limit the torques, or shorten dt"
 _BACK = 20  # maximum number of consecutive updates without a finite gradient
 
 
@@ -43,6 +45,7 @@ class PolicyOptimisation(NamedTuple):
         finite: False if the optimisation ended because no policy near the best one had a finite gradient.
         history: values at every update: "cost" (mean over the batch), "gradient" (norm of the gradient) and "stopped" (fraction
             of rollouts that diverged).
+        stopped: fraction of rollouts that diverge under this policy; their costs say nothing.
     """
 
     policy: Any
@@ -51,12 +54,14 @@ class PolicyOptimisation(NamedTuple):
     updates: int
     finite: bool
     history: dict[str, Float[np.ndarray, " updates"]]
+    stopped: float = 0.0
 
     @property
     def message(self) -> str:
         """The outcome in words."""
         if self.finite:
-            return f"{self.updates} updates, mean cost {self.cost:.6g}"
+            diverged = f"; {self.stopped:.3g} of the rollouts diverge, {_ADVICE}" if self.stopped else ""
+            return f"{self.updates} updates, mean cost {self.cost:.6g}{diverged}"
         return "no policy near the best one has a finite gradient: check the costs, or lower speed_bound"
 
 
@@ -102,6 +107,7 @@ class _Rollouts(NamedTuple):
         return next(len(x) for x, m in zip(self.leaves, self.mapped, strict=True) if m)
 
 
+@checked
 def optimise_policy(
     policy: Any,
     problem: OptimalControlProblem,
@@ -126,7 +132,8 @@ def optimise_policy(
     are trained; to keep an array constant, apply `jax.lax.stop_gradient` to it in the policy.
 
     A rollout diverges if its state becomes non-finite or its speed exceeds `settings.speed_bound`. It is then frozen at its
-    last valid state, which keeps its cost and gradient finite; history["stopped"] records the fraction of such rollouts. If the
+    last valid state, which keeps its cost and gradient finite; history["stopped"] records the fraction of such rollouts, and
+    the result's message states it. If the
     cost or the gradient of an update is not finite, the update is discarded, the optimisation returns to the best policy so
     far, and all further steps are halved.
 
@@ -149,6 +156,9 @@ def optimise_policy(
         TrajectoryError: there are no rollouts; `q0`, `v0` and `chains` differ in length; the problem has constraints or a free
             duration; the policy has no floating-point arrays; `batch` is out of range; or the file is damaged or belongs to
             another policy or optimiser.
+
+    Warns:
+        RuntimeWarning: all rollouts diverge under the resulting policy.
 
     Cost: `batch` times `steps` simulation steps per update, forward and backward. With checkpoint=1, the states of all these
     steps are kept in memory.
@@ -215,15 +225,19 @@ def _descended(
 def _result(rollouts: _Rollouts, end: _Progress) -> PolicyOptimisation:
     """The final result, with the last policy or the best one, whichever has the lower mean cost over all rollouts."""
     found = [rollouts._replace(trained=policy) for policy in (end.carry.policy, end.carry.best)]
-    costs = [np.asarray(_all_costs(x)) for x in found]
+    costs, stopped = zip(*(map(np.asarray, _all_costs(x)) for x in found), strict=True)
     means = [float(x.mean()) if np.isfinite(x).all() else np.inf for x in costs]
     better = int(np.argmin(means))
     policy = eqx.combine(found[better].trained, rollouts.rest)
     history = {name: np.array(values) for name, values in end.history.items()}
     mean = float(costs[better].mean())
-    return PolicyOptimisation(policy, mean, costs[better], len(history["cost"]), end.lost <= _BACK, history)
+    share = float(stopped[better].mean())
+    if share == 1:
+        warn(f"all {len(costs[better])} rollouts of the optimised policy diverge, {_ADVICE}", RuntimeWarning)
+    return PolicyOptimisation(policy, mean, costs[better], len(history["cost"]), end.lost <= _BACK, history, share)
 
 
+@checked
 def policy_costs(
     policy: Any,
     problem: OptimalControlProblem,
@@ -240,7 +254,7 @@ def policy_costs(
     Raises:
         TrajectoryError: as for `optimise_policy`.
     """
-    return _all_costs(_rollouts(policy, problem, q0, v0, chains, speed_bound))
+    return _all_costs(_rollouts(policy, problem, q0, v0, chains, speed_bound))[0]
 
 
 def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Trajectory:
@@ -315,13 +329,13 @@ def _each(
     return jax.vmap(single, in_axes=tuple(0 if m else None for m in mapped))(*leaves)
 
 
-def _all_costs(x: _Rollouts) -> Array:
+def _all_costs(x: _Rollouts) -> tuple[Array, Array]:
     return _costs(x.trained, x.rest, x.leaves, x.bound, _Static(x, ()))
 
 
 @eqx.filter_jit
-def _costs(trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static) -> Array:
-    return _each(trained, rest, leaves, bound, static)[0]
+def _costs(trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static) -> tuple[Array, Array]:
+    return _each(trained, rest, leaves, bound, static)
 
 
 @eqx.filter_jit

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .elimination import Pivot, block_backward, block_forward, pivot
 
@@ -21,7 +21,13 @@ Function = Callable[[Array], Array]
 
 
 class Program(eqx.Module):
-    """A nonlinear program in a vector x. Derivatives with respect to fixed entries of x (`free` = 0) are zero."""
+    """A nonlinear program in a vector x. Derivatives with respect to fixed entries of x (`free` = 0) are zero.
+
+    Attributes:
+        pinned: True for entries of g that must be zero, because they are two limits with nothing in between; None: no entry.
+    """
+
+    pinned: Bool[Array, " r"] | None = eqx.field(default=None, kw_only=True)
 
     @abc.abstractmethod
     def evaluate(self, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:

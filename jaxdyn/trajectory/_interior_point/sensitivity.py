@@ -80,7 +80,8 @@ def differentiable(
 def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, ...]:
     x, y, w = result.x, result.equality_multipliers, result.inequality_multipliers
     program, _, lower, upper = pose(leaves)
-    bounds = bounds_of(lower, upper)
+    pinned = jnp.zeros(w.shape, bool) if program.pinned is None else program.pinned
+    bounds = bounds_of(lower, upper, pinned)
     held = bounds.free == 0
 
     def conditions(leaves):
@@ -102,8 +103,10 @@ def _tangent(pose, leaves, result: InteriorPointResult, change) -> tuple[Array, 
     below, above = bounds.gaps(x)
     low, high = bounds.multipliers(result.lower_multipliers, result.upper_multipliers)
     # larger weights would not improve the accuracy at active constraints, but would cause cancellation in reverse mode
-    stiff = lambda multiplier, distance: jnp.minimum(multiplier / distance, jnp.finfo(x.dtype).eps ** -0.5)
-    weights, from_lower, from_upper = stiff(w, result.slacks), stiff(low, below), stiff(high, above)
+    most = jnp.finfo(x.dtype).eps ** -0.5
+    stiff = lambda multiplier, distance: jnp.minimum(multiplier / distance, most)
+    weights, from_lower, from_upper = stiff(w, bounds.slacks(result.slacks)), stiff(low, below), stiff(high, above)
+    weights = jnp.where(pinned, most, weights)
     diagonal = (from_lower + from_upper) * bounds.free + (1 - bounds.free)
     soft = jnp.sqrt(jnp.finfo(x.dtype).eps)
     factors = program.factor(at, jnp.ones((), x.dtype), diagonal, weights, soft)

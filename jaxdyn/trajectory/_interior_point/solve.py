@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ...model._compiled import checked
 from .._problem.solution import Status
 from .program import DenseProgram, Function, Program
 from .step import (
@@ -101,6 +102,7 @@ class _State(NamedTuple):
     history: dict[str, Array]
 
 
+@checked
 def interior_point(
     objective: Function,
     x: Float[Array, " n"],
@@ -118,7 +120,8 @@ def interior_point(
     The method is a primal-dual interior-point method with a filter line search (Waechter & Biegler 2006). It uses dense
     matrices, so an iteration costs O(n^3) for n unknowns, and is intended for up to a few hundred unknowns. JAX computes all
     derivatives, including the exact Hessian of the Lagrangian. `jax.jit`, `jax.vmap` and forward-mode differentiation
-    (`jax.jvp`) are supported; reverse mode is not. Unknowns with equal bounds are fixed.
+    (`jax.jvp`) are supported; reverse mode is not. Unknowns with equal bounds are fixed. Inequalities with nothing in between,
+    such as x <= 1 and x >= 1, must be given as an equality.
 
     Args:
         objective: x -> f, a scalar.
@@ -154,12 +157,12 @@ def solve_program(
     barrier: float | Float[Array, ""],
 ) -> InteriorPointResult:
     """Solve a program of any structure, starting from x; for a program given by plain functions, use `interior_point`."""
-    bounds, x = _start(x, lower, upper)
-    dtype = x.dtype
+    dtype, shapes = x.dtype, jax.eval_shape(program.evaluate, x)
+    pinned = jnp.zeros(shapes[2].shape, bool) if program.pinned is None else program.pinned
+    bounds, x = _start(x, bounds_of(lower, upper, pinned))
     if tolerance is None:
         tolerance = 1e-8 if jnp.finfo(dtype).eps < 1e-10 else 1e-4
     mu = jnp.asarray(barrier, dtype)
-    shapes = jax.eval_shape(program.evaluate, x)
     y, s = (jnp.zeros(shape.shape, dtype) for shape in shapes[1:])
     below, above = bounds.gaps(x)
     point = Point(x, s, y, s, mu / below, mu / above)  # slacks and their multipliers are set in the first iteration
@@ -197,10 +200,9 @@ def solve_program(
     )
 
 
-def _start(x: Array, lower: Array, upper: Array) -> tuple[Bounds, Array]:
+def _start(x: Array, bounds: Bounds) -> tuple[Bounds, Array]:
     """The bounds, and the guess, moved inside them by at most a hundredth of their distance or of max(1, |bound|)."""
-    bounds = bounds_of(lower, upper)
-    has_lower, has_upper = bounds.has_lower, bounds.has_upper
+    lower, upper, has_lower, has_upper = bounds.lower, bounds.upper, bounds.has_lower, bounds.has_upper
     both = has_lower & has_upper
     push = lambda bound: jnp.minimum(
         1e-2 * jnp.maximum(1.0, jnp.abs(bound)), jnp.where(both, 1e-2 * (upper - lower), jnp.inf)
@@ -217,16 +219,16 @@ def _iterate(program: Program, bounds: Bounds, state: _State, tolerance: Array, 
     p, first = state.point, state.iteration == 0
     at = program.linearise(p.x, p.y, p.w, bounds.free)
     f, c, g = program.values(at)
-    s = jnp.where(first, jnp.maximum(jnp.abs(g), 1e-2), p.s)
-    p = p._replace(s=s, w=jnp.where(first, state.mu / s, p.w))
+    s = jnp.where(first, jnp.where(bounds.pinned, 0.0, jnp.maximum(jnp.abs(g), 1e-2)), p.s)
+    p = p._replace(s=s, w=jnp.where(first & ~bounds.pinned, state.mu / bounds.slacks(s), p.w))
     worst = jnp.where(first, 1e4 * jnp.maximum(1.0, infeasibility(c, g + s)), state.worst)
     gradient = program.gradient(at) + program.transposed(at, p.y, p.w)
     low, high = bounds.multipliers(p.low, p.high)
     gradient = gradient - low + high
     stationarity = jnp.abs(gradient * bounds.free).max(initial=0.0)
-    violated = jnp.maximum(jnp.abs(c).max(initial=0.0), jnp.maximum(g, 0.0).max(initial=0.0))
+    violated = jnp.maximum(jnp.abs(c).max(initial=0.0), jnp.abs(bounds.violated(g)).max(initial=0.0))
     inner = jnp.maximum(jnp.abs(c).max(initial=0.0), jnp.abs(g + s).max(initial=0.0))
-    multipliers = jnp.abs(p.y).sum() + p.w.sum() + low.sum() + high.sum()
+    multipliers = jnp.abs(p.y).sum() + jnp.abs(p.w).sum() + low.sum() + high.sum()
     count = max(1, p.y.size + p.w.size + 2 * p.x.size)
     scale = jnp.clip(multipliers / count / LARGE, 1.0, LARGE)
 
@@ -264,7 +266,8 @@ def _products_off(bounds: Bounds, p: Point, mu: float | Array) -> Array:
     below, above = bounds.gaps(p.x)
     of_lower = jnp.where(bounds.has_lower, jnp.abs(p.low * below - mu), 0.0).max(initial=0.0)
     of_upper = jnp.where(bounds.has_upper, jnp.abs(p.high * above - mu), 0.0).max(initial=0.0)
-    return jnp.maximum(jnp.maximum(of_lower, of_upper), jnp.abs(p.w * p.s - mu).max(initial=0.0))
+    of_slacks = jnp.where(bounds.pinned, 0.0, jnp.abs(p.w * p.s - mu)).max(initial=0.0)
+    return jnp.maximum(jnp.maximum(of_lower, of_upper), of_slacks)
 
 
 def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State:
@@ -282,7 +285,8 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
     leaves = restoring & taken & (trial.theta <= 0.9 * state.entry) & passes(state.filter, trial.theta, trial.phi)
     nu = restoration_barrier(theta, mu)
     point = _stepped(bounds, p, step, trial, judge.inner, leaves | enters, jnp.where(leaves, mu, nu))
-    point = point._replace(y=jnp.where(restoring | enters, 0.0, point.y))
+    none = restoring | enters
+    point = point._replace(y=jnp.where(none, 0.0, point.y), w=jnp.where(none & bounds.pinned, 0.0, point.w))
 
     damping = jnp.where(trial.length >= 0.5, state.damping / 4, 4 * state.damping)
     damping = jnp.clip(jnp.where(taken, damping, 10 * state.damping), 1e-8, 1e8)
@@ -311,7 +315,9 @@ def _advance(program: Program, bounds: Bounds, state: _State, at: Any) -> _State
 def _stepped(
     bounds: Bounds, p: Point, step: Direction, trial: Trial, inner: Array, anew: Array, barrier: Array
 ) -> Point:
-    """The iterate after a trial. Multipliers have their own step length and are kept near the values `inner` / distance.
+    """The iterate after a trial.
+
+    The multipliers of inequalities and bounds have their own step length and are kept near the values `inner` / distance.
 
     Args:
         anew: True at the start or end of a restoration, to reset the multipliers to the values `barrier` / distance.
@@ -319,20 +325,22 @@ def _stepped(
     taken = trial.accepted
     rest = jnp.minimum(0.01, inner)
     dual = jnp.minimum(longest(p.low, step.d_low, rest), longest(p.high, step.d_high, rest))
-    dual = jnp.minimum(dual, longest(p.w, step.dw, rest))
+    dual = jnp.minimum(dual, longest(p.w, jnp.where(bounds.pinned, 0.0, step.dw), rest))
     x, s = jnp.where(taken, trial.x, p.x), jnp.where(taken, trial.s, p.s)
     near = []
     changes = (p.w, step.dw), (p.low, step.d_low), (p.high, step.d_high)
-    for (z, dz), gap in zip(changes, (s, *bounds.gaps(x)), strict=True):
+    for (z, dz), gap in zip(changes, (bounds.slacks(s), *bounds.gaps(x)), strict=True):
         kept = jnp.where(taken, jnp.clip(z + dual * dz, inner / (REACH * gap), REACH * inner / gap), z)
         near.append(jnp.where(anew, barrier / gap, kept))
-    return Point(x, s, p.y + jnp.where(taken, trial.length, 0.0) * (step.y - p.y), *near)
+    length = jnp.where(taken, trial.length, 0.0)
+    near[0] = jnp.where(bounds.pinned, p.w + length * step.dw, near[0])
+    return Point(x, s, p.y + length * (step.y - p.y), *near)
 
 
 def _is_stuck(program: Program, bounds: Bounds, p: Point, at: Any) -> Array:
     """True if the iterate is a stationary point of the constraint violation, and this violation is not small."""
     _, c, g = program.values(at)
-    violated, small = jnp.maximum(g, 0.0), jnp.finfo(p.x.dtype).eps
+    violated, small = bounds.violated(g), jnp.finfo(p.x.dtype).eps
     push = program.transposed(at, c, violated) * bounds.free
     projected = jnp.abs(p.x - jnp.clip(p.x - push, bounds.lower, bounds.upper)) * bounds.free
     violation = infeasibility(c, violated)
@@ -343,8 +351,9 @@ def _next_inner(program: Program, bounds: Bounds, p: Point, at: Any, inner: Arra
     """The next barrier parameter of the restoration, reduced if the optimality conditions are nearly satisfied."""
     _, c, g = program.values(at)
     low, high = bounds.multipliers(p.low, p.high)
-    off = jnp.abs((program.transposed(at, c, p.w) - low + high) * bounds.free).max(initial=0.0)
-    off = jnp.maximum(off, jnp.abs(g + p.s - p.w).max(initial=0.0))
+    w = jnp.where(bounds.pinned, g, p.w)
+    off = jnp.abs((program.transposed(at, c, w) - low + high) * bounds.free).max(initial=0.0)
+    off = jnp.maximum(off, jnp.abs(g + p.s - w).max(initial=0.0))
     off = jnp.maximum(off, _products_off(bounds, p, inner))
     return jnp.where(off <= KAPPA * inner, 0.1 * inner, inner)
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .._problem.knot import coincide
 from .._trees import choose
 from .program import Program
 
@@ -16,6 +17,9 @@ TRIES = 30  # maximum number of regularisations tried per system, and of trial s
 # the barrier function alone decides if alpha |slope|^STEEP > infeasibility^CLOSE (Waechter & Biegler 2006)
 STEEP = 2.3
 CLOSE = 1.1
+# The weight of a pinned inequality is eps^-SOFT. With a larger one, its multiplier would be found in fewer iterations, but the
+# Newton matrix would lose digits.
+SOFT = 1 / 3
 
 
 class Point(NamedTuple):
@@ -30,28 +34,42 @@ class Point(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Bounds of the unknowns; `free` is 0 for unknowns with equal bounds, and 1 for all others."""
+    """Bounds of the unknowns and of the inequalities.
+
+    `free` is 0 for unknowns with equal bounds, and 1 for all others. Inequalities that are `pinned` must be zero. They have no
+    slack, and multipliers of any sign.
+    """
 
     lower: Array
     upper: Array
     free: Array
     has_lower: Array
     has_upper: Array
+    pinned: Array
 
     def gaps(self, x: Array) -> tuple[Array, Array]:
         """Distances to the lower and upper bounds; 1 where there is no bound."""
         one = jnp.ones_like(x)
         return jnp.where(self.has_lower, x - self.lower, one), jnp.where(self.has_upper, self.upper - x, one)
 
+    def slacks(self, s: Array) -> Array:
+        """Slacks of the inequalities; 1 for those that are pinned."""
+        return jnp.where(self.pinned, 1.0, s)
+
+    def violated(self, g: Array) -> Array:
+        """Violations of the inequalities."""
+        return jnp.where(self.pinned, g, jnp.maximum(g, 0.0))
+
     def multipliers(self, low: Array, high: Array) -> tuple[Array, Array]:
         """Multipliers of the lower and upper bounds; 0 where there is no bound."""
         return jnp.where(self.has_lower, low, 0.0), jnp.where(self.has_upper, high, 0.0)
 
 
-def bounds_of(lower: Array, upper: Array) -> Bounds:
+def bounds_of(lower: Array, upper: Array, pinned: Array) -> Bounds:
     """The bounds, with masks of the finite ones. Equal bounds fix an unknown and are excluded from the masks."""
-    free = lower < upper
-    return Bounds(lower, upper, free.astype(lower.dtype), jnp.isfinite(lower) & free, jnp.isfinite(upper) & free)
+    free = (lower <= upper) & ~coincide(lower, upper)
+    finite = jnp.isfinite(lower) & free, jnp.isfinite(upper) & free
+    return Bounds(lower, upper, free.astype(lower.dtype), *finite, pinned)
 
 
 class Direction(NamedTuple):
@@ -92,7 +110,7 @@ def infeasibility(c: Array, h: Array) -> Array:
 def barrier_function(bounds: Bounds, x: Array, s: Array, f: Array, mu: Array) -> Array:
     """The barrier function: f minus mu times the sum of the logarithms of all slacks and distances to bounds."""
     below, above = bounds.gaps(x)
-    return f - mu * (jnp.log(s).sum() + jnp.log(below).sum() + jnp.log(above).sum())
+    return f - mu * (jnp.log(bounds.slacks(s)).sum() + jnp.log(below).sum() + jnp.log(above).sum())
 
 
 def passes(filter_: Array, theta: Array, phi: Array) -> Array:
@@ -139,7 +157,8 @@ def newton_system(
 
     The matrix is [W + S + delta I, A^T, G^T; A, -e I, 0; G, 0, -s/w]. The diagonal matrix S contains the bounds' multipliers
     divided by the distances to the bounds. The scalar e regularises the multipliers of c about their current values, so that
-    constraints may be linearly dependent; it affects the iterations but not the solution.
+    constraints may be linearly dependent; it affects the iterations but not the solution. For pinned inequalities, a larger
+    scalar replaces s/w.
 
     During restoration, the objective is (|c|^2 + |g + s|^2) / 2, the barrier parameter is `inner`, and the violations take the
     place of the multipliers. The matrix is then [S + delta I, A^T, G^T; A, -I, 0; G, 0, -I - s/w]; eliminating the multipliers
@@ -155,7 +174,12 @@ def newton_system(
     pull = mu * (jnp.where(bounds.has_lower, 1 / below, 0.0) - jnp.where(bounds.has_upper, 1 / above, 0.0))
     newton = jnp.where(restoring, 0.0, 1.0).astype(dtype)
     soft = jnp.where(restoring, 1.0, jnp.sqrt(jnp.finfo(dtype).eps)).astype(dtype)
-    weights = p.w / (p.s + (1 - newton) * p.w)
+    s, w, one = bounds.slacks(p.s), jnp.where(bounds.pinned, 1.0, p.w), jnp.ones((), dtype)
+    softer = jnp.where(restoring, one, jnp.finfo(dtype).eps ** SOFT * one)
+    weights = jnp.where(bounds.pinned, 1 / softer, w / (s + (1 - newton) * w))
+    shift = jnp.where(
+        bounds.pinned, newton * softer * p.w, mu / w
+    )  # the new multipliers are weights (g + s + G dx + shift)
     diagonal = (low / below + high / above) * bounds.free + (1 - bounds.free)
 
     def factored(delta):
@@ -181,7 +205,7 @@ def newton_system(
         During restoration, the step instead minimises a quadratic model of the restoration's objective.
         """
         r1 = pull * bounds.free - newton * program.gradient(at)
-        r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + mu / p.w))
+        r1 = r1 - program.transposed(at, jnp.zeros_like(p.y), weights * (h + shift))
         r2 = -c - newton * soft * p.y
 
         def refine(_, carry):
@@ -193,8 +217,8 @@ def newton_system(
 
         dx, y = jax.lax.fori_loop(0, 3, refine, (jnp.zeros_like(p.x), jnp.zeros_like(p.y)))
         moved = h + program.times(at, dx)[2]
-        w = weights * (moved + mu / p.w)
-        ds = (1 - newton) * w - moved
+        w = weights * (moved + shift)
+        ds = jnp.where(bounds.pinned, 0.0, (1 - newton) * w - moved)
         d_low = jnp.where(bounds.has_lower, mu / below - p.low - p.low / below * dx, 0.0)
         d_high = jnp.where(bounds.has_upper, mu / above - p.high + p.high / above * dx, 0.0)
         return Direction(dx, ds, y, w - p.w, d_low, d_high)
@@ -203,7 +227,7 @@ def newton_system(
         _, c, g = program.values(at)
         _, a_dx, g_dx = program.times(at, step.dx)
         of_f = jnp.where(restoring, c @ a_dx + (g + p.s) @ (g_dx + step.ds), program.gradient(at) @ step.dx)
-        return of_f - pull @ step.dx - mu * (step.ds / p.s).sum()
+        return of_f - pull @ step.dx - mu * (step.ds / s).sum()
 
     return Newton(factors, good, delta, direction, slope)
 
@@ -262,7 +286,9 @@ def _tried(
     level = 100 * small * jnp.sqrt(1.0 * p.x.size) * (1 + jnp.abs(p.x).max(initial=0.0))
     x = p.x + length * along.dx
     f, c, g = program.evaluate(x)
-    s = jnp.maximum(p.s + length * along.ds, -g)  # raising s to -g lowers both theta and the barrier function
+    s = jnp.where(
+        bounds.pinned, 0.0, jnp.maximum(p.s + length * along.ds, -g)
+    )  # raising s to -g lowers both theta and the barrier function
     new_theta = infeasibility(c, g + s)
     new_phi, new_psi = judge.measure(bounds, x, s, f, new_theta)
     falls = (slope < 0) & (theta <= 1e-4 * judge.worst) & (alpha * jnp.maximum(-slope, 0.0) ** STEEP > theta**CLOSE)

@@ -17,7 +17,7 @@ from ...dynamics._kinematics.coordinates import joints_of, place
 from ...dynamics._lowering import by_batch, sparse_jvp
 from ...errors import TrajectoryError
 from ...model._chain import Chain, frame_index
-from ...model._compiled import compiled
+from ...model._compiled import checked, compiled
 from ...model._configuration import difference, integrate, neutral_configuration
 from ...model._layout import is_ordinary, layout
 from ...spatial.so3 import rotation_log
@@ -65,6 +65,7 @@ class InverseKinematics(eqx.Module, Summary):
         return status_message(self.status)
 
 
+@checked
 def inverse_kinematics(
     chain: Chain,
     target: Float[Array, "4 4"],
@@ -119,6 +120,7 @@ def inverse_kinematics(
             negative or none is positive, or `starts` or `max_iterations` is less than 1.
         ModelError: the frame is unknown, or `frame` is None for a tree with several tips.
     """
+    target = jnp.asarray(target)
     dtype = jnp.result_type(chain.dtype, target)
     frame_index(chain, frame)
     limits = coordinate_limits(chain) if position_limits is None else jnp.asarray(position_limits)
@@ -327,6 +329,8 @@ _following.defjvp(_following_jvp, symbolic_zeros=True)
 
 def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: int) -> None:
     """Raise TrajectoryError for invalid arguments; values of traced arrays are not checked."""
+    if weights.shape != (6,):
+        raise TrajectoryError(f"weights have shape {weights.shape}; pass 6 weights, angular before linear")
     if starts < 1 or max_iterations < 1:
         raise TrajectoryError(f"starts={starts}, max_iterations={max_iterations}; both must be at least 1")
     if limits.shape != (chain.nv, 2):
@@ -334,7 +338,13 @@ def _check(chain: Chain, target, weights, limits, starts: int, max_iterations: i
             f"position limits have shape {limits.shape}; pass (lower, upper) for each of the {chain.nv} coordinates"
         )
     if not isinstance(target, Tracer) and np.isfinite(np.asarray(target)).all():
-        r = np.asarray(target, float)[:3, :3]
+        t = np.asarray(target, float)
+        r = t[:3, :3]
+        if np.abs(t[3] - (0, 0, 0, 1)).max() > 1e-6:
+            raise TrajectoryError(
+                f"the target is not a pose: its last row is {t[3].tolist()}, not (0, 0, 0, 1)",
+                "pass the matrix [R, p; 0, 1]; if it is transposed, pass target.T",
+            )
         if np.abs(r.T @ r - np.eye(3)).max() > 1e-3 or np.linalg.det(r) < 0:
             raise TrajectoryError("the target is not a pose: its upper left 3 x 3 block is not a rotation")
     if not isinstance(weights, Tracer) and not (np.all(np.asarray(weights) >= 0) and np.any(np.asarray(weights) > 0)):

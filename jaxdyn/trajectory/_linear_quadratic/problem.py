@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...model._compiled import checked
+
 
 class EulerSteps(NamedTuple):
     """Linearised semi-implicit Euler steps of ordinary joints.
@@ -124,6 +126,7 @@ class LQSolution(NamedTuple):
     multipliers: Float[Array, "knots n"]
 
 
+@checked
 def linear_quadratic(
     A: Float[Array, "steps n n"],
     B: Float[Array, "steps n m"],

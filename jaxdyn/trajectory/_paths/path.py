@@ -13,6 +13,7 @@ from ..._jax_compat import Tracer
 from ...dynamics import inverse_dynamics, spring_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
+from ...model._compiled import checked
 from ...model._layout import is_ordinary
 from .._problem.constraints import torque_limits
 from .._problem.knot import as_floats
@@ -39,6 +40,7 @@ class SplinePath(eqx.Module):
         return a + h * (b + h * (c + h * d))
 
 
+@checked
 def spline_path(
     waypoints: Float[Array, "k n"], knots: Float[Array, " k"] | Sequence[float | int] | None = None
 ) -> SplinePath:
@@ -87,6 +89,7 @@ def spline_path(
     return SplinePath(where, jnp.stack([points[:-1], first, low / 2, (high - low) / (6 * h[:, None])], axis=1))
 
 
+@checked
 def straight_path(start: Float[Array, " n"], goal: Float[Array, " n"]) -> SplinePath:
     """The straight line between two positions [rad or m], q(s) = q_0 + s (q_1 - q_0)."""
     return spline_path(jnp.stack([start, goal]), (0.0, 1.0))
@@ -119,6 +122,7 @@ class PathDynamics(NamedTuple):
     gravity: Float[Array, "points n"]
 
 
+@checked
 def path_dynamics(chain: Chain, path: Path, s: Float[Array, " points"]) -> PathDynamics:
     """The dynamics of a robot constrained to a path: tau = m(s) s'' + c(s) s'^2 + g(s), without friction.
 

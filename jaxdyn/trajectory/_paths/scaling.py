@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from ...errors import TrajectoryError
 from ...model._chain import Chain
+from ...model._compiled import checked
 from ...model._configuration import difference, integrate
 from ...spatial.se3 import pose, pose_exp, pose_inverse, pose_log
 from ...spatial.so3 import rotation_exp, rotation_log
@@ -87,6 +88,7 @@ def trapezoidal_scaling(u: Float[Array, ""], ramp: float | Float[Array, ""] = 1 
     return jnp.where(u < ramp, up, jnp.where(u > 1 - ramp, down, speed * (u - ramp / 2)))
 
 
+@checked
 def shortest_trapezoid(
     distance: Float[Array, " nv"], speed: Float[Array, " nv"], acceleration: Float[Array, " nv"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -118,6 +120,7 @@ def shortest_trapezoid(
     return jnp.where(anywhere, total, jnp.zeros_like(total)), ramp
 
 
+@checked
 def scaled_time(
     scaling: Scaling, duration: Duration, t: Float[Array, " times"]
 ) -> tuple[Float[Array, " times"], Float[Array, " times"], Float[Array, " times"]]:
@@ -129,6 +132,7 @@ def scaled_time(
     return s, jnp.where(inside, sd / duration, 0), jnp.where(inside, sdd / duration**2, 0)
 
 
+@checked
 def joint_motion(
     chain: Chain,
     start: Float[Array, " nq"],
@@ -161,6 +165,7 @@ def _along(
     return jax.vmap(lambda x: moved(x * way))(s), sd[:, None] * way[None], sdd[:, None] * way[None]
 
 
+@checked
 def screw_motion(
     start: Float[Array, "4 4"],
     goal: Float[Array, "4 4"],
@@ -176,6 +181,7 @@ def screw_motion(
     return PoseMotion(*_along(scaling, duration, t, screw, lambda x: start @ pose_exp(x)))
 
 
+@checked
 def cartesian_motion(
     start: Float[Array, "4 4"],
     goal: Float[Array, "4 4"],
@@ -201,6 +207,7 @@ def cartesian_motion(
     return jax.vmap(one)(*scaled_time(scaling, duration, t))
 
 
+@checked
 def shortest_duration(
     chain: Chain,
     path: Path,

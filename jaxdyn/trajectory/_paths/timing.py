@@ -10,6 +10,7 @@ from ..._jax_compat import Tracer
 from ...dynamics import friction_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
+from ...model._compiled import checked
 from .._problem.solution import Status, status_message
 from .intervals import FAR, bands_of, controllable_speeds, fastest_speeds, lasting_speeds
 from .path import Path, PathDynamics, joint_limits, path_dynamics, with_derivatives
@@ -69,6 +70,7 @@ _MESSAGES = {
 }
 
 
+@checked
 def time_optimal_path(
     chain: Chain,
     path: Path,
@@ -195,6 +197,7 @@ def _is_frictionless(chain: Chain) -> bool:
     return not any(isinstance(x, Tracer) or np.any(np.asarray(x)) for x in leaves)
 
 
+@checked
 def motion_along(path: Path, timing: PathTiming, t: Float[Array, " times"]) -> JointMotion:
     """Positions, velocities and accelerations of a timed path at times t [s]; at rest before its start and after its end.
 

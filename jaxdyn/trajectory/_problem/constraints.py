@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ...dynamics import forward_kinematics, frame_pose
 from ...dynamics._kinematics.forward_kinematics import pose_among
@@ -15,7 +15,7 @@ from ...model._chain import Chain
 from ...model._configuration import difference
 from ...model._layout import layout
 from ...spatial.se3 import pose_inverse, pose_log
-from .knot import Knot, as_floats, as_floats_or_none, reference_at
+from .knot import Knot, as_floats, as_floats_or_none, coincide, reference_at
 
 Kind = Literal["equality", "inequality"]
 _FAR = 1e4  # substitute for the missing side of a one-sided limit [rad or m]
@@ -45,6 +45,10 @@ class Constraint(eqx.Module):
         """Values that must be zero (equality) or must not be positive (inequality)."""
         raise NotImplementedError
 
+    def pinned(self, values: Float[Array, " k"]) -> Bool[Array, " k"]:
+        """True for the values of an inequality that must be zero, because they are equal lower and upper limits."""
+        return jnp.zeros(values.shape, bool)
+
 
 class PositionLimits(Constraint):
     """Position limits lower <= q <= upper of all or some coordinates; `position_limits` returns those of a chain.
@@ -64,6 +68,9 @@ class PositionLimits(Constraint):
         q = knot.q if self.entries is None else knot.q[jnp.asarray(self.entries)]
         return jnp.concatenate([self.lower - q, q - self.upper])
 
+    def pinned(self, values: Float[Array, " k"]) -> Bool[Array, " k"]:
+        return jnp.tile(coincide(self.lower, self.upper), 2)
+
 
 class VelocityLimits(Constraint):
     """Velocity limits |v| <= limit of all or some coordinates; `velocity_limits` returns those of a chain.
@@ -80,6 +87,9 @@ class VelocityLimits(Constraint):
     def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
         v = knot.v if self.entries is None else knot.v[jnp.asarray(self.entries)]
         return jnp.concatenate([-self.limit - v, v - self.limit])
+
+    def pinned(self, values: Float[Array, " k"]) -> Bool[Array, " k"]:
+        return jnp.tile(coincide(-self.limit, self.limit), 2)
 
 
 class StateConstraint(Constraint):
@@ -216,11 +226,17 @@ def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
 def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
     """The chain's effort limits, multiplied by a fraction, as (lower, upper) for each torque [N m or N]; infinite if unlimited.
 
+    Free joints, such as a floating base, have no drive: their limits are zero.
+
     Raises:
         TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
     """
     _ordinary(chain)
-    return fraction * jnp.stack([-chain.limits.effort, chain.limits.effort], axis=1)
+    undriven = np.zeros(chain.nv, bool)
+    for joint in layout(chain).quaternions:
+        undriven[joint.columns] = joint.size == 6
+    effort = jnp.where(undriven, 0.0, fraction * chain.limits.effort)
+    return jnp.stack([-effort, effort], axis=1)
 
 
 def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:

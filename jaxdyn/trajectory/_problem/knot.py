@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ...errors import TrajectoryError
 
@@ -60,3 +60,14 @@ def reference_at(owner: Any, name: str, shape: tuple[int, ...], k: Int[Array, ""
             f"{type(owner).__name__}: {name} has shape {x.shape}, but this robot requires {shape}, or one such row per knot"
         )
     return at
+
+
+def coincide(lower: Float[Array, "*n"], upper: Float[Array, "*n"]) -> Bool[Array, "*n"]:
+    """True for limits with nothing in between, that is, a range below eps^0.6 = 4e-10 (7e-5 in float32) of max(1, |limit|).
+
+    A barrier function has no interior there: between closer limits, rounding errors exceed the distances.
+    """
+    size = jnp.maximum(1.0, jnp.maximum(jnp.abs(lower), jnp.abs(upper)))
+    return jnp.isfinite(size) & (
+        upper - lower <= jnp.finfo(lower.dtype).eps ** 0.6 * jnp.where(jnp.isfinite(size), size, 1.0)
+    )

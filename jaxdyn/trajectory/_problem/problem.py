@@ -5,11 +5,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ...dynamics import gravity_force, resistive_force
 from ...errors import TrajectoryError
 from ...model._chain import Chain
+from ...model._compiled import checked
 from ...simulation._integrate import Method, step
 from ...simulation._march import march
 from .._trees import at
@@ -141,6 +142,12 @@ def constraint_values(
     return equal, below
 
 
+def pinned_values(constraints: tuple[Constraint, ...], chain: Chain, knot: Knot) -> Bool[Array, " inequalities"]:
+    """True for the inequalities in `constraint_values` that must be zero."""
+    below = [constraint for constraint in constraints if constraint.kind == "inequality"]
+    return jnp.concatenate([jnp.zeros(0, bool), *(x.pinned(x.value(chain, knot)) for x in below)])
+
+
 def advance(
     problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
 ) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
@@ -194,6 +201,7 @@ def limited_torque(problem: OptimalControlProblem, tau: Float[Array, " nv"]) -> 
     return tau if limits is None else jnp.clip(tau, limits[:, 0], limits[:, 1])
 
 
+@checked
 def simulate_controls(
     problem: OptimalControlProblem, tau: Float[Array, "steps nv"], checkpoint: int | None = None
 ) -> Trajectory:

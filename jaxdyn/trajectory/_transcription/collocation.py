@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ...errors import TrajectoryError
 from .._interior_point.program import Inner, Part
@@ -42,6 +42,7 @@ from .transcription import (
     drive_torque,
     guessed_motion,
     path_rows,
+    pinned_rows,
     rows_that_count,
     solve_transcribed,
     state_bounds,
@@ -94,9 +95,9 @@ def solve_by_collocation(
     """Find the motion of minimum cost by direct collocation and the interior-point method.
 
     Costs are integrated by the quadrature rule of the scheme. Constraints and limits are imposed at the knots and, with
-    "hermite_simpson", also at the midpoints. Equal lower and upper torque limits prescribe the torque of a joint, for example
-    zero for a passive joint. The discretisation error is second-order in the time step with "trapezoidal" and fourth-order with
-    "hermite_simpson", whose iterations are 3 to 5 times as expensive.
+    "hermite_simpson", also at the midpoints. Equal lower and upper limits are equalities: those of a torque prescribe it, for
+    example zero for a passive joint. The discretisation error is second-order in the time step with "trapezoidal" and
+    fourth-order with "hermite_simpson", whose iterations are 3 to 5 times as expensive.
 
     Args:
         problem: problem to solve; its `method` is ignored.
@@ -116,7 +117,9 @@ def solve_by_collocation(
         respect to the problem's leaves. The dictionary `multipliers` contains:
 
         - "dynamics": multipliers of the defects, one row per step;
-        - "equality" and "inequality": multipliers of torque limits, followed by those of constraints, one row per knot;
+        - "equality": multipliers of constraints, one row per knot;
+        - "inequality": multipliers of torque limits, followed by those of constraints, one row per knot. The multipliers of
+          equal lower and upper limits are opposite, and their difference (upper minus lower) is that of the equality;
         - "terminal_equality" and "terminal_inequality": multipliers of the terminal constraints;
         - "lower" and "upper": multipliers of position and velocity limits, one row per knot and one column per unknown.
 
@@ -286,7 +289,8 @@ class _Form:
         couplings = (4 if self.middles else 2) + problem.has_torque_rate
         equalities = data.active[0].shape[1] + self.free_duration * n
         sizes = (couplings * n + self.free_duration, equalities, data.active[1].shape[1])
-        program = StagedProgram(data, self.inner, self.stage, self.last, self.unknowns, count, sizes)
+        pinned = self.pinned(data)
+        program = StagedProgram(data, self.inner, self.stage, self.last, self.unknowns, count, sizes, pinned=pinned)
         return program, x.reshape(-1), lower.reshape(-1), upper.reshape(-1)
 
     def data(self, x: Float[Array, "S n"]) -> _Data:
@@ -309,6 +313,12 @@ class _Form:
         k = jnp.arange(count, dtype=dtype)
         first = jnp.zeros(count, dtype).at[0].set(1.0)
         return _Data(k, jnp.asarray(weight, dtype), jnp.asarray(middle, dtype), first, active)
+
+    def pinned(self, data: _Data) -> Bool[Array, " r"]:
+        """True for the inequalities of limits with nothing in between."""
+        active = jnp.split(data.active[1], 1 + self.middles, axis=1)
+        own, end = zip(*(pinned_rows(self.problem, self.torques, x, self.bounded) for x in active), strict=True)
+        return jnp.concatenate([jnp.concatenate(own, axis=1).reshape(-1), end[0]])
 
     def solution(self, program: StagedProgram, result: InteriorPointResult) -> Solution:
         """Convert a result of the interior-point method to a `Solution`."""

@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy import interpolate
 
+from ..._jax_compat import Tracer
 from ...dynamics._mechanisms.ground import ground_reaction
 from ...errors import TrajectoryError
 from .._interior_point.program import Inner, Part
-from .._problem.knot import Knot
+from .._problem.knot import Knot, coincide
 from .._problem.problem import OptimalControlProblem, constraint_values, resting_torque, running_cost, terminal_cost
 from .._problem.solution import Solution, Trajectory
 from .spline_program import SplineProgram
@@ -29,6 +30,7 @@ from .transcription import (
     drive_torque,
     guessed_motion,
     path_rows,
+    pinned_rows,
     rows_that_count,
     solve_transcribed,
     torque_jacobian,
@@ -66,9 +68,12 @@ def solve_by_inverse_dynamics(
     """Find the B-spline motion of minimum cost, with torques from inverse dynamics, by the interior-point method.
 
     Costs are integrated by the trapezoidal rule over the problem's knots. Constraints and limits are imposed at the knots, and
-    are satisfied only approximately in between. All joints must be actuated, because in general no spline keeps the torque of a
-    passive joint at zero at all times. With k = intervals + degree control points, the linear algebra of an iteration costs
-    O((nv k)^3), independent of the number of steps.
+    are satisfied only approximately in between. With k = intervals + degree control points, the linear algebra of an iteration
+    costs O((nv k)^3), independent of the number of steps.
+
+    Equal lower and upper torque limits prescribe the torque of a joint at the knots, for example zero for a passive joint. This
+    needs a spline with as many control points as there are prescribed torques, for example `intervals=problem.steps`; in
+    general, no spline keeps a torque at zero at all times.
 
     Args:
         problem: problem to solve; its `method` is ignored.
@@ -88,20 +93,38 @@ def solve_by_inverse_dynamics(
         The trajectory, cost and multipliers can be differentiated once with respect to the problem's leaves. The dictionary
         `multipliers` contains:
 
-        - "equality" and "inequality": multipliers of torque limits, followed by those of constraints, one row per knot;
+        - "equality" and "inequality": multipliers of constraints and limits, as for `solve_by_collocation`;
         - "start": multipliers of the initial velocity;
         - "terminal_equality" and "terminal_inequality": multipliers of the terminal constraints.
 
     Raises:
-        TrajectoryError: the robot has spherical or free joints, or joints with equal torque limits (passive joints);
-            `intervals` is less than 1; `degree` is less than 3; or `hessian` is unknown.
+        TrajectoryError: the robot has spherical or free joints; the spline has too few control points for prescribed torques
+            (if the limits are traced, the status is INFEASIBLE instead); `intervals` is less than 1; `degree` is less than 3;
+            or `hessian` is unknown.
     """
     check_transcribable(problem)
     intervals = min(max(4, problem.steps // 4), 30) if intervals is None else intervals
     if intervals < 1 or degree < 3:
         raise TrajectoryError(f"intervals={intervals} must be at least 1, and degree={degree} at least 3")
+    _check_prescribed(problem, intervals + degree)
     form_of = lambda problem, exact, like: _Form(problem, intervals, degree, exact, like)
     return solve_transcribed(form_of, problem, guess, hessian, tolerance, max_iterations, barrier)
+
+
+def _check_prescribed(problem: OptimalControlProblem, count: int) -> None:
+    """Raise TrajectoryError if a spline with `count` control points cannot have the torques that equal limits prescribe."""
+    limits = problem.torque_limits
+    if limits is None or isinstance(limits, Tracer):
+        return
+    fixed, nv = np.flatnonzero(coincide(limits[:, 0], limits[:, 1])), problem.chain.nv
+    knots = problem.steps + 1
+    if len(fixed) * knots > nv * (count - 2):
+        raise TrajectoryError(
+            f"the torques in rows {fixed.tolist()} of torque_limits are prescribed (equal limits) at {knots} knots, but the "
+            f"spline has only {count} control points per joint",
+            "use solve_by_collocation or solve_by_shooting, or pass more intervals, for example {intervals}",
+            intervals="problem.steps",
+        )
 
 
 class _Form:
@@ -113,11 +136,6 @@ class _Form:
         self.problem, self.steps = problem, problem.steps
         self.torques = torque_rows(problem, like)
         self.inner = Inner(self.torques_at, self.torques_jacobian, exact)
-        if self.torques.given:
-            raise TrajectoryError(
-                f"joints {[problem.chain.joint_names[j] for j in self.torques.given]} have no drive (their torque limits are "
-                "equal); use solve_by_collocation or solve_by_shooting"
-            )
         self.orders = 4 if problem.has_torque_rate else 3
         self.grounded = any(c.of_ground_reaction for c in (*problem.constraints, *problem.terminal_constraints))
         self.basis = spline_basis(intervals, degree, np.linspace(0, 1, problem.steps + 1))
@@ -198,7 +216,9 @@ class _Form:
         active = rows_that_count(problem, self.torques, grounded=self.grounded)
         data = _Data(jnp.arange(count, dtype=dtype), jnp.asarray(ends, dtype), active)
         basis = jnp.asarray(basis, dtype)
-        program = SplineProgram(basis, data, self.inner, self.at_knot, self.at_start, self.at_end, n)
+        own, end = pinned_rows(problem, self.torques, active[1])
+        pinned = jnp.concatenate([own.reshape(-1), end])
+        program = SplineProgram(basis, data, self.inner, self.at_knot, self.at_start, self.at_end, n, pinned=pinned)
         return program, x, lower, upper
 
     def solution(self, program: SplineProgram, result) -> Solution:

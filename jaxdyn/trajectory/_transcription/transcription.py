@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..._jax_compat import Tracer
 from ...dynamics import inverse_dynamics, inverse_dynamics_derivatives, resistive_force
@@ -14,10 +14,10 @@ from ...errors import TrajectoryError
 from ...model._chain import Chain
 from .._interior_point.sensitivity import differentiable
 from .._interior_point.solve import InteriorPointResult, solve_program
-from .._problem.constraints import PositionLimits, StateConstraint, VelocityLimits
+from .._problem.constraints import Constraint, PositionLimits, StateConstraint, VelocityLimits
 from .._problem.costs import StateCost
-from .._problem.knot import Knot, reference_at
-from .._problem.problem import OptimalControlProblem, constraint_values, status_of_problem
+from .._problem.knot import Knot, coincide, reference_at
+from .._problem.problem import OptimalControlProblem, constraint_values, pinned_values, status_of_problem
 from .._problem.solution import Residuals, Solution, Status, Trajectory
 
 HessianKind = Literal["exact", "gauss_newton"]
@@ -25,48 +25,37 @@ FAR = 1e6  # substitute for an infinite torque limit [N m or N]
 
 
 class TorqueRows(NamedTuple):
-    """Limited torques, with their joints and limits, and prescribed torques, with their joints and values."""
+    """Limited torques, with their joints and limits; equal limits prescribe the torque, which is zero for a passive joint."""
 
     limited: tuple[int, ...]
     lower: Array
     upper: Array
-    given: tuple[int, ...]
-    values: Array
 
     def inequalities(self, tau: Float[Array, " nv"]) -> Float[Array, " r"]:
-        """The inequalities (lower - tau) / h <= 0 and (tau - upper) / h <= 0 of limited torques, where h is half the range."""
-        half = jnp.maximum((self.upper - self.lower) / 2, 1e-3)
+        """The inequalities (lower - tau) / h <= 0 and (tau - upper) / h <= 0, where h is half the range, or 1 for no range."""
+        half = jnp.where(coincide(self.lower, self.upper), 1.0, jnp.maximum((self.upper - self.lower) / 2, 1e-3))
         x = tau[jnp.asarray(self.limited, int)]
         return jnp.concatenate([(self.lower - x) / half, (x - self.upper) / half])
 
-    def equalities(self, tau: Float[Array, " nv"]) -> Float[Array, " p"]:
-        """Equalities tau - value = 0 of prescribed torques, whose value is zero for passive joints."""
-        return tau[jnp.asarray(self.given, int)] - self.values
+    def pinned(self) -> Bool[Array, " r"]:
+        """True for the inequalities of prescribed torques."""
+        return jnp.tile(coincide(self.lower, self.upper), 2)
 
 
 def torque_rows(problem: OptimalControlProblem, like: TorqueRows | None = None) -> TorqueRows:
-    """The torque limits as constraints.
-
-    Equal limits prescribe the torque, for example zero for a passive joint. If the limits are traced, their values are unknown.
-    In this case, all limits become inequalities unless `like` specifies which torques are limited and which are prescribed.
-    """
-    none = jnp.zeros(0, problem.q0.dtype)
+    """The torque limits as constraints: those of `like`; without it, all finite limits, or all limits if they are traced."""
     limits = problem.torque_limits
     if limits is None:
-        return TorqueRows((), none, none, (), none)
+        none = jnp.zeros(0, problem.q0.dtype)
+        return TorqueRows((), none, none)
     if like is not None:
-        limited, given = jnp.asarray(like.limited, int), jnp.asarray(like.given, int)
-        bounded = jnp.clip(limits[limited], -FAR, FAR)
-        return TorqueRows(like.limited, bounded[:, 0], bounded[:, 1], like.given, limits[given, 0])
-    if isinstance(limits, Tracer):
-        bounded = jnp.clip(limits, -FAR, FAR)
-        return TorqueRows(tuple(range(len(limits))), bounded[:, 0], bounded[:, 1], (), none)
-    known = np.asarray(limits)
-    given = known[:, 0] == known[:, 1]
-    limited = np.isfinite(known).any(1) & ~given
-    bounded = jnp.clip(limits[limited], -FAR, FAR)
-    where = lambda mask: tuple(int(i) for i in np.flatnonzero(mask))
-    return TorqueRows(where(limited), bounded[:, 0], bounded[:, 1], where(given), limits[given, 0])
+        limited = like.limited
+    elif isinstance(limits, Tracer):
+        limited = tuple(range(len(limits)))
+    else:
+        limited = tuple(int(i) for i in np.flatnonzero(np.isfinite(np.asarray(limits)).any(1)))
+    bounded = jnp.clip(limits[jnp.asarray(limited, int)], -FAR, FAR)
+    return TorqueRows(limited, bounded[:, 0], bounded[:, 1])
 
 
 def drive_torque(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Array:
@@ -110,14 +99,37 @@ def check_hessian(hessian: str) -> bool:
 def path_rows(
     problem: OptimalControlProblem, rows: TorqueRows, knot: Knot, bounded: tuple[type, ...] = ()
 ) -> tuple[Float[Array, " p"], Float[Array, " r"]]:
-    """Equalities and inequalities (<= 0) at a knot: those of torques, then those of constraints.
+    """Equalities and inequalities (<= 0) at a knot; the inequalities are those of torques, then those of constraints.
 
     Constraints of the types in `bounded` are omitted, because `state_bounds` handles them.
     """
-    constraints = [c for c in problem.constraints if not _is_bound(c, bounded)]
-    equal, below = constraint_values(tuple(constraints), problem.chain, knot)
-    own_equal, own_below = rows.equalities(knot.tau), rows.inequalities(knot.tau)
-    return jnp.concatenate([own_equal, equal]), jnp.concatenate([own_below, below])
+    equal, below = constraint_values(_path_constraints(problem, bounded), problem.chain, knot)
+    return equal, jnp.concatenate([rows.inequalities(knot.tau), below])
+
+
+def pinned_rows(
+    problem: OptimalControlProblem, rows: TorqueRows, active: Float[Array, "knots r"], bounded: tuple[type, ...] = ()
+) -> tuple[Bool[Array, "knots r"], Bool[Array, " end"]]:
+    """True for the inequalities of `path_rows`, and for those of the terminal constraints, that must be zero.
+
+    Args:
+        active: 1 for enforced inequalities of `path_rows`, else 0.
+    """
+    knot = _first_knot(problem)
+    own = pinned_values(_path_constraints(problem, bounded), problem.chain, knot)
+    every = jnp.concatenate([rows.pinned(), own])
+    return every[None] & (active > 0), pinned_values(problem.terminal_constraints, problem.chain, knot)
+
+
+def _path_constraints(problem: OptimalControlProblem, bounded: tuple[type, ...]) -> tuple[Constraint, ...]:
+    return tuple(c for c in problem.constraints if not _is_bound(c, bounded))
+
+
+def _first_knot(problem: OptimalControlProblem) -> Knot:
+    """A knot at the initial state, without torques."""
+    zero = jnp.zeros_like(problem.v0)
+    ground = jnp.zeros(6, zero.dtype)
+    return Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
 
 
 def _is_bound(constraint, bounded: tuple[type, ...]) -> bool:
@@ -194,9 +206,8 @@ def rows_that_count(
     At the first knot, only rows that depend on torques or on the ground wrench are enforced; at other knots, all rows are
     enforced.
     """
-    zero = jnp.zeros_like(problem.v0)
-    ground = jnp.zeros(6, zero.dtype) if grounded else None
-    first = Knot(jnp.zeros((), jnp.int32), zero[0], problem.q0, problem.v0, zero, zero, problem.dt, ground)
+    first = _first_knot(problem)
+    zero, ground = first.tau, first.ground if grounded else None
 
     def of_forces(forces):
         return path_rows(problem, rows, first._replace(**forces), bounded)
