@@ -228,6 +228,10 @@ def test_a_value_lies_in_its_interval_and_the_truth_in_nine_of_ten():
         np.testing.assert_allclose(deviations, [own[name] for name in alone])
     assert np.mean(held) >= 0.9 and len(held) > 250
     assert bounds > 0  # some intervals end at zero
+    assert {row.identifiable for row in base} == {"yes"}
+    vague = dataclasses.replace(result.wls, covariance=1e16 * result.wls.covariance)
+    base, full = parameter_rows(dataclasses.replace(result, wls=vague))
+    assert "no" in {row.identifiable for row in base} and "yes" not in {row.identifiable for row in base if row.prior}
 
 
 def test_an_interval_at_an_active_bound_is_one_sided():

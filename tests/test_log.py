@@ -784,3 +784,11 @@ def test_numbered_joints_that_the_robot_lacks(write):
     same(read_log(path, ["a", "b"], numbered=["a", "b", "c"]))  # the file has only the robot's joints
     columns = {"t": {"column": "t"}, "q": {"columns": ["q2"]}, "tau": {"columns": ["tau2"]}}  # as the message advises
     np.testing.assert_array_equal(read_log(path, ["elbow"], columns=columns).q, motion()["q"][:, 1:])
+
+
+def test_limits_that_allow_no_motion_are_named_and_ignored():
+    log = made(0.5, 0.4)
+    zeros = np.zeros((2, 2))
+    (note,) = check_log(log, position_limits=zeros, velocity_limit=np.zeros(2)).notes
+    assert note.startswith("the model's position limits of joint 1, joint 2 are 0 .. 0, which allows no motion")
+    assert check_log(log, velocity_limit=np.zeros(2)).notes == ()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from .._summary import Summary, data_frame, lines
 from ..errors import IdentificationError
@@ -237,6 +237,7 @@ class Identification(Summary):
 
 
 _ESTIMATED = ("standard_deviation", "relative_sd_percent", "lower", "upper", "ols_value", "ols_standard_deviation")
+VAGUE = 1000.0  # a 95 % interval that reaches further than this many times the prior says nothing
 Identifiable = Literal["yes", "only in sums", "no", "known"]
 
 
@@ -262,7 +263,8 @@ class ParameterRow:
         ols_standard_deviation: standard deviation of `ols_value`.
         prior: value in the given model.
         identifiable: "yes" if the data determine the parameter on its own, "only in sums" if they determine it only in
-            combination with others, "no" if they do not determine it, and "known" if its value is taken from the model.
+            combination with others, "no" if they do not determine it or its interval says nothing (`determined`), and
+            "known" if its value is taken from the model.
         model_value: value in the identified model.
     """
 
@@ -297,7 +299,7 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
     with np.errstate(invalid="ignore"):  # 0 of 0
         relative = wls.relative_standard_deviations
     lower, upper = wls.confidence_intervals().T
-    base = []
+    base, sure = [], determined(result)
     for k, lead in enumerate(result.base.kept.tolist()):
         base.append(
             ParameterRow(
@@ -313,7 +315,7 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
                 ols_value=float(ols.values[k]),
                 ols_standard_deviation=float(ols.standard_deviations[k]),
                 prior=float(base_prior[k]),
-                identifiable="yes",
+                identifiable="yes" if sure[k] else "no",
                 model_value=float(held[k]),
             )
         )
@@ -337,7 +339,8 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
             estimated = dict(
                 zip(_ESTIMATED, (sd, percent, low, high, row.ols_value, row.ols_standard_deviation), strict=True)
             )
-        found: Identifiable = "yes" if i in alone else "only in sums" if np.any(result.base.matrix[:, i]) else "no"
+        found: Identifiable = "only in sums" if np.any(result.base.matrix[:, i]) else "no"
+        found = base[alone[i]].identifiable if i in alone else found
         full.append(
             ParameterRow(
                 kind="full",
@@ -352,6 +355,20 @@ def parameter_rows(result: Identification) -> tuple[list[ParameterRow], list[Par
             )
         )
     return base, full
+
+
+def determined(result: Identification) -> Bool[np.ndarray, " b"]:
+    """Mask of the base parameters whose 95 % interval says anything: it reaches less far than `VAGUE` times the prior.
+
+    The prior's scale is the larger of the parameter's own prior, the sum of the magnitudes of its terms, and the largest
+    prior of a base parameter with the same unit; without any, the parameter counts as determined.
+    """
+    prior, units = prior_parameters(result.prior, result.columns), result.columns.units(result.prior)
+    own = np.abs(result.base.matrix) @ np.abs(prior)
+    of = np.array([units[lead] for lead in result.base.kept.tolist()])
+    scale = np.array([own[of == unit].max() for unit in of])
+    reach = result.wls.interval_factor() * result.wls.standard_deviations
+    return ~((scale > 0) & (reach > VAGUE * scale))
 
 
 def interval(value: float, reach: float, bounds: Float[np.ndarray, "2"]) -> tuple[float, float]:

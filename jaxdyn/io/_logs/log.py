@@ -278,6 +278,8 @@ def check_log(
     - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of it is within the limit;
     - the logged velocity is 57.3 or 1/57.3 times the derivative of the logged position, within 20 %.
 
+    Limits that allow no motion (0 .. 0, as CAD programs export them) are ignored for joints that move, with a note.
+
     The following only add notes: positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit, and
     logged velocities that differ in sign or scale from the derivative of the positions.
 
@@ -307,6 +309,16 @@ def check_log(
     for what, given in (("position limits", limits), ("velocity limits", fastest), ("joint names", names)):
         if len(given) != n:
             raise LogError(f"{log.source}: {len(given)} {what} for a log with {n} joints; is it from another robot?")
+    notes = list(log.notes)
+    none = (limits[:, 0] == limits[:, 1]) & (np.ptp(log.q, axis=0) >= STILL)
+    if none.any():  # exporters of CAD programs write zeros for limits that are not set
+        which = ", ".join(name for name, unset in zip(names, none, strict=True) if unset)
+        value = ", ".join(dict.fromkeys(f"{x:.4g} .. {x:.4g}" for x in limits[none, 0]))
+        notes.append(
+            f"the model's position limits of {which} are {value}, which allows no motion; they are ignored here"
+        )
+    limits = np.where(none[:, None], [-np.inf, np.inf], limits)
+    fastest = np.where(fastest > 0, fastest, np.inf)
     speed = smooth_speed(log.t, log.q)
     scale = np.full(n, np.nan) if log.qd is None else velocity_scale(log.qd, speed)
     units_checked = units_checked or log.units_checked
@@ -321,7 +333,6 @@ def check_log(
                     "Convert the log, or pass {units_checked} if the values are correct (a multi-turn joint)",
                     units_checked="True to read_log",
                 )
-    notes = list(log.notes)
     for joint, name in enumerate(names):
         q, (low, high) = log.q[:, joint], limits[joint]
         if np.ptp(q) < STILL:
