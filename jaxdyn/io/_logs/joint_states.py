@@ -30,9 +30,9 @@ class _Group:
     """The messages with the same list of joint names, in the order of the bag."""
 
     def __init__(self):
-        self.whole = {key: array.array("q") for key in ("number", "stamp", "received")}
+        self.number, self.stamp, self.received = (array.array("q") for _ in range(3))
         self.values = {kind: array.array("d") for kind in FIELDS}
-        self.last: tuple[int, tuple[bytes, ...]] | None = None
+        self.last: tuple[int | None, list[bytes]] = (None, [])
 
 
 class JointStates:
@@ -80,14 +80,16 @@ class JointStates:
             rows.append((values if len(values) else np.full(len(names), np.nan)).tobytes())
         self._span[:] = [received if self._count == 0 else self._span[0], received]
         self._count += 1
-        if group.last == (stamp or received, tuple(rows)):
+        when = stamp or received
+        if group.last[0] == when and group.last[1] == rows:
             self.repeats += 1
             return
-        group.last = (stamp or received, tuple(rows))
+        group.last = when, rows
         for values, row in zip(group.values.values(), rows, strict=True):
             values.frombytes(row)
-        for key, value in (("number", self._count), ("stamp", stamp), ("received", received)):
-            group.whole[key].append(value)
+        group.number.append(self._count)
+        group.stamp.append(stamp)
+        group.received.append(received)
 
     def joint(self, name: str) -> dict[str, Series]:
         """Return the data of a joint: for each quantity that is in any message, those messages in the order of the bag.
@@ -99,7 +101,7 @@ class JointStates:
         for names, group in self._groups.items():
             if name not in names:
                 continue
-            number, stamp, received = (np.array(x, np.int64) for x in group.whole.values())
+            number, stamp, received = (np.array(x, np.int64) for x in (group.number, group.stamp, group.received))
             for kind, values in group.values.items():
                 block = np.frombuffer(values, np.float64).reshape(-1, len(names))
                 has = ~np.isnan(block).all(axis=1)

@@ -182,7 +182,9 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
         if len(names) != len(_cells(lines[first], delimiter)) or any(_is_number(name) for name in names):
             raise LogError(
                 f"{path}: line {first + 1} contains numbers instead of the header; "
-                "add a first line with column names, such as t,q1,q2,tau1,tau2"
+                "add a first line with column names, such as t,q1,q2,tau1,tau2",
+                "or give the columns by number in a column map (docs/logs.md): {columns}",
+                columns="'map.toml'",
             )
         notes = (f"column names taken from the comment in line {comments[-1] + 1}",)
     else:
