@@ -16,6 +16,33 @@ def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
+class Branches(NamedTuple):
+    """The unbranched stretches of a tree: a branch starts at the base or at a link with several children.
+
+    Attributes:
+        of_link: number of the branch of each link.
+        ends: True for the last link of a branch.
+        beyond: True for links that are not in a branch that starts at the base.
+    """
+
+    of_link: np.ndarray
+    ends: np.ndarray
+    beyond: np.ndarray
+
+
+@functools.lru_cache(maxsize=256)
+def branches_of(parents: tuple[int, ...]) -> Branches:
+    """Return the `Branches` of a tree whose parents are given as in `Topology`."""
+    children = np.bincount(np.array(parents, int) + 1, minlength=len(parents) + 1)[1:]
+    of_link, beyond = np.arange(len(parents)), np.zeros(len(parents), bool)
+    for i, p in enumerate(parents):
+        if p >= 0 and children[p] == 1:
+            of_link[i], beyond[i] = of_link[p], beyond[p]
+        else:
+            beyond[i] = p >= 0
+    return Branches(of_link, children != 1, beyond)
+
+
 class Place(NamedTuple):
     """For each link of a walk, where it reads the state of its parent and where it stores its own.
 

@@ -8,7 +8,7 @@ from ...model._compiled import compiled
 from ...spatial._components import dot
 from .._kinematics.coordinates import generalised_inertia, place
 from .._lowering import by_batch, spread_over_lanes
-from .._recursions.composite import composite_momenta
+from .._recursions.composite import composite_momenta, twist_at, wrench_at
 from .._recursions.newton_euler import newton_euler
 from .._recursions.pairs import jacobian_by_column, over_pairs, pairs_of, spread
 
@@ -35,9 +35,9 @@ def link_mass_matrix(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array,
 def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) by the composite-rigid-body algorithm, M_ij = A_i^T G^c_j A_j, O(n depth) [kg m^2].
 
-    G^c_j is the composite inertia of link j and all links that it carries. All quantities are expressed in the world frame,
-    where inertias add up (Walker & Orin 1982; Featherstone 2008, sec. 6.2). M_ij = 0 if neither of the joints i and j carries
-    the other. The result equals that of `mass_matrix`.
+    G^c_j is the composite inertia of link j and all links that it carries (Walker & Orin 1982; Featherstone 2008, sec. 6.2).
+    Sums are in world axes, about the origins of the links, so the result does not depend on the position of the robot. M_ij = 0
+    if neither of the joints i and j carries the other. The result equals that of `mass_matrix`.
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)
@@ -47,11 +47,11 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
 @by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
 def crba_entries(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "entries *#lanes"]:
     """Entries of the mass matrix, including armature, from composite bodies, in the order of `pairs_of`."""
-    axes, (angular, linear) = composite_momenta(chain, x)
+    axes, momenta, points = composite_momenta(chain, x)
 
     def entry(screw, of_carried, same):
         momentum, armature = of_carried
         return ((dot(screw, momentum) + jnp.where(same, armature, jnp.zeros_like(armature)),),)
 
-    of_carried = ((*angular, *linear), spread_over_lanes(chain.armature))
-    return over_pairs(pairs_of(chain.topology.parents), entry, axes, of_carried)[0]
+    of_carried = (wrench_at(points, momenta), spread_over_lanes(chain.armature))
+    return over_pairs(pairs_of(chain.topology.parents), entry, twist_at(points, axes), of_carried)[0]

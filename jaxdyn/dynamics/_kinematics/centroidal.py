@@ -3,18 +3,23 @@
 All quantities are in world axes. They include all moving links, but exclude a fixed base.
 """
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ...model._chain import Chain
 from ...model._compiled import compiled
 from ...model._joints import Link
-from ...spatial._components import add, move_wrench, rotate, scale, zeros
+from ...model._tree import branches_of
+from ...spatial._components import matmul, rotate, zeros
 from .._recursions.composite import composite_momenta
 from .._recursions.newton_euler import accelerate, body_wrench
-from .._recursions.poses import start_pose, walk
+from .._recursions.poses import start_pose
 from .._recursions.sweep import outward
 from .coordinates import joint_accelerations, joint_rates, joints_of, place
+from .forward_kinematics import placements
 
 
 def total_mass(chain: Chain) -> Float[Array, ""]:
@@ -26,13 +31,8 @@ def total_mass(chain: Chain) -> Float[Array, ""]:
 def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world, O(n) [m]; NaN if the mass m is 0."""
 
-    def out(parent, link: Link, _):
-        r, p = walk(parent, link)
-        return (r, p), add(scale(link.inertia[0], p), rotate(r, link.inertia[1:4]))
-
-    links, x = place(chain, q)
-    moments = outward(links, x, out, start_pose(links, x))
-    return jnp.stack(moments).sum(1) / total_mass(chain)
+    origins = _origins(chain, q)
+    return origins.reference + origins.centre
 
 
 @compiled
@@ -41,7 +41,7 @@ def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 
     Column j is the linear momentum at unit rate of joint j, divided by the total mass.
     """
-    return _momentum_matrix(chain, q)[3:] / total_mass(chain)
+    return joints_of(chain, _momenta(chain, q)[3:]) / total_mass(chain)
 
 
 @compiled
@@ -50,7 +50,9 @@ def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
 
     The rate of the momentum is the total wrench of gravity and all external forces, including the reaction at a fixed base.
     """
-    return _momentum_matrix(chain, q) @ v
+    origins = _origins(chain, q)
+    about_reference = joints_of(chain, _about(-origins.from_reference, _momenta(chain, q))) @ v
+    return _about(-origins.reference[None], about_reference[:, None])[:, 0]
 
 
 @compiled
@@ -61,7 +63,7 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
     centre of mass, which is column j of A_G (Orin, Goswami & Lee 2013). The linear rows are m J_c, where m is the mass and
     J_c = `centre_of_mass_jacobian`. Pinocchio puts the linear part first.
     """
-    return _about(centre_of_mass(chain, q), _momentum_matrix(chain, q))
+    return joints_of(chain, _about(_origins(chain, q).to_centre, _momenta(chain, q)))
 
 
 @compiled
@@ -82,28 +84,52 @@ def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
     """
 
     def out(parent, link: Link, x):
-        world, motion = parent
+        rotation, motion = parent
         motion = accelerate(motion, link, *x)
-        r, p = walk(world, link)
+        r = matmul(rotation, link.rotation)
         moment, force = body_wrench(link.inertia, *motion)
-        return ((r, p), motion), move_wrench(r, p, (*moment, *force))
+        return (r, motion), (*rotate(r, moment), *rotate(r, force))
 
     links, x = place(chain, q)
     rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, jnp.zeros_like(v))
     zero = zeros(3, (x, rates), (chain.inertia,))
-    start = (start_pose(links, x, rates), (zero, zero, zero))
+    start = (start_pose(links, x, rates)[0], (zero, zero, zero))
     wrenches = outward(links, x, out, start, (rates, accelerations))
-    return _about(centre_of_mass(chain, q), jnp.stack(wrenches).sum(1)[:, None])[:, 0]
+    return _about(_origins(chain, q).to_centre, jnp.stack(wrenches)).sum(1)
 
 
-def _momentum_matrix(chain: Chain, q: Array) -> Float[Array, "6 nv"]:
-    """Momenta (l, p) about the world's origin at unit rate of each coordinate, one column per coordinate."""
+class _Origins(NamedTuple):
+    """Origins of the links and the centre of mass, relative to a reference link: in the world, they may have few digits."""
+
+    reference: Float[Array, "3"]
+    centre: Float[Array, "3"]
+    from_reference: Float[Array, "n 3"]
+
+    @property
+    def to_centre(self) -> Float[Array, "n 3"]:
+        return self.centre[None] - self.from_reference
+
+
+def _origins(chain: Chain, q: Array) -> _Origins:
     links, x = place(chain, q)
-    _, (angular, linear) = composite_momenta(links, x)
-    return joints_of(chain, jnp.stack([*angular, *linear]))
+    placed = placements(links, x)
+    # the first link at which the robot branches, or its last link
+    reference = int(np.argmax(branches_of(chain.topology.parents).ends))
+    away = placed.seen_from(reference)[:-1]
+    mass, moment = links.inertia[:, :1], links.inertia[:, 1:4]
+    moments = mass * away + jnp.einsum("nij,nj->ni", placed.rotation[:-1], moment.astype(away.dtype))
+    here = placed.position[reference] + placed.rest[reference]
+    return _Origins(here, moments.sum(0) / total_mass(chain), away)
 
 
-def _about(point: Float[Array, "3"], columns: Float[Array, "6 m"]) -> Float[Array, "6 m"]:
-    """Momenta or wrenches about a point c instead of the origin: l - c x p."""
-    moved = columns[:3] - jnp.cross(point[:, None], columns[3:], axis=0)
+def _momenta(chain: Chain, q: Array) -> Float[Array, "6 n"]:
+    """Momenta (l, p) of the links that each joint carries at unit rate, about the joint's link."""
+    links, x = place(chain, q)
+    _, momenta, _ = composite_momenta(links, x)
+    return jnp.stack(momenta)
+
+
+def _about(points: Float[Array, "#m 3"], columns: Float[Array, "6 m"]) -> Float[Array, "6 m"]:
+    """Momenta or wrenches about other points, given by their vectors c from the present ones: l - c x p."""
+    moved = columns[:3] - jnp.cross(points.T, columns[3:], axis=0)
     return jnp.concatenate([moved, columns[3:]])

@@ -1,5 +1,7 @@
 """Forward kinematics: poses of links and frames."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -7,7 +9,7 @@ from ...model._chain import Chain, frame_index
 from ...model._compiled import compiled
 from ...model._joints import Link
 from .._lowering import by_batch
-from .._recursions.poses import start_pose, walk
+from .._recursions.poses import start_pose, walk, walk_finely
 from .._recursions.sweep import outward
 from .coordinates import place
 
@@ -35,6 +37,39 @@ def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 
     zero, one = jnp.zeros_like(p[0]), jnp.ones_like(p[0])
     entries = [*r[0:3], p[0], *r[3:6], p[1], *r[6:9], p[2], zero, zero, zero, one]
     return jnp.stack(entries, axis=1).reshape(chain.n, 4, 4, *zero.shape[1:])
+
+
+class Placements(NamedTuple):
+    """Rotations of the links and of the base, which is the last row, and their positions as sums p + rest (`walk_finely`)."""
+
+    rotation: Float[Array, "n+1 3 3"]
+    position: Float[Array, "n+1 3"]
+    rest: Float[Array, "n+1 3"]
+
+    def seen_from(self, link: int) -> Float[Array, "n+1 3"]:
+        """Vectors in world axes from the origin of a link, or of the base if -1, to those of all links and of the base."""
+        return (self.position - self.position[link][None]) + (self.rest - self.rest[link][None])
+
+
+def placements(chain: Chain, x: Float[Array, " n"]) -> Placements:
+    """Rotations and positions of the links of a chain with ordinary joints; differences of positions are accurate."""
+    entries = _placement_entries(chain, x)
+    base = jnp.eye(4, dtype=entries.dtype) if chain.base_pose is None else chain.base_pose.astype(entries.dtype)
+    last = jnp.concatenate([base[:3, :3].reshape(-1), base[:3, 3], jnp.zeros(3, entries.dtype)])
+    entries = jnp.concatenate([entries, last[None]])
+    return Placements(entries[:, :9].reshape(-1, 3, 3), entries[:, 9:12], entries[:, 12:])
+
+
+@by_batch(size=lambda chain: 100 + 40 * chain.n)
+def _placement_entries(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 15 *#lanes"]:
+    def out(parent, link: Link, _):
+        here = walk_finely(parent, link)
+        return here, here
+
+    rotation, position = start_pose(chain, x)
+    nothing = tuple(jnp.zeros_like(p) for p in position)
+    r, p, rest = outward(chain, x, out, (rotation, position, nothing))
+    return jnp.stack([*r, *p, *rest], axis=1)
 
 
 @compiled

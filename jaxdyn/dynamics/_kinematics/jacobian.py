@@ -11,9 +11,8 @@ from ...model._chain import Chain, frame_index
 from ...model._compiled import compiled
 from ...model._configuration import integrate
 from ...model._tree import ancestor_mask
-from ...spatial.se3 import adjoint, pose_inverse
-from .coordinates import joints_of
-from .forward_kinematics import forward_kinematics, pose_among
+from .coordinates import joints_of, place
+from .forward_kinematics import Placements, placements
 
 Reference = Literal["body", "space", "mixed"]
 
@@ -37,17 +36,29 @@ def jacobian(
     """
     if reference not in ("body", "space", "mixed"):
         raise ModelError(f"the reference of a Jacobian must be 'body', 'space' or 'mixed', not {reference!r}")
-    poses = forward_kinematics(chain, q)
-    link, _ = frame_index(chain, frame)
-    moves = ancestor_mask(chain.topology.parents)[:, link] if link >= 0 else jnp.zeros(chain.n, bool)
-    space = jnp.einsum("nij,nj->in", jax.vmap(adjoint)(poses), chain.screw.astype(poses.dtype))
-    space = joints_of(chain, jnp.where(moves, space, jnp.zeros_like(space)))
+    links, x = place(chain, q)
+    placed = placements(links, x)
+    link, k = frame_index(chain, frame)
+    # from the joints to the point of the twist; the links' positions in the world may have too few digits for that
+    own = jnp.eye(4, dtype=placed.position.dtype) if k is None else chain.frame_poses[k].astype(placed.position.dtype)
     if reference == "space":
-        return space
-    t = pose_among(chain, poses, frame)
-    if reference == "mixed":
-        t = t.at[:3, :3].set(jnp.eye(3, dtype=t.dtype))
-    return adjoint(pose_inverse(t)) @ space
+        to_point = -(placed.position + placed.rest)
+    else:
+        to_point = (placed.rotation[link] @ own[:3, 3])[None] - placed.seen_from(link)
+    moves = ancestor_mask(chain.topology.parents)[:, link] if link >= 0 else jnp.zeros(chain.n, bool)
+    columns = screws_at(links, placed, to_point)
+    columns = joints_of(chain, jnp.where(moves, columns, jnp.zeros_like(columns)))
+    if reference != "body":
+        return columns
+    axes = placed.rotation[link] @ own[:3, :3]
+    return jnp.concatenate([axes.T @ columns[:3], axes.T @ columns[3:]])
+
+
+def screws_at(chain: Chain, placed: Placements, to_point: Float[Array, "n+1 3"]) -> Float[Array, "6 n"]:
+    """The joint screws (w, v) in world axes, with v at a point; `to_point` leads from the links' origins to that point."""
+    rotation, screw = placed.rotation[:-1], chain.screw.astype(placed.rotation.dtype)
+    w, v = (jnp.einsum("nij,nj->ni", rotation, s) for s in (screw[:, :3], screw[:, 3:]))
+    return jnp.concatenate([w, v + jnp.cross(w, to_point[:-1])], axis=1).T
 
 
 @compiled

@@ -20,11 +20,12 @@ from ...model._mechanisms.constraint import (
 )
 from ...model._tree import ancestor_mask
 from ...spatial._components import add, cross, scale, unrotate, zeros
-from ...spatial.se3 import adjoint, pose_inverse
+from ...spatial.se3 import pose
 from ...spatial.so3 import rotation_exp, rotation_log, skew
 from .._kinematics.coordinates import joint_accelerations, joint_rates, joints_of, place
-from .._kinematics.forward_kinematics import forward_kinematics, pose_among
-from .._recursions.poses import start_pose, walk
+from .._kinematics.forward_kinematics import Placements, placements
+from .._kinematics.jacobian import screws_at
+from .._recursions.poses import start_pose, walk_finely
 from .._recursions.sweep import outward
 
 
@@ -47,20 +48,20 @@ def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, 
         ModelError: there is no constraint, or a constraint refers to an unknown frame.
     """
     constraints = listed(constraints)
-    poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None
-    return jnp.concatenate([_residual(chain, c, poses, q) for c in constraints])
+    placed = placements(*place(chain, q)) if _needs_poses(constraints) else None
+    return jnp.concatenate([_residual(chain, c, _poses(chain, c, placed), q) for c in constraints])
 
 
 @compiled
 def constraint_jacobian(chain: Chain, constraints: Constraints, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
     """Jacobian J(q) with d phi/dt = J(q) qd: the derivative of phi(integrate(chain, q, dq)) with respect to dq at 0.
 
-    For frames a and b with the relative pose E = T_b^-1 T_a, J is computed from the joint screws in the world by dE/dt E^-1 =
+    For frames a and b with the relative pose E = T_b^-1 T_a, J is computed from the joint screws by dE/dt E^-1 =
     Ad_{T_b^-1} (V_a - V_b), the twist of a relative to b. The errors are the same as for `constraint_residual`.
     """
     constraints = listed(constraints)
-    poses = forward_kinematics(chain, q) if _needs_poses(constraints) else None
-    return _jacobians(chain, constraints, poses, q)
+    placed = placements(*place(chain, q)) if _needs_poses(constraints) else None
+    return _jacobians(chain, constraints, placed, q)
 
 
 @compiled
@@ -79,11 +80,11 @@ def constraint_terms(chain: Chain, constraints: Constraints, q: Float[Array, " n
     """Residual, Jacobian and bias from one sweep, O(n)."""
     constraints = listed(constraints)
     motions = _link_motions(chain, q, qd) if _needs_poses(constraints) else None
-    poses = None if motions is None else motions[0]
+    placed = None if motions is None else motions[0]
     pairs = [_curve(chain, c, motions, q, qd) for c in constraints]
     return Terms(
         jnp.concatenate([residual for residual, _ in pairs]),
-        _jacobians(chain, constraints, poses, q),
+        _jacobians(chain, constraints, placed, q),
         jnp.concatenate([bias for _, bias in pairs]),
     )
 
@@ -99,7 +100,7 @@ def _needs_poses(constraints: tuple[Constraint, ...]) -> bool:
 
 
 def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]):
-    """Poses of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6).
+    """Placements of the links, and their twists V and dV/dt at qdd = 0 in the link frames, (n, 6).
 
     For joint positions x and the parent p of a link, V = Ad V_p + A x' and dV = Ad dV_p + ad_V A x' + A x'' (Lynch & Park 2017,
     sec. 8.3).
@@ -114,19 +115,19 @@ def _link_motions(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"])
         dw, dv = _transported(link, *rate)
         dw = add(dw, cross(w, spin), scale(x[1], axis))
         dv = add(dv, cross(v, spin), cross(w, push), scale(x[1], slide))
-        pose = walk(here, link)
-        return (pose, (w, v), (dw, dv)), (*pose[0], *pose[1], *w, *v, *dw, *dv)
+        pose = walk_finely(here, link)
+        return (pose, (w, v), (dw, dv)), (pose, (*w, *v), (*dw, *dv))
 
     links, x = place(chain, q)
     still = zeros(3, (q, qd), (chain.screw,))
     inputs = (joint_rates(chain, qd), joint_accelerations(chain, qd, jnp.zeros_like(qd)))
     # all values carried by a sweep must have the same type
-    columns = outward(links, x, out, (start_pose(links, x), (still, still), (still, still)), inputs)
-    table = jnp.stack(columns, axis=1)
-    rotation, translation = table[:, :9].reshape(-1, 3, 3), table[:, 9:12, None]
-    last = jnp.tile(jnp.asarray([[[0, 0, 0, 1]]], table.dtype), (chain.n, 1, 1))
-    poses = jnp.concatenate([jnp.concatenate([rotation, translation], axis=2), last], axis=1)
-    return poses, table[:, 12:18], table[:, 18:24]
+    rotation, position = start_pose(links, x)
+    base = (rotation, position, tuple(jnp.zeros_like(p) for p in position))
+    columns, twists, rates = outward(links, x, out, (base, (still, still), (still, still)), inputs)
+    placed = (jnp.concatenate([jnp.stack(y, axis=1), jnp.stack(z)[None]]) for y, z in zip(columns, base, strict=True))
+    r, p, rest = placed
+    return Placements(r.reshape(-1, 3, 3), p, rest), jnp.stack(twists, axis=1), jnp.stack(rates, axis=1)
 
 
 def _transported(link: Link, w, v):
@@ -134,12 +135,37 @@ def _transported(link: Link, w, v):
     return unrotate(link.rotation, w), unrotate(link.rotation, add(v, cross(w, link.translation)))
 
 
-def _relative(chain: Chain, constraint: FrameConstraint, poses: Float[Array, "n 4 4"]):
-    """The poses T_b and E = T_b^-1 T_a."""
-    a = pose_among(chain, poses, constraint.frame) @ constraint.pose.astype(poses.dtype)
-    b = constraint.other_pose.astype(poses.dtype)
-    b = b if constraint.other is None else pose_among(chain, poses, constraint.other) @ b
-    return b, pose_inverse(b) @ a
+def _poses(chain: Chain, constraint: Constraint, placed: Placements | None) -> Float[Array, "m 4 4"] | None:
+    """Poses of all links, of the base and of the world in a frame with world axes at the origin of the constraint's link.
+
+    In the world, far from its origin, the positions would have too few digits for the difference of two nearby frames.
+    """
+    if not isinstance(constraint, FrameConstraint):
+        return None
+    link = frame_index(chain, constraint.frame)[0]
+    position = jnp.concatenate([placed.position, jnp.zeros_like(placed.position[:1])]) - placed.position[link][None]
+    rest = jnp.concatenate([placed.rest, jnp.zeros_like(placed.rest[:1])]) - placed.rest[link][None]
+    rotation = jnp.concatenate([placed.rotation, jnp.eye(3, dtype=placed.rotation.dtype)[None]])
+    last = jnp.tile(jnp.asarray([[[0, 0, 0, 1]]], rotation.dtype), (len(rotation), 1, 1))
+    return jnp.concatenate([jnp.concatenate([rotation, (position + rest)[:, :, None]], axis=2), last], axis=1)
+
+
+def _among(chain: Chain, poses: Float[Array, "m 4 4"], frame: str | None) -> Float[Array, "4 4"]:
+    link, k = frame_index(chain, frame)
+    t = poses[link if link >= 0 else -2]
+    return t if k is None else t @ chain.frame_poses[k].astype(t.dtype)
+
+
+def _relative(chain: Chain, constraint: FrameConstraint, poses: Float[Array, "m 4 4"]):
+    """The poses T_b, in the frame of `_poses`, and E = T_b^-1 T_a."""
+    a = _among(chain, poses, constraint.frame) @ constraint.pose.astype(poses.dtype)
+    there = constraint.other_pose.astype(poses.dtype)
+    if constraint.other is not None:
+        b = _among(chain, poses, constraint.other) @ there
+    else:  # the positions of the world and of the constrained point are differences of large numbers of like size
+        b = there.at[:3, 3].add(poses[-1, :3, 3])
+    axes = b[:3, :3].T
+    return b, pose(axes @ a[:3, :3], axes @ (a[:3, 3] - b[:3, 3]))
 
 
 def _residual(chain: Chain, constraint: Constraint, poses, q) -> Array:
@@ -162,7 +188,8 @@ def _curve(chain: Chain, constraint: Constraint, motions, q, qd) -> tuple[Array,
     if isinstance(constraint, FunctionConstraint):
         along = lambda t: _residual(chain, constraint, None, integrate(chain, q, t * qd))
     else:
-        poses, twists, rates = motions
+        placed, twists, rates = motions
+        poses = _poses(chain, constraint, placed)
         used = sorted({frame_index(chain, f)[0] for f in _frames(constraint)} - {-1})
         first = {i: poses[i] @ _hat(twists[i]) for i in used}
         second = {i: first[i] @ _hat(twists[i]) + poses[i] @ _hat(rates[i]) for i in used}
@@ -188,26 +215,24 @@ def _frames(constraint: FrameConstraint) -> list[str | None]:
     return [constraint.frame] if constraint.other is None else [constraint.frame, constraint.other]
 
 
-def _jacobians(chain: Chain, constraints: tuple[Constraint, ...], poses, q) -> Float[Array, "m nv"]:
-    screws = None
-    if poses is not None:
-        screws = jnp.einsum("nij,nj->in", jax.vmap(adjoint)(poses), chain.screw.astype(poses.dtype))
-    return jnp.concatenate([_jacobian(chain, c, poses, screws, q) for c in constraints])
+def _jacobians(chain: Chain, constraints: tuple[Constraint, ...], placed, q) -> Float[Array, "m nv"]:
+    return jnp.concatenate([_jacobian(chain, c, placed, q) for c in constraints])
 
 
-def _jacobian(chain: Chain, constraint: Constraint, poses, screws, q) -> Array:
+def _jacobian(chain: Chain, constraint: Constraint, placed, q) -> Array:
     if isinstance(constraint, PfaffianConstraint):
         return constraint.function(chain, q, constraint.parameters)
     if isinstance(constraint, FunctionConstraint):
         moved = lambda dq: _residual(chain, constraint, None, integrate(chain, q, dq))
         return jax.jacfwd(moved)(jnp.zeros(chain.nv, q.dtype))
+    poses = _poses(chain, constraint, placed)
     b, e = _relative(chain, constraint, poses)
     moves = _moved_by(chain, constraint.frame)
     if constraint.other is not None:
         moves = moves - _moved_by(chain, constraint.other)
-    twist = adjoint(pose_inverse(b)) @ joints_of(chain, screws * moves.astype(screws.dtype))
-    turning, rotation = twist[:3], e[:3, :3]
-    linear = twist[3:] - skew(e[:3, 3]) @ turning
+    screws = screws_at(place(chain, q)[0], placed, (b[:3, :3] @ e[:3, 3] + b[:3, 3])[None] - poses[:-1, :3, 3])
+    twist = joints_of(chain, screws * moves.astype(screws.dtype))
+    turning, linear, rotation = b[:3, :3].T @ twist[:3], b[:3, :3].T @ twist[3:], e[:3, :3]
     if min(constraint.rows) < 3:
         logarithm = lambda w: rotation_log(rotation_exp(w) @ rotation)
         turning = jax.jacfwd(logarithm)(jnp.zeros(3, e.dtype)) @ turning

@@ -5,13 +5,32 @@ from jaxtyping import Array, Float
 
 from ...model._chain import Chain
 from ...model._joints import Link
-from ...spatial._components import add, cross, matmul, rotate, scale, unrotate, zeros
+from ...spatial._components import add, cross, matmul, rotate, scale, sub, unrotate, zeros
 
 
 def walk(parent, link: Link):
     """Pose (R, p) of a link in the world, from that of its parent: R = R_p R_pi, p = p_p + R_p p_pi."""
     rotation, position = parent
     return matmul(rotation, link.rotation), add(position, rotate(rotation, link.translation))
+
+
+def walk_finely(parent, link: Link):
+    """Pose of a link as (R, p, rest) with the position p + rest, from that of its parent.
+
+    The rest is the part of the position that p has no digits for, so that (p_a - p_b) + (rest_a - rest_b) is accurate for
+    nearby links at a large distance from the origin (Knuth's sum of two numbers and its rounding error).
+    """
+    rotation, position, rest = parent
+    turned, step = hop(rotation, link)
+    total = add(position, step)
+    taken = sub(total, position)
+    lost = add(sub(position, sub(total, taken)), sub(step, taken))
+    return turned, total, add(rest, lost)
+
+
+def hop(rotation, link: Link):
+    """Rotation R of a link in the world, and the vector from the origin of its parent to its own, in world axes."""
+    return matmul(rotation, link.rotation), rotate(rotation, link.translation)
 
 
 def carry_twist(parent, link: Link, rate):

@@ -1,6 +1,6 @@
 """Analytic derivatives of recursive Newton-Euler torques with respect to positions, velocities and accelerations, O(n^2).
 
-All quantities are in the world frame. S_j is the screw of joint j; v_p and a_p are the twist and the acceleration (including
+All quantities are in world axes. S_j is the screw of joint j; v_p and a_p are the twist and the acceleration (including
 gravity) of the parent p of link j. X x Y is the bracket of two twists, and X x* F that of a twist and a wrench. The vectors
 
     Psi'_j = v_p x S_j,    Psi''_j = a_p x S_j + v_p x Psi'_j
@@ -18,6 +18,9 @@ x* F^c is cancelled by the rotation of S_i. The torques are tau_i = S_i . F_i (C
 For particles of mass m at position r with velocity r', 2 B = 2 sum m X^T dX/dt with X = [-[r], 1]. B^c is therefore represented
 by twelve numbers, the momentum P = sum m r' and the matrix N = sum m r' r^T: for a twist (a, b), B (a, b) = (tr(N) a - N a, a x
 P). For a body with twist (w, u), first moment h and inertia I, N = u h^T + [w] E with E = tr(I)/2 - I.
+
+The vectors of a link are about the link's origin, and pairs of links are evaluated about a common point (see `composite`).
+About a point that lies at p from the first one, N becomes N - P p^T.
 """
 
 from typing import Any, NamedTuple
@@ -34,7 +37,6 @@ from ...spatial._components import (
     add,
     cross,
     dot,
-    move_wrench,
     rotate,
     scale,
     skew_times,
@@ -45,10 +47,22 @@ from ...spatial._components import (
     zeros,
 )
 from .._lowering import by_batch, is_zero, sparse_jvp, spread_over_lanes
-from .composite import momentum, move_inertia
+from .composite import (
+    Hops,
+    carried_wrench,
+    moved_inertia,
+    moved_twist,
+    moved_wrench,
+    points,
+    reach,
+    screws_and_inertias,
+    stretches,
+    twist_at,
+    wrench_at,
+)
 from .newton_euler import newton_euler
 from .pairs import jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
-from .poses import start_pose, walk
+from .poses import start_pose
 from .sweep import inward, outward
 from .wrench import wrench_columns
 
@@ -64,7 +78,7 @@ class LinkDerivatives(NamedTuple):
 
 
 class Motion(NamedTuple):
-    """Joint screw, parent's twist and acceleration, inertia, momentum and wrench of every link, in the world frame."""
+    """Joint screw, parent's twist and acceleration, inertia, momentum and wrench of every link, about the link's origin."""
 
     screw: tuple[Array, ...]
     parent_twist: tuple[Array, ...]
@@ -73,6 +87,7 @@ class Motion(NamedTuple):
     spread: tuple[Array, ...]  # N, see the module's docstring
     momentum: tuple[Array, ...]  # P, see the module's docstring
     wrench: tuple[Array, ...]
+    hops: Hops
 
 
 def link_derivatives(
@@ -141,20 +156,25 @@ def entries_of_motion(
 
     def gather(children, link: Link, x):
         del link
-        own, (s, first, turning, second) = x
-        composite = jax.tree.map(jnp.add, children, own)
-        inertia, spread, p, wrench = composite
+        beyond, children = children
+        own, (s, first, turning, second), stretch = x
+        inertia, spread, p, wrench = jax.tree.map(jnp.add, children, own)
+        beyond, at_parent = reach(stretch, beyond)
         carried = carried_wrench(inertia, s)
         transposed = scale(2, add(coriolis_turn(unrotate, spread, s), cross(p, s[3:])))
         turned = add(carried_wrench(inertia, second), coriolis_wrench(spread, p, turning))
         moved = add(scale(2, carried_wrench(inertia, first)), coriolis_wrench(spread, p, s))
-        return composite, (carried, transposed, turned, moved, wrench), (*inertia, *spread, *p, *wrench)
+        found = (carried, transposed, turned, moved, wrench, beyond)
+        handed = (at_parent, (*moved_system(stretch[0], inertia, spread, p), moved_wrench(stretch[0], wrench)))
+        return handed, found, (*inertia, *spread, *p, *wrench)
 
     own = (motion.inertia, motion.spread, motion.momentum, motion.wrench)
-    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), own)
-    inputs = (own, (s, first, turning, second))
-    momenta, transposed, turned, by_velocity, wrench = inward(chain, q, gather, nothing, inputs, shared=28)
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (motion.momentum, own))
+    inputs = (own, (s, first, turning, second), stretches(chain, motion.hops))
+    *found, point = inward(chain, q, gather, nothing, inputs, shared=28)
+    momenta, transposed, turned, by_velocity, wrench = found
     by_position = add(turned, wrench_bracket(s, tuple(x[base] for x in wrench) if joints else wrench))
+    at = points(chain, motion.hops, point)
 
     def entries(of_carrier, of_carried, same):
         s, first, turning, second = of_carrier
@@ -164,9 +184,10 @@ def entries_of_motion(
         mass = dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature))
         return (above,), (dot(s, by_position),), (velocity,), (dot(s, by_velocity),), (mass,)
 
+    momenta, by_position, by_velocity = (wrench_at(at, x) for x in (momenta, by_position, by_velocity))
     of_carried = (momenta, transposed, by_position, by_velocity, spread_over_lanes(armature))
     pairs = pairs_of(chain.topology.parents, joints)
-    return over_pairs(pairs, entries, (s, first, turning, second), of_carried)
+    return over_pairs(pairs, entries, (twist_at(at, s), twist_at(at, first), turning, twist_at(at, second)), of_carried)
 
 
 @by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
@@ -178,24 +199,37 @@ def coriolis_entries(
     Args:
         mass: True to return the entries of the mass matrix without armature as a third array.
     """
-    still = jnp.zeros_like(chain.gravity)
-    motion = world_motion(chain, q, qd, jnp.zeros_like(qd), still, None)
-    s = motion.screw
-    first = twist_bracket(motion.parent_twist, s)
+    s, inertia, hops, _ = screws_and_inertias(chain, q)
+
+    def out(parent, link: Link, x):
+        del link
+        s, inertia, step, rate = x
+        v = moved_twist(step, parent)
+        twist = add(v, scale(rate, s))
+        return twist, (v, spread_of(inertia, twist), carried_wrench(inertia, twist)[3:])
+
+    (zero,) = zeros(1, (q, qd), (chain.inertia,))
+    v, spread, p = outward(chain, q, out, (zero,) * 6, (s, inertia, hops.step, qd))
+    first = twist_bracket(v, s)
 
     def gather(children, link: Link, x):
         del link
-        own, (s, first) = x
-        composite = jax.tree.map(jnp.add, children, own)
-        inertia, spread, p = composite
+        beyond, children = children
+        own, (s, first), stretch = x
+        inertia, spread, p = jax.tree.map(jnp.add, children, own)
+        beyond, at_parent = reach(stretch, beyond)
         carried = carried_wrench(inertia, s)
         transposed = add(coriolis_turn(unrotate, spread, s), cross(p, s[3:]))
         moved = add(carried_wrench(inertia, first), scale(0.5, coriolis_wrench(spread, p, s)))
-        return composite, (carried, transposed, moved)
+        handed = (at_parent, moved_system(stretch[0], inertia, spread, p))
+        return handed, (carried, transposed, moved, beyond)
 
-    own = (motion.inertia, motion.spread, motion.momentum)
-    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), own)
-    of_carried = inward(chain, q, gather, nothing, (own, (s, first)))
+    own = (inertia, spread, p)
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (p, own))
+    inputs = (own, (s, first), stretches(chain, hops))
+    momenta, transposed, by_velocity, point = inward(chain, q, gather, nothing, inputs)
+    at = points(chain, hops, point)
+    of_carried = (wrench_at(at, momenta), transposed, wrench_at(at, by_velocity))
 
     def entries(of_carrier, of_carried, same):
         s, first = of_carrier
@@ -203,7 +237,7 @@ def coriolis_entries(
         found = (dot((*carried, *transposed), (*first, *s[:3])),), (dot(s, moved),)
         return (*found, (dot(carried, s),)) if mass else found
 
-    return over_pairs(pairs_of(chain.topology.parents), entries, (s, first), of_carried)
+    return over_pairs(pairs_of(chain.topology.parents), entries, (twist_at(at, s), twist_at(at, first)), of_carried)
 
 
 def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
@@ -226,37 +260,48 @@ def _less_rate_terms(first, s, qd, joints):
 
 
 def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
-    """Twists, accelerations and related quantities of every link, about the world's origin."""
+    """Twists, accelerations and related quantities of every link, about the link's origin and in world axes."""
+    s, inertia, hops, rotation = screws_and_inertias(chain, q)
 
     def out(parent, link: Link, x):
-        pose, v, a = parent
-        rate, acceleration, on_link = x
-        r, p = walk(pose, link)
-        w = rotate(r, link.screw[:3])
-        s = (*w, *add(rotate(r, link.screw[3:]), cross(p, w)))
+        del link
+        v, a = parent
+        s, inertia, step, rate, acceleration, acting = x
+        v, a = moved_twist(step, v), moved_twist(step, a)
         first = twist_bracket(v, s)
         twist = add(v, scale(rate, s))
         spatial = add(a, scale(acceleration, s), scale(rate, first))
-        inertia = move_inertia(r, p, link.inertia)
-        w, u = twist[:3], twist[3:]
-        angular, linear = momentum(inertia, w, u)
-        moment, force = momentum(inertia, spatial[:3], spatial[3:])
-        wrench = add((*moment, *force), wrench_bracket(twist, (*angular, *linear)))
-        if on_link is not None:
-            wrench = sub(wrench, move_wrench(r, p, on_link))
-        h, (xx, xy, yy, xz, yz, zz) = inertia[1:4], inertia[4:10]
-        half = 0.5 * (xx + yy + zz)
-        second_moment = sym_to_mat((half - xx, -xy, half - yy, -xz, -yz, half - zz))
-        spread = tuple(x + u[k // 3] * h[k % 3] for k, x in enumerate(skew_times(w, second_moment)))
-        shared = (*inertia, *angular, *linear, *moment, *force)
-        return ((r, p), twist, spatial), Motion(s, v, a, inertia, spread, linear, wrench), shared
+        momentum, force = carried_wrench(inertia, twist), carried_wrench(inertia, spatial)
+        wrench = add(force, wrench_bracket(twist, momentum))
+        if acting is not None:
+            wrench = sub(wrench, acting)
+        motion = v, a, spread_of(inertia, twist), momentum[3:], wrench
+        return (twist, spatial), motion, (*momentum, *force)
 
     (zero,) = zeros(1, (q, qd, qdd, gravity), (chain.inertia,))
-    pose = jax.tree.map(lambda x: x + zero, start_pose(chain, q))
+    base = tuple(x + zero for x in start_pose(chain, q)[0])
     # gravity is given in the axes of the base
-    falling = tuple(zero - x for x in rotate(pose[0], unstack(gravity)))
-    start = (pose, (zero,) * 6, (zero, zero, zero, *falling))
-    return outward(chain, q, out, start, (qd, qdd, wrench_columns(wrenches)), shared=22)
+    falling = tuple(zero - x for x in rotate(base, unstack(gravity)))
+    acting = wrench_columns(wrenches)
+    if acting is not None:
+        acting = (*rotate(rotation, acting[:3]), *rotate(rotation, acting[3:]))
+    inputs = (s, inertia, hops.step, qd, qdd, acting)
+    v, a, spread, p, wrench = outward(chain, q, out, ((zero,) * 6, (zero, zero, zero, *falling)), inputs, shared=12)
+    return Motion(s, v, a, inertia, spread, p, wrench, hops)
+
+
+def spread_of(inertia, twist):
+    """N of a body (see the module's docstring)."""
+    h, (xx, xy, yy, xz, yz, zz) = inertia[1:4], inertia[4:10]
+    half = 0.5 * (xx + yy + zz)
+    second_moment = sym_to_mat((half - xx, -xy, half - yy, -xz, -yz, half - zz))
+    turned = skew_times(twist[:3], second_moment)
+    return tuple(x + twist[3 + k // 3] * h[k % 3] for k, x in enumerate(turned))
+
+
+def moved_system(step, inertia, spread, p):
+    """Inertia, N and P of moving bodies about another point, which is at -step from the point of the given values."""
+    return moved_inertia(step, inertia), tuple(x + p[k // 3] * step[k % 3] for k, x in enumerate(spread)), p
 
 
 def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) -> tuple[Array, Array]:
@@ -264,20 +309,26 @@ def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) ->
 
     def gather(children, link: Link, x):
         del link
-        own, s = x
+        beyond, children = children
+        own, s, stretch = x
         inertia, wrench = jax.tree.map(jnp.add, children, own)
-        return (inertia, wrench), (carried_wrench(inertia, s), dot(s, wrench)), inertia
+        beyond, at_parent = reach(stretch, beyond)
+        handed = (at_parent, (moved_inertia(stretch[0], inertia), moved_wrench(stretch[0], wrench)))
+        return handed, (carried_wrench(inertia, s), dot(s, wrench), beyond), inertia
 
     own = (motion.inertia, motion.wrench)
-    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), own)
-    momenta, torques = inward(chain, q, gather, nothing, (own, motion.screw), shared=10)
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (motion.momentum, own))
+    inputs = (own, motion.screw, stretches(chain, motion.hops))
+    momenta, torques, point = inward(chain, q, gather, nothing, inputs, shared=10)
+    at = points(chain, motion.hops, point)
 
     def entry(s, of_carried, same):
         momentum, armature = of_carried
         return ((dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature)),),)
 
     pairs = pairs_of(chain.topology.parents)
-    (entries,) = over_pairs(pairs, entry, motion.screw, (momenta, spread_over_lanes(armature)))
+    of_carried = (wrench_at(at, momenta), spread_over_lanes(armature))
+    (entries,) = over_pairs(pairs, entry, twist_at(at, motion.screw), of_carried)
     return torques, spread(pairs.symmetric, entries)
 
 
@@ -286,12 +337,13 @@ def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
 
     def out(parent, link: Link, x):
         del link
-        s, inertia, own = x
-        a = add(parent, scale(own, s))
-        return a, (parent, carried_wrench(inertia, a)), a
+        s, inertia, own, step = x
+        before = moved_twist(step, parent)
+        a = add(before, scale(own, s))
+        return a, (before, carried_wrench(inertia, a)), a
 
     start = tuple(jnp.zeros_like(x[0]) for x in motion.screw)
-    of_parent, wrench = outward(chain, q, out, start, (motion.screw, motion.inertia, qdd), shared=6)
+    of_parent, wrench = outward(chain, q, out, start, (motion.screw, motion.inertia, qdd, motion.hops.step), shared=6)
     return motion._replace(
         parent_acceleration=add(motion.parent_acceleration, of_parent), wrench=add(motion.wrench, wrench)
     )
@@ -305,12 +357,6 @@ def twist_bracket(x, y):
 def wrench_bracket(x, f):
     """Bracket x x* F of a twist x = (w, u) and a wrench F = (n, f): (w x n + u x f, w x f)."""
     return (*add(cross(x[:3], f[:3]), cross(x[3:], f[3:])), *cross(x[:3], f[3:]))
-
-
-def carried_wrench(inertia, x):
-    """The wrench I x of an inertia I and a twist x, as a tuple of six components."""
-    angular, linear = momentum(inertia, x[:3], x[3:])
-    return (*angular, *linear)
 
 
 def coriolis_turn(apply, spread, x):
