@@ -160,11 +160,12 @@ def test_gravity_that_is_missing_or_points_elsewhere_is_found(gravity, text, ine
 
 def test_without_gravity_in_the_torques_no_gravity_compensation():
     model = loads(URDF.format(axis="0 1 0"))
-    result = identify(model, log(truth(), 15.0, 1, gravity=(0, 0, 0)))
+    runs = [log(truth(), 15.0, seed, gravity=(0, 0, 0)) for seed in (1, 2, 3)]  # each repeats its motion of 10 s
+    result = identify(model, runs[:2], runs[2])
     judged = verdict(result)
     assert [use.level for use in judged.uses] == ["poor", "fair", "poor"]
     assert "hese torques contain no gravity" in judged.uses[0].text
-    assert verdict(result, findings=()).uses[1].level == "good"  # errors would not show it
+    assert verdict(result, findings=()).uses[0].level == "good"  # errors would not show it
 
 
 @pytest.mark.parametrize(
