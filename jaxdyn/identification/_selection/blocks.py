@@ -30,7 +30,8 @@ from .search import Grams, Search, solve, system
 from .terms import Terms
 
 BEFORE = tuple(1.05**k for k in range(-6, 6))  # candidate cutoffs, relative to the one in the torque spectrum
-CUTOFFS = (0.5, 0.625, 0.75, 1.0, 1.25)  # candidate cutoffs, relative to the default
+CUTOFFS = (0.1, 0.15, 0.25, 0.375, 0.5, 0.625, 0.75, 1.0)  # candidate cutoffs of the positions, relative to the default
+LOWEST = 3.0  # lowest candidate, in noise that hides the bandwidth of the motion [Hz]
 LONGEST = 0.02  # largest delay, of either sign, beside that of the plain model [s]
 SHIFTS = 10  # number of torque shifts on either side of zero
 LATEST = 0.2  # largest delay that is looked for with the plain model: that of slow networks and moving averages [s]
@@ -65,8 +66,8 @@ class Reading:
         if "filter" in terms.choose and filters.torque_cutoff is None and free:
             own = low_pass_before(logs[0].tau[: int(share * len(logs[0].t))], first.rate)
             if filters.position_cutoff is None:
-                shares = [c for c in CUTOFFS if c == 1 or c * usual[0] < first.rate / 4]
-        self.tried = [both(c * usual[0], c * usual[1]) for c in shares]
+                shares = [c for c in CUTOFFS if c == 1 or c * usual[0] >= LOWEST]
+        self.tried = [both(c * usual[0], usual[1]) for c in shares]
         self.usual = shares.index(1.0)
         cutoffs = [c * own for c in BEFORE] if own is not None and own < min(usual) else []
         self.before = [filters.but(position_cutoff=usual[0], logged_cutoff=c, stride=1) for c in cutoffs]
@@ -84,6 +85,12 @@ class Reading:
         out = copy.copy(self)
         out.tried, out.before, out.usual = list(tried), [], usual
         out.span()
+        return out
+
+    def on_time(self) -> "Reading":
+        """A copy that tries no delays."""
+        out = copy.copy(self)
+        out.shifts = np.zeros(1)
         return out
 
     def span(self) -> None:
@@ -111,7 +118,9 @@ class Reading:
         If the runs repeat a motion, `share` is a share of this motion rather than of each run.
         """
         out, self.origins = [], []
-        whole = [preprocess(log, filters.but(margin=2 / self.lowest)) for log in self.logs]
+        widest = self.filters.but(position_cutoff=self.highest, torque_cutoff=self.highest)
+        alike = [filters.but(margin=2 / self.lowest, gap=widest.setting(log).gap) for log in self.logs]
+        whole = [preprocess(log, each) for log, each in zip(self.logs, alike, strict=True)]
         self.motion = repeated_motion(whole)
         for k, run in enumerate(whole):
             if self.share < 1 and self.motion is not None:
@@ -161,7 +170,7 @@ class Reading:
     def load(self, plain: Search) -> Float[np.ndarray, " b"]:
         """Base parameters of the plain fit, with zero friction, from which load-dependent friction computes its load."""
         grams, state = plain.grams, plain.state.but(delay=self.late)
-        _, noise = grams.left_out(state)
+        noise = grams.left_out(state).noise
         h, right = system(grams.parts(state), noise)
         found = solve(h.sum(0), right.sum(0))[: self.base.size]
         return np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, found)

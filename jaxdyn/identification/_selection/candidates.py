@@ -69,6 +69,11 @@ class Candidates:
             return [self.last] * self.spring
         return [self.first + k for k, (other, _) in enumerate(self.further) if other == kind]
 
+    @property
+    def positive(self) -> list[int]:
+        """Indices of the optional columns whose coefficient must be positive: stiffness, and friction that dissipates."""
+        return [k for kind in ("second slip", "load", "spring") for k in self.of_kind(kind)]
+
     def name(self, column: int) -> str:
         """Description of a column: the class of its term, with parameters."""
         if column == self.last:

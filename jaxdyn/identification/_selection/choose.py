@@ -103,7 +103,7 @@ class _Choosing:
     def __init__(self, reading: Reading, report: Callable[[str, int, int], None]):
         before = len(reading.before)
         self.reading, self.done = reading, 0
-        self.steps = 2 + len(reading.tried) + before + (before and 4 * NEIGHBOURS)
+        self.steps = 2 + len(reading.tried) + before + (before and 1 + 4 * NEIGHBOURS)
         self.report = report
 
     def advance(self) -> None:
@@ -111,31 +111,31 @@ class _Choosing:
         self.report("choosing terms", min(self.done, self.steps), self.steps)
 
     def choice(self) -> TermChoice | None:
-        """Select all terms and the filter; return None if the runs are too short."""
+        """Select the filter and all terms; return None if the runs are too short."""
         trials: list[Trial] = []
         self.report("choosing terms", 0, self.steps)
         reading = self.reading
+        before, cutoff = self.low_pass_before(), None
+        if not before and len(reading.tried) > 1:
+            cutoff = self.cutoff(trials)
+        filters = [each for each, _ in before] or [reading.tried[reading.usual]]
+        if cutoff is not None:
+            filters = [cutoff]
         try:
-            before = self.low_pass_before()
-        except LogError:
-            before = []
-        try:
-            filters = [each for each, _ in before] or [reading.tried[reading.usual]]
-            self.reading = reading.narrowed(filters, 0) if before else reading.narrowed(reading.tried, reading.usual)
+            self.reading = reading.narrowed(filters, 0)
             searched = [self.searched(each) for each in filters]
         except LogError:
             return None
         k = int(np.argmin([found.search.score for found in searched]))
         found = searched[k]
-        search, candidates, load = found.search, found.candidates, found.load
+        search, candidates = found.search, found.candidates
         self.reading = self.reading.delayed(found.late)
         if before:
             self.reading = self.reading.narrowed([filters[k]], 0)
             name = f"logged after {filters[k].logged_cutoff:.3g} Hz low-pass"
             trials.append(trial_of(0, "filter", name, before[k][1], True))
         trials += trials_of(search, candidates, found.late, found.worth)
-        best = self.filter(search, candidates, load, trials)
-        return self.outcome(search, candidates, best, found.before, tuple(trials))
+        return self.outcome(search, candidates, filters[k], cutoff is not None, found.before, tuple(trials))
 
     def searched(self, filters: Filters) -> "_Found":
         """Run the search with the given filters, with and without the long delays that the plain model shows."""
@@ -148,14 +148,15 @@ class _Choosing:
         for late in self.delays(wide):
             there = reading.delayed(late)
             load = there.load(wide) if wide is not None and loaded else None
-            plain = Search(there.grams(candidates, runs, load), candidates.start(reading.chain.n))
+            start = candidates.start(reading.chain.n)
+            plain = Search(there.grams(candidates, runs, load), start, candidates.positive)
             self.advance()
             errors = errors if len(errors) else plain.errors
-            found.append((self.search(plain, candidates), load, late))
+            found.append((self.search(plain, candidates), late))
             self.advance()
-        search, load, late = min(found, key=lambda one: one[0].score)
+        search, late = min(found, key=lambda one: one[0].score)
         worth = gain(found[0][0].squares, search.squares)
-        return _Found(search, errors, candidates, load, late, worth)
+        return _Found(search, errors, candidates, late, worth)
 
     def delays(self, wide: Search | None) -> list[np.ndarray]:
         """No delays, and the delays of the plain model that are longer than those that the search tries."""
@@ -171,35 +172,65 @@ class _Choosing:
         """Find filters that may have been applied to the torques before logging, with their gains for the plain model.
 
         The list contains the best candidate and its neighbours, which the search tries in turn. If the gain of the best
-        candidate is not confirmed, the list is empty.
-
-        Raises:
-            LogError: the runs are too short for the cutoffs of the candidates.
+        candidate is not confirmed, or the runs are too short for the cutoffs, the list is empty.
         """
-        reading, squares, plain = self.reading, [], None
+        reading = self.reading
         if not reading.before:
             return []
-        for filters in (reading.tried[reading.usual], *reading.before):
-            runs = reading.runs(filters)
-            if plain is None:
-                found = candidates_of(reading.terms, reading.widths, reading.given(runs), True)
-                plain = dataclasses.replace(found, dry=found.dry[:1], further=())
-            load = reading.load(reading.plain(plain, runs)) if any(term.needs_load for term in plain.terms) else None
-            squares.append(reading.grams(plain, runs, load).left_out(plain.start(reading.chain.n))[0])
-            self.advance()
-        gains = gains_of(squares, 0)[1:]
+        gains = self.compared([reading.tried[reading.usual], *reading.before], 0)[1:]
+        if not gains:
+            return []
         best = int(np.argmax([g.share[0] for g in gains]))
         near = slice(max(best - NEIGHBOURS, 0), best + NEIGHBOURS + 1)
         return list(zip(reading.before[near], gains[near], strict=True)) if gains[best].confirmed[0] else []
+
+    def cutoff(self, trials: list[Trial]) -> Filters | None:
+        """The filter whose plain model best predicts the torque; None if no gain over the default is confirmed.
+
+        The candidates filter the positions, and all of them predict the same torque. Noise in the regressor that a high
+        cutoff lets pass therefore counts as an error of the prediction, and so does motion that a low cutoff removes.
+        """
+        reading = self.reading
+        gains = self.compared(reading.tried, reading.usual)
+        if not gains:
+            return None
+        best = int(np.argmax([g.share[0] for g in gains]))
+        if best == reading.usual:
+            return None
+        adopted, found = bool(gains[best].confirmed[0]), reading.tried[best]
+        trials.append(
+            trial_of(0, "filter", f"positions low-passed at {found.position_cutoff:g} Hz", gains[best], adopted)
+        )
+        return found if adopted else None
+
+    def compared(self, filters: Sequence[Filters], usual: int) -> list[Gain]:
+        """Gain of each filter over the default one for the plain model, averaged over joints; empty for short runs."""
+        reading, squares, plain = self.reading.on_time(), [], None
+        try:
+            for each in filters:
+                runs = reading.runs(each)
+                if plain is None:
+                    found = candidates_of(reading.terms, reading.widths, reading.given(runs), True)
+                    plain = dataclasses.replace(found, dry=found.dry[:1], further=())
+                load = (
+                    reading.load(reading.plain(plain, runs)) if any(term.needs_load for term in plain.terms) else None
+                )
+                squares.append(reading.grams(plain, runs, load).left_out(plain.start(reading.chain.n)).squares)
+                self.advance()
+        except LogError:
+            return []
+        return gains_of(squares, usual)
 
     def search(self, plain: Search, candidates: Candidates) -> Search:
         """Run one search that tries springs and delays before further friction, and one after it; return the better."""
         late, early = copy.copy(plain), copy.copy(plain)
         self.go(late, candidates, False)
-        if late.state.same(plain.state) or not (plain.grams.shifts[1:].any() or candidates.spring):
+        if late.state.same_at(plain.state).all() or not (plain.grams.shifts[1:].any() or candidates.spring):
             return late
         self.go(early, candidates, True)
-        return min(late, early, key=lambda search: search.score)
+        found = min(late, early, key=lambda search: search.score)
+        found.no_worse_than(plain)
+        return found
 
     def go(self, search: Search, candidates: Candidates, early: bool) -> None:
         """Select friction, springs and delays until nothing more is confirmed."""
@@ -219,28 +250,17 @@ class _Choosing:
             changed = search.dry_friction_and_delays(kinds) or changed
             if not changed:
                 break
-        search.pruned(columns)
-
-    def filter(self, search: Search, candidates: Candidates, load: np.ndarray | None, trials: list[Trial]) -> int:
-        """Index of the filter that best predicts the torque at the highest cutoff; the default if no gain is confirmed."""
-        reading = self.reading
-        if len(reading.tried) == 1:
-            return reading.usual
-        bands = []
-        for k, filters in enumerate(reading.tried):
-            bands.append(search.grams if k == reading.usual else reading.grams(candidates, reading.runs(filters), load))
-            self.advance()
-        gains = gains_of([band.left_out(search.state, bands[-1])[0] for band in bands], reading.usual)
-        best = int(np.argmax([g.share[0] for g in gains]))
-        if best == reading.usual:
-            return best
-        adopted = bool(gains[best].confirmed[0])
-        name = f"low-pass {reading.tried[best].position_cutoff:g} Hz"
-        trials.append(trial_of(0, "filter", name, gains[best], adopted))
-        return best if adopted else reading.usual
+        while search.pruned(columns):
+            pass
 
     def outcome(
-        self, search: Search, candidates: Candidates, best: int, before: np.ndarray, trials: tuple[Trial, ...]
+        self,
+        search: Search,
+        candidates: Candidates,
+        filters: Filters,
+        narrowed: bool,
+        before: np.ndarray,
+        trials: tuple[Trial, ...],
     ) -> TermChoice:
         """Create the result from the final state of the search."""
         reading, state, n = self.reading, search.state, self.reading.chain.n
@@ -249,7 +269,6 @@ class _Choosing:
         held = np.array(
             [widths[k][j] if 0 <= k < signs else reading.widths[j] for j, k in enumerate(state.dry.tolist())]
         )
-        filters = reading.tried[best]
         beyond = bool(np.any(state.dry >= signs)) or bool(state.more[:, len(candidates.dry) : candidates.last].any())
         beyond = beyond or reading.filters.logged_cutoff != filters.logged_cutoff
         band = filters.logged_cutoff or filters.torque_cutoff or np.inf
@@ -257,7 +276,8 @@ class _Choosing:
             further=friction_of(candidates, state, reading.terms, band).terms if beyond else (),
             springs=tuple((np.flatnonzero(state.more[:, candidates.last]) + 1).tolist()) if candidates.spring else (),
             delay=reading.late + state.delay,
-            cutoff=filters.position_cutoff if best != reading.usual else None,
+            cutoff=filters.position_cutoff if narrowed else None,
+            torque_cutoff=filters.torque_cutoff if narrowed else None,
             logged_cutoff=filters.logged_cutoff,
             coulomb_velocity=held,
             errors=search.errors,
@@ -274,7 +294,6 @@ class _Found:
         search: the search after its last step.
         before: (n,) errors of the plain model without delays on left-out blocks [N m or N].
         candidates: the candidates.
-        load: base parameters for load-dependent friction; None if there is none.
         late: (n,) delays about which the search looked for further ones [s].
         worth: gain over the search without these delays.
     """
@@ -282,7 +301,6 @@ class _Found:
     search: Search
     before: np.ndarray
     candidates: Candidates
-    load: np.ndarray | None
     late: np.ndarray
     worth: Gain
 

@@ -44,9 +44,10 @@ class TermChoice(Summary):
             suffice.
         springs: numbers of the joints for which a spring was selected, counted from 1.
         delay: (n,) delay of each joint's logged torque relative to the positions [s].
-        cutoff: selected low-pass cutoff of positions and torques [Hz]; None if it is unchanged.
+        cutoff: selected low-pass cutoff of the positions [Hz]; None if it is unchanged.
         logged_cutoff: cutoff of the low-pass that was applied to the torques before logging [Hz]
             (`Filters.logged_cutoff`); None if none was detected.
+        torque_cutoff: cutoff of the torques if `cutoff` was selected [Hz], which is the default one.
         coulomb_velocity: (n,) width of the smooth sign function in the drive term coulomb [rad/s or m/s].
         errors: (n,) RMS torque error of the selected model on left-out blocks [N m or N].
         errors_before: (n,) RMS torque error of the plain model on left-out blocks [N m or N].
@@ -62,6 +63,7 @@ class TermChoice(Summary):
     errors_before: Float[np.ndarray, " n"]
     trials: tuple[Trial, ...]
     logged_cutoff: float | None = None
+    torque_cutoff: float | None = None
 
     @property
     def adopted(self) -> tuple[Trial, ...]:
@@ -143,7 +145,7 @@ def _of_kind(
     If a joint has adopted a term of this kind, the gain compares the selection with the same selection without that
     term. Otherwise, the gain is that of adding the best candidate to the selection.
     """
-    squares = [search.grams.left_out(state, noise=search.noise)[0] for state in states]
+    squares = [search.tried(state).squares for state in states]
     without, others = gain(squares[0], search.squares), [gain(search.squares, x) for x in squares[1:]]
     for j, there in enumerate(has.tolist()):
         k = int(np.argmax([g.share[j] for g in others]))

@@ -7,6 +7,7 @@ one, and tested on that block, without reading the log again.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -42,9 +43,9 @@ class State:
         pick = lambda a, b: np.where(joints.reshape(-1, *[1] * (a.ndim - 1)), b, a)
         return State(*(pick(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)))
 
-    def same(self, other: "State") -> bool:
-        """True if both selections are equal."""
-        return all(np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self))
+    def same_at(self, other: "State") -> Bool[np.ndarray, " n"]:
+        """Mask of the joints at which both selections are equal."""
+        return (self.dry == other.dry) & (self.delay == other.delay) & (self.more == other.more).all(axis=1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,6 +73,11 @@ class Gain:
         """
         together = np.clip(self.ratio, -SURE, SURE).sum() > SURE * np.sqrt(len(self.ratio))
         return (self.ratio > (1.0 if together else SURE)) & (self.share > 1 - (1 - LEAST) ** 2)
+
+    @property
+    def loss(self) -> Bool[np.ndarray, " n"]:
+        """Mask of the joints whose RMS error increases by at least 1 % and by more than one standard error."""
+        return (self.ratio < -1.0) & (self.share < 1 - (1 + LEAST) ** 2)
 
 
 def gain(before: Float[np.ndarray, "k n"], after: Float[np.ndarray, "k n"]) -> Gain:
@@ -112,10 +118,12 @@ class Grams:
             parts.append(Part(place, a, c, y))
         return parts
 
-    def left_out(
-        self, state: State, tested: "Grams | None" = None, noise: np.ndarray | None = None
-    ) -> tuple[Float[np.ndarray, "k n"], Float[np.ndarray, " n"]]:
-        """Squared errors (k, n) of each block of `tested` for a fit to all other blocks, and the noise of each joint."""
+    def left_out(self, state: State, noise: np.ndarray | None = None) -> "LeftOut":
+        """Fit the columns of a selection to all blocks but one, for each block.
+
+        Args:
+            noise: noise of the joints for a similar selection, with which the weights of the joints start.
+        """
         count = np.maximum(self.counts.sum(0), 1)
         rounds = 4 if noise is None else 2
         sizes = np.ones(len(state.dry)) if noise is None else noise
@@ -128,8 +136,29 @@ class Grams:
             sizes = np.sqrt(np.array(squares) / count)
         h, right = system(parts, sizes)
         x = solve(h.sum(0) - h, right.sum(0) - right)
-        held = parts if tested is None else tested.parts(state)
-        return np.stack([np.maximum(part.left(x[:, part.place]), 0.0) for part in held], axis=1), sizes
+        squares = np.stack([np.maximum(part.left(x[:, part.place]), 0.0) for part in parts], axis=1)
+        k, ratio = len(x), np.full((len(parts), self.own), np.inf)
+        for j, part in enumerate(parts):
+            own = x[:, part.place[self.size :]]
+            error = np.sqrt((k - 1) / k * ((own - own.mean(0)) ** 2).sum(0))  # of the jackknife
+            chosen = np.union1d([state.dry[j]], np.flatnonzero(state.more[j])).astype(int)
+            ratio[j, chosen[chosen >= 0]] = own.mean(0) / np.maximum(error, 1e-300)
+        return LeftOut(squares, sizes, ratio)
+
+
+class LeftOut(NamedTuple):
+    """Fits that leave out one block each.
+
+    Attributes:
+        squares: (k, n) squared error of each block and joint in the fit to all other blocks.
+        noise: (n,) RMS error of each joint in the fit to all blocks.
+        ratio: (n, c) each joint's coefficients of the c candidates, divided by their standard errors; infinite for
+            candidates that are not selected.
+    """
+
+    squares: Float[np.ndarray, "k n"]
+    noise: Float[np.ndarray, " n"]
+    ratio: Float[np.ndarray, "n c"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -199,9 +228,22 @@ class Search:
         squares: (k, n) squared errors of the current selection on left-out blocks.
     """
 
-    def __init__(self, grams: Grams, start: State):
-        self.grams, self.state, self.noise = grams, start, None
-        self.squares, self.noise = grams.left_out(start)
+    def __init__(self, grams: Grams, start: State, positive: Sequence[int] = ()):
+        """Start with a selection.
+
+        Args:
+            positive: candidates that are selected only if their coefficient is significantly positive.
+        """
+        self.grams, self.positive = grams, list(positive)
+        self.use(start, grams.left_out(start))
+
+    def use(self, state: State, found: LeftOut) -> None:
+        """Make a selection the current one."""
+        self.state, self.squares, self.noise = state, found.squares, found.noise
+
+    def tried(self, state: State) -> LeftOut:
+        """Left-out errors of another selection."""
+        return self.grams.left_out(state, self.noise)
 
     @property
     def errors(self) -> Float[np.ndarray, " n"]:
@@ -213,9 +255,10 @@ class Search:
         """Sum of the logarithms of the joints' errors."""
         return float(np.log(np.maximum(self.errors, 1e-300)).sum())
 
-    def gain_of(self, state: State) -> Gain:
-        """Gain of each joint if all joints changed to another selection."""
-        return gain(self.squares, self.grams.left_out(state, noise=self.noise)[0])
+    def confirmed(self, found: LeftOut) -> tuple[Gain, Bool[np.ndarray, " n"]]:
+        """Gain of a selection over the current one, and the joints where it is confirmed and its terms have a valid sign."""
+        gained = gain(self.squares, found.squares)
+        return gained, gained.confirmed & (found.ratio[:, self.positive] > SURE).all(axis=1)
 
     def better(self, moves: Sequence[State]) -> bool:
         """Change each joint to the best selection that has a confirmed gain; return True if any joint changed.
@@ -223,22 +266,43 @@ class Search:
         All joints are changed simultaneously, because they share the rigid-body parameters. The change of a joint is
         undone if its gain is not confirmed together with the changes of the other joints.
         """
-        gains = [self.gain_of(move) for move in moves]
-        shares = np.array([np.where(g.confirmed, g.share, -np.inf) for g in gains])
+        gains, valid = zip(*(self.confirmed(self.tried(move)) for move in moves), strict=True)
+        shares = np.array([np.where(ok, g.share, -np.inf) for g, ok in zip(gains, valid, strict=True)])
         best, joints = np.argmax(shares, axis=0), np.isfinite(shares.max(axis=0))
         for _ in range(3):
             if not joints.any():
                 return False
-            state = self.state
-            for k in np.unique(best[joints]).tolist():
-                state = state.taken(joints & (best == k), moves[k])
-            squares, noise = self.grams.left_out(state, noise=self.noise)
-            kept = joints & gain(self.squares, squares).confirmed
+            state = self._moved(joints, best, moves)
+            found = self.tried(state)
+            ok = self.confirmed(found)[1]
+            kept = joints & ok
             if np.array_equal(kept, joints):
-                self.state, self.squares, self.noise = state, squares, noise
+                self.use(state, found)
                 return True
             joints = kept
         return False
+
+    def _moved(self, joints: Bool[np.ndarray, " n"], best: Int[np.ndarray, " n"], moves: Sequence[State]) -> State:
+        state = self.state
+        for k in np.unique(best[joints]).tolist():
+            state = state.taken(joints & (best == k), moves[k])
+        return state
+
+    def no_worse_than(self, plain: "Search") -> None:
+        """Return joints to the plain selection whose total gain is not confirmed, or until no joint is worse than with it."""
+        n = len(self.state.dry)
+        for _ in range(n + 1):
+            gained = gain(plain.squares, self.squares)
+            changed = ~self.state.same_at(plain.state)
+            lost = changed & ~gained.confirmed
+            if not lost.any():
+                if not gained.loss.any():
+                    return
+                lost = changed & (gained.share <= gained.share[changed].min()) if changed.any() else changed
+            if not lost.any():
+                return
+            state = self.state.taken(lost, plain.state)
+            self.use(state, self.tried(state))
 
     def dry_friction(self, kinds: int) -> bool:
         """Try to replace each joint's dry friction by another one of the first `kinds` columns."""
@@ -270,7 +334,7 @@ class Search:
         """A copy of a selection with the best delay of each joint, from a parabola through its three smallest errors."""
         n, shifts = len(choice.dry), self.grams.shifts
         each = (choice.but(delay=np.full(n, d)) for d in shifts)
-        tried = np.stack([self.grams.left_out(state, noise=self.noise)[0].sum(0) for state in each])
+        tried = np.stack([self.tried(state).squares.sum(0) for state in each])
         seconds, _, inside = least_by_parabola(shifts, tried)
         return choice.but(delay=np.where(inside, seconds, 0.0))
 
@@ -279,19 +343,21 @@ class Search:
         more[:, column] = True
         return self.state.but(more=more)
 
-    def pruned(self, columns: Sequence[int]) -> None:
-        """Drop terms whose gain is no longer significant once other terms have been adopted."""
+    def pruned(self, columns: Sequence[int]) -> bool:
+        """Drop terms whose gain is no longer significant once other terms have been adopted; True if any was dropped."""
+        dropped = False
         for column in [k for k in columns if self.state.more[:, k].any()]:
             more = self.state.more.copy()
             more[:, column] = False
-            self._without(self.state.but(more=more), self.state.more[:, column])
-        self._without(self.state.but(delay=np.zeros_like(self.state.delay)), self.state.delay != 0)
-        self._without(self.state.but(dry=np.minimum(self.state.dry, 0)), self.state.dry > 0)
+            dropped = self._without(self.state.but(more=more), self.state.more[:, column]) or dropped
+        none = np.zeros_like(self.state.delay)
+        dropped = self._without(self.state.but(delay=none), self.state.delay != 0) or dropped
+        return self._without(self.state.but(dry=np.minimum(self.state.dry, 0)), self.state.dry > 0) or dropped
 
-    def _without(self, without: State, joints: Bool[np.ndarray, " n"]) -> None:
+    def _without(self, without: State, joints: Bool[np.ndarray, " n"]) -> bool:
         """Use a simpler selection at those joints where the current one has no confirmed gain over the simpler one."""
-        squares, _ = self.grams.left_out(without, noise=self.noise)
-        idle = joints & ~gain(squares, self.squares).confirmed
+        idle = joints & ~gain(self.tried(without).squares, self.squares).confirmed
         if idle.any():
-            self.state = self.state.taken(idle, without)
-            self.squares, self.noise = self.grams.left_out(self.state, noise=self.noise)
+            state = self.state.taken(idle, without)
+            self.use(state, self.tried(state))
+        return bool(idle.any())

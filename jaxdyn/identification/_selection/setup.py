@@ -105,13 +105,14 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
     if choice is not None:
         chain = choice.chain(chain)
         if choice.cutoff is not None:
-            filters = filters.but(position_cutoff=choice.cutoff, torque_cutoff=choice.cutoff)
+            filters = filters.but(position_cutoff=choice.cutoff, torque_cutoff=choice.torque_cutoff)
         if choice.logged_cutoff is not None:
             filters = filters.but(logged_cutoff=choice.logged_cutoff)
         if delay is None and choice.delay.any():
             delay = choice.delay
         if choice.springs:
-            columns = dataclasses.replace(columns, extra=(*columns.extra, joint_springs(chain, choice.springs)))
+            springs = dataclasses.replace(joint_springs(chain, choice.springs), positive=True)
+            columns = dataclasses.replace(columns, extra=(*columns.extra, springs))
     friction = None
     if choice is not None and choice.further:
         friction = choice.further
