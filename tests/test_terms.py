@@ -385,23 +385,6 @@ def test_a_term_is_judged_on_each_joint_that_it_affects():
     assert not search.state.more.any()
 
 
-def test_noisy_encoders_get_a_low_cutoff(arm, given):
-    """Noise in the regressor biases the parameters; candidates that let it pass must not win for that reason."""
-
-    def run(seed, noise):
-        t = np.arange(3000) / 200.0
-        q, qd, qdd = random_excitation(arm, 15.0, 5, seed)(jnp.asarray(t))
-        tau = np.asarray(jax.vmap(lambda *x: inverse_dynamics(arm, *x) + resistive_force(arm, *x[:2]))(q, qd, qdd))
-        rng = np.random.default_rng(seed)
-        return Log(t, q + noise * rng.normal(size=q.shape), None, tau + 0.02 * rng.normal(size=tau.shape))
-
-    filters, terms = Filters(position_cutoff=4.0, torque_cutoff=8.0), Terms(choose=("friction", "springs"))
-    for noise in (1e-5, 5e-4):
-        pair = run(1, noise), run(2, noise)
-        found, slow = identify(given, *pair), identify(given, *pair, terms=terms, filters=filters)
-        assert np.all(found.validation[0].raw.relative <= 1.1 * slow.validation[0].raw.relative)
-
-
 @pytest.mark.ci
 def test_gaps_of_a_few_milliseconds_change_nothing(given, log):
     """All candidates are compared on the same samples, whatever gap their cutoffs would bridge."""
