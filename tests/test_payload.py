@@ -102,6 +102,7 @@ def test_a_payload_is_the_difference_of_two_runs(arm):
     assert found.consistent and found.determined.all() and np.array_equal(found.body, found.parameters)
     # from the loaded run alone, where the arm is known
     alone = identify_payload_on(arm, loaded)
+    assert any("gains were not calibrated" in note for note in alone.notes)
     np.testing.assert_allclose(alone.parameters, body(), rtol=0, atol=1e-8)
     given = identify_payload_on(arm, loaded, friction=("viscous",))  # the rest of its friction as well
     np.testing.assert_allclose(given.parameters, body(), rtol=0, atol=1e-8)
@@ -504,6 +505,7 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch, annotations_
     matrix = np.eye(len(names))[kept]
     matrix[4, 0] = 1.0  # not by itself
     result = SimpleNamespace(
+        delay=None,
         fitted=(), prior=arm, columns=columns, factors=None, friction=None, inconsistent_links=("link 'a' is none",),
         names=names,
         base=SimpleNamespace(kept=kept, matrix=matrix), chain=arm,

@@ -188,6 +188,15 @@ def test_long_delays_are_removed_and_named(delay, choose):
     assert found.about == tuple(name for name, d in zip(result.rows, delay, strict=True) if abs(d) > 0.02)
 
 
+def test_the_same_data_twice_is_said():
+    run = log(truth(), 8.0, 1)
+    result = identify(
+        loads(URDF.format(axis="0 1 0")), [run, dataclasses.replace(run, source="copy")], run, terms=Terms(choose=())
+    )
+    assert sum("contain the same data" in note for note in result.notes) == 2
+    assert not result.is_validated and all(use.level != "good" for use in verdict(result).uses)
+
+
 def test_reversed_signs_of_all_torques_are_found():
     run, model = log(truth(), 15.0, 1), loads(URDF.format(axis="0 1 0"))
     (found,) = diagnose(model, dataclasses.replace(run, tau=-run.tau))

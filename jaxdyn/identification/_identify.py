@@ -159,6 +159,11 @@ def _runs(
     return logs, unseen, None if unseen else float(validate) if isinstance(validate, float | int) else HOLDOUT
 
 
+def _same_data(a: Log, b: Log) -> bool:
+    """True if two logs contain the same positions and torques, whatever their names and start times."""
+    return np.array_equal(a.q, b.q) and np.array_equal(a.tau, b.tau, equal_nan=True)
+
+
 def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs: Sequence[Log]) -> Iterator[str]:
     """Notes for the user, most important first."""
     if solution.consistent is not None and not solution.consistent.converged:
@@ -181,6 +186,9 @@ def _notes(fitting: Fitting, solution: Solution, choice: TermChoice | None, logs
             f"the model has no inertials for {', '.join(fitting.without_inertia)}: a sphere of {STAND_IN_MASS:g} kg and "
             f"{STAND_IN_RADIUS:g} m radius is the prior for parameters that the motion does not determine"
         )
+    for k, log in enumerate(logs):
+        if same := [other.source for other in logs[:k] if _same_data(log, other)]:
+            yield f"{log.source} and {same[0]} contain the same data: passing a run twice adds no information"
     if choice is not None:
         yield f"terms: {choice.sentence}"
     elif fitting.setup.terms.choose:

@@ -229,6 +229,8 @@ def _identify(
             raise IdentificationError(f"there are gains for {len(gains.factors)} joints, but the model has {n}")
         runs = [(dataclasses.replace(s, tau=s.tau * gains.factors), on) for s, on in runs]
     model = model_of(chain, link, friction, own, known_arm)
+    if known_arm:
+        notes.append(_assumed_gains(gains))
     known, free, fixed = np.zeros(10), np.eye(10), np.zeros((n, 0))
     solution, factors = fit_runs(model, runs, known, free, fixed)
     covariance = jackknife(factors, solution, known, free, fixed)[:10, :10]
@@ -257,6 +259,18 @@ def _identify(
         noise=solution.noise,
         notes=tuple(notes),
         calibrated=gains is not None,
+    )
+
+
+def _assumed_gains(gains: DriveGains | None) -> str:
+    """Warning that the arm's model and the loaded runs must share their gains."""
+    if gains is None:
+        return "the gains were not calibrated: those of these runs must be the gains with which the arm's model was identified"
+    change = float(np.abs(gains.factors - 1).max())
+    return (
+        f"the calibrated gains differ by up to {100 * change:.2g} % from those of the logs. If the arm's model was identified "
+        "with the uncalibrated gains, its weight is wrong by as much, and the payload carries the difference: identify the "
+        "arm from runs with the same calibrated gains (with_gains), or pass a run without the payload"
     )
 
 

@@ -28,7 +28,9 @@ from .signs import confirmed_signs, weighted_fit
 SIGNIFICANT = 4.0  # standard deviations
 GAIN_SPREAD = 0.1  # prior spread of the gains, which regularises those of joints that share few parameters with others
 TOLD = 0.25  # gain ratios with a larger relative standard deviation are ignored
-PRIOR_RATIO = 1.5  # as `RATIO`, but for the ratio of a joint's measured torque to the given model's torque
+# as `RATIO`, but for the ratio of a joint's measured torque to the given model's torque: about twice the deviation of the
+# logarithm of this ratio between two joints, if the given model's links are wrong by 20 % each (exp(2 sqrt(2) 0.2) = 1.76)
+PRIOR_RATIO = 1.75
 RATIO = 1.4  # report a gain that differs from those of the other joints by this factor
 SCALE = 2.0  # report torques that differ from those of the given model by this factor
 DOUBTFUL = 0.3  # maximum standard deviation of an excited parameter, relative to the largest one with the same unit
@@ -83,7 +85,7 @@ def diagnose(
       fits the parameters shared with other joints. Joints that share few parameters, such as those of a wrist, are
       instead compared with the given model, if the model has inertials. Such a joint is reported if its ratio of
       measured torque to model torque, without friction and rotor inertia (`prior_scales`), differs significantly from
-      that of the other joints, by a factor of more than 1.5. Joints whose link torque is negligible relative to
+      that of the other joints, by a factor of more than 1.75. Joints whose link torque is negligible relative to
       friction are not checked. A factor common to all gains cannot be detected, because no motion determines this
       factor.
     - *scale*: the torques due to motion and gravity differ from those of the given model by a factor of 2 or more.
