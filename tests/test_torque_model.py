@@ -265,16 +265,16 @@ def test_the_report_says_what_each_file_predicts(identified, tmp_path, page):
     paths = write_all(negative, tmp_path)
     files = {file.name: file for file in page["all"][7].files}
     assert tuple(files) == ("model.eqx", "identified.urdf", "identified.xml")
-    (held,) = result.validation
-    own = fit_quality(held.samples.tau, held.predicted_by(load_torque_model(paths["model.eqx"])), held.samples.qd)
+    (fitted,) = result.fitted  # the files contain the fit to all data, which includes what was held out
+    own = fit_quality(fitted.samples.tau, fitted.predicted_by(load_torque_model(paths["model.eqx"])), fitted.samples.qd)
     np.testing.assert_array_equal(files["model.eqx"].fit.rms, own.rms)
     assert files["model.eqx"].why == "" and "(Viscous, Offset, MaxwellSlip, LoadedSlip)" in files["identified.urdf"].why
     chain = jaxdyn.load(paths["identified.urdf"], gravity=result.chain.gravity)
-    run = held.run
+    run = fitted.run
     friction = np.asarray(jax.vmap(lambda qd: jaxdyn.friction_force(chain, qd))(jnp.asarray(run.qd)))
     smooth = np.concatenate([low_pass(friction[a:b], run.rate, run.torque_cutoff) for a, b in run.segments])
     whole = TorqueModel(chain).predict(run) - friction + smooth  # low-passed like the torques
-    fit = fit_quality(held.samples.tau, whole[held.rows], held.samples.qd)
+    fit = fit_quality(fitted.samples.tau, whole[fitted.rows], fitted.samples.qd)
     np.testing.assert_allclose(files["identified.urdf"].fit.rms, fit.rms, rtol=1e-6)
     assert fit.total_relative > 1.2 * own.total_relative
     assert float(chain.friction.viscous[0]) == 0 and float(chain.friction.coulomb[0]) > 0
@@ -287,12 +287,12 @@ def test_what_no_file_holds_is_said(identified, tmp_path, monkeypatch, page):
     _, result = identified
     own = ExtraColumns(("kq1",), ("N m",), lambda chain, q, qd, qdd: jnp.sin(q)[:, None])
     columns = dataclasses.replace(result.columns, extra=(own,))
-    (held,) = result.validation
+    (fitted,) = result.fitted
     pulled = dataclasses.replace(
-        held, samples=dataclasses.replace(held.samples, tau=held.samples.tau + 20 * np.sin(held.samples.q))
+        fitted, samples=dataclasses.replace(fitted.samples, tau=fitted.samples.tau + 20 * np.sin(fitted.samples.q))
     )
     parameters = np.append(result.parameters, 20.0)
-    mine = dataclasses.replace(result, columns=columns, parameters=parameters, validation=(pulled,))
+    mine = dataclasses.replace(result, columns=columns, parameters=parameters, fitted=(pulled,))
     monkeypatch.setattr(results, "write_parameters", lambda result, path: path.touch())
     paths = write_all(mine, tmp_path)
     assert "model.eqx" not in paths and any("model.eqx was not written: the columns kq1" in x for x in page["all"][3])

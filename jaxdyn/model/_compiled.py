@@ -138,7 +138,8 @@ def _check_shape(
         fault += f", since this robot has {chain.n} joints{free if chain.nq != chain.n or chain.nv != chain.n else ''}"
     form = sizes(forms[0])
     remedy = "pass an array of the expected shape"
-    if None not in form and len(shape) != len(form) and math.prod(shape) == math.prod(form):
+    whole = tuple(size for size in form if size is not None)
+    if whole == form and len(shape) != len(form) and math.prod(shape) == math.prod(whole):
         remedy = f"pass {name}.reshape{form}"
     elif len(shape) > max(map(len, forms)):
         remedy = "pass one state or target, and use jax.vmap for batches, once for each leading axis"

@@ -49,7 +49,8 @@ def constraint_residual(chain: Chain, constraints: Constraints, q: Float[Array, 
     """
     constraints = listed(constraints)
     placed = placements(*place(chain, q)) if _needs_poses(constraints) else None
-    return jnp.concatenate([_residual(chain, c, _poses(chain, c, placed), q) for c in constraints])
+    poses = lambda c: None if placed is None or not isinstance(c, FrameConstraint) else _poses(chain, c, placed)
+    return jnp.concatenate([_residual(chain, c, poses(c), q) for c in constraints])
 
 
 @compiled
@@ -135,13 +136,11 @@ def _transported(link: Link, w, v):
     return unrotate(link.rotation, w), unrotate(link.rotation, add(v, cross(w, link.translation)))
 
 
-def _poses(chain: Chain, constraint: Constraint, placed: Placements | None) -> Float[Array, "m 4 4"] | None:
+def _poses(chain: Chain, constraint: FrameConstraint, placed: Placements) -> Float[Array, "m 4 4"]:
     """Poses of all links, of the base and of the world in a frame with world axes at the origin of the constraint's link.
 
     In the world, far from its origin, the positions would have too few digits for the difference of two nearby frames.
     """
-    if not isinstance(constraint, FrameConstraint):
-        return None
     link = frame_index(chain, constraint.frame)[0]
     position = jnp.concatenate([placed.position, jnp.zeros_like(placed.position[:1])]) - placed.position[link][None]
     rest = jnp.concatenate([placed.rest, jnp.zeros_like(placed.rest[:1])]) - placed.rest[link][None]
