@@ -42,11 +42,11 @@ def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 
 class Placements(NamedTuple):
     """Rotations of the links and of the base, which is the last row, and their positions as sums p + rest (`walk_finely`)."""
 
-    rotation: Float[Array, "n+1 3 3"]
-    position: Float[Array, "n+1 3"]
-    rest: Float[Array, "n+1 3"]
+    rotation: Float[Array, "m 3 3"]
+    position: Float[Array, "m 3"]
+    rest: Float[Array, "m 3"]
 
-    def seen_from(self, link: int) -> Float[Array, "n+1 3"]:
+    def seen_from(self, link: int) -> Float[Array, "m 3"]:
         """Vectors in world axes from the origin of a link, or of the base if -1, to those of all links and of the base."""
         return (self.position - self.position[link][None]) + (self.rest - self.rest[link][None])
 
