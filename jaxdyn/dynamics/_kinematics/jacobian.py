@@ -54,7 +54,7 @@ def jacobian(
     return jnp.concatenate([axes.T @ columns[:3], axes.T @ columns[3:]])
 
 
-def screws_at(chain: Chain, placed: Placements, to_point: Float[Array, "n+1 3"]) -> Float[Array, "6 n"]:
+def screws_at(chain: Chain, placed: Placements, to_point: Float[Array, "m 3"]) -> Float[Array, "6 n"]:
     """The joint screws (w, v) in world axes, with v at a point; `to_point` leads from the links' origins to that point."""
     rotation, screw = placed.rotation[:-1], chain.screw.astype(placed.rotation.dtype)
     w, v = (jnp.einsum("nij,nj->ni", rotation, s) for s in (screw[:, :3], screw[:, 3:]))
