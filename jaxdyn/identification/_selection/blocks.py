@@ -30,8 +30,8 @@ from .search import Grams, Search, solve, system
 from .terms import Terms
 
 BEFORE = tuple(1.05**k for k in range(-6, 6))  # candidate cutoffs, relative to the one in the torque spectrum
-CUTOFFS = (0.1, 0.15, 0.25, 0.375, 0.5, 0.625, 0.75, 1.0)  # candidate cutoffs of the positions, relative to the default
-LOWEST = 3.0  # lowest candidate, in noise that hides the bandwidth of the motion [Hz]
+STEPS = 2  # candidate cutoffs of the positions per octave, from the default downwards
+LOWEST = 2.0  # lowest candidate, in noise that hides the bandwidth of the motion [Hz]
 LONGEST = 0.02  # largest delay, of either sign, beside that of the plain model [s]
 SHIFTS = 10  # number of torque shifts on either side of zero
 LATEST = 0.2  # largest delay that is looked for with the plain model: that of slow networks and moving averages [s]
@@ -62,13 +62,14 @@ class Reading:
         first = preprocess(logs[0], filters.but(stride=1))
         both = lambda q, tau: filters.but(position_cutoff=q, torque_cutoff=tau, stride=1)
         usual, free = (first.position_cutoff, first.torque_cutoff), filters.logged_cutoff is None
-        shares, own = [1.0], None
+        tried, own = [usual[0]], None
         if "filter" in terms.choose and filters.torque_cutoff is None and free:
             own = low_pass_before(logs[0].tau[: int(share * len(logs[0].t))], first.rate)
             if filters.position_cutoff is None:
-                shares = [c for c in CUTOFFS if c == 1 or c * usual[0] >= LOWEST]
-        self.tried = [both(c * usual[0], usual[1]) for c in shares]
-        self.usual = shares.index(1.0)
+                lowest = min(LOWEST, usual[0])
+                tried = np.geomspace(lowest, usual[0], 1 + int(np.ceil(STEPS * np.log2(usual[0] / lowest)))).tolist()
+        self.tried = [both(c, usual[1]) for c in tried]
+        self.usual = len(tried) - 1
         cutoffs = [c * own for c in BEFORE] if own is not None and own < min(usual) else []
         self.before = [filters.but(position_cutoff=usual[0], logged_cutoff=c, stride=1) for c in cutoffs]
         self.rate = first.rate

@@ -55,8 +55,9 @@ def choose_terms(
     Because joints share the rigid-body parameters, each candidate is tried at all joints simultaneously. A term is
     dropped if it no longer helps after other terms have been adopted.
 
-    The low-pass cutoff is selected last, between 0.5 and 1.25 times the default. All predictions are compared with the
-    torque filtered with the highest cutoff, so that a filter gains nothing by removing content that is hard to predict.
+    The low-pass cutoff of the positions is selected first, with the plain model, in steps of up to half an octave from
+    the default down to 2 Hz, or as far as the runs are long enough. All candidates predict the same torque. Encoder noise
+    that a high cutoff lets pass therefore counts as an error, and so does motion that a low cutoff removes.
 
     The spectrum of the torques may indicate that they were low-pass filtered before logging (`Filters.logged_cutoff`).
     In this case, candidates for the filter before logging are compared first, by how well they predict the torque as
@@ -191,15 +192,18 @@ class _Choosing:
         cutoff lets pass therefore counts as an error of the prediction, and so does motion that a low cutoff removes.
         """
         reading = self.reading
-        gains = self.compared(reading.tried, reading.usual)
-        if not gains:
+        gains, tried, usual = [], reading.tried, reading.usual
+        while not gains and len(tried) > 1:  # low cutoffs need longer runs: leave out those for which these are short
+            self.reading = reading.narrowed(tried, usual)
+            gains = self.compared(tried, usual)
+            if not gains:
+                tried, usual = tried[1:], usual - 1
+        best = int(np.argmax([g.share[0] for g in gains])) if gains else usual
+        if best == usual:
             return None
-        best = int(np.argmax([g.share[0] for g in gains]))
-        if best == reading.usual:
-            return None
-        adopted, found = bool(gains[best].confirmed[0]), reading.tried[best]
+        adopted, found = bool(gains[best].confirmed[0]), tried[best]
         trials.append(
-            trial_of(0, "filter", f"positions low-passed at {found.position_cutoff:g} Hz", gains[best], adopted)
+            trial_of(0, "filter", f"positions low-passed at {found.position_cutoff:.3g} Hz", gains[best], adopted)
         )
         return found if adopted else None
 
