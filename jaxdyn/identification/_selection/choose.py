@@ -62,7 +62,7 @@ def choose_terms(
     The spectrum of the torques may indicate that they were low-pass filtered before logging (`Filters.logged_cutoff`).
     In this case, candidates for the filter before logging are compared first, by how well they predict the torque as
     logged. If the best candidate improves the plain model, the search is run with this candidate and with its
-    neighbours. The best result is used, and no other cutoff is selected.
+    neighbours. The best result is used.
 
     The samples are read only once for each filter, because candidates are evaluated from triangular factors of the
     blocks. These factors contain the columns of all candidates and the torque at all shifts. Load-dependent friction
@@ -116,12 +116,12 @@ class _Choosing:
         trials: list[Trial] = []
         self.report("choosing terms", 0, self.steps)
         reading = self.reading
-        before, cutoff = self.low_pass_before(), None
-        if not before and len(reading.tried) > 1:
-            cutoff = self.cutoff(trials)
+        before = self.low_pass_before()
+        likely = max(before, key=lambda one: one[1].share[0])[0].logged_cutoff if before else None
+        cutoff = self.cutoff(trials, likely)
         filters = [each for each, _ in before] or [reading.tried[reading.usual]]
         if cutoff is not None:
-            filters = [cutoff]
+            filters = [each.but(position_cutoff=cutoff) for each in filters]
         try:
             self.reading = reading.narrowed(filters, 0)
             searched = [self.searched(each) for each in filters]
@@ -185,14 +185,18 @@ class _Choosing:
         near = slice(max(best - NEIGHBOURS, 0), best + NEIGHBOURS + 1)
         return list(zip(reading.before[near], gains[near], strict=True)) if gains[best].confirmed[0] else []
 
-    def cutoff(self, trials: list[Trial]) -> Filters | None:
-        """The filter whose plain model best predicts the torque; None if no gain over the default is confirmed.
+    def cutoff(self, trials: list[Trial], logged: float | None) -> float | None:
+        """The cutoff of the positions whose plain model best predicts the torque, which was low-passed with `logged`.
+
+        None if no gain over the default is confirmed.
 
         The candidates filter the positions, and all of them predict the same torque. Noise in the regressor that a high
         cutoff lets pass therefore counts as an error of the prediction, and so does motion that a low cutoff removes.
         """
         reading = self.reading
         gains, tried, usual = [], reading.tried, reading.usual
+        if logged is not None:
+            tried = [each.but(torque_cutoff=None, logged_cutoff=logged) for each in tried]
         while not gains and len(tried) > 1:  # low cutoffs need longer runs: leave out those for which these are short
             self.reading = reading.narrowed(tried, usual)
             gains = self.compared(tried, usual)
@@ -201,10 +205,8 @@ class _Choosing:
         best = int(np.argmax([g.share[0] for g in gains])) if gains else usual
         if best == usual:
             return None
-        adopted, found = bool(gains[best].confirmed[0]), tried[best]
-        trials.append(
-            trial_of(0, "filter", f"positions low-passed at {found.position_cutoff:.3g} Hz", gains[best], adopted)
-        )
+        adopted, found = bool(gains[best].confirmed[0]), tried[best].position_cutoff
+        trials.append(trial_of(0, "filter", f"positions low-passed at {found:.3g} Hz", gains[best], adopted))
         return found if adopted else None
 
     def compared(self, filters: Sequence[Filters], usual: int) -> list[Gain]:
