@@ -37,3 +37,19 @@ def dense(chain: Chain, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.nd
 def states(count: int, n: int = 3, seed: int = 0) -> np.ndarray:
     """Random q, qd, qdd: (3, count, n)."""
     return np.random.default_rng(seed).normal(size=(3, count, n))
+
+
+def worse(plain, found, blocks=10):
+    """By how much a second evaluation of unseen motion is worse at each joint of moving samples: (share, standard errors).
+
+    The share is that of the error relative to the torques as logged. Its standard error is that over the blocks of the motion.
+    """
+    squares = []
+    for one in (plain, found):
+        torques, predicted = one.logged
+        moving = np.abs(one.samples.qd) > 0.02
+        each = np.where(moving, (torques - predicted) ** 2, 0.0)
+        squares.append(np.stack([x.sum(0) for x in np.array_split(each, blocks)]))
+    rises = (squares[1] - squares[0]) / np.maximum(squares[0] + squares[1], 1e-300)
+    error = np.maximum(rises.std(axis=0, ddof=1) / np.sqrt(blocks), 1e-9)
+    return np.array([found.raw.relative_moving / plain.raw.relative_moving - 1, rises.mean(0) / error])

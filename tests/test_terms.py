@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import IdentificationError, Log, LogError, identify, inverse_dynamics, resistive_force, textbook
+from jaxdyn import (
+    IdentificationError,
+    Log,
+    LogError,
+    friction_force,
+    identify,
+    inverse_dynamics,
+    resistive_force,
+    textbook,
+)
 from jaxdyn.cli import main
 from jaxdyn.identification import (
     Asymmetry,
@@ -56,7 +65,7 @@ from jaxdyn.identification._selection.search import (
 from jaxdyn.identification._simulation.parametric import parameters_of, parametric_torque
 from jaxdyn.identification._stretches import logged_torque
 from jaxdyn.report._pages.identification import report_html
-from regression import known_arm, states
+from regression import known_arm, states, worse
 
 FILTER = {"filters": Filters(20.0)}
 DELAY = np.array([0.004, 0.0, 0.0075])
@@ -513,6 +522,42 @@ def test_terms_of_two_joints_that_differ(elbow, late_log):
     np.testing.assert_allclose(again.errors, first.errors, rtol=1e-7)
     assert choose_terms(given, half(0, 330), **options) is None  # too short to be cut
     assert choose_terms(given, late_log, Terms(choose=())) is None
+
+
+@pytest.mark.ci
+def test_no_joint_is_predicted_worse_than_by_the_plain_model(elbow, late_log):
+    """By more than 5 % and two standard errors over blocks, on another motion, with and without what can be selected."""
+    given = jaxdyn.model.with_leaves(elbow, {"springs.stiffness": jnp.zeros(2)})
+    model = jax.jit(jax.vmap(lambda *x: inverse_dynamics(elbow, *x) + friction_force(elbow, x[1])))
+    t = np.arange(3200) / 400.0
+
+    def run(seed, late):
+        generator = np.random.default_rng(seed)
+        w, phase = generator.uniform(1, 5, (2, 4)), generator.uniform(0, 6, (2, 4))
+        q, qd, qdd = ((0.5 / w * w**k * np.sin(w * t[:, None, None] + phase + k * np.pi / 2)).sum(2) for k in range(3))
+        tau = np.array(model(*map(jnp.asarray, (q, qd, qdd))))
+        tau = np.stack([np.interp(t - late, t, x) for x in tau.T], axis=1)
+        return Log(t, q, None, tau + [0.05, 0.02] * generator.normal(size=tau.shape))
+
+    for seed, late in ((0, 0.0), (2, 0.06)):
+        fitted, unseen = run(seed, late), run(seed + 1, late)
+        plain, found = (identify(given, fitted, unseen, terms=Terms(choose=choose)) for choose in ((), Terms().choose))
+        changes = np.array([worse(a, b) for a, b in zip(plain.validation, found.validation, strict=True)])
+        assert not np.any((changes[:, 0] > 0.05) & (changes[:, 1] > 2)), changes
+        np.testing.assert_allclose(found.choice.delay, late, atol=1e-3)
+
+
+def test_the_same_motion_is_held_out_whatever_is_selected(elbow, late_log):
+    """A selected cutoff or delay moves no stretch, else two models would be validated on different data."""
+    part = slice(0, 2400)
+    twice = lambda x: np.concatenate([x[part], x[part][::-1], x[part], x[part][::-1]])
+    log = Log(np.arange(9600) / 400.0, twice(late_log.q), None, twice(late_log.tau))
+    seen = [
+        identify(elbow, log, filters=filters, terms=Terms(choose=())).validation[0]
+        for filters in (None, Filters(delay=0.05), Filters(delay=[0.0, -0.1]))
+    ]
+    assert all(x.title.startswith("held out: 30 % of the motion") for x in seen)
+    assert np.ptp([x.samples.t[len(x.samples) // 2] for x in seen]) < 0.15
 
 
 @pytest.mark.ci

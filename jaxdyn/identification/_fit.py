@@ -1,7 +1,6 @@
 """Regression used by `identify`, on whole runs or parts of them."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import jax
@@ -21,7 +20,7 @@ from ._friction.fit import FrictionFit, base_with_friction, with_signals
 from ._friction.model import FrictionModel
 from ._friction.nearest import chain_with_friction
 from ._model.torque_model import TorqueModel, torque_model
-from ._preprocessing.repeats import REPEATED, Motion, repeated_motion
+from ._preprocessing.repeats import REPEATED, Motion
 from ._preprocessing.samples import divide, picked, split
 from ._regression.accumulate import accumulate_samples
 from ._regression.base_parameters import BaseParameters
@@ -93,6 +92,7 @@ class Fitting:
         report: callback that receives the name of the current stage, the number of steps done, and the total number of
             steps.
         known: further prior knowledge of the parameters; None if there is none.
+        motion: the distinct motion of all runs; None if no motion is repeated.
     """
 
     setup: Setup
@@ -106,6 +106,7 @@ class Fitting:
     thickened: tuple[str, ...]
     report: Progress
     known: Known | None = None
+    motion: Motion | None = None
 
     @property
     def chain(self) -> Chain:
@@ -127,11 +128,6 @@ class Fitting:
         """Bounds on the size and density of links; None if there are none."""
         densities = None if self.consistent is None else self.consistent.densities
         return None if densities is None else link_bounds(self.setup.chain, densities)
-
-    @functools.cached_property
-    def motion(self) -> Motion | None:
-        """The distinct motion of all runs; None if no motion is repeated."""
-        return repeated_motion([run.decimated for run in self.runs])
 
     @property
     def fitted_motion(self) -> Motion | None:
@@ -450,12 +446,14 @@ def begin(
     report: Progress,
     knowledge: Knowledge | None = None,
     choose_base: Callable[[Known | None], BaseParameters] | None = None,
+    motion: Motion | None = None,
 ) -> Fitting:
     """Create the regression, with its base parameters and prior.
 
     Args:
         choose_base: function that computes the base parameters for given prior knowledge. By default, they are computed
             from the full regressor at random states.
+        motion: the distinct motion of all runs; None if no motion is repeated.
     """
     model = as_float64(setup.chain)
     if setup.friction is not None:  # filter its columns like the torques
@@ -471,7 +469,7 @@ def begin(
     filled, bodiless = with_stand_ins(model)
     filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
     prior = prior_parameters(filled, setup.columns)
-    return Fitting(setup, consistent, runs, fitted, model, base, prior, bodiless, thin, report, known)
+    return Fitting(setup, consistent, runs, fitted, model, base, prior, bodiless, thin, report, known, motion)
 
 
 def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumns:

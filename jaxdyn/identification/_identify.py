@@ -23,7 +23,7 @@ from ._selection.choose import choose_terms
 from ._selection.outcome import TermChoice
 from ._selection.setup import setup_of
 from ._selection.terms import Terms
-from ._stretches import prepared
+from ._stretches import motion_of, prepared
 
 CHOSEN = Terms()
 
@@ -103,7 +103,8 @@ def identify(
     advance = lambda done: report("preparing logs", done, len(every))
     runs = prepared(every, setup.filters, setup.friction is not None, advance)
     with jax.enable_x64(True):
-        fitting = begin(setup, consistent, runs, len(logs), report, knowledge)
+        motion = motion_of(every, filters or Filters())
+        fitting = begin(setup, consistent, runs, len(logs), report, knowledge, motion=motion)
         held, without, solution = fitting.identified(holdout, [log.source for log in logs])
         titles = [*(f"fitted: {log.source}" for log in logs), *(f"validation: {log.source}" for log in unseen)]
         seen = fitting.seen(titles, solution)

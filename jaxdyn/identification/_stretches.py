@@ -14,6 +14,7 @@ from ..model._chain import Chain
 from ._friction.fit import FrictionFit, fit_friction
 from ._friction.model import FrictionModel
 from ._friction.terms import FRICTION
+from ._preprocessing.repeats import Motion, repeated_motion
 from ._preprocessing.samples import (
     LEAST_SAMPLES,
     Filters,
@@ -130,6 +131,15 @@ def prepared(
         )
         for log, run in zip(runs, alike, strict=True)
     ]
+
+
+def motion_of(runs: Iterable[Log | Samples], filters: Filters) -> Motion | None:
+    """The distinct motion of runs, whichever terms are fitted to them; None if no motion is repeated.
+
+    It is found behind the filters that the user asks for, without delays. Were it found behind the selected filters, the
+    selection and the fit could hold out different stretches, and so could the fits of two models.
+    """
+    return repeated_motion([run.decimated for run in prepared(runs, filters.but(delay=None), False)])
 
 
 def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.ndarray, "N n"]:

@@ -24,7 +24,7 @@ from ._regression.robot import check_identifiable
 from ._result import Identification
 from ._selection.setup import setup_of
 from ._selection.terms import Terms
-from ._stretches import Stretch, prepared
+from ._stretches import Stretch, motion_of, prepared
 
 Runs = Mapping[str, Log | Sequence[Log]]
 
@@ -86,7 +86,8 @@ def identify_together(
     every = named_apart([*fitted, *unseen])
     runs = prepared(every, setup.filters, False, lambda done: report("preparing logs", done, len(every)))
     with jax.enable_x64(True):
-        single = begin(setup, consistent, runs, len(fitted), report)
+        motion = motion_of(every, setup.filters)
+        single = begin(setup, consistent, runs, len(fitted), report, motion=motion)
         whole = _Together.of(single, own, robots)
         parts, held = single.stretches(1.0, None)[0], []
         without: dict[str, Solution] = {}

@@ -16,7 +16,6 @@ from .._friction.fit import base_with_friction
 from .._friction.model import FrictionModel
 from .._friction.terms import FRICTION, Coulomb, FrictionTerm
 from .._preprocessing.filters import low_pass_before
-from .._preprocessing.repeats import Motion, repeated_motion
 from .._preprocessing.samples import Filters, default_stride, divide, picked, preprocess, split
 from .._regression.base_parameters import base_parameters
 from .._regression.blocks import BLOCKS, RowBlocks, contiguous
@@ -24,7 +23,7 @@ from .._regression.columns import DriveTerm, with_friction_at_joints
 from .._regression.completion import given_samples_torque
 from .._regression.robot import as_float64
 from .._regression.rows import by_chunks, chunk_rows
-from .._stretches import FullRun, fit_friction_beside, full_run
+from .._stretches import FullRun, fit_friction_beside, full_run, motion_of
 from .candidates import Candidates, friction_of
 from .search import Grams, Search, solve, system
 from .terms import Terms
@@ -57,7 +56,7 @@ class Reading:
         chain, self.all = with_friction_at_joints(chain, terms.columns(chain))
         self.chain, self.logs, self.terms, self.filters, self.share = chain, logs, terms, filters, share
         self.model = as_float64(chain)
-        self.motion: Motion | None = None
+        self.motion = motion_of(logs, filters)
         self.origins: list[int] = []
         first = preprocess(logs[0], filters.but(stride=1))
         both = lambda q, tau: filters.but(position_cutoff=q, torque_cutoff=tau, stride=1)
@@ -122,7 +121,6 @@ class Reading:
         widest = self.filters.but(position_cutoff=self.highest, torque_cutoff=self.highest)
         alike = [filters.but(margin=2 / self.lowest, gap=widest.setting(log).gap) for log in self.logs]
         whole = [preprocess(log, each) for log, each in zip(self.logs, alike, strict=True)]
-        self.motion = repeated_motion(whole)
         for k, run in enumerate(whole):
             if self.share < 1 and self.motion is not None:
                 held = self.motion.held(k, run.t, 1 - self.share)

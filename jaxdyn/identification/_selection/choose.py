@@ -36,7 +36,8 @@ def choose_terms(
 
     The runs are divided into six to sixteen blocks, each of which is predicted by a weighted least-squares fit to the
     others. A joint adopts a candidate that reduces its RMS error by at least 1 %, provided that the mean gain over the
-    blocks exceeds two standard errors. One standard error is sufficient if the gains of all joints together exceed two.
+    blocks exceeds two standard errors, or 2.5 for the best of several candidates. 1.5 are sufficient if the gains of all
+    joints together exceed two.
     Terms that improve one block but worsen others are therefore rejected. If the runs repeat a motion, a block is one
     stretch of the motion, from all repetitions.
 
@@ -48,9 +49,9 @@ def choose_terms(
       `Stribeck`), load-dependent friction (`LoadedSlip`, `LoadDependent`), or a spring;
     - a torque delay of up to 20 ms, of either sign, at the minimum of a parabola through the three smallest errors.
 
-    Longer delays, up to 200 ms, are looked for with the plain model first. If there are any, all candidates are tried
-    both with the torques as logged and with these delays removed, and the better selection is used. In this way, a long
-    delay is not mistaken for friction with memory.
+    A longer delay, up to 200 ms, which all joints have in common, is looked for with the plain model first. If there is
+    one, all candidates are tried both with the torques as logged and with this delay removed, and the better selection is
+    used. In this way, a long delay is not mistaken for friction with memory, nor friction of one joint for a long delay.
 
     Because joints share the rigid-body parameters, each candidate is tried at all joints simultaneously. A term is
     dropped if it no longer helps after other terms have been adopted.
@@ -160,14 +161,14 @@ class _Choosing:
         return _Found(search, errors, candidates, late, worth)
 
     def delays(self, wide: Search | None) -> list[np.ndarray]:
-        """No delays, and the delays of the plain model that are longer than those that the search tries."""
+        """No delay, and the plain model's common delay of all joints if it is longer than those that the search tries."""
         none = np.zeros(self.reading.chain.nv)
         if wide is None or len(wide.grams.shifts) == 1:
             return [none]
-        wide = copy.copy(wide)
-        wide.delays()
-        late = np.where(np.abs(wide.state.delay) > LONGEST, wide.state.delay, 0.0)
-        return [none, late] if late.any() else [none]
+        seconds, found = wide.common_delay()
+        if abs(seconds) <= LONGEST or not gains_of([wide.squares, found.squares], 0)[1].confirmed[0]:
+            return [none]
+        return [none, none + seconds]
 
     def low_pass_before(self) -> list[tuple[Filters, Gain]]:
         """Find filters that may have been applied to the torques before logging, with their gains for the plain model.

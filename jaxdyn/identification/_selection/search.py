@@ -17,6 +17,8 @@ from .._regression.blocks import BlockFactors
 
 RIDGE = 1e-11  # added to the diagonal of the normal equations after scaling columns to unit norm
 SURE = 2.0  # number of standard errors that a gain on left-out blocks must exceed
+BEST = 2.5  # the same for the best of several candidates, which is the largest of several random gains
+JOINTLY = 1.5  # the same if all joints together confirm the change
 LEAST = 0.01  # minimum relative reduction of a joint's RMS error
 
 
@@ -64,15 +66,22 @@ class Gain:
 
     @property
     def confirmed(self) -> Bool[np.ndarray, " n"]:
-        """Mask of the joints whose gain is significant and reduces the RMS error by at least 1 %.
+        """Mask of the joints whose gain exceeds two standard errors and reduces the RMS error by at least 1 %.
 
-        The gain of a joint is significant if it exceeds two standard errors. One standard error is sufficient if all
-        joints together confirm the change. For this purpose, the gains are expressed in standard errors and limited to
-        two, and their sum must exceed two standard errors of the sum. In this way, several joints can together confirm
-        a common property of their drives.
+        1.5 standard errors are sufficient if all joints together confirm the change. For this purpose, the gains are
+        expressed in standard errors and limited to two, and their sum must exceed two standard errors of the sum. In this
+        way, several joints can together confirm a common property of their drives.
         """
+        return self._beyond(SURE)
+
+    @property
+    def confirmed_as_best(self) -> Bool[np.ndarray, " n"]:
+        """The same for the best of several candidates, whose gain must exceed 2.5 standard errors if it stands alone."""
+        return self._beyond(BEST)
+
+    def _beyond(self, alone: float) -> Bool[np.ndarray, " n"]:
         together = np.clip(self.ratio, -SURE, SURE).sum() > SURE * np.sqrt(len(self.ratio))
-        return (self.ratio > (1.0 if together else SURE)) & (self.share > 1 - (1 - LEAST) ** 2)
+        return (self.ratio > (JOINTLY if together else alone)) & (self.share > 1 - (1 - LEAST) ** 2)
 
     @property
     def loss(self) -> Bool[np.ndarray, " n"]:
@@ -255,10 +264,15 @@ class Search:
         """Sum of the logarithms of the joints' errors."""
         return float(np.log(np.maximum(self.errors, 1e-300)).sum())
 
-    def confirmed(self, found: LeftOut) -> tuple[Gain, Bool[np.ndarray, " n"]]:
-        """Gain of a selection over the current one, and the joints where it is confirmed and its terms have a valid sign."""
+    def confirmed(self, found: LeftOut, best: bool) -> tuple[Gain, Bool[np.ndarray, " n"]]:
+        """Gain of a selection over the current one, and the joints where it is confirmed and its terms have a valid sign.
+
+        Args:
+            best: True if the selection is the best of several.
+        """
         gained = gain(self.squares, found.squares)
-        return gained, gained.confirmed & (found.ratio[:, self.positive] > SURE).all(axis=1)
+        enough = gained.confirmed_as_best if best else gained.confirmed
+        return gained, enough & (found.ratio[:, self.positive] > SURE).all(axis=1)
 
     def better(self, moves: Sequence[State]) -> bool:
         """Change each joint to the best selection that has a confirmed gain; return True if any joint changed.
@@ -266,7 +280,8 @@ class Search:
         All joints are changed simultaneously, because they share the rigid-body parameters. The change of a joint is
         undone if its gain is not confirmed together with the changes of the other joints.
         """
-        gains, valid = zip(*(self.confirmed(self.tried(move)) for move in moves), strict=True)
+        several = len(moves) > 1
+        gains, valid = zip(*(self.confirmed(self.tried(move), several) for move in moves), strict=True)
         shares = np.array([np.where(ok, g.share, -np.inf) for g, ok in zip(gains, valid, strict=True)])
         best, joints = np.argmax(shares, axis=0), np.isfinite(shares.max(axis=0))
         for _ in range(3):
@@ -274,7 +289,7 @@ class Search:
                 return False
             state = self._moved(joints, best, moves)
             found = self.tried(state)
-            ok = self.confirmed(found)[1]
+            ok = self.confirmed(found, several)[1]
             kept = joints & ok
             if np.array_equal(kept, joints):
                 self.use(state, found)
@@ -322,6 +337,16 @@ class Search:
     def delays(self) -> bool:
         """Try to change each joint's torque delay."""
         return len(self.grams.shifts) > 1 and self.better([self.with_delays(self.state)])
+
+    def common_delay(self) -> tuple[float, LeftOut]:
+        """The delay of all joints together that predicts their torques best, and the left-out errors with it."""
+        n, shifts = len(self.state.dry), self.grams.shifts
+        at = lambda d: self.tried(self.state.but(delay=np.full(n, d)))
+        tried = np.stack([at(d).squares.sum(0) for d in shifts])
+        size = np.maximum(self.squares.sum(0), 1e-300)
+        seconds, _, inside = least_by_parabola(shifts, (tried / size).mean(axis=1, keepdims=True))
+        common = float(seconds[0]) if inside[0] else 0.0
+        return common, at(common)
 
     def dry_friction_and_delays(self, kinds: int) -> bool:
         """Try to change dry friction and delays together, since a wide smooth sign function and a delay act alike."""
