@@ -158,7 +158,7 @@ def _states(
     centre: Float[np.ndarray, " c"],
     sizes: Sequence[np.ndarray],
     step: float,
-) -> Float[np.ndarray, "m c"]:
+) -> Float[np.ndarray, "m _"]:
     """States of a run on an even grid of the time in motion, relative to the sizes; the RMS of a row is that of a state."""
     x = np.concatenate([(samples.q - centre) / sizes[0], samples.qd / sizes[1]], axis=1) / np.sqrt(sum(map(len, sizes)))
     grid = np.arange(int(clock[-1] / step) + 1) * step
@@ -167,7 +167,7 @@ def _states(
     return np.stack([np.interp(grid, clock[moving], column) for column in x[moving].T], axis=1)
 
 
-def _matches(states: Sequence[Float[np.ndarray, "_ c"]]) -> Float[np.ndarray, " m"]:
+def _matches(states: Sequence[Float[np.ndarray, "_ k"]]) -> Float[np.ndarray, " m"]:
     """Row, among the rows of all runs, at which the earliest equal window starts; NaN for windows that repeat none."""
     rows = np.concatenate(states).astype(np.float32)
     ends = np.cumsum([0, *map(len, states)])
