@@ -209,7 +209,7 @@ class RowBlocks:
         return BlockFactors(self.r, self.counts, np.repeat(np.arange(len(self.labels)), np.diff(self.starts)), groups)
 
 
-def rows_of(labels: Int[np.ndarray, " N"], label: int) -> slice | Int[np.ndarray, " m"]:
+def rows_of(labels: Int[np.ndarray, " N"], label: int | np.integer) -> slice | Int[np.ndarray, " m"]:
     """Indices of the samples with a label, as a slice if they are consecutive."""
     rows = np.flatnonzero(labels == label)
     return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
