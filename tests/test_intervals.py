@@ -143,7 +143,7 @@ def coulomb_errors(path, seed):
     arm = dataclasses.replace(arm, friction=friction)
     if path == "mimic":  # the last joint follows the second
         arm = with_coupling(arm, np.array([[1.0, 0], [0, 1], [0, 0.7]]))
-    seconds, rate, n = (4.0 if path == "short" else 12.0), 200.0, arm.nv
+    seconds, rate, n = (2.5 if path == "short" else 12.0), 200.0, arm.nv
     rng = np.random.default_rng(seed)
     frequency, phase = rng.uniform(0.1, 0.8, (8, n)), rng.uniform(0, 6, (8, n))
     speed = 2 * np.pi * frequency[:, None]

@@ -403,7 +403,7 @@ def test_noisy_encoders_get_a_filter_about_as_good_as_the_best(arm, given, noise
         q, qd, qdd = random_excitation(arm, 15.0, 5, seed)(jnp.asarray(t))
         tau = np.asarray(jax.vmap(lambda *x: inverse_dynamics(arm, *x) + resistive_force(arm, *x[:2]))(q, qd, qdd))
         rng = np.random.default_rng(seed)
-        return Log(t, q + noise * rng.normal(size=q.shape), None, tau + 0.02 * rng.normal(size=tau.shape))
+        return Log(t, np.asarray(q) + noise * rng.normal(size=q.shape), None, tau + 0.02 * rng.normal(size=tau.shape))
 
     def error(**options):
         return identify(given, fitted, unseen, **options).validation[0].raw.total_relative

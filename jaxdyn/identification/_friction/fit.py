@@ -71,7 +71,7 @@ class FrictionFit:
     nonlinear_deviations: Float[np.ndarray, "n p"]
     likelihood: float
     iterations: int
-    parameters: Float[np.ndarray, " p"] | None = None
+    parameters: Float[np.ndarray, " w"] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -314,7 +314,10 @@ def nearest_body(
     values, vectors = np.linalg.eigh(pseudo)
     clipped = vectors @ np.diag(np.maximum(values, 1e-3 * largest)) @ vectors.T
     sd = np.sqrt(np.diag(covariance))
-    sd = np.maximum(np.where(determined, sd, np.inf), 1e-12)
+    least = 1e-9 * np.abs(parameters[determined]).max(
+        initial=1e-3
+    )  # a noise-free log would leave the sizes to rounding
+    sd = np.maximum(np.where(determined, sd, np.inf), least)
     use = np.flatnonzero(determined)
     scaled = covariance[np.ix_(use, use)] / np.outer(sd[use], sd[use]) + 1e-9 * np.eye(len(use))
     whiten = np.linalg.inv(np.linalg.cholesky(scaled)) / sd[use]
