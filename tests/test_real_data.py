@@ -60,7 +60,7 @@ def test_panda_is_predicted_as_well_as_it_has_been(shared_data, panda):
     assert fit.total_relative <= 1.5
     assert held.title.startswith("held out: 30 % of the motion")  # the log repeats it
     assert np.all(held.unconstrained.rms <= [0.225, 0.22, 0.21, 0.225, 0.09, 0.075, 0.085])
-    check_consistent_result(panda)
+    check_consistent_result(panda, share=1.15)  # half of the motion is fitted
 
 
 def check_consistent_result(result, share=1.05):
