@@ -269,7 +269,7 @@ def test_derivatives_through_a_rollout():
 
 def test_wrenches_are_one_row_per_link(annotations_unchecked):
     chain = random_chain(3, 27)
-    with pytest.raises(jaxdyn.ModelError, match=r"external_wrenches has shape \(2, 6\), but must be \(3, 6\)"):
+    with pytest.raises(jaxdyn.ModelError, match=r"external_wrenches has shape \(2, 6\); expected \(3, 6\)"):
         jaxdyn.forward_dynamics(chain, *jnp.zeros((3, 3)), external_wrenches=jnp.zeros((2, 6)))
 
 

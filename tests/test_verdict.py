@@ -171,7 +171,7 @@ def test_without_gravity_in_the_torques_no_gravity_compensation():
 @pytest.mark.parametrize(
     ("delay", "choose"),
     [
-        ((0.11, -0.05, 0.07), ("delays",)),
+        ((0.11, 0.11, 0.11), ("delays",)),
         pytest.param((0.06, 0.06, 0.06), PARTS, marks=pytest.mark.ci),
         pytest.param((0.15, 0.15, 0.15), PARTS, marks=pytest.mark.ci),
     ],

@@ -92,7 +92,8 @@ WITHIN = {
 
 NOT_OF_ARRAYS = {
     "builder of a robot or a constraint, or a closed form of its numbers": (
-        "make_chain from_dh from_screws with_coupling with_moving_base_point elastic_chain pose_constraint linkages.four_bar "
+        "attach with_masses make_chain from_dh from_screws "
+        "with_coupling with_moving_base_point elastic_chain pose_constraint linkages.four_bar "
         "linkages.five_bar_chain linkages.four_bar_chain nonholonomic.particles nonholonomic.knife_edge "
         "nonholonomic.rolling_coin "
         "linkages.four_bar_chains robots.iiwa14 robots.panda robots.ur10 robots.ur5 robots.ur5e robots.xarm7 "
