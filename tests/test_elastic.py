@@ -112,7 +112,7 @@ def test_elastic_joint_of_a_robot_with_a_spherical_joint_and_coupled_joints():
     v, short = state(4)[0], [x[:1] for x in state(4)]
     one, two = accelerations(ball, elastic, q, short[0], v, short[1], short[2])
     assert relative(one, two) < 1e-11
-    with pytest.raises(ModelError, match="spherical"):
+    with pytest.raises(ModelError, match=r"spherical|q has shape \(4,\)"):
         jaxdyn.mechanisms.elastic_inverse_dynamics(ball, elastic, *[v] * 5)
 
 
