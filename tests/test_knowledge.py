@@ -30,6 +30,7 @@ from jaxdyn.identification._regression.blocks import dense_blocks
 from jaxdyn.identification._regression.columns import all_columns
 from jaxdyn.identification._regression.knowledge import Known, body_rows
 from jaxdyn.identification._regression.mirror import mirrored_parameters
+from jaxdyn.identification._regression.rows import sample_rows
 from jaxdyn.report import write_report
 
 PLAIN = Terms(choose=())
@@ -265,7 +266,7 @@ def test_two_arms_share_their_links(geared):
     rows = []
     for name, run in (("left", left), ("right", right)):
         s, at = run.fitted[0].samples, np.arange(84)
-        w = np.asarray(jax.jit(jax.vmap(run.columns.matrix, (None, 0, 0, 0)))(wrong, s.q, s.qd, s.qdd))
+        w = sample_rows(run.columns, wrong, s)
         own = np.array([k >= 60 and k % 4 != 0 for k in range(84)])
         wide = np.zeros((*w.shape[:2], 84 + 18 + 1))
         wide[:, :, at[~own]] = w[:, :, ~own]

@@ -44,7 +44,7 @@ def stands_for(number: float, exact: float) -> bool:
     if places < LEAST_PLACES or exact * number <= 0:
         return False
     unit, short = 10.0**-places, abs(exact) - abs(number)
-    return abs(short) <= 0.5 * unit * (1 + 1e-9) or 0 <= short < unit
+    return bool(abs(short) <= 0.5 * unit * (1 + 1e-9) or 0 <= short < unit)
 
 
 def meant_angle(angle: float) -> float:

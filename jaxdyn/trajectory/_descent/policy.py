@@ -60,7 +60,7 @@ class PolicyOptimisation(NamedTuple):
     def message(self) -> str:
         """The outcome in words."""
         if self.finite:
-            diverged = f"; {self.stopped:.3g} of the rollouts diverge, {_ADVICE}" if self.stopped else ""
+            diverged = f"; {100 * self.stopped:.3g} % of the rollouts diverge, {_ADVICE}" if self.stopped else ""
             return f"{self.updates} updates, mean cost {self.cost:.6g}{diverged}"
         return "no policy near the best one has a finite gradient: check the costs, or lower speed_bound"
 
