@@ -30,12 +30,14 @@ _OPTIONS = {
     "gains": "--gains K1,K2,..",
     "ignore_inertials": "--ignore-inertials",
     "lock": "--lock JOINT=VALUE",
+    "lower": "--lower Q1,Q2,..",
     "on_bad_rows": "--on-bad-rows drop",
     "packages": "--package NAME=FOLDER",
     "rows": "--rows FIRST:LAST",
     "tip": "--tip LINK",
     "topic": "--topic TOPIC",
     "units_checked": "--units-checked",
+    "upper": "--upper Q1,Q2,..",
 }
 
 

@@ -1,6 +1,7 @@
 """Excitation design: families of motions, limits, quality of a motion, and designs within limits that beat random ones."""
 
 import dataclasses
+import re
 from types import SimpleNamespace
 
 import jax
@@ -581,8 +582,14 @@ def test_command_line(tmp_path, capsys):
     log = read_log(out, 2)
     assert len(log.t) == 401 and np.abs(log.q).max() < 2 and np.abs(log.qd).max() < 3 and picture.read_text()
     assert main(["excite", str(model), *options, "--lower", "3"]) == 1
-    assert "the lower position limit 3 is not below" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "the lower position limit 3 is not below" in error and "pass --lower Q1,Q2,.. and --upper Q1,Q2,.." in error
     assert main(["excite", str(model), "--usage", "2"]) == 2
+    model.write_text(re.sub("<limit [^>]*>", '<limit lower="0" upper="0" velocity="0" effort="0"/>', model.read_text()))
+    assert main(["excite", str(model), "--out", str(out), "--duration", "4", "--rounds", "1", "--starts", "1"]) == 0
+    shown, noted = capsys.readouterr()
+    assert "no limits (position, velocity, effort of 'j1', 'j2')" in noted and shown.count("no limit set") == 6
+    assert 0.1 < np.abs(read_log(out, 2).q).max() < np.pi
 
 
 def _recorded(folder, model):

@@ -21,6 +21,7 @@ from jaxdyn import (
     read_log,
 )
 from jaxdyn.identification import (
+    ExcitationDesign,
     calibrate_gains,
     compare_models,
     compare_with_log,
@@ -616,7 +617,7 @@ def test_the_functions_that_use_logs_check_them():
         "known arm": lambda log: identify_payload_on(chain, log),
         "gains": lambda log: calibrate_gains(chain, log, log, 1.0),
         "compare": lambda log: compare_models(chain, chain, log),
-        "design": lambda log: compare_with_log(chain, None, log),
+        "design": lambda log: compare_with_log(chain, object.__new__(ExcitationDesign), log),
     }
     for name, use in uses.items():
         with pytest.raises(LogError, match=r"look like degrees .* pass units_checked=True to read_log"):
@@ -767,7 +768,7 @@ def test_mistakes_in_columns_called_by_joint(write):
     assert "torques (or currents) of some joints are missing" in text and "docs/logs.md" in text
     named = [*header[:5], "current_elbow", "current_arm"]
     np.testing.assert_array_equal(
-        read_log(write(rows_of(table()), named), joints, gains=[2, 1]).tau, motion()["tau"] * [2, 1]
+        read_log(write(rows_of(table()), named), joints, gains=[2.0, 1.0]).tau, motion()["tau"] * [2, 1]
     )
 
 

@@ -88,7 +88,7 @@ def test_joints_as_declared():
     assert_close(chain.screw[0], [0, 0, 0, 0, 0.6, 0.8])
     assert_close(chain.screw[2], [1 / 3, 2 / 3, -2 / 3, 0, 0, 0])
     assert_close(chain.limits.position, [[-0.5, 0.7], [-2.5, 2.5], [0, 2.2], [-np.inf, np.inf]])
-    assert_close(chain.limits.velocity, [0.8, 3, 0, np.inf])
+    assert_close(chain.limits.velocity, [0.8, 3, 3, np.inf])
     assert_close(chain.limits.effort, [300, 80, 50, np.inf])
     assert_close(chain.friction.viscous, [12, 0.7, 0, 0])
     assert_close(chain.friction.coulomb, [5, 0, 0, 0])
@@ -810,8 +810,54 @@ def test_gravity_lasts_in_files(tmp_path):
         text = to_urdf(chain)
         assert ("gravity" in text) == (pull[2] == 0)
         np.testing.assert_array_equal(loads(text).gravity, pull)
-        np.testing.assert_array_equal(loads(text, gravity=(1, 2, 3)).gravity, [1, 2, 3])
+        np.testing.assert_array_equal(loads(text, gravity=(1.0, 2.0, 3.0)).gravity, [1, 2, 3])
         update_urdf(source, chain, source)
         np.testing.assert_array_equal(load(source).gravity, pull)
     with pytest.raises(ModelError, match="gravity='1 2' has 2 numbers"):
         loads(robot().replace("<link", '<jaxdyn gravity="1 2"/><link', 1))
+
+
+def limits(text: str) -> str:
+    return f"<limit {text}/>"
+
+
+TAIL = (
+    '<link name="c"><inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial></link>'
+    '<joint name="tail" type="continuous"><parent link="b"/><child link="c"/></joint>'
+)
+ZEROS = 'lower="0" upper="0" effort="0" velocity="0"'
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "position", "velocity", "effort", "named"),
+    [
+        ("revolute", ZEROS, (-np.inf, np.inf), np.inf, np.inf, "position, velocity, effort"),
+        ("prismatic", ZEROS, (-np.inf, np.inf), np.inf, np.inf, "position, velocity, effort"),
+        ("revolute", 'effort="0" velocity="0"', (-np.inf, np.inf), np.inf, np.inf, "position, velocity, effort"),
+        ("revolute", 'effort="9" velocity="2"', (-np.inf, np.inf), 2, 9, "position"),
+        ("revolute", 'lower="-1" upper="1" effort="9" velocity="0"', (-1, 1), np.inf, 9, "velocity"),
+        ("revolute", 'lower="-1" upper="1" effort="0" velocity="0"', (-1, 1), np.inf, 0, "velocity"),
+        ("continuous", 'effort="0" velocity="0"', (-np.inf, np.inf), np.inf, 0, "velocity"),
+        ("revolute", 'lower="-1" upper="1" effort="0" velocity="2"', (-1, 1), 2, 0, None),  # without a motor
+        ("revolute", 'lower="0.5" upper="0.5" effort="9" velocity="2"', (0.5, 0.5), 2, 9, None),
+        ("fixed", ZEROS, None, None, None, None),
+    ],
+)
+def test_limits_that_allow_no_motion_are_read_as_none(kind, limit, position, velocity, effort, named):
+    text = robot(kind=kind, limit=limits(limit)).replace("</robot>", f"{TAIL}</robot>")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        chain = loads(text)
+    said = [str(w.message) for w in caught if "limits of zero" in str(w.message)]
+    assert len(said) == (named is not None)
+    assert named is None or f"are read as no limits ({named} of 'j')" in said[0]
+    if kind != "fixed":
+        np.testing.assert_array_equal(chain.limits.position[0], position)
+        assert chain.limits.velocity[0] == velocity and chain.limits.effort[0] == effort
+
+
+def test_a_lock_needs_no_limits():
+    text = robot(limit=limits(ZEROS)).replace("</robot>", f"{TAIL}</robot>")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert loads(text, lock={"j": 0.4}).joint_names == ("tail",)

@@ -54,7 +54,8 @@ def load(
     - `<limit>` is required for revolute and prismatic joints. As in the URDF specification, lower and upper default to 0,
       and velocity and effort are required; from URDF 1.2 on, it is the reverse, and the latter default to infinity.
       Continuous joints have infinite position limits. Limits beyond 1e12 are read as infinite, since URDF cannot express
-      infinity.
+      infinity. So are limits that allow no motion, which CAD programs export for limits that are not set: positions from 0 to
+      0, a velocity of 0, and, if both are zero, a torque of 0. Lock a joint to fix it.
 
     If the file rounds angles or axes (1.5708 for pi/2, 0.7071 for cos(pi/4)), the chain has the numbers in the file. The
     values for which they stand are noted in `Topology.unrounded`, and determine only the number of base parameters.
@@ -85,6 +86,7 @@ def load(
             - inconsistent inertias that become consistent by fusing, or that have no effect (at the base, or removed by
               `tip`);
             - a lower position limit above the upper one (both are ignored), or a second `<axis>` (the first is used);
+            - limits of zero, which allow no motion (read as infinite);
             - bodies with mass that `tip` removes;
             - joints that move no mass, which make the mass matrix singular.
 

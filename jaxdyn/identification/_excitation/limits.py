@@ -98,7 +98,10 @@ def motion_limits(
     for j, name in enumerate(coordinate_names(chain)):
         if not limits.lower[j] < limits.upper[j]:
             raise IdentificationError(
-                f"{name}: the lower position limit {limits.lower[j]:g} is not below the upper limit {limits.upper[j]:g}"
+                f"{name}: the lower position limit {limits.lower[j]:g} is not below the upper limit {limits.upper[j]:g}",
+                "pass {lower} and {upper}, or lock the joint",
+                lower="..",
+                upper="..",
             )
         for kind in RATE_NAMES:
             if not getattr(limits, kind)[j] > 0:

@@ -186,7 +186,16 @@ def _joint(name: str, kind: str, parent: str, child: str, node: Node) -> Joint:
 def _free_of_limits(joint: Joint, name: str, kind: str, axis: np.ndarray, parent: str, child: str, origin) -> Joint:
     leaves = {key: JOINT_LEAVES[key] if key.startswith("limits.") else x for key, x in joint.leaves.items()}
     return dataclasses.replace(
-        joint, name=name, kind=kind, axis=axis, parent=parent, child=child, origin=origin, mimic=None, leaves=leaves
+        joint,
+        name=name,
+        kind=kind,
+        axis=axis,
+        parent=parent,
+        child=child,
+        origin=origin,
+        mimic=None,
+        leaves=leaves,
+        unset=(),
     )
 
 

@@ -91,6 +91,7 @@ def chain_of(
     parts = arrange(robot, **options)
     layout = parts.layout
     remarks = [*robot.remarks, *_faults(robot, layout, allow_nonphysical), *_dropped_mass(robot, layout)]
+    remarks += _unset_limits(layout)
     remarks += _doubtful_locks(robot, layout, options.get("lock") or (), bool(options.get("ignore_mimic")))
     if not allow_nonphysical and (still := massless_motion(parts)):
         remarks.append(
@@ -144,6 +145,19 @@ def _doubtful_locks(robot: Robot, layout: Layout, lock: Iterable[str], ignore_mi
         elif joint.mimic is not None and not ignore_mimic and joint.mimic[0] in moving:
             remarks.append(f"joint {joint.name!r} is locked and no longer follows {joint.mimic[0]!r}, which moves")
     return remarks
+
+
+def _unset_limits(layout: Layout) -> list[str]:
+    """Compose warnings about limits that are zero in the file, one for all joints with the same such limits."""
+    named: dict[tuple[str, ...], list[str]] = {}
+    for joint in layout.joints:
+        named.setdefault(joint.unset, []).append(repr(joint.name))
+    return [
+        f"limits of zero allow no motion and are read as no limits ({', '.join(unset)} of {', '.join(joints)})"
+        + ("; to fix a joint, lock it" if "position" in unset else "")
+        for unset, joints in named.items()
+        if unset
+    ]
 
 
 def _dropped_mass(robot: Robot, layout: Layout) -> list[str]:
@@ -272,7 +286,7 @@ def _joint(node: Node, remarks: list[str], version: float) -> Joint:
         raise fail(
             node if motion["axis"] is None else motion["axis"], f"{label}: its axis is zero; specify a direction"
         )
-    leaves = _limits(node, motion["limit"], kind, label, remarks, version)
+    leaves, unset = _without_zeros(_limits(node, motion["limit"], kind, label, remarks, version))
     for leaf, (tag, attribute_name) in DRIVES.items():
         leaves[leaf] = number(motion[tag], attribute_name, label, JOINT_LEAVES[leaf])
     if (width := leaves["friction.coulomb_velocity"]) <= 0:
@@ -300,6 +314,7 @@ def _joint(node: Node, remarks: list[str], version: float) -> Joint:
         ),
         node=node,
         meant=(meant_origin, meant_unit(axis)),
+        unset=unset if kind != "fixed" else (),
     )
 
 
@@ -336,6 +351,17 @@ def _limits(
         "limits.velocity": float(velocity),
         "limits.effort": float(effort),
     }
+
+
+def _without_zeros(limits: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Replace limits of zero that allow no motion by infinity, and return the names of those replaced.
+
+    CAD programs export zeros for limits that are not set. A torque limit of zero denotes a joint without a motor, unless both
+    other limits are zero.
+    """
+    unset = [name for name in ("position", "velocity") if not np.any(limits[f"limits.{name}"])]
+    unset += ["effort"] if len(unset) == 2 and limits["limits.effort"] == 0 else []
+    return {**limits, **{key: JOINT_LEAVES[key] for name in unset if (key := f"limits.{name}")}}, tuple(unset)
 
 
 def origin_pose(node: Node, label: str, meant: bool = False) -> np.ndarray:

@@ -37,7 +37,8 @@ class Joint:
     """A joint as declared in the file, with its pose in the parent link and its unit axis.
 
     `leaves` contains the limits, friction, armature and spring by the names of a chain's leaves; `mimic` is (joint,
-    multiplier, offset). `meant` contains the origin and axis for which rounded numbers in the file stand.
+    multiplier, offset). `meant` contains the origin and axis for which rounded numbers in the file stand, and `unset` the
+    limits that are zero in the file and were read as infinite.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Joint:
     mimic: tuple[str, float, float] | None
     node: Node
     meant: tuple[Float[np.ndarray, "4 4"], Float[np.ndarray, "3"]] | None = None
+    unset: tuple[str, ...] = ()
 
     @property
     def screw(self) -> Float[np.ndarray, "6"]:
