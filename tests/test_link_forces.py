@@ -205,7 +205,7 @@ def test_errors(annotations_unchecked):
         link_accelerations(chain, *state, kind="true")
     floating = textbook.biped(floating=True)
     with pytest.raises(jaxdyn.ModelError, match="ordinary joints"):
-        matrix_form(floating, jnp.zeros(16), jnp.zeros(16), jnp.zeros(16))
+        matrix_form(floating, jaxdyn.neutral_configuration(floating), jnp.zeros(floating.nv), jnp.zeros(floating.nv))
 
 
 def test_the_matrix_form_is_the_recursion_as_matrices():

@@ -64,9 +64,9 @@ class MatrixForm(NamedTuple):
 @compiled
 def matrix_form(
     chain: Chain,
-    q: Float[Array, " n"],
-    qd: Float[Array, " n"],
-    qdd: Float[Array, " n"],
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
     base_twist: Float[Array, "6"] | None = None,
     base_acceleration: Float[Array, "6"] | None = None,
     wrench_by_tip: Float[Array, "6"] | None = None,
