@@ -29,6 +29,7 @@ from jaxdyn.identification import (
     resimulate,
 )
 from jaxdyn.identification._friction.model import chain_friction_model
+from jaxdyn.identification._regression.rows import filtered_along
 from jaxdyn.identification._validation.torque_band import base_regressor
 from jaxdyn.report import (
     Ellipsoid,
@@ -408,17 +409,17 @@ def test_errors_of_the_given_model(result, annotations_unchecked):
     own = jax.vmap(lambda *x: inverse_dynamics(result.prior, *x))(*map(jnp.asarray, (s.q, s.qd, s.qdd)))
 
     def friction(chain):
-        return (
-            np.asarray(chain.friction.viscous) * s.qd
-            + np.asarray(chain.friction.coulomb) * np.tanh(s.qd / np.asarray(chain.friction.coulomb_velocity))
-            + np.asarray(chain.friction.offset)
+        viscous, coulomb, width, offset = (
+            np.asarray(getattr(chain.friction, name)) for name in ("viscous", "coulomb", "coulomb_velocity", "offset")
         )
+        dry = filtered_along(s, lambda qd: np.tanh(qd / width), s.qd)  # like the measured torques
+        return viscous * s.qd + coulomb * dry + offset
 
     given = s.tau - np.asarray(own) - friction(result.prior)
-    np.testing.assert_allclose(errors.given.rms, np.sqrt((given**2).mean(0)), rtol=2e-3)  # its friction is filtered
+    np.testing.assert_allclose(errors.given.rms, np.sqrt((given**2).mean(0)), rtol=1e-9)
     swap = np.asarray(seen.armature) - np.asarray(result.prior.armature)
     driven = s.tau - np.asarray(own) - swap * s.qdd - friction(seen)
-    np.testing.assert_allclose(errors.driven.rms, np.sqrt((driven**2).mean(0)), rtol=2e-3)
+    np.testing.assert_allclose(errors.driven.rms, np.sqrt((driven**2).mean(0)), rtol=1e-9)
     np.testing.assert_array_equal(errors.identified.rms, pooled(result.validation).rms)
     rows = {row[0]: row for row in Tables(prior_section(result, errors)).rows}
     for j, joint in enumerate(result.chain.joint_names):
