@@ -24,6 +24,7 @@ from ._selection.outcome import TermChoice
 from ._selection.setup import setup_of
 from ._selection.terms import Terms
 from ._stretches import motion_of, prepared
+from ._validation.play import play
 
 CHOSEN = Terms()
 
@@ -111,9 +112,11 @@ def identify(
         report("predicting torques", 1, 1)
         validation = [*held, *seen[len(logs) :]]
         notes = _notes(fitting, solution, choice, every)
-        return fitting.identification(
+        result = fitting.identification(
             solution, seen[: len(logs)], validation, without=without, notes=notes, choice=choice
         )
+    loose = play(result.chain, logs, setup.filters, result.fitted[0].samples.torque_cutoff)
+    return dataclasses.replace(result, play=loose)
 
 
 def _runs(

@@ -119,6 +119,8 @@ class Identification(Summary):
         notes: remarks from reading, preprocessing and fitting.
         unusual_links: one sentence per identified link whose density or size is unusual for ordinary machines
             (`Consistency.densities`).
+        play: (n,) play in the gears, where positions jump when the torque changes its sign [rad or m]; 0 where none is
+            found, and None if it was not searched for. The model has no play.
     """
 
     chain: Chain
@@ -141,6 +143,7 @@ class Identification(Summary):
     inconsistent_links: tuple[str, ...]
     notes: tuple[str, ...]
     unusual_links: tuple[str, ...] = ()
+    play: Float[np.ndarray, " n"] | None = None
 
     def __repr__(self) -> str:
         rows = (

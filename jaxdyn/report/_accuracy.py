@@ -20,6 +20,10 @@ from ._quality import rms_where, together
 
 QUIET = 20  # percentile of the spectral density that is taken as the noise density
 SMALL = 0.05  # relative errors refer to at least this fraction of the largest torque among joints of the same unit
+GROUPS = 10  # groups of samples of similar speed, each with a tenth of the samples at which a joint moves
+LOCAL = (
+    2.0  # the error in a group may be this multiple of the error that is allowed on the whole: chance makes it 1 to 1.7
+)
 EXCUSED = 0.5  # largest fraction of the error's power that counts as noise
 POSTURES, ROWS, LEAST_ROWS = 60, 600, 60
 TURN = np.pi  # range to either side of the mean position, assumed for joints without limits [rad or m]
@@ -42,6 +46,8 @@ class TorqueAccuracy:
         fitted: (n,) RMS error on the fitted runs [N m or N].
         noise: (n,) fraction of the error's power that is noise, up to one half (`noise_share`).
         untested: (n,) True for joints with measured torque that hardly move (`moved_enough`).
+        by_speed: (10, n) RMS error in each tenth of the samples at which the joint moves, from slow to fast [N m or N].
+        speeds: (11, n) speeds that separate these tenths [rad/s or m/s].
     """
 
     error: Float[np.ndarray, " n"]
@@ -50,6 +56,8 @@ class TorqueAccuracy:
     fitted: Float[np.ndarray, " n"]
     noise: Float[np.ndarray, " n"]
     untested: Bool[np.ndarray, " n"]
+    by_speed: Float[np.ndarray, "10 n"]
+    speeds: Float[np.ndarray, "11 n"]
 
     @property
     def relative(self) -> Float[np.ndarray, " n"]:
@@ -61,6 +69,21 @@ class TorqueAccuracy:
         """Relative error after subtraction of the noise power: sqrt(1 - noise) times `relative`."""
         return self.relative * np.sqrt(1 - self.noise)
 
+    @property
+    def at_worst_speed(self) -> Float[np.ndarray, " n"]:
+        """Relative error in the worst tenth of speeds, after subtraction of the same noise power."""
+        power = (self.by_speed.max(axis=0) / np.maximum(self.scale, 1e-300)) ** 2 - self.noise * self.relative**2
+        return np.sqrt(np.maximum(power, 0.0))
+
+    @property
+    def judged(self) -> Float[np.ndarray, " n"]:
+        """The figure to be compared with the limits: `without_noise` or, if it is larger, half of `at_worst_speed`.
+
+        Errors that are confined to low speeds, such as those of stiction, hardly show in an average over the motion.
+        """
+        local = self.at_worst_speed / LOCAL
+        return np.where(np.isnan(local), self.without_noise, np.maximum(self.without_noise, local))
+
 
 def torque_accuracy(result: Identification) -> TorqueAccuracy:
     """Errors on the held-out runs, or on the fitted runs if none were held out."""
@@ -69,7 +92,9 @@ def torque_accuracy(result: Identification) -> TorqueAccuracy:
     error, torque = (np.where(tested, x, np.nan) for x in _while_moving(result.chain, held))
     fitted = _while_moving(result.chain, result.fitted)[0]
     measured = np.isfinite(together(held).tau).any(axis=0)
-    return TorqueAccuracy(error, torque, floored(torque, result.chain), fitted, noise_share(held), measured & ~tested)
+    scale = floored(torque, result.chain)
+    grouped = _by_speed(result.chain, held)
+    return TorqueAccuracy(error, torque, scale, fitted, noise_share(held), measured & ~tested, *grouped)
 
 
 def _while_moving(chain: Chain, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray]:
@@ -77,6 +102,21 @@ def _while_moving(chain: Chain, evaluations: Sequence[Evaluation]) -> tuple[np.n
     data = together(evaluations)
     moves = (np.abs(data.qd) > moving_speed(chain)) | ~with_drive(chain)
     return rms_where(data.error, moves), rms_where(data.tau, moves)
+
+
+def _by_speed(chain: Chain, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray]:
+    """RMS error (10, n) of each joint in groups of equal size from slow to fast motion, and the speeds (11, n) between."""
+    data = together(evaluations)
+    speed, slowest = np.abs(data.qd), moving_speed(chain)
+    errors, edges = np.full((GROUPS, chain.nv), np.nan), np.full((GROUPS + 1, chain.nv), np.nan)
+    for j in range(chain.nv):
+        moves = np.flatnonzero(speed[:, j] > slowest[j])
+        if len(moves) >= GROUPS:
+            moves = moves[np.argsort(speed[moves, j])]
+            groups = np.array_split(moves, GROUPS)
+            errors[:, j] = [np.sqrt(np.mean(data.error[rows, j] ** 2)) for rows in groups]
+            edges[:, j] = [*(speed[rows[0], j] for rows in groups), speed[moves[-1], j]]
+    return errors, edges
 
 
 def floored(torque: Float[np.ndarray, " n"], chain: Chain) -> Float[np.ndarray, " n"]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..identification._result import Identification
 from ..identification._validation.diagnostics import Finding
-from ._accuracy import Determination, Simulated, TorqueAccuracy, determination_in_use, simulated_against_coasting
+from ._accuracy import SMALL, Determination, Simulated, TorqueAccuracy, determination_in_use, simulated_against_coasting
 from ._markup import rounded
 
 Level = Literal["good", "fair", "poor", "note"]
@@ -54,7 +54,7 @@ def worst(levels: Iterable[Level]) -> Level:
 def joint_levels(accuracy: TorqueAccuracy) -> tuple[JointLevel, ...]:
     """Level of the predicted torque of each joint; "untested" for joints that hardly moved or were not measured."""
     of_joint: Callable[[float], JointLevel] = lambda x: "untested" if np.isnan(x) else level_of(x, TORQUE)
-    return tuple(of_joint(x) for x in accuracy.without_noise.tolist())
+    return tuple(of_joint(x) for x in accuracy.judged.tolist())
 
 
 def _untested(result: Identification, accuracy: TorqueAccuracy) -> list[Found]:
@@ -158,18 +158,32 @@ def _gravity(result: Identification, known: Determination, written: list[Found])
 def _feed_forward(
     result: Identification, accuracy: TorqueAccuracy, worse: tuple[str, ...], written: list[Found]
 ) -> UseVerdict:
-    names, net = result.rows, accuracy.without_noise
+    names, net = result.rows, accuracy.judged
     j = _largest(net)
     noise = f", {_percent(accuracy.noise[j])} of the error's power is noise" if accuracy.noise[j] > 0.05 else ""
     text = (
         f"torque errors while moving are up to {_percent(accuracy.relative[j])} of the torque ({names[j]}: RMS "
         f"{rounded(float(accuracy.error[j]))} of {rounded(float(accuracy.torque[j]))}{noise})"
     )
+    if net[j] > accuracy.without_noise[j]:
+        k = int(np.argmax(accuracy.by_speed[:, j]))
+        slow, fast = (rounded(float(x)) for x in accuracy.speeds[k : k + 2, j])
+        text += f", and {_percent(accuracy.at_worst_speed[j])} at speeds of {slow} to {fast}"
     found: list[Found] = [] if np.isnan(net[j]) else [(level_of(float(net[j]), TORQUE), text)]
     found += [*_unseen(result), *written]
     if worse:
         found.append(("fair", f"the given model predicts {', '.join(worse)} better"))
     return _sentence("feed-forward", found)
+
+
+def _loose(result: Identification, simulated: Sequence[Simulated]) -> list[Found]:
+    """Play that is not small relative to what a joint moves by within a window of simulation."""
+    if result.play is None or not simulated:
+        return []
+    moved = np.max([run.coasting_rms for _, run in simulated], axis=0)
+    some = np.flatnonzero(result.play > SMALL * moved)
+    listed = ", ".join(f"{result.rows[j]} ({rounded(float(result.play[j]))})" for j in some)
+    return [("fair", f"the model lacks the play (rad or m) found at {listed}")] if len(some) else []
 
 
 def _simulation(
@@ -224,6 +238,7 @@ def _simulation(
             )
         if not np.isnan(ratio[j]):
             found.append((level_of(float(ratio[j]), COASTING), text))
+    found += _loose(result, simulated)
     if gravity == "poor":
         found.append(("poor", "the torque at rest is inaccurate or undetermined"))
     levels = joint_levels(accuracy)

@@ -113,15 +113,17 @@ def verdict(
     """Judge an identified model in absolute terms, for three uses: gravity compensation, feed-forward and simulation.
 
     - Each joint is judged by its RMS torque error relative to its RMS torque while it moves, on held-out motion and
-      without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. If the torque of a
-      joint is less than one twentieth of the largest joint torque, its error is relative to that twentieth.
+      without the noise within the filter's band (`noise_share`): good up to 10 %, fair up to 40 %. In no tenth of the
+      motion, sorted by speed, may it err by more than twice as much. If the torque of a joint is less than one twentieth
+      of the largest joint torque, its error is relative to that twentieth.
     - Gravity compensation is judged by the position-dependent part of the torque error, and by the standard deviation of
       torques at rest within the joint limits, both relative to the torque (with the same lower bound): good up to 10 %,
       fair up to 25 %.
     - Feed-forward is judged by the worst joint, and is at most fair if the given model predicts a joint's torque better.
     - Simulation is judged by two figures: the error of positions re-simulated from measured torques in the worst run,
       relative to that of a coasting robot (good up to 60 %, fair up to 100 %), and the relative standard deviation of the
-      inertia about each joint (good up to 20 %, fair up to 60 %).
+      inertia about each joint (good up to 20 %, fair up to 60 %). It is at most fair if gears have play
+      (`Identification.play`) of more than a twentieth of the coasting robot's error.
     - Simulation is poor if a link is physically inconsistent, or is denser, lighter or larger than the links of ordinary
       machines; if friction or armature is negative; or if gravity compensation or a joint is poor.
     - If the torques do not contain the given gravity, gravity compensation and simulation are poor. If a wrong sign, gain
@@ -257,7 +259,7 @@ def _joints(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck:
     words = ", ".join(f"{names[j]} {rounded(float(net[j]))} %" for j in seen)
     others = [name for j, name in enumerate(names) if j not in seen]
     rest = f" Not tested, without enough motion or measured torque: {', '.join(others)}." if others else ""
-    found: list[Level] = [level_of(float(accuracy.without_noise[j]), TORQUE) for j in seen]
+    found: list[Level] = [level_of(float(accuracy.judged[j]), TORQUE) for j in seen]
     if accuracy.untested.any():
         found.append("fair")
     return VerdictCheck(
@@ -315,7 +317,7 @@ def _unseen(result: Identification, accuracy: TorqueAccuracy) -> VerdictCheck | 
     if not failed:
         return VerdictCheck("good", f"Validation confirms the fit: {figures}.")
     return VerdictCheck(
-        worst([level_of(float(accuracy.without_noise[k]), TORQUE) for k in failed]),
+        worst([level_of(float(accuracy.judged[k]), TORQUE) for k in failed]),
         f"Validation does not confirm the fit: {figures}. The most common causes are a different robot, payload, "
         "temperature (which changes the friction) or set of gains, or motion outside the range of the fitted logs.",
     )

@@ -98,6 +98,13 @@ class Plant:
     load: float = 0.0  # mass at the last link [kg]
     gravity: tuple | None = None
     sinusoid: tuple | None = None  # amplitude [N m] and frequency [1/rad] of a torque ripple over position
+    warm: tuple = (1.0, 1.0)  # factor on friction at the start and at the end
+    bristles: float = 0.0  # dry friction needs this travel to reverse, along an exponential curve [rad]
+    quantum: float = 0.0  # step of the torque readings, relative to their RMS
+    clip: float | None = None  # largest torque reading, relative to the largest torque
+    lost: float = 0.0  # share of rows that are lost
+    zero: tuple | float = 0.0  # added to the position readings [rad]
+    offset: float = 0.0  # added to the torque readings, relative to their RMS
 
 
 SOUND = Plant()
@@ -126,6 +133,13 @@ def record(
         rigid = np.asarray(jax.jit(jax.vmap(lambda *x: jaxdyn.inverse_dynamics(truth, *x)))(q, qd, qdd))
         coulomb = np.asarray(truth.friction.coulomb)
         rest = np.asarray(jax.jit(jax.vmap(lambda v: jaxdyn.friction_force(truth, v)))(qd))
+        if plant.bristles:
+            z = np.zeros_like(qd)  # dq / bristles = dz / (1 - z sign(qd)), integrated exactly for constant sign
+            for k in range(1, len(z)):
+                way = np.sign(qd[k])
+                z[k] = way + (z[k - 1] - way) * np.exp(-np.abs(q[k] - q[k - 1]) / plant.bristles)
+            rest = rest + coulomb * (z - np.tanh(qd / 1e-3))
+        rest = rest * np.linspace(*plant.warm, len(qd))[:, None]
         rest = rest + plant.stiction * coulomb * np.exp(-((qd / 0.08) ** 2)) * np.tanh(qd / 0.01)
         rest = rest + plant.position_friction * coulomb * np.sin(4 * q + np.arange(truth.n)) * np.tanh(qd / 0.02)
         if plant.sinusoid is not None:
@@ -141,11 +155,17 @@ def record(
     if plant.backlash:
         q = q + 0.5 * plant.backlash * np.tanh(tau / (0.05 * size))
     q, tau = np.tile(q, (plant.repeats, 1)), np.tile(tau, (plant.repeats, 1))
-    q = q + plant.encoder * rng.normal(size=q.shape)
-    tau = tau * np.asarray(plant.gains) + plant.noise * robot.noise * rng.normal(size=tau.shape)
+    q = q + plant.encoder * rng.normal(size=q.shape) + np.asarray(plant.zero)
+    tau = tau * np.asarray(plant.gains) + plant.noise * robot.noise * rng.normal(size=tau.shape) + plant.offset * size
+    if plant.quantum:
+        tau = plant.quantum * size * np.round(tau / (plant.quantum * size))
+    if plant.clip is not None:
+        largest = plant.clip * np.abs(tau).max(axis=0)
+        tau = np.clip(tau, -largest, largest)
     if plant.order is not None:
         tau = tau[:, list(plant.order)]
-    return jaxdyn.Log(t=np.arange(len(q)) / RATE, q=q, qd=None, tau=tau, source=f"run {seed}")
+    kept = rng.uniform(size=len(q)) >= plant.lost
+    return jaxdyn.Log(t=np.arange(len(q))[kept] / RATE, q=q[kept], qd=None, tau=tau[kept], source=f"run {seed}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -385,6 +405,123 @@ SITUATIONS = {
         NOT,
         "2 kg more in the validation run",
         check=Plant(load=2.0),
+    ),
+    # fifteen more, of which none was run before they and the two rules that they test were in place: the error in each tenth
+    # of the motion by speed, and play
+    "good heavy arm, held out": Situation(
+        "heavy",
+        "yes",
+        "yes",
+        "yes|care",
+        "40 s that do not repeat",
+        seconds=40.0,
+        validation="held out",
+        plant=Plant(slow=5.0),
+    ),
+    "good Panda, two runs": Situation("panda", "yes", "yes|care", "yes|care", "another motion for validation"),
+    "good desk arm, coarse encoders": Situation(
+        "desk", "yes", "yes", "yes|care", "encoders of 1e-4 rad", Plant(encoder=1e-4)
+    ),
+    "stiction, desk arm": Situation(
+        "desk",
+        "yes|care",
+        "yes|care",
+        NOT,
+        "friction at rest is three times that in motion, in slow motions",
+        Plant(stiction=2.0, slow=4.0),
+        seconds=40.0,
+        check=Plant(stiction=2.0, slow=3.0),
+    ),
+    "little backlash": Situation(
+        "desk",
+        "yes",
+        "yes|care",
+        "yes|care",
+        "0.0005 rad of play, as in good gears",
+        Plant(backlash=5e-4),
+    ),
+    "backlash, heavy arm": Situation(
+        "heavy",
+        "yes|care",
+        ANY,
+        NOT,
+        "0.015 rad of play in each gear",
+        Plant(backlash=0.015),
+        found="play",
+    ),
+    "much backlash, Panda": Situation(
+        "panda",
+        ANY,
+        NOT,
+        NOT,
+        "0.08 rad of play in each gear",
+        Plant(backlash=0.08),
+        found="play",
+    ),
+    "elastic gears, Panda": Situation(
+        "panda",
+        ANY,
+        ANY,
+        NOT,
+        "the gears yield by 0.05 rad at the RMS torque",
+        Plant(stiffness=20.0),
+    ),
+    "hysteresis": Situation(
+        "heavy",
+        "yes|care",
+        "yes|care",
+        ANY,
+        "dry friction reverses within 0.05 rad",
+        Plant(bristles=0.05),
+    ),
+    "friction that warms up": Situation(
+        "desk",
+        "yes|care",
+        NOT,
+        ANY,
+        "friction falls by half during the fitted run; the validation run is warm",
+        Plant(warm=(1.0, 0.5)),
+        check=Plant(warm=(0.5, 0.5)),
+    ),
+    "quantised torques": Situation(
+        "panda",
+        "yes",
+        "yes|care",
+        "yes|care",
+        "steps of 5 % of the RMS torque",
+        Plant(quantum=0.05),
+    ),
+    "saturated torques": Situation(
+        "heavy",
+        NOT,
+        NOT,
+        NOT,
+        "readings end at 60 % of the largest torque",
+        Plant(clip=0.6),
+    ),
+    "lost rows": Situation(
+        "desk",
+        "yes",
+        "yes|care",
+        "yes|care",
+        "a tenth of the rows is lost",
+        Plant(lost=0.1),
+    ),
+    "wrong zero of a joint": Situation(
+        "heavy",
+        NOT,
+        NOT,
+        NOT,
+        "joint 2 reads 0.5 rad too much",
+        Plant(zero=(0, 0.5, 0, 0, 0, 0)),
+    ),
+    "offset of torque sensors": Situation(
+        "desk",
+        "yes|care",
+        "yes|care",
+        "yes|care",
+        "30 % of the RMS torque, which the offset term describes, also of the validation run",
+        Plant(offset=0.3),
     ),
 }
 WORDS = {"good": "yes", "fair": "care", "poor": "no"}

@@ -50,12 +50,14 @@ class Finding:
 
     Attributes:
         kind: kind of the finding. The kinds "short", "unexcited", "sign", "gravity", "gain", "scale" and "prior" are
-            described in `diagnose`, and "result", "friction" and "delay" in `diagnose_identification`.
+            described in `diagnose`, and "result", "friction", "delay" and "play" in `diagnose_identification`.
         about: names of the joints, links or parameters concerned.
         text: description of the finding, with advice.
     """
 
-    kind: Literal["sign", "gravity", "gain", "scale", "unexcited", "short", "prior", "result", "friction", "delay"]
+    kind: Literal[
+        "sign", "gravity", "gain", "scale", "unexcited", "short", "prior", "result", "friction", "delay", "play"
+    ]
     about: tuple[str, ...]
     text: str
 
@@ -151,12 +153,13 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     """Diagnose the fitted runs of an identification, and the identified inertias, friction and armature.
 
     The runs are checked as in `diagnose`. If the fitted columns include friction, the triangular factors of the fit are
-    reused. Three more kinds of findings are reported:
+    reused. Four more kinds of findings are reported:
 
     - *result*: identified links that are physically inconsistent.
     - *friction*: parameters of viscous friction, Coulomb friction or armature that are base parameters by themselves
       and are negative by more than four standard deviations.
     - *delay*: torques that are delayed relative to the positions by more than 20 ms. The delay was removed before the fit.
+    - *play*: joint positions that jump when the torque changes its sign (`Identification.play`).
 
     Args:
         result: result of `identify`.
@@ -168,7 +171,7 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
         findings = list(diagnose(result.prior, samples, columns=with_friction_terms(result.columns)))
     for sentence in result.inconsistent_links:
         findings.append(Finding("result", (_quoted(sentence),), f"identified: {sentence}"))
-    findings += _late(result)
+    findings += [*_late(result), *_loose(result)]
     flipped = {name for f in findings if f.kind == "sign" for name in f.about}
     deviations = result.wls.standard_deviations
     names = result.names
@@ -203,6 +206,19 @@ def _late(result: Identification) -> list[Finding]:
         "before the fit; check the time stamps and the filters of the log"
     )
     return [Finding("delay", names, text)]
+
+
+def _loose(result: Identification) -> list[Finding]:
+    some = [] if result.play is None else np.flatnonzero(result.play).tolist()
+    if not some:
+        return []
+    assert result.play is not None
+    listed = ", ".join(f"{result.rows[j]} {result.play[j]:.2g}" for j in some)
+    text = (
+        f"positions jump when the torque changes its sign, by (rad or m): {listed}. This is the play, or backlash, of gears; "
+        "the model has none, so simulated positions are wrong by about as much"
+    )
+    return [Finding("play", tuple(result.rows[j] for j in some), text)]
 
 
 def _prior(chain: Chain) -> list[Finding]:
