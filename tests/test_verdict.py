@@ -17,6 +17,7 @@ from jaxdyn.identification import (
     Columns,
     Consistency,
     ConsistentProblem,
+    Filters,
     Terms,
     base_parameters,
     consistent_least_squares,
@@ -30,12 +31,14 @@ from jaxdyn.identification import (
 from jaxdyn.identification._consistency.constraints import no_constraints
 from jaxdyn.identification._consistency.densities import consistent_within, equivalent_density, filled_share
 from jaxdyn.identification._regression.factors import QRFactors
+from jaxdyn.identification._regression.prediction import MOVING
 from jaxdyn.identification._selection.terms import PARTS
 from jaxdyn.identification._validation import diagnostics
+from jaxdyn.identification._validation.play import play
 from jaxdyn.io import check_log, load, loads
 from jaxdyn.model import with_leaves, with_transmission
 from jaxdyn.report import verdict
-from jaxdyn.report._accuracy import floored, resimulated, simulated_against_coasting
+from jaxdyn.report._accuracy import floored, resimulated, simulated_against_coasting, torque_accuracy
 from verdict_cases import REAL, SIMULATED, Case
 
 URDF = """<robot name="arm"><link name="base"/>
@@ -244,6 +247,43 @@ def test_the_worst_run_decides_on_simulation():
     samples = evaluation.samples
     still = dataclasses.replace(evaluation, samples=dataclasses.replace(samples, qd=samples.qd * [1, 0, 1]))
     assert np.isnan(simulated_against_coasting(result.chain, [(still, bad)])).tolist() == [False, True, False]
+
+
+def test_errors_confined_to_low_speeds_are_not_averaged_away():
+    """A tenth of the motion may err by twice the limit: 15 % of the torque there is tolerable, 30 % is not."""
+    result = simulated({})
+    (run,) = result.validation
+    speed = np.abs(run.samples.qd[:, 1])
+    slow = (speed > MOVING) & (speed < np.quantile(speed[speed > MOVING], 0.1))
+    torque = np.sqrt(np.mean(run.samples.tau[:, 1] ** 2))
+    for size, level in ((0.15, "good"), (0.3, "fair")):
+        error = size * torque * slow * np.array([0, 1, 0])[:, None]
+        stuck = dataclasses.replace(run, prediction=run.prediction + error.T)
+        judged = verdict(dataclasses.replace(result, validation=(stuck,)))
+        accuracy = torque_accuracy(dataclasses.replace(result, validation=(stuck,)))
+        assert accuracy.without_noise[1] < 0.1 and accuracy.at_worst_speed[1] == pytest.approx(size, rel=0.1)
+        assert judged.joints == ("good", level, "good") and judged.uses[1].level == level
+    assert re.search(r"\(shoulder: .*% at speeds of [\d.]+ to [\d.]+", judged.uses[1].text)
+
+
+def test_play_is_found_and_forbids_reliance_on_simulation():
+    """Positions that lead by half the play in the direction of the torque; neither noise nor elasticity is taken for it."""
+    model, sound = loads(URDF.format(axis="0 1 0")), log(truth(), 20.0, 1)
+    loose = [dataclasses.replace(run, q=run.q + 0.01 * np.sign(run.tau)) for run in (sound, log(truth(), 10.0, 3))]
+    result = identify(model, *loose, terms=Terms(choose=()))
+    np.testing.assert_allclose(result.play, 0.02, rtol=0.4)
+    (found,) = [f for f in diagnose_identification(result) if f.kind == "play"]
+    assert found.about == result.rows
+    (simulation,) = [use for use in verdict(result).uses if use.use == "simulation"]
+    assert simulation.level != "good"
+    others = {
+        "nothing": sound,
+        "elastic": dataclasses.replace(sound, q=sound.q + sound.tau * np.array([4e-3, 3e-4, 2e-3])),
+        "coarse": dataclasses.replace(sound, q=1e-3 * np.round(sound.q / 1e-3)),
+        "short": dataclasses.replace(sound, t=sound.t[:100], q=sound.q[:100], tau=sound.tau[:100]),
+    }
+    for name, run in others.items():
+        assert not play(truth(), [run], Filters(), 8.0).any(), name
 
 
 UR10E_GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]
