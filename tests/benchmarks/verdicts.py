@@ -139,7 +139,7 @@ def record(
                 way = np.sign(qd[k])
                 z[k] = way + (z[k - 1] - way) * np.exp(-np.abs(q[k] - q[k - 1]) / plant.bristles)
             rest = rest + coulomb * (z - np.tanh(qd / 1e-3))
-        rest = rest * np.linspace(*plant.warm, len(qd))[:, None]
+        rest = rest * np.linspace(plant.warm[0], plant.warm[1], len(qd))[:, None]
         rest = rest + plant.stiction * coulomb * np.exp(-((qd / 0.08) ** 2)) * np.tanh(qd / 0.01)
         rest = rest + plant.position_friction * coulomb * np.sin(4 * q + np.arange(truth.n)) * np.tanh(qd / 0.02)
         if plant.sinusoid is not None:
@@ -413,8 +413,8 @@ SITUATIONS = {
         "yes",
         "yes",
         ANY,
-        "40 s that do not repeat, and are slow. Expected of simulation before the run: yes|care. The 'no' is right: the inertia "
-        "of joint 6 is known to 99 % only, and held-out positions are simulated with 5.2 times the error of coasting",
+        "40 s that do not repeat, and are slow. Expected of simulation before the run: yes|care. The 'no' is right: the "
+        "inertia of joint 6 is known to 99 % only, and held-out positions are simulated with 5.2 times the error of coasting",
         seconds=40.0,
         validation="held out",
         plant=Plant(slow=5.0),
@@ -521,8 +521,8 @@ SITUATIONS = {
         "yes|care",
         "yes|care",
         "yes|care",
-        "constant, which the offset term describes. In the first run, the offsets of both logs differed by mistake (30 % of each "
-        "run's own RMS torque); simulation was rated no, with 1.27 times the error of coasting",
+        "constant, which the offset term describes. In the first run, the offsets of both logs differed by mistake (30 % "
+        "of each run's own RMS torque); simulation was rated no, with 1.27 times the error of coasting",
         Plant(offset=10.0),
     ),
 }
