@@ -191,6 +191,20 @@ def test_long_delays_are_removed_and_named(delay, choose):
     assert found.about == tuple(name for name, d in zip(result.rows, delay, strict=True) if abs(d) > 0.02)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.06, *(pytest.param(x, marks=pytest.mark.ci) for x in (0.01, -0.05))])
+def test_delays_that_were_not_looked_for_are_named(seconds):
+    run = log(truth(), 20.0, 1, delay=seconds, noise=0.05)
+    result = identify(loads(URDF.format(axis="0 1 0")), run, terms=Terms(choose=()))
+    findings = [f for f in diagnose_identification(result) if f.kind == "delay"]
+    if abs(seconds) < 0.02:
+        assert not findings
+        return
+    (found,) = findings
+    assert ("late" if seconds > 0 else "early") in found.text and "not removed" in found.text
+    assert float(re.search(r"--delay (\S+?)[;.]? ", found.text).group(1)) == pytest.approx(seconds, abs=2e-3)
+    assert {use.level for use in verdict(result, findings=findings).uses[1:]} <= {"fair", "poor"}
+
+
 def test_the_same_data_twice_is_said():
     run = log(truth(), 8.0, 1)
     result = identify(

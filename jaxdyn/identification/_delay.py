@@ -96,15 +96,7 @@ def estimate_delay(
             )
         runs.append(at_shifts(run, shifts)[:2])
     count = sum(len(samples) for samples, _ in runs)
-    with jax.enable_x64(True):
-        model, base = as_float64(chain), base_parameters(chain, RIGID)
-        own = np.zeros((chain.nv, base.matrix.shape[1]))  # separate parameters for each joint
-        width = base.size + len(FRICTION_TERMS)
-        for _ in range(LOAD_PASSES):
-            factors = _factors(model, base, runs, own)
-            total = triangle_of(below(factors))
-            fits = [np.linalg.lstsq(r[:, :width], r[:, width + SHIFTS], rcond=1e-10)[0] for r in total]
-            own[:, base.kept] = np.stack(fits)[:, : base.size]
+    factors, total = _fitted(chain, runs, LOAD_PASSES)
     squares = _squares(total, len(shifts))
     seconds, least, inside = least_by_parabola(shifts, squares)
     values = np.stack(
@@ -123,6 +115,38 @@ def estimate_delay(
         shifts=shifts,
         residuals=rms,
     )
+
+
+def shown_delay(
+    chain: Chain, samples: Samples, longest: float
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Delay of each joint and its gain [s and %] as in `estimate_delay`, at a fraction of its cost; 0 outside the range.
+
+    Friction proportional to the transmitted torque is left out, and standard deviations are not computed.
+    """
+    shifts = np.linspace(-longest, longest, 2 * SHIFTS + 1)
+    _, total = _fitted(chain, [at_shifts(samples, shifts)[:2]], 1)
+    squares = _squares(total, len(shifts))
+    seconds, least, inside = least_by_parabola(shifts, squares)
+    gain = 100 * (1 - np.sqrt(np.maximum(least, 0) / np.where(squares[SHIFTS] > 0, squares[SHIFTS], 1.0)))
+    return np.where(inside, seconds, 0.0), np.where(inside, gain, 0.0)
+
+
+def _fitted(
+    chain: Chain, runs: Sequence[tuple[Samples, np.ndarray]], passes: int
+) -> tuple[Float[np.ndarray, "blocks n w c"], Float[np.ndarray, "n c c"]]:
+    """The factors of `_factors` with the loads of the last pass, by block and of all blocks together."""
+    with jax.enable_x64(True):
+        model, base = as_float64(chain), base_parameters(chain, RIGID)
+        own = np.zeros((chain.nv, base.matrix.shape[1]))  # separate parameters for each joint
+        width = base.size + len(FRICTION_TERMS)
+        for k in range(passes):
+            factors = _factors(model, base, runs, own)
+            total = triangle_of(below(factors))
+            if k + 1 < passes:
+                fits = [np.linalg.lstsq(r[:, :width], r[:, width + SHIFTS], rcond=1e-10)[0] for r in total]
+                own[:, base.kept] = np.stack(fits)[:, : base.size]
+    return factors, total
 
 
 def at_shifts(samples: Samples, shifts: np.ndarray) -> tuple[Samples, np.ndarray, np.ndarray]:

@@ -7,10 +7,12 @@ from typing import Literal
 import jax
 import numpy as np
 
+from ...errors import LogError
 from ...io._logs.log import Log
 from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain
 from ...model._layout import leading_joints
+from .._delay import shown_delay
 from .._payload.loaded_runs import accumulate_runs, jackknife, model_of, solve
 from .._preprocessing.samples import Filters, Samples, preprocess_alike
 from .._regression.accumulate import accumulate_samples
@@ -40,6 +42,8 @@ OPPOSED = 0.1  # magnitude above which a correlation of power counts as positive
 UNWEIGHED = 1.05  # errors within this ratio are equal: leaving gravity out then makes no difference
 WEIGHTY = 3.0  # ratio of the given model's weight to the error above which this weight would have been seen
 SPHERE = 0.3  # relative deviation of a gravity's magnitude up to which it can be gravity in another direction
+LATEST = 0.2  # longest delay that is looked for, as in the choice of terms [s]
+PLAIN_GAIN = 10.0  # reduction of a joint's error by the removal of its delay that shows this delay [%]
 LATE = 0.02  # delay that is no longer one of drives and sensors, but of time stamps, networks or filters [s]
 TOGETHER = 1e-6  # below this relative singular value, parameters are determined only in combination
 
@@ -158,7 +162,8 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
     - *result*: identified links that are physically inconsistent.
     - *friction*: parameters of viscous friction, Coulomb friction or armature that are base parameters by themselves
       and are negative by more than four standard deviations.
-    - *delay*: torques that are delayed relative to the positions by more than 20 ms. The delay was removed before the fit.
+    - *delay*: torques that are delayed relative to the positions by more than 20 ms. The delay was removed before the fit if
+      it was specified or selected; otherwise, it is looked for, up to 200 ms, and reported if most joints share it.
     - *play*: joint positions that jump when the torque changes its sign (`Identification.play`).
 
     Args:
@@ -195,6 +200,9 @@ def diagnose_identification(result: Identification) -> tuple[Finding, ...]:
 
 
 def _late(result: Identification) -> list[Finding]:
+    searched = result.choice is not None and any(trial.kind == "delay" for trial in result.choice.trials)
+    if result.delay is None and not searched:
+        return _delay_that_stayed(result)
     late = np.zeros(1) if result.delay is None else np.asarray(result.delay)
     some = np.flatnonzero(np.abs(late) > LATE).tolist()
     if not some:
@@ -219,6 +227,30 @@ def _loose(result: Identification) -> list[Finding]:
         "the model has none, so simulated positions are wrong by about as much"
     )
     return [Finding("play", tuple(result.rows[j] for j in some), text)]
+
+
+def _delay_that_stayed(result: Identification) -> list[Finding]:
+    """A long delay of the torques in the longest run, which neither the user nor the choice of terms removed.
+
+    Friction that builds up over a distance looks like a delay of single joints, so more than half of the joints must show one.
+    """
+    run = max((e.samples for e in result.fitted), key=len)
+    try:
+        late, gain = shown_delay(result.prior, run, LATEST)
+    except LogError:  # the run is too short, or consists of short pieces
+        return []
+    common = float(np.median(late[gain > PLAIN_GAIN])) if np.any(gain > PLAIN_GAIN) else 0.0
+    alike = (gain > PLAIN_GAIN) & (late * np.sign(common) > LATE)
+    if 2 * np.count_nonzero(alike) <= len(late) or abs(common) <= LATE:
+        return []
+    names = tuple(result.rows[j] for j in np.flatnonzero(alike))
+    text = (
+        f"the logged torques are {'late' if common > 0 else 'early'} relative to the positions by {1e3 * abs(common):.3g} ms "
+        "(median of the joints). This delay was not removed and distorts inertias and friction: select delays too "
+        f"(Terms(choose=('delays',)), --choose delays), or remove it with --delay {common:.3g}; check the time stamps and the "
+        "filters of the log"
+    )
+    return [Finding("delay", names, text)]
 
 
 def _prior(chain: Chain) -> list[Finding]:
