@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
+import jaxdyn
 from bag_files import write_bag, write_bag_folder
 from jaxdyn import JaxdynError, save_urdf
 from jaxdyn.cli import main
@@ -226,3 +227,48 @@ def test_excite_reads_the_log_to_compare_with_like_all_commands(files, monkeypat
     code, text = excite("--compare", files / "deg.csv")
     assert code == 1 and "look like degrees" in text and "--units-checked" in text
     assert reads == ["designing"] * 2
+
+
+WALL = (0.0, 9.81, 0.5)
+
+
+@pytest.mark.parametrize("model", ["arm.urdf", "arm.eqx"])
+@pytest.mark.parametrize("command", ["identify", "payload", "compare", "simulate", "export", "excite"])
+def test_gravity_of_every_command(command, model, files, tmp_path, monkeypatch, capsys):
+    """Every command uses the gravity of --gravity, whether the model is a URDF or a model.eqx, and otherwise the file's."""
+    from jaxdyn import identification as public
+    from jaxdyn.identification._excitation import design
+    from jaxdyn.identification._simulation import tracking
+
+    jaxdyn.save_model(known_arm(), files / "arm.eqx")
+    caught = []
+
+    def stop(model, *_, **__):
+        caught.append(np.asarray(getattr(model, "chain", model).gravity))
+        raise JaxdynError("enough")
+
+    places = (
+        (identification, "identify"),
+        (payload, "identify_payload_on"),
+        (comparison, "compare_models"),
+        (tracking, "tracking_log"),
+        (public, "write_predictor"),
+        (design, "optimal_excitation"),
+    )
+    for module, name in places:
+        monkeypatch.setattr(module, name, stop)
+    model, log = str(files / model), str(files / "a.csv")
+    lines = {
+        "identify": ["--model", model, "--log", log],
+        "payload": ["--model", model, "--loaded", log],
+        "compare": [model, model, "--log", log],
+        "simulate": [model, log],
+        "export": [model],
+        "excite": [model],
+    }
+    if command in ("identify", "excite") and model.endswith(".eqx"):
+        pytest.skip("reads descriptions only")
+    for option in ([], ["--gravity", *map(str, WALL)]):
+        assert main([command, *lines[command], *option, "--out", str(tmp_path / "out")]) == 1
+        assert "error: enough" in capsys.readouterr().err
+    np.testing.assert_allclose(caught, [known_arm().gravity, WALL], atol=1e-6)
