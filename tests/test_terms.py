@@ -137,6 +137,25 @@ def test_springs_in_the_torques(arm, given):
     np.testing.assert_allclose(found, torque, rtol=1e-12)
 
 
+def test_springs_do_not_take_the_place_of_gravity(tmp_path):
+    """A double pendulum that swings a little, with a friction by position that no candidate has: gravity looks like springs."""
+    given = jaxdyn.textbook.pendulum(2)
+    friction = dataclasses.replace(given.friction, viscous=jnp.array([0.02, 0.01]), coulomb=jnp.array([0.05, 0.03]))
+    truth = dataclasses.replace(given, friction=friction)
+    rng, t = np.random.default_rng(2), np.arange(3000)[:, None] / 200.0
+    w, phase = 2 * np.pi * rng.uniform(0.2, 1.2, (4, 1, 2)), rng.uniform(0, 6, (4, 1, 2))
+    q, qd, qdd = (
+        0.25 * x.sum(0) for x in (np.sin(w * t + phase), w * np.cos(w * t + phase), -(w**2) * np.sin(w * t + phase))
+    )
+    tau = jax.jit(jax.vmap(lambda *x: inverse_dynamics(truth, *x) + resistive_force(truth, *x[:2])))(q, qd, qdd)
+    noise = rng.normal(size=(2, *q.shape)) * np.array([1e-4, 0.02])[:, None, None]
+    run = Log(t[:, 0], q + noise[0], None, np.asarray(tau) + 0.1 * np.cos(5 * q) + noise[1])
+    result = identify(given, run, terms=Terms(choose=("springs",)))
+    assert result.choice.springs == () and not np.any(result.chain.springs.stiffness)
+    jaxdyn.write_mjcf(result.chain, tmp_path / "identified.xml")
+    assert (tmp_path / "identified.xml").exists()
+
+
 @pytest.mark.ci
 def test_what_is_chosen_and_what_comes_of_it(arm, given, log):
     result = identify(given, log, **FILTER)
