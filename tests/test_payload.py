@@ -181,6 +181,20 @@ def test_standard_deviations_of_payload_and_gains(arm):
         assert 0.5 < np.sqrt(np.mean(np.square(values))) < 1.4
 
 
+def test_nominal_gains_in_the_arms_model_are_warned_of(arm):
+    """The arm's model was identified with the nominal gains, those of the payload's run were calibrated."""
+    pair = [dataclasses.replace(s, tau=s.tau / 1.25) for s in (run(arm, None, 1), run(arm, body(), 2))]
+    gains = calibrate_gains(arm, *pair, 2.0, friction=LINEAR)
+    np.testing.assert_allclose(gains.factors, 1.25, rtol=1e-3)
+    nominal = dataclasses.replace(arm, inertia=arm.inertia / 1.25)
+    found = identify_payload_on(nominal, pair[1], gains=gains, friction=LINEAR)
+    assert abs(found.mass - 2.0) > 0.1  # wrong without the run that would tell
+    (note,) = [note for note in found.notes if "calibrated gains differ" in note]
+    assert "by up to 25 %" in note and "pass a run without the payload" in note
+    both = identify_payload(nominal, *pair, gains=gains, friction=LINEAR)
+    assert both.mass == pytest.approx(2.0, rel=1e-3) and not [x for x in both.notes if "gains differ" in x]
+
+
 @pytest.mark.nightly
 def test_gains_equal_those_of_a_direct_fit(arm):
     """The same maximum likelihood by SciPy on the dense regressor."""
