@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import jaxdyn
 from jaxdyn import (
@@ -260,8 +261,12 @@ def test_a_gain_counts_where_it_exceeds_its_noise_over_the_blocks():
     np.testing.assert_allclose(found.share[1:3], [0.5 / 16, 0.01], rtol=1e-12)
     assert 0 < found.ratio[1] < 1 and found.ratio[0] > 10
     assert found.confirmed.tolist() == [True, False, False, False]  # the third takes less than 1 % off
-    common = gain(np.ones((16, 4)), np.stack([np.linspace(0.3, 1.2, 16)] * 4, axis=1))  # what all joints have in common
-    assert np.all(common.confirmed)
+    for blocks in (6, 16):
+        falls = np.linspace(-0.5, 0.5, blocks)
+        error = np.sqrt(1 / blocks + 1 / (blocks - 1)) * falls.std(ddof=1)  # the fits to all blocks but one share data
+        least = stats.t.isf(0.05, blocks - 1) * error
+        around = [gain(1 + x[:, None], 1 - x[:, None]) for x in (falls + 0.99 * least, falls + 1.01 * least)]
+        assert [bool(each.confirmed[0]) for each in around] == [False, True]
 
 
 def test_a_joint_takes_what_makes_its_own_error_less():
@@ -341,9 +346,9 @@ def test_candidates_and_the_friction_of_a_choice():
             Candidates(several[0], given, several[1], False)
     plain = friction_of(candidates, start, Terms(("viscous", "coulomb", "offset")), 7.0)
     np.testing.assert_array_equal(plain.terms[2].width, own)
-    tried = trial_of(2, "speed", "PowerViscous(0.5)", Gain(np.array([0.5, 0.36]), np.array([9.0, 3.0])), True)
+    tried = trial_of(2, "speed", "PowerViscous(0.5)", Gain(np.array([0.5, 0.36]), np.array([9.0, 3.0]), 8), True)
     assert (tried.joint, tried.gain, tried.ratio) == (2, pytest.approx(20.0), 3.0)  # sqrt(1 - 0.36) is left
-    assert trial_of(0, "filter", "low-pass", Gain(np.array([1.5]), np.zeros(1)), False).gain == 100.0
+    assert trial_of(0, "filter", "low-pass", Gain(np.array([1.5]), np.zeros(1), 8), False).gain == 100.0
 
 
 class Thinned(list):
@@ -380,7 +385,7 @@ def test_blocks_lie_a_period_of_the_lowest_cutoff_apart(annotations_unchecked):
         Reading.grams(reading, None, [run(80)], None)
 
 
-class Table:
+class Table(Grams):
     """Left-out errors of two joints, by whether either has its term, with a coefficient of joint 1."""
 
     def __init__(self, errors, coefficient=9.0):

@@ -1,6 +1,7 @@
 """Regression used by `identify`, on whole runs or parts of them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import jax
@@ -8,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import IdentificationError, LogError
 from ..model._chain import Chain
 from ._consistency.consistent import ConsistentEstimate, consistent_least_squares, consistent_problem
 from ._consistency.constraints import DENSITIES, Consistency
@@ -23,7 +23,7 @@ from ._model.torque_model import TorqueModel, torque_model
 from ._preprocessing.repeats import REPEATED, Motion
 from ._preprocessing.samples import divide, picked, split
 from ._regression.accumulate import accumulate_samples
-from ._regression.base_parameters import BaseParameters
+from ._regression.base_parameters import BaseParameters, UndeterminedError
 from ._regression.blocks import BLOCKS, BlockFactors
 from ._regression.columns import Columns, ExtraColumns
 from ._regression.completion import (
@@ -153,7 +153,7 @@ class Fitting:
         if self.fitted_motion is not None:
             try:
                 return self._held_out(holdout, sources, self.fitted_motion)
-            except (IdentificationError, LogError):
+            except UndeterminedError:
                 pass
         return self._held_out(holdout, sources, None)
 
@@ -182,13 +182,14 @@ class Fitting:
         """Split each fitted run into a part to fit and a held-out part; None for a part without samples.
 
         Raises:
-            LogError: a run is too short to be split, or nothing of a repeated motion would be held out or left.
+            LogError: a run is too short to be split.
+            UndeterminedError: nothing of a repeated motion would be held out or left.
         """
         if motion is None:
             return [part.cut(holdout) for part in parts[: self.fitted]]
         found = [part.cut_at(motion.held(k, part.samples.t, holdout)) for k, part in enumerate(parts[: self.fitted])]
         if not all(any(x is not None for x in half) for half in zip(*found, strict=True)):
-            raise LogError("the repeated motion is too short to hold out a part of it")
+            raise UndeterminedError("the repeated motion is too short to hold out a part of it")
         return found
 
     def stretches(
@@ -209,7 +210,8 @@ class Fitting:
         parts = [run.samples for run in self.runs[: self.fitted]]
         if share < 1 and motion is not None:
             parts = [picked(s, divide(s, motion.held(k, s.t, 1 - share))[0]) for k, s in enumerate(parts)]
-            parts = [s for s in parts if len(s)]
+            if not (parts := [s for s in parts if len(s)]):
+                raise UndeterminedError("nothing of the repeated motion is left to fit")
         elif share < 1:
             parts = [split(s, share)[0] for s in parts]
         steps = 0 if self.setup.has_given_friction else 10  # iterations on the nonlinear parameters
@@ -345,19 +347,18 @@ class Fitting:
         s, columns = part.samples, self.setup.columns
         torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
         filtering = lambda x: filtering_of_friction(columns, self.model, x, s)
-        sharp, nearest = torques(solution.parameters), torques(solution.nearest)
-        predicted, nearest = sharp + filtering(solution.parameters), nearest + filtering(solution.nearest)
-        if self.setup.filters.logged_cutoff is not None:
-            sharp = predicted  # the logged torques are already low-pass filtered
-        if solution.friction is not None and solution.free is not None:
+        nearest = torques(solution.nearest) + filtering(solution.nearest)
+        if solution.friction is None or solution.free is None:
+            sharp = torques(solution.parameters)
+            predicted, unfiltered = sharp + filtering(solution.parameters), lambda: sharp
+        else:
             assert part.run is not None and part.signals is not None
-            model = self.model_of(solution)
-            predicted = model.predict(part.run, part.rows, filtered=True)
-            as_logged = self.setup.filters.logged_cutoff is not None
-            sharp = predicted if as_logged else model.predict(part.run, part.rows, filtered=False)
+            predict_by = functools.partial(self.model_of(solution).predict, part.run, part.rows)
+            predicted, unfiltered = predict_by(filtered=True), lambda: predict_by(filtered=False)
             nearest = nearest + part.signals @ solution.free.values[self.base.size :]
+        as_logged = predicted if self.setup.filters.logged_cutoff is not None else unfiltered()
         fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
-        logged = None if part.logged is None else (part.logged, sharp)
+        logged = None if part.logged is None else (part.logged, as_logged)
         repeated = False
         if apart is not None and self.motion is not None:
             run, fitted = apart

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Float
 
-from ...errors import IdentificationError
-from .._regression.base_parameters import BaseParameters, stacked
+from .._regression.base_parameters import BaseParameters, UndeterminedError, stacked
 from .._regression.blocks import BlockFactors, least_squares_covariance, weighted_blocks
 from .._regression.factors import QRFactors
 from .estimate import Estimate
@@ -203,7 +202,7 @@ def solve_factors(
     counts = factors.counts
     b = base.size
     if counts.sum() <= b:
-        raise IdentificationError(
+        raise UndeterminedError(
             f"{int(counts.sum())} rows of samples cannot determine {b} base parameters; log a longer run or decimate less"
         )
     r = stacked(factors, weights)
@@ -213,13 +212,13 @@ def solve_factors(
     w, y = r[:, base.kept], r[:, -1]
     norms = np.linalg.norm(w, axis=0)
     if np.any(norms == 0):
-        raise IdentificationError(
+        raise UndeterminedError(
             f"the data do not excite {base.names[int(np.argmin(norms))]!r}: log a motion of all joints, or omit this term"
         )
     u, s, vt = np.linalg.svd(w / norms, full_matrices=False)
     if s[-1] < 1e-12 * s[0]:
         worst = np.argsort(-np.abs(vt[-1]))[:3]
-        raise IdentificationError(
+        raise UndeterminedError(
             "the motion does not determine these base parameters separately: "
             + "; ".join(repr(base.names[k]) for k in worst)
             + ". Log a more informative motion in which all joints move at once, or identify fewer terms"
@@ -229,7 +228,7 @@ def solve_factors(
     squares = (residuals**2).sum(1)
     spent = free / independence / counts.sum()  # degrees of freedom used by the parameters, as a share of the rows
     if spent >= 1:
-        raise IdentificationError(
+        raise UndeterminedError(
             f"only {counts.sum() * independence:.0f} of {int(counts.sum())} rows of filtered samples count as independent, too "
             f"few to determine {b} base parameters; log a longer run"
         )

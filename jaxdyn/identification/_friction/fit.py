@@ -21,7 +21,7 @@ from ...model._chain import Chain
 from ...model._layout import is_ordinary, turning_joints
 from .._preprocessing.repeats import repeated_motion
 from .._preprocessing.samples import Samples
-from .._regression.base_parameters import BaseParameters, base_parameters, base_parameters_beside
+from .._regression.base_parameters import BaseParameters, UndeterminedError, base_parameters, base_parameters_beside
 from .._regression.blocks import BLOCKS, BlockFactors, least_squares_covariance
 from .._regression.columns import Columns
 from .._regression.factors import triangle_of
@@ -215,7 +215,7 @@ def fit_prepared(
     share = min(1.0, share)
     counts = np.sum([mask.sum(0) for mask in known], axis=0)
     if (counts * share).sum() <= base.size + chosen.sum():
-        raise IdentificationError(
+        raise UndeterminedError(
             f"{int(counts.sum())} rows of samples cannot determine {base.size + int(chosen.sum())} parameters; log a longer run"
         )
 

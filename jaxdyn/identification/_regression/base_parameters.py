@@ -25,6 +25,10 @@ ROUNDED_TOLERANCE = 1e-6  # if the chain is in single precision
 COARSER = (1, 10, 100, 1000)  # factors by which the tolerance is multiplied, tried in this order
 
 
+class UndeterminedError(IdentificationError):
+    """The data do not determine the parameters: there are too few, or the motion shows too little."""
+
+
 @dataclasses.dataclass(frozen=True)
 class BaseParameters:
     """Basis of the identifiable parameter combinations, base = matrix @ parameters.

@@ -35,9 +35,9 @@ def choose_terms(
     """Select the filter and, for each joint, friction, springs and delays by cross-validation over blocks.
 
     The runs are divided into six to sixteen blocks, each of which is predicted by a weighted least-squares fit to the
-    others. A joint adopts a candidate that reduces its RMS error by at least 1 %, provided that the mean gain over the
-    blocks exceeds two standard errors, or 2.5 for the best of several candidates. 1.5 are sufficient if the gains of all
-    joints together exceed two.
+    others. A joint adopts the best candidate that reduces its RMS error by at least 1 %, provided that the mean gain over
+    the blocks is significant: a one-sided t-test at the level of 5 %, with the variance of Nadeau and Bengio (2003) for
+    fits that share data. The mean gain must exceed 2.5 standard errors on 16 blocks, and 3 on six blocks.
     Terms that improve one block but worsen others are therefore rejected. If the runs repeat a motion, a block is one
     stretch of the motion, from all repetitions.
 

@@ -11,14 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.special import stdtrit
 
 from .._delay import least_by_parabola
 from .._regression.blocks import BlockFactors
 
 RIDGE = 1e-11  # added to the diagonal of the normal equations after scaling columns to unit norm
-SURE = 2.0  # number of standard errors that a gain on left-out blocks must exceed
-BEST = 2.5  # the same for the best of several candidates, which is the largest of several random gains
-JOINTLY = 1.5  # the same if all joints together confirm the change
+LEVEL = 0.05  # of the one-sided test of a gain on left-out blocks
+SURE = (
+    2.0  # number of standard errors by which a coefficient must be positive: 95 % of a normal distribution, two-sided
+)
 LEAST = 0.01  # minimum relative reduction of a joint's RMS error
 
 
@@ -59,33 +61,33 @@ class Gain:
         ratio: (n,) mean over the blocks of (before - after) / (before + after), divided by the standard error of this
             mean. Here, before and after are the squared errors of a block. The ratio measures how consistently the
             blocks improve, whatever the size of their errors.
+        blocks: number of blocks.
     """
 
     share: Float[np.ndarray, " n"]
     ratio: Float[np.ndarray, " n"]
+    blocks: int
 
     @property
     def confirmed(self) -> Bool[np.ndarray, " n"]:
-        """Mask of the joints whose gain exceeds two standard errors and reduces the RMS error by at least 1 %.
+        """Mask of the joints whose gain is significant and reduces the RMS error by at least 1 %.
 
-        1.5 standard errors are sufficient if all joints together confirm the change. For this purpose, the gains are
-        expressed in standard errors and limited to two, and their sum must exceed two standard errors of the sum. In this
-        way, several joints can together confirm a common property of their drives.
+        Significant means the one-sided test of the mean gain at the level of 5 %, by Student's distribution with k - 1
+        degrees of freedom for k blocks: a short log must confirm a change more clearly than a long one. The fits to all
+        blocks but one share most of their data, so the errors of different blocks are correlated. For this, the variance
+        of the mean is s^2 (1 / k + 1 / (k - 1)) instead of s^2 / k, where 1 / (k - 1) is the ratio of left-out to fitted
+        data (Nadeau and Bengio, Inference for the Generalization Error, 2003).
         """
-        return self._beyond(SURE)
-
-    @property
-    def confirmed_as_best(self) -> Bool[np.ndarray, " n"]:
-        """The same for the best of several candidates, whose gain must exceed 2.5 standard errors if it stands alone."""
-        return self._beyond(BEST)
-
-    def _beyond(self, alone: float) -> Bool[np.ndarray, " n"]:
-        together = np.clip(self.ratio, -SURE, SURE).sum() > SURE * np.sqrt(len(self.ratio))
-        return (self.ratio > (JOINTLY if together else alone)) & (self.share > 1 - (1 - LEAST) ** 2)
+        k = self.blocks
+        least = stdtrit(k - 1, 1 - LEVEL) * np.sqrt(1 + k / (k - 1))
+        return (self.ratio > least) & (self.share > 1 - (1 - LEAST) ** 2)
 
     @property
     def loss(self) -> Bool[np.ndarray, " n"]:
-        """Mask of the joints whose RMS error increases by at least 1 % and by more than one standard error."""
+        """Mask of the joints whose RMS error increases by at least 1 % and by more than one standard error.
+
+        This is the one-standard-error rule (Breiman et al. 1984), which prefers the simpler of two models.
+        """
         return (self.ratio < -1.0) & (self.share < 1 - (1 + LEAST) ** 2)
 
 
@@ -94,7 +96,7 @@ def gain(before: Float[np.ndarray, "k n"], after: Float[np.ndarray, "k n"]) -> G
     share = (before - after).sum(0) / np.maximum(before.sum(0), 1e-300)
     falls = (before - after) / np.maximum(before + after, 1e-300)
     error = falls.std(axis=0, ddof=1) / np.sqrt(len(falls))
-    return Gain(share, falls.mean(0) / np.maximum(error, 1e-9))
+    return Gain(share, falls.mean(0) / np.maximum(error, 1e-9), len(falls))
 
 
 class Grams:
@@ -264,15 +266,10 @@ class Search:
         """Sum of the logarithms of the joints' errors."""
         return float(np.log(np.maximum(self.errors, 1e-300)).sum())
 
-    def confirmed(self, found: LeftOut, best: bool) -> tuple[Gain, Bool[np.ndarray, " n"]]:
-        """Gain of a selection over the current one, and the joints where it is confirmed and its terms have a valid sign.
-
-        Args:
-            best: True if the selection is the best of several.
-        """
+    def confirmed(self, found: LeftOut) -> tuple[Gain, Bool[np.ndarray, " n"]]:
+        """Gain of a selection over the current one, and the joints where it is confirmed and its terms have a valid sign."""
         gained = gain(self.squares, found.squares)
-        enough = gained.confirmed_as_best if best else gained.confirmed
-        return gained, enough & (found.ratio[:, self.positive] > SURE).all(axis=1)
+        return gained, gained.confirmed & (found.ratio[:, self.positive] > SURE).all(axis=1)
 
     def better(self, moves: Sequence[State]) -> bool:
         """Change each joint to the best selection that has a confirmed gain; return True if any joint changed.
@@ -280,8 +277,7 @@ class Search:
         All joints are changed simultaneously, because they share the rigid-body parameters. The change of a joint is
         undone if its gain is not confirmed together with the changes of the other joints.
         """
-        several = len(moves) > 1
-        gains, valid = zip(*(self.confirmed(self.tried(move), several) for move in moves), strict=True)
+        gains, valid = zip(*(self.confirmed(self.tried(move)) for move in moves), strict=True)
         shares = np.array([np.where(ok, g.share, -np.inf) for g, ok in zip(gains, valid, strict=True)])
         best, joints = np.argmax(shares, axis=0), np.isfinite(shares.max(axis=0))
         for _ in range(3):
@@ -289,7 +285,7 @@ class Search:
                 return False
             state = self._moved(joints, best, moves)
             found = self.tried(state)
-            ok = self.confirmed(found, several)[1]
+            ok = self.confirmed(found)[1]
             kept = joints & ok
             if np.array_equal(kept, joints):
                 self.use(state, found)

@@ -24,8 +24,8 @@ def terms_section(result: Identification) -> str:
         columns_table(columns),
         faint(
             "The fitted runs are divided into blocks, each of which is predicted by a fit to the others. A term is adopted if "
-            "it reduces a joint's RMS error by at least 1 %, and if the mean gain over the blocks exceeds two standard errors "
-            "(or one standard error if the combined gain of all joints exceeds two). The gain of an adopted term is relative "
+            "it reduces a joint's RMS error by at least 1 %, and if the mean gain over the blocks is significant in a "
+            "one-sided t-test at the level of 5 %. The gain of an adopted term is relative "
             "to the model without this term; the gain of a rejected term is relative to the final model."
         ),
     )
