@@ -38,6 +38,7 @@ def choose_terms(
     others. A joint adopts the best candidate that reduces its RMS error by at least 1 %, provided that the mean gain over
     the blocks is significant: a one-sided t-test at the level of 5 %, with the variance of Nadeau and Bengio (2003) for
     fits that share data. The mean gain must exceed 2.5 standard errors on 16 blocks, and 3 on six blocks.
+    Two are sufficient for a filter and for a delay common to all joints, which add no parameters to single joints.
     Terms that improve one block but worsen others are therefore rejected. If the runs repeat a motion, a block is one
     stretch of the motion, from all repetitions.
 
@@ -166,15 +167,15 @@ class _Choosing:
         if wide is None or len(wide.grams.shifts) == 1:
             return [none]
         seconds, found = wide.common_delay()
-        if abs(seconds) <= LONGEST or not gains_of([wide.squares, found.squares], 0)[1].confirmed[0]:
+        if abs(seconds) <= LONGEST or not gains_of([wide.squares, found.squares], 0)[1].better[0]:
             return [none]
         return [none, none + seconds]
 
     def low_pass_before(self) -> list[tuple[Filters, Gain]]:
         """Find filters that may have been applied to the torques before logging, with their gains for the plain model.
 
-        The list contains the best candidate and its neighbours, which the search tries in turn. If the gain of the best
-        candidate is not confirmed, or the runs are too short for the cutoffs, the list is empty.
+        The list contains the best candidate and its neighbours, which the search tries in turn. If the best candidate is not
+        significantly better, or the runs are too short for the cutoffs, the list is empty.
         """
         reading = self.reading
         if not reading.before:
@@ -184,7 +185,7 @@ class _Choosing:
             return []
         best = int(np.argmax([g.share[0] for g in gains]))
         near = slice(max(best - NEIGHBOURS, 0), best + NEIGHBOURS + 1)
-        return list(zip(reading.before[near], gains[near], strict=True)) if gains[best].confirmed[0] else []
+        return list(zip(reading.before[near], gains[near], strict=True)) if gains[best].better[0] else []
 
     def cutoff(self, trials: list[Trial], logged: float | None) -> float | None:
         """The cutoff of the positions whose plain model best predicts the torque, which was low-passed with `logged`.
@@ -206,7 +207,7 @@ class _Choosing:
         best = int(np.argmax([g.share[0] for g in gains])) if gains else usual
         if best == usual:
             return None
-        adopted, found = bool(gains[best].confirmed[0]), tried[best].position_cutoff
+        adopted, found = bool(gains[best].better[0]), tried[best].position_cutoff
         trials.append(trial_of(0, "filter", f"positions low-passed at {found:.3g} Hz", gains[best], adopted))
         return found if adopted else None
 

@@ -83,6 +83,14 @@ class Gain:
         return (self.ratio > least) & (self.share > 1 - (1 - LEAST) ** 2)
 
     @property
+    def better(self) -> Bool[np.ndarray, " n"]:
+        """Mask of the joints whose gain exceeds two standard errors and reduces the RMS error by at least 1 %.
+
+        This suffices for a choice that adds no parameter, such as that of a filter.
+        """
+        return (self.ratio > SURE) & (self.share > 1 - (1 - LEAST) ** 2)
+
+    @property
     def loss(self) -> Bool[np.ndarray, " n"]:
         """Mask of the joints whose RMS error increases by at least 1 % and by more than one standard error.
 
