@@ -365,6 +365,7 @@ def test_blocks_lie_a_period_of_the_lowest_cutoff_apart(annotations_unchecked):
             rows[: len(run.decimated)],
             known[: len(run.decimated)].copy(),
             np.arange(len(run.decimated)),
+            velocity[: len(run.decimated)],
         ),
         motion=None,
         chain=SimpleNamespace(n=2),
@@ -372,17 +373,24 @@ def test_blocks_lie_a_period_of_the_lowest_cutoff_apart(annotations_unchecked):
         shifts=np.zeros(1),
     )
     run = lambda count: SimpleNamespace(decimated=Thinned(range(count)))
-    grams = Reading.grams(reading, None, [run(640)], None)
+    tried, velocity = SimpleNamespace(further=(1,), spring=False), np.random.default_rng(1).normal(size=(640, 2))
+    grams = Reading.grams(reading, tried, [run(640)], None)
     assert (grams.size, grams.own) == (1, 3)
     kept = known * (np.arange(640) % 40 >= 3)[:, None] * (np.arange(640) % 40 < 37)[:, None]
     expected = np.einsum("tj,tja,tjb->tjab", kept, rows, rows).reshape(16, 40, 2, 5, 5).sum(1)
     np.testing.assert_allclose(grams.grams, expected, rtol=1e-10, atol=1e-10)
     np.testing.assert_array_equal(grams.counts, kept.reshape(16, 40, 2).sum(1))
-    assert len(Reading.grams(reading, None, [run(90)], None).grams) == 6  # of 1.5 s each
-    assert len(Reading.grams(reading, None, [run(120)], None).grams) == 8
+    assert grams.regions is not None and np.ptp(grams.regions.counts, axis=0).max() <= 1
+    np.testing.assert_allclose(grams.regions.grams.sum(0), grams.grams.sum(0), rtol=1e-10, atol=1e-10)
+    backwards = kept[:, 1] * (velocity[:, 1] <= np.quantile(velocity[kept[:, 1] > 0, 1], 0.25))
+    np.testing.assert_allclose(
+        grams.regions.grams[0, 1], (rows[:, 1].T * backwards) @ rows[:, 1], rtol=1e-10, atol=1e-10
+    )
+    assert len(Reading.grams(reading, tried, [run(90)], None).grams) == 6  # of 1.5 s each
+    assert len(Reading.grams(reading, tried, [run(120)], None).grams) == 8
     # six times the margin is 1.5 s
     with pytest.raises(LogError, match="the runs last 8 s in total, which is too short for 6 cross-validation blocks"):
-        Reading.grams(reading, None, [run(80)], None)
+        Reading.grams(reading, tried, [run(80)], None)
 
 
 class Table(Grams):
@@ -412,6 +420,11 @@ def test_a_term_is_judged_on_each_joint_that_it_affects():
     assert adopted({none: [1.0, 1.0], first: [0.5, 1.7], second: [1.0, 0.5], both: [0.5, 0.6]}) == both
     assert adopted({none: [1.0, 1.0], first: [0.5, 1.0], second: [1.0, 1.0], both: [0.5, 1.0]}, -9.0) == none
     assert adopted({none: [1.0, 1.0], first: [0.5, 1.0], second: [1.0, 1.0], both: [0.5, 1.0]}, 1.0) == none
+    plain, search = (Search(Table({none: [1.0, 1.0], both: [0.5, 0.5], first: [0.5, 1.0]}), start) for _ in range(2))
+    search.grams.regions = Table({none: [1.0, 1.0], both: [0.8, 1.1], first: [0.8, 1.0]})
+    search.use(start.but(more=np.ones((2, 1), bool)), search.tried(start.but(more=np.ones((2, 1), bool))))
+    search.no_worse_than(plain)  # the term of joint 2 predicts another operating region worse
+    assert search.state.more[:, 0].tolist() == [True, False]
     errors = {none: [1.0, 1.0], first: [0.5, 1.3], second: [1.0, 0.99], both: [0.5, 1.2]}
     search = Search(Table(errors), start.but(more=np.ones((2, 1), bool)), [0])
     search.no_worse_than(Search(Table(errors), start, [0]))

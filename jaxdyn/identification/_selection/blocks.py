@@ -149,7 +149,7 @@ class Reading:
 
     def plain(self, candidates: Candidates, runs: Sequence[FullRun]) -> Search:
         """A search with the plain model only, over the longest delays if the runs are long enough for them."""
-        found = dataclasses.replace(candidates, dry=candidates.dry[:1], further=())
+        found = dataclasses.replace(candidates, dry=candidates.dry[:1], further=(), spring=False)
         wide = copy.copy(self)
         if len(self.shifts) > 1:
             wide.shifts = np.linspace(-LATEST, LATEST, 2 * COARSE + 1)
@@ -197,25 +197,29 @@ class Reading:
                 f"the runs last {seconds:.3g} s in total, which is too short for {LEAST_BLOCKS} cross-validation blocks"
             )
         parts = [self.rows(candidates, run, load) for run in runs]
-        labels = contiguous([len(known) for _, known, _ in parts], count)
+        labels = contiguous([len(known) for _, known, *_ in parts], count)
         if motion is not None:
-            times = [t for _, _, t in parts]
+            times = [part[2] for part in parts]
             held = 1 - self.share
             labels = [motion.groups(k, t, count, held) for k, t in zip(self.origins, times, strict=True)]
         found = RowBlocks(labels, self.chain.n, parts[0][0].shape[2], motion is not None)
-        for k, (rows, known, _) in enumerate(parts):
+        for k, (rows, known, *_) in enumerate(parts):
             aside = int(np.ceil(margin * runs[k].decimated.rate))
             ends = np.flatnonzero(np.diff(labels[k])) + 1
             for a, b in itertools.pairwise([0, *ends.tolist(), len(known)]):
                 known[a : a + aside], known[max(b - aside, a) : b] = 0.0, 0.0
             found.absorb(k, 0, rows, known)
         blocks = found.factors
-        return Grams(blocks if motion is None else blocks.merged(blocks.order_of_groups), self.base.size, self.shifts)
+        grams = Grams(blocks if motion is None else blocks.merged(blocks.order_of_groups), self.base.size, self.shifts)
+        if not candidates.further and not candidates.spring:
+            return grams
+        rows, known, _, velocity = zip(*parts, strict=True)
+        return grams.with_regions(rows, known, velocity)
 
     def rows(
         self, candidates: Candidates, run: FullRun, load: Float[np.ndarray, " b"] | None
-    ) -> tuple[Float[np.ndarray, "m n w"], Float[np.ndarray, "m n"], Float[np.ndarray, " m"]]:
-        """Rows [W, candidates, torque at each shift] of a run, a mask of the rows to use, and their times."""
+    ) -> tuple[Float[np.ndarray, "m n w"], Float[np.ndarray, "m n"], Float[np.ndarray, " m"], Float[np.ndarray, "m n"]]:
+        """Rows [W, candidates, torque at each shift] of a run, a mask of the rows to use, their times and velocities."""
         regressor = lambda *x: chunk_rows(self.columns, self.model, *x)[:, :, self.base.kept]
         full, n = run.samples, self.chain.n
         model, loads = FrictionModel(candidates.terms, full.torque_cutoff), None
@@ -231,4 +235,4 @@ class Reading:
         spring = (part.q - np.asarray(self.chain.springs.rest_position, float))[:, :, None]
         w = by_chunks(regressor, part.q, part.qd, part.qdd)
         own = [w, blocks[kept], spring[:, :, : int(candidates.spring)], torques - given[:, :, None]]
-        return np.concatenate(own, axis=2), known[kept].astype(float), part.t
+        return np.concatenate(own, axis=2), known[kept].astype(float), part.t, part.qd

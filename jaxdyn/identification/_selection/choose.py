@@ -54,6 +54,10 @@ def choose_terms(
     one, all candidates are tried both with the torques as logged and with this delay removed, and the better selection is
     used. In this way, a long delay is not mistaken for friction with memory, nor friction of one joint for a long delay.
 
+    Finally, each joint's samples are divided into four operating regions by velocity, from fast backwards to fast forwards.
+    A joint whose selection predicts regions that are left out of the fit worse than the plain model does keeps the plain
+    model: blocks of time show the same kind of motion as the data that are fitted, and cannot tell.
+
     Because joints share the rigid-body parameters, each candidate is tried at all joints simultaneously. A term is
     dropped if it no longer helps after other terms have been adopted.
 

@@ -5,6 +5,7 @@ blocks contain all columns and the torque at several time shifts. A selection ca
 one, and tested on that block, without reading the log again.
 """
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,6 +22,7 @@ LEVEL = 0.05  # of the one-sided test of a gain on left-out blocks
 SURE = (
     2.0  # number of standard errors by which a coefficient must be positive: 95 % of a normal distribution, two-sided
 )
+REGIONS = 4  # operating regions of each joint: quarters of its samples, from fast backwards to fast forwards
 LEAST = 0.01  # minimum relative reduction of a joint's RMS error
 
 
@@ -113,12 +115,36 @@ class Grams:
     Attributes:
         size: number of rigid-body columns.
         shifts: time shifts of the torque [s].
+        regions: the same inner products in each operating region instead of each block; None if they are not known.
     """
+
+    regions: "Grams | None" = None
 
     def __init__(self, blocks: BlockFactors, size: int, shifts: Float[np.ndarray, " s"]):
         self.grams = np.swapaxes(blocks.r, 2, 3) @ blocks.r
         self.counts, self.size, self.shifts = blocks.counts, size, shifts
         self.own = self.grams.shape[2] - size - len(shifts)
+
+    def with_regions(
+        self,
+        rows: Sequence[Float[np.ndarray, "_ n w"]],
+        known: Sequence[Float[np.ndarray, "_ n"]],
+        velocity: Sequence[Float[np.ndarray, "_ n"]],
+    ) -> "Grams":
+        """A copy with the operating regions of the runs: each joint's quarters of its samples, sorted by velocity."""
+        out, found, n = copy.copy(self), copy.copy(self), self.grams.shape[1]
+        moved = np.where(np.concatenate(known) != 0, np.concatenate(velocity), np.nan)
+        bounds = np.nanquantile(moved, np.arange(1, REGIONS) / REGIONS, axis=0)
+        found.grams, found.counts = np.zeros((REGIONS, *self.grams.shape[1:])), np.zeros((REGIONS, n), int)
+        for own, used, qd in zip(rows, known, velocity, strict=True):
+            for j in range(n):
+                label = np.where(used[:, j] != 0, np.searchsorted(bounds[:, j], qd[:, j]), -1)
+                for k in range(REGIONS):
+                    part = own[label == k, j]
+                    found.grams[k, j] += part.T @ part
+                    found.counts[k, j] += len(part)
+        out.regions = found
+        return out
 
     def parts(self, state: State) -> list["Part"]:
         """The normal equations of each joint in each block."""
@@ -313,7 +339,7 @@ class Search:
         for _ in range(n + 1):
             gained = gain(plain.squares, self.squares)
             changed = ~self.state.same_at(plain.state)
-            lost = changed & ~gained.confirmed
+            lost = changed & ~(gained.confirmed & self.no_worse_elsewhere(plain.state))
             if not lost.any():
                 if not gained.loss.any():
                     return
@@ -322,6 +348,18 @@ class Search:
                 return
             state = self.state.taken(lost, plain.state)
             self.use(state, self.tried(state))
+
+    def no_worse_elsewhere(self, plain: State) -> Bool[np.ndarray, " n"]:
+        """Mask of the joints that are predicted no worse than with the plain selection in operating regions left out.
+
+        Blocks of time show the same kind of motion as the data that are fitted. A term whose coefficient holds for these
+        speeds only may predict them better and another motion worse.
+        """
+        regions = self.grams.regions
+        if regions is None:
+            return np.ones(len(plain.dry), bool)
+        before, after = (regions.left_out(state).squares.sum(0) for state in (plain, self.state))
+        return after <= before
 
     def dry_friction(self, kinds: int) -> bool:
         """Try to replace each joint's dry friction by another one of the first `kinds` columns."""
