@@ -214,7 +214,7 @@ class Fitting:
                 raise UndeterminedError("nothing of the repeated motion is left to fit")
         elif share < 1:
             parts = [split(s, share)[0] for s in parts]
-        steps = 0 if self.setup.has_given_friction else 10  # iterations on the nonlinear parameters
+        steps = 10 if self.setup.terms.further else 0  # selected terms keep the widths with which they were confirmed
         found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride, steps)
         self.report("fitting friction", 1, 1)
         return self.as_stretches(found), found
