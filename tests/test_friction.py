@@ -243,6 +243,10 @@ def test_widths_and_torques_of_a_slipping_drive_are_found(slipping):
     error = runs[2].tau - fit.predict(runs[2])
     assert np.all(np.sqrt((error**2).mean(0)) < 0.025)
 
+    one_joint = fit_friction(chain, runs[:1], start, base=base, iterations=2, free=(2,))
+    np.testing.assert_array_equal(one_joint.nonlinear[0], [1e-3, 1e-3])
+    assert np.all(one_joint.nonlinear[1] != 1e-3)
+
     # the same linear parameters by the way that `identify` goes
     columns, s = Columns(("armature",)), runs[0]
     one = fit_friction(chain, [s], fit.model, iterations=0, base=base)

@@ -202,7 +202,7 @@ class Fitting:
             start: initial friction model; by default that of the setup.
             motion: if the runs repeat a motion, the motion of which a share is fitted.
         """
-        model, columns = self.model, self.setup.columns
+        model = self.model
         friction = self.setup.friction if start is None else start
         if friction is None:
             return self.as_stretches(None), None
@@ -214,8 +214,8 @@ class Fitting:
                 raise UndeterminedError("nothing of the repeated motion is left to fit")
         elif share < 1:
             parts = [split(s, share)[0] for s in parts]
-        steps = 10 if self.setup.terms.further else 0  # selected terms keep the widths with which they were confirmed
-        found = fit_friction_beside(model, columns, self.base, parts, friction, self.runs[0].stride, steps)
+        columns, stride = self.setup.columns, self.runs[0].stride
+        found = fit_friction_beside(model, columns, self.base, parts, friction, stride, free=self.setup.fitted_joints)
         self.report("fitting friction", 1, 1)
         return self.as_stretches(found), found
 

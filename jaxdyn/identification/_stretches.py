@@ -175,11 +175,13 @@ def fit_friction_beside(
     friction: FrictionModel,
     stride: int,
     iterations: int = 10,
+    free: Sequence[int] | None = None,
 ) -> FrictionFit:
     """Fit a friction model together with the regressor's columns to runs at the log's rate.
 
     Args:
         iterations: maximum number of Gauss-Newton steps on the nonlinear parameters.
+        free: numbers of the joints whose nonlinear parameters are fitted; by default all.
     """
     rigid = [
         dataclasses.replace(
@@ -187,7 +189,9 @@ def fit_friction_beside(
         )  # the torque that remains for the columns
         for s in runs
     ]
-    return fit_friction(chain, rigid, friction, stride=stride, base=base, columns=columns, iterations=iterations)
+    return fit_friction(
+        chain, rigid, friction, stride=stride, base=base, columns=columns, iterations=iterations, free=free
+    )
 
 
 def with_friction_terms(columns: Columns) -> Columns:

@@ -148,6 +148,7 @@ def fit_friction(
     stride: int = 1,
     base: BaseParameters | None = None,
     columns: Columns | None = None,
+    free: Sequence[int] | None = None,
 ) -> FrictionFit:
     """Fit a friction model, including its nonlinear parameters, together with the rigid-body parameters and rotor inertias.
 
@@ -171,6 +172,8 @@ def fit_friction(
             decimated.
         base: base parameters of `columns`; by default they are computed.
         columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
+        free: numbers of the joints whose nonlinear parameters are fitted, counted from 1; the others keep their initial
+            values. By default, those of all joints are fitted.
 
     Raises:
         IdentificationError: no runs were given, or there are too few samples to determine the parameters.
@@ -184,9 +187,8 @@ def fit_friction(
     """
     columns = columns or Columns(("armature",))
     base = base_with_friction(chain, columns, model) if base is None else base
-    return fit_prepared(
-        chain, columns, base, [prepare(chain, columns, base, s, stride) for s in runs], model, iterations
-    )
+    prepared = [prepare(chain, columns, base, s, stride) for s in runs]
+    return fit_prepared(chain, columns, base, prepared, model, iterations, free)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -201,7 +203,13 @@ class _Solution:
 
 
 def fit_prepared(
-    chain: Chain, columns: Columns, base: BaseParameters, runs: Sequence[Run], model: FrictionModel, iterations: int
+    chain: Chain,
+    columns: Columns,
+    base: BaseParameters,
+    runs: Sequence[Run],
+    model: FrictionModel,
+    iterations: int,
+    free: Sequence[int] | None = None,
 ) -> FrictionFit:
     """Variant of `fit_friction` for runs from `prepare`, which lets several fits share the regressors of the runs."""
     if not runs:
@@ -233,8 +241,9 @@ def fit_prepared(
         now = evaluate(start, now.values[: base.size], shift)
     deviations, taken = np.full((n, width), np.inf), 0
     damping = 0
-    for _ in range(iterations if width else 0):
-        factors = factors_with(runs, known, _with_slopes(now, runs, base.size, chosen)).total.r
+    fitted = np.ones(n, bool) if free is None else np.isin(np.arange(1, n + 1), free)
+    for _ in range(iterations if width and fitted.any() else 0):
+        factors = factors_with(runs, known, _with_slopes(now, runs, base.size, chosen, fitted)).total.r
         better = None
         while better is None and damping < len(DAMPINGS):
             step, deviations = _step(factors, now.noise, share, base.size, chosen, shift, DAMPINGS[damping])
@@ -290,9 +299,14 @@ def _left_out(now: _Solution, factors: BlockFactors, size: int, chosen: np.ndarr
     return least_squares_covariance(parts, now.values, now.covariance)
 
 
-def _with_slopes(now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndarray) -> list[np.ndarray]:
-    """Friction columns of each run, and derivatives of the friction torques with respect to the nonlinear parameters."""
-    coefficients = by_joint(now.values[size:], chosen)
+def _with_slopes(
+    now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndarray, fitted: np.ndarray
+) -> list[np.ndarray]:
+    """Friction columns of each run, and derivatives of the friction torques with respect to the nonlinear parameters.
+
+    The derivatives are zero at joints whose nonlinear parameters are not fitted.
+    """
+    coefficients = by_joint(now.values[size:], chosen) * fitted[:, None]
     beside = []
     for run, block in zip(runs, now.blocks, strict=True):
         slopes = now.model.slopes(run.samples, run.load(now.values[:size]))[run.kept]

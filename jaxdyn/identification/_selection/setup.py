@@ -9,9 +9,10 @@ from ...errors import IdentificationError
 from ...model._chain import Chain
 from .._consistency.constraints import Consistency, no_constraints
 from .._friction.model import FrictionModel
-from .._friction.terms import FRICTION, Coulomb, chain_terms, is_of_chain
+from .._friction.terms import FRICTION, chain_terms
 from .._preprocessing.samples import Filters
 from .._regression.columns import Columns, joint_springs, with_friction_at_joints
+from .candidates import FURTHER_KINDS
 from .outcome import TermChoice
 from .terms import Terms
 
@@ -28,6 +29,7 @@ class Setup:
         filters: filters with the selected cutoff and delays.
         delay: (n,) torque delays [s]; None if delays were neither specified nor selected.
         terms: the requested terms.
+        confirmed: numbers of the joints for which friction terms were selected.
     """
 
     chain: Chain
@@ -36,6 +38,7 @@ class Setup:
     filters: Filters
     delay: Float[np.ndarray, " n"] | None
     terms: Terms
+    confirmed: tuple[int, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -43,12 +46,12 @@ class Setup:
         return self.terms.columns(self.chain).names(self.chain.n)
 
     @property
-    def has_given_friction(self) -> bool:
-        """True if friction is only viscous, Coulomb and constant, with the smooth-sign widths of the chain."""
-        terms = () if self.friction is None else self.friction.terms
-        own = np.asarray(self.chain.friction.coulomb_velocity, float)
-        widths = [np.asarray(t.width, float) for t in terms if isinstance(t, Coulomb)]
-        return is_of_chain(terms) and all(np.array_equal(np.broadcast_to(w, own.shape), own) for w in widths)
+    def fitted_joints(self) -> tuple[int, ...] | None:
+        """Numbers of the joints whose widths and exponents of friction are fitted; None if those of all joints are.
+
+        A joint whose plain friction was kept also keeps its width: no left-out block has confirmed another one.
+        """
+        return None if self.terms.further else self.confirmed
 
     def known(self, consistent: Consistency, names: tuple[str, ...]) -> Consistency:
         """Map the constraints of the prior knowledge to the parameters with the given names.
@@ -123,4 +126,7 @@ def setup_of(chain: Chain, terms: Terms, filters: Filters, choice: TermChoice | 
         rest = tuple(term for term in columns.drive_terms if term not in FRICTION)
         columns = dataclasses.replace(columns, drive_terms=rest)
     filters = filters.but(delay=delay)
-    return Setup(chain, columns, None if friction is None else FrictionModel(friction), filters, delay, terms)
+    kinds = ("dry friction", *(kind for kind in FURTHER_KINDS if kind != "spring"))
+    confirmed = () if choice is None else tuple(sorted({one.joint for one in choice.adopted if one.kind in kinds}))
+    model = None if friction is None else FrictionModel(friction)
+    return Setup(chain, columns, model, filters, delay, terms, confirmed)
