@@ -9,6 +9,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import dynamics, mechanisms
+from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 
 DISTANCES = (0.0, 10.0, 100.0, 1000.0)
 
@@ -146,6 +147,72 @@ def test_light_links_at_the_end_of_a_heavy_arm():
 
 
 @pytest.mark.ci
+@pytest.mark.parametrize("distance", [0.0, 1000.0])
+def test_light_links_far_from_where_the_robot_branches(distance):
+    """Links of 20 g at 1 m from the body: their pivot, the body, costs a factor of five over that of an arm's fingers."""
+    text = f'<robot name="r">{link("body", *BODY)}'
+    for k, side in enumerate(("0 0.1 0", "0 -0.1 0")):
+        parent = "body"
+        for i, axis in enumerate(("1 0 0", "0 1 0", "0 0 1", "0 1 0", "1 0 0")):
+            text += joint(f"a{k}{i}", parent, f"A{k}{i}", axis, side if i == 0 else "0 0.05 0.25")
+            text += link(f"A{k}{i}", 3 / (i + 1), "0 0 .1", 0.02 / (i + 1))
+            parent = f"A{k}{i}"
+        for f in range(2):
+            end = parent
+            for i, axis in enumerate(("1 0 0", "0 1 0", "0 1 0")):
+                text += joint(f"f{k}{f}{i}", end, f"F{k}{f}{i}", axis, "0 0 0.04")
+                text += link(f"F{k}{f}{i}", 0.02 / (i + 1), "0 0 .015", 4e-6 / (i + 1))
+                end = f"F{k}{f}{i}"
+    chain = jaxdyn.io.loads(text + "</robot>", floating_base=True)
+    q = jaxdyn.random_configuration(chain, jax.random.key(2)).astype(jnp.float32)
+    program = jax.jit(lambda c, q: (jaxdyn.crba(c, q), jaxdyn.mass_matrix_inverse(c, q)))
+    mass, inverse = program(cast(chain, jnp.float32), q.at[:3].set(distance))
+    expected = jaxdyn.mass_matrix(chain, q.astype(jnp.float64))
+    np.testing.assert_allclose(np.diag(mass), np.diag(expected), rtol=1e-5)
+    assert error(inverse, np.linalg.inv(expected)) < 1e-5
+
+
+@pytest.mark.ci
+def test_equal_to_pinocchio_at_a_kilometre():
+    pin = pytest.importorskip("pinocchio")
+    make, at = ROBOTS["floating base"]
+    chain = make()
+    chain, q = at(chain, jaxdyn.random_configuration(chain, jax.random.key(1)).astype(jnp.float64), 1000.0)
+    v, a = np.random.default_rng(3).normal(size=(2, chain.nv))
+    expected = of_pinocchio(pin, chain, q, v, a)
+    order = velocity_to_pinocchio(chain, np.arange(chain.nv))
+    # Pinocchio's derivatives are about the world's origin and err by up to 1e-8 here
+    for dtype, bound in ((jnp.float32, 1e-5), (jnp.float64, 1e-7)):
+        found = compared(*cast((chain, q, jnp.asarray(v), jnp.asarray(a)), dtype))
+        rows = [order] * (len(found) - 1) + [np.array([3, 4, 5, 0, 1, 2])]
+        errors = [error(x[np.ix_(i, order)], y) for x, i, y in zip(found, rows, expected, strict=True)]
+        assert max(errors) < bound, errors
+
+
+@jax.jit
+def compared(chain, q, v, a):
+    """The quantities of `of_pinocchio`."""
+    inverse = jaxdyn.inverse_dynamics_derivatives(chain, q, v, a)
+    forward = jaxdyn.forward_dynamics_derivatives(chain, q, v, a)
+    matrices = jaxdyn.crba(chain, q), jaxdyn.mass_matrix_inverse(chain, q)
+    return *matrices, inverse.q, inverse.qd, forward.q, forward.qd, dynamics.centroidal_momentum_matrix(chain, q)
+
+
+def of_pinocchio(pin, chain, q, v, a):
+    """Mass matrix and inverse, derivatives of dynamics by q and v, and centroidal momentum matrix, in Pinocchio's order."""
+    model = to_pinocchio(chain)
+    data = model.createData()
+    q, v, a = configuration_to_pinocchio(chain, q), velocity_to_pinocchio(chain, v), velocity_to_pinocchio(chain, a)
+    mass = np.array(pin.crba(model, data, q))
+    mass = np.triu(mass) + np.triu(mass, 1).T
+    pin.computeRNEADerivatives(model, data, q, v, a)
+    inverse = np.array(data.dtau_dq), np.array(data.dtau_dv)
+    pin.computeABADerivatives(model, data, q, v, a)
+    forward = np.array(data.ddq_dq), np.array(data.ddq_dv)
+    return mass, np.linalg.inv(mass), *inverse, *forward, np.array(pin.ccrba(model, data, q, v))
+
+
+@pytest.mark.ci
 @pytest.mark.parametrize("quantities", [of_matrices, of_motion])
 @pytest.mark.parametrize("kind", ROBOTS)
 def test_independent_of_position(kind, quantities):
@@ -164,7 +231,8 @@ def test_independent_of_position(kind, quantities):
     at_origin = program(jnp.asarray(0.0, jnp.float32), single, q, v, tau)
     bound = {name: max(1e-5, 2 * error(x, expected[name])) for name, x in at_origin.items()}
     # a leg of three joints hardly moves its tip in some directions, so the operational inertia is ill-conditioned anywhere
-    poor = {k: x for k, x in bound.items() if x >= 3e-5 and "operational" not in k}
+    # (of 40 states of the robot on a rail, multipliers err by 1e-6 in the median, and by up to 4e-5)
+    poor = {k: x for k, x in bound.items() if x >= (1e-4 if k == "multipliers" else 3e-5) and "operational" not in k}
     assert not poor, poor
     for distance in DISTANCES:
         found = program(jnp.asarray(distance, jnp.float32), single, q, v, tau)

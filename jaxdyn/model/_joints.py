@@ -26,6 +26,7 @@ from jaxtyping import Array, ArrayLike, Float
 from .._jax_compat import Tracer
 from ..spatial._components import Mat, add, cross
 from ._chain import Chain
+from ._tree import ancestor_mask
 
 COEFFICIENTS = 39
 LONG = 256  # number of links above which `link_rows` returns separate arrays
@@ -48,13 +49,20 @@ def link_rows(chain: Chain) -> Float[ArrayLike, "n 55"] | tuple[Float[ArrayLike,
     more than `LONG` links, since a single array would then be large.
     """
     leaves = chain.rotation, chain.translation, chain.screw, chain.inertia
-    if any(isinstance(x, Tracer) or (isinstance(x, Array) and not _is_local(x)) for x in leaves):
-        return _rows(jnp, *leaves)
-    return _rows(np, *map(np.asarray, leaves))
+    return _rows(np, *map(np.asarray, leaves)) if all(map(_is_known, leaves)) else _rows(jnp, *leaves)
 
 
-def _is_local(x: Array) -> bool:
-    return x.is_fully_addressable or x.is_fully_replicated
+def carried_masses(chain: Chain) -> Float[np.ndarray | Array, "n *lanes"]:
+    """Mass of every link and all links that it carries; like `link_rows`, computed with NumPy if it is concrete."""
+    carries, mass = ancestor_mask(chain.topology.parents), chain.inertia[:, 0]
+    if _is_known(chain.inertia):
+        return carries @ np.asarray(chain.inertia)[:, 0]
+    return jnp.where(carries.reshape(*carries.shape, *(1,) * (mass.ndim - 1)), mass, 0).sum(1)
+
+
+def _is_known(x: ArrayLike) -> bool:
+    """True if the values are concrete and available to this process."""
+    return not isinstance(x, Tracer) and (not isinstance(x, Array) or x.is_fully_addressable or x.is_fully_replicated)
 
 
 def _rows(xp: ModuleType, *leaves: Any) -> Any:

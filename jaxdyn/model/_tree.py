@@ -16,31 +16,26 @@ def ancestor_mask(parents: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
-class Branches(NamedTuple):
-    """The unbranched stretches of a tree: a branch starts at the base or at a link with several children.
+class Trunks(NamedTuple):
+    """The links before a robot branches: from every link at the base, the links up to the first one without a single child.
 
     Attributes:
-        of_link: number of the branch of each link.
-        ends: True for the last link of a branch.
-        beyond: True for links that are not in a branch that starts at the base.
+        before: True for the links of a trunk, except the last one.
+        beyond: True for links outside the trunks.
     """
 
-    of_link: np.ndarray
-    ends: np.ndarray
+    before: np.ndarray
     beyond: np.ndarray
 
 
 @functools.lru_cache(maxsize=256)
-def branches_of(parents: tuple[int, ...]) -> Branches:
-    """Return the `Branches` of a tree whose parents are given as in `Topology`."""
-    children = np.bincount(np.array(parents, int) + 1, minlength=len(parents) + 1)[1:]
-    of_link, beyond = np.arange(len(parents)), np.zeros(len(parents), bool)
+def trunks_of(parents: tuple[int, ...]) -> Trunks:
+    """Return the `Trunks` of a tree whose parents are given as in `Topology`."""
+    single = np.bincount(np.array(parents, int) + 1, minlength=len(parents) + 1)[1:] == 1
+    beyond = np.zeros(len(parents), bool)
     for i, p in enumerate(parents):
-        if p >= 0 and children[p] == 1:
-            of_link[i], beyond[i] = of_link[p], beyond[p]
-        else:
-            beyond[i] = p >= 0
-    return Branches(of_link, children != 1, beyond)
+        beyond[i] = p >= 0 and (beyond[p] or not single[p])
+    return Trunks(single & ~beyond, beyond)
 
 
 class Place(NamedTuple):

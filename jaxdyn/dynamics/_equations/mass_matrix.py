@@ -5,10 +5,11 @@ from jaxtyping import Array, Float
 
 from ...model._chain import Chain
 from ...model._compiled import compiled
+from ...model._joints import carried_masses
 from ...spatial._components import dot
 from .._kinematics.coordinates import generalised_inertia, place
 from .._lowering import by_batch, spread_over_lanes
-from .._recursions.composite import composite_momenta, twist_at, wrench_at
+from .._recursions.composite import Masses, composite_momenta
 from .._recursions.newton_euler import newton_euler
 from .._recursions.pairs import jacobian_by_column, over_pairs, pairs_of, spread
 
@@ -36,22 +37,22 @@ def crba(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
     """Mass matrix M(q) by the composite-rigid-body algorithm, M_ij = A_i^T G^c_j A_j, O(n depth) [kg m^2].
 
     G^c_j is the composite inertia of link j and all links that it carries (Walker & Orin 1982; Featherstone 2008, sec. 6.2).
-    Sums are in world axes, about the origins of the links, so the result does not depend on the position of the robot. M_ij = 0
+    Sums are in world axes, about the origins of links, so the result does not depend on the position of the robot. M_ij = 0
     if neither of the joints i and j carries the other. The result equals that of `mass_matrix`.
     """
     links, x = place(chain, q)
     pairs = pairs_of(links.topology.parents)
-    return generalised_inertia(chain, spread(pairs.symmetric, crba_entries(links, x)))
+    return generalised_inertia(chain, spread(pairs.symmetric, crba_entries(links, x, carried_masses(links))))
 
 
 @by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
-def crba_entries(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "entries *#lanes"]:
+def crba_entries(chain: Chain, x: Float[Array, "n *#lanes"], masses: Masses) -> Float[Array, "entries *#lanes"]:
     """Entries of the mass matrix, including armature, from composite bodies, in the order of `pairs_of`."""
-    axes, momenta, points = composite_momenta(chain, x)
+    composite = composite_momenta(chain, x, masses)
 
     def entry(screw, of_carried, same):
         momentum, armature = of_carried
         return ((dot(screw, momentum) + jnp.where(same, armature, jnp.zeros_like(armature)),),)
 
-    of_carried = (wrench_at(points, momenta), spread_over_lanes(chain.armature))
-    return over_pairs(pairs_of(chain.topology.parents), entry, twist_at(points, axes), of_carried)[0]
+    of_carried = (composite.momentum, spread_over_lanes(chain.armature))
+    return over_pairs(pairs_of(chain.topology.parents), entry, composite.screw, of_carried)[0]

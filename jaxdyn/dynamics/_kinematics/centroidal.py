@@ -3,23 +3,21 @@
 All quantities are in world axes. They include all moving links, but exclude a fixed base.
 """
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ...model._chain import Chain
 from ...model._compiled import compiled
-from ...model._joints import Link
-from ...model._tree import branches_of
-from ...spatial._components import matmul, rotate, zeros
-from .._recursions.composite import composite_momenta
+from ...model._joints import Link, carried_masses
+from ...model._tree import ancestor_mask
+from ...spatial._components import add, matmul, move_wrench, rotate, scale, zeros
+from .._lowering import by_batch
+from .._recursions.composite import Masses, Momenta, carried_wrench, composite_momenta, wrench_at
 from .._recursions.newton_euler import accelerate, body_wrench
-from .._recursions.poses import start_pose
+from .._recursions.poses import carry_twist, start_pose, walk
 from .._recursions.sweep import outward
 from .coordinates import joint_accelerations, joint_rates, joints_of, place
-from .forward_kinematics import placements
 
 
 def total_mass(chain: Chain) -> Float[Array, ""]:
@@ -31,8 +29,13 @@ def total_mass(chain: Chain) -> Float[Array, ""]:
 def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
     """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world, O(n) [m]; NaN if the mass m is 0."""
 
-    origins = _origins(chain, q)
-    return origins.reference + origins.centre
+    def out(parent, link: Link, _):
+        r, p = walk(parent, link)
+        return (r, p), add(scale(link.inertia[0], p), rotate(r, link.inertia[1:4]))
+
+    links, x = place(chain, q)
+    moments = outward(links, x, out, start_pose(links, x))
+    return jnp.stack(moments).sum(1) / total_mass(chain)
 
 
 @compiled
@@ -41,7 +44,7 @@ def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array
 
     Column j is the linear momentum at unit rate of joint j, divided by the total mass.
     """
-    return joints_of(chain, _momenta(chain, q)[3:]) / total_mass(chain)
+    return centroidal_momentum_matrix(chain, q)[3:] / total_mass(chain)
 
 
 @compiled
@@ -50,9 +53,18 @@ def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"])
 
     The rate of the momentum is the total wrench of gravity and all external forces, including the reaction at a fixed base.
     """
-    origins = _origins(chain, q)
-    about_reference = joints_of(chain, _about(-origins.from_reference, _momenta(chain, q))) @ v
-    return _about(-origins.reference[None], about_reference[:, None])[:, 0]
+
+    def out(parent, link: Link, rate):
+        world, twist = parent
+        twist = carry_twist(twist, link, rate)
+        r, p = walk(world, link)
+        return ((r, p), twist), move_wrench(r, p, carried_wrench(link.inertia, (*twist[0], *twist[1])))
+
+    links, x = place(chain, q)
+    rates = joint_rates(chain, v)
+    zero = zeros(3, (x, rates), (chain.inertia,))
+    momenta = outward(links, x, out, (start_pose(links, x, rates), (zero, zero)), rates)
+    return jnp.stack(momenta).sum(1)
 
 
 @compiled
@@ -63,7 +75,8 @@ def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Ar
     centre of mass, which is column j of A_G (Orin, Goswami & Lee 2013). The linear rows are m J_c, where m is the mass and
     J_c = `centre_of_mass_jacobian`. Pinocchio puts the linear part first.
     """
-    return joints_of(chain, _about(_origins(chain, q).to_centre, _momenta(chain, q)))
+    links, x = place(chain, q)
+    return joints_of(chain, centroidal_columns(links, x, carried_masses(links)))
 
 
 @compiled
@@ -83,6 +96,28 @@ def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
     The bias is computed as the sum of the links' Newton-Euler wrenches at a = 0.
     """
 
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, jnp.zeros_like(v))
+    return wrenches_about_centre(links, x, carried_masses(links), rates, accelerations).sum(1)
+
+
+@by_batch
+def centroidal_columns(chain: Chain, q: Float[Array, "n *#lanes"], masses: Masses) -> Float[Array, "6 n *#lanes"]:
+    """Momenta (l, p) about the centre of mass of the links that each joint carries at unit rate of the joint."""
+    composite = composite_momenta(chain, q, masses)
+    return jnp.stack(wrench_at(to_centre(chain, composite, masses), composite.momentum))
+
+
+@by_batch
+def wrenches_about_centre(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    masses: Masses,
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+) -> Float[Array, "6 n *#lanes"]:
+    """The links' Newton-Euler wrenches (n, f) without gravity, about the centre of mass."""
+
     def out(parent, link: Link, x):
         rotation, motion = parent
         motion = accelerate(motion, link, *x)
@@ -90,46 +125,21 @@ def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Arra
         moment, force = body_wrench(link.inertia, *motion)
         return (r, motion), (*rotate(r, moment), *rotate(r, force))
 
-    links, x = place(chain, q)
-    rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, jnp.zeros_like(v))
-    zero = zeros(3, (x, rates), (chain.inertia,))
-    start = (start_pose(links, x, rates)[0], (zero, zero, zero))
-    wrenches = outward(links, x, out, start, (rates, accelerations))
-    return _about(_origins(chain, q).to_centre, jnp.stack(wrenches)).sum(1)
+    zero = zeros(3, (q, qd, qdd), (chain.inertia,))
+    wrenches = outward(chain, q, out, (start_pose(chain, q, qd)[0], (zero, zero, zero)), (qd, qdd))
+    composite = composite_momenta(chain, q, masses)
+    away = add(composite.to_pivot, to_centre(chain, composite, masses))
+    return jnp.stack(wrench_at(away, wrenches))
 
 
-class _Origins(NamedTuple):
-    """Origins of the links and the centre of mass, relative to a reference link: in the world, they may have few digits."""
-
-    reference: Float[Array, "3"]
-    centre: Float[Array, "3"]
-    from_reference: Float[Array, "n 3"]
-
-    @property
-    def to_centre(self) -> Float[Array, "n 3"]:
-        return self.centre[None] - self.from_reference
-
-
-def _origins(chain: Chain, q: Array) -> _Origins:
-    links, x = place(chain, q)
-    placed = placements(links, x)
-    # the first link at which the robot branches, or its last link
-    reference = int(np.argmax(branches_of(chain.topology.parents).ends))
-    away = placed.seen_from(reference)[:-1]
-    mass, moment = links.inertia[:, :1], links.inertia[:, 1:4]
-    moments = mass * away + jnp.einsum("nij,nj->ni", placed.rotation[:-1], moment.astype(away.dtype))
-    here = placed.position[reference] + placed.rest[reference]
-    return _Origins(here, moments.sum(0) / total_mass(chain), away)
-
-
-def _momenta(chain: Chain, q: Array) -> Float[Array, "6 n"]:
-    """Momenta (l, p) of the links that each joint carries at unit rate, about the joint's link."""
-    links, x = place(chain, q)
-    _, momenta, _ = composite_momenta(links, x)
-    return jnp.stack(momenta)
-
-
-def _about(points: Float[Array, "#m 3"], columns: Float[Array, "6 m"]) -> Float[Array, "6 m"]:
-    """Momenta or wrenches about other points, given by their vectors c from the present ones: l - c x p."""
-    moved = columns[:3] - jnp.cross(points.T, columns[3:], axis=0)
-    return jnp.concatenate([moved, columns[3:]])
+def to_centre(chain: Chain, composite: Momenta, masses: Masses):
+    """Vectors to the centre of mass from the pivots of the links."""
+    roots = np.flatnonzero(np.array(chain.topology.parents) < 0)
+    # relative to the first root's pivot, because pivots in the world may have few digits
+    pivots = tuple(x[roots] - x[roots[:1]] for x in composite.from_parent)
+    mass = masses[roots]
+    mass = mass.reshape(*mass.shape, *(1,) * (pivots[0].ndim - mass.ndim))
+    moments = (x[roots] + mass * p for x, p in zip(composite.moment, pivots, strict=True))
+    centre = tuple(sum(x) / sum(mass) for x in moments)
+    root = np.argmax(ancestor_mask(chain.topology.parents)[roots], axis=0)
+    return tuple((c - p)[root] for c, p in zip(centre, pivots, strict=True))

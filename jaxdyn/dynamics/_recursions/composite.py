@@ -1,10 +1,10 @@
 """Composite inertias, as sums of the inertias of several bodies in world axes.
 
 All vectors are in world axes, but the quantities of a link are about the link's own origin: an inertia about a distant point
-would lose the digits in which it differs from that of a particle. A sweep therefore carries the vector from the origin of the
-parent to that of the link, and moves a sum to the parent's origin before the links are added. The products of a screw and a
-momentum of two links need a common point, which must be close to the links that are carried. It is the origin of the last link
-of their branch (`branches_of`) if both are in one branch, and otherwise that of the last link of the branch at the base.
+would lose the digits in which it differs from that of a particle. A sweep therefore moves a sum to the parent's origin before
+the links are added. The products of a screw and a momentum of two links need a common point, which must be close to the links
+that are carried: the `pivot`, the origin of the last link before the robot branches (the pelvis of a humanoid, the wrist of an
+arm with several fingers), or of the last link of a serial chain. Links that do not carry each other may have different pivots.
 """
 
 from typing import NamedTuple
@@ -15,10 +15,12 @@ from jaxtyping import Array, Float
 
 from ...model._chain import Chain
 from ...model._joints import Link
-from ...model._tree import branches_of
+from ...model._tree import trunks_of
 from ...spatial._components import add, cross, rotate, scale, sub, sym_apply, sym_congruence, zeros
 from .poses import hop, start_pose
-from .sweep import inward, outward
+from .sweep import Beside, inward, outward
+
+Masses = Float[np.ndarray | Array, "n *#lanes"]
 
 
 class Hops(NamedTuple):
@@ -26,85 +28,83 @@ class Hops(NamedTuple):
 
     Attributes:
         step: from the origin of the parent to that of the link.
-        beyond: from the last link of the branch at the base to the link, or zero for the links of that branch; None if no link
-            is outside such a branch.
+        beyond: from the pivot to the link, or zero for links between the base and the pivot; None if there are only such links.
     """
 
     step: tuple[Array, ...]
     beyond: tuple[Array, ...] | None
 
 
-class Points(NamedTuple):
-    """Vectors from the origins of the links to the points about which pairs of links are evaluated.
+class Momenta(NamedTuple):
+    """Results of `composite_momenta`: tuples of components in world axes, each an array over links.
 
     Attributes:
-        branch: to the last link of the link's branch.
-        base: to the last link of the branch at the base; None if no link is outside such a branch.
+        screw: screw of the joint, about the pivot.
+        momentum: momentum (l, p) of all links that the joint carries at unit rate, about the pivot.
+        moment: first moment of these links about the pivot, sum m_i (c_i - pivot).
+        to_pivot: vector from the link's origin to the pivot.
+        from_parent: vector from the parent's origin to the pivot.
     """
 
-    branch: tuple[Array, ...]
-    base: tuple[Array, ...] | None
+    screw: tuple[Array, ...]
+    momentum: tuple[Array, ...]
+    moment: tuple[Array, ...]
+    to_pivot: tuple[Array, ...]
+    from_parent: tuple[Array, ...]
 
 
-def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"]):
-    """Screw of every joint, momentum (l, p) of all links that the joint carries at unit rate, and the `Points` of the links.
+def composite_momenta(chain: Chain, q: Float[Array, "n *lanes"], masses: Masses) -> Momenta:
+    """Screws, and momenta G^c_j A_j with the composite inertia G^c_j and the screw A_j of every joint.
 
-    The momentum is G^c_j A_j with the composite inertia G^c_j and the screw A_j, about the link's origin and in world axes.
-    Screws and momenta are tuples of components, each an array over links.
+    Args:
+        masses: result of `carried_masses`, which a kernel cannot compute: XLA may hand reductions to a library.
     """
     axes, inertias, hops, _ = screws_and_inertias(chain, q)
 
     def compose(children, link, x):
-        beyond, inertia = children
-        (axis, own), stretch = x
-        composite = add(inertia, own)
-        beyond, at_parent = reach(stretch, beyond)
-        found = carried_wrench(composite, axis), beyond
-        return (at_parent, moved_inertia(stretch[0], composite)), found
+        axis, own, mass, stretch = x
+        composite = (mass, *add(children.total, own))
+        to_pivot, from_parent = reach(stretch, children.last)
+        moment = sub(composite[1:4], scale(mass, to_pivot))
+        carried = wrench_at(to_pivot, carried_wrench(composite, axis))
+        found = Momenta(twist_at(to_pivot, axis), carried, moment, to_pivot, from_parent)
+        return Beside(moved_inertia(stretch.step, composite)[1:], from_parent), found, composite[1:]
 
-    zero = zeros(13, (*axes, *inertias))
-    momenta, point = inward(chain, q, compose, (zero[:3], zero[3:]), ((axes, inertias), stretches(chain, hops)))
-    return axes, momenta, points(chain, hops, point)
-
-
-def stretches(chain: Chain, hops: Hops):
-    """The inputs of an inward sweep for `reach`: the steps, and for a tree whether the link is the last one of its branch."""
-    ends = branches_of(chain.topology.parents).ends
-    return (hops.step, ends) if ends.sum() > 1 else (hops.step, None)
+    zero = zeros(12, (*axes, *inertias))
+    inputs = axes, inertias[1:], masses, stretches(chain, hops)
+    return inward(chain, q, compose, Beside(zero[:9], zero[9:]), inputs, shared=9)
 
 
-def reach(stretch, beyond):
-    """Vectors to the last link of the branch, from a link and from its parent, given the vector that the child hands over."""
-    step, ends = stretch
-    if ends is not None:
-        beyond = tuple(jnp.where(ends, jnp.zeros_like(x), x) for x in beyond)
-    return beyond, add(beyond, step)
+class Stretch(NamedTuple):
+    """Inputs of an inward sweep for `reach`: the fields of `Hops`, and `Trunks.before`, or None for a serial chain."""
+
+    step: tuple[Array, ...]
+    beyond: tuple[Array, ...] | None
+    before: np.ndarray | None
 
 
-def points(chain: Chain, hops: Hops, branch) -> Points:
-    """The `Points` of the links, from the vectors to the last links of their branches."""
-    if hops.beyond is None:
-        return Points(branch, None)
-    beyond = branches_of(chain.topology.parents).beyond
-    beyond = beyond.reshape(-1, *(1,) * (branch[0].ndim - 1))
-    return Points(branch, tuple(jnp.where(beyond, -x, y) for x, y in zip(hops.beyond, branch, strict=True)))
+def stretches(chain: Chain, hops: Hops) -> Stretch:
+    """The `Stretch` of every link."""
+    before = trunks_of(chain.topology.parents).before
+    return Stretch(*hops, None if before[:-1].all() else before)
 
 
-def twist_at(points: Points, x):
-    """Twists of links at their points: rows for the links of a branch, followed by rows for those in other branches."""
-    return (*x[:3], *_both(lambda r: add(x[3:], cross(x[:3], r)), points))
+def reach(stretch: Stretch, to_pivot):
+    """Vectors to the pivot, from a link and from its parent, given the vector that the child hands over (`Beside.last`)."""
+    if stretch.before is not None:
+        beyond = tuple(jnp.zeros_like(x) for x in to_pivot) if stretch.beyond is None else stretch.beyond
+        to_pivot = tuple(jnp.where(stretch.before, x, -y) for x, y in zip(to_pivot, beyond, strict=True))
+    return to_pivot, add(to_pivot, stretch.step)
 
 
-def wrench_at(points: Points, x):
-    """Wrenches or momenta of links about their points, with the rows of `twist_at`."""
-    return (*_both(lambda r: add(x[:3], cross(x[3:], r)), points), *x[3:])
+def twist_at(r, x):
+    """A twist at the point that is at r from the point of the given twist."""
+    return (*x[:3], *add(x[3:], cross(x[:3], r)))
 
 
-def _both(move, points: Points):
-    near = move(points.branch)
-    if points.base is None:
-        return near
-    return tuple(jnp.concatenate(xy) for xy in zip(near, move(points.base), strict=True))
+def wrench_at(r, x):
+    """A wrench or momentum about the point that is at r from the point of the given one."""
+    return (*add(x[:3], cross(x[3:], r)), *x[3:])
 
 
 def momentum(inertia, w, v):
@@ -145,27 +145,9 @@ def moved_inertia(p, inertia):
     return (mass, *to, *add(inertia[4:10], shift))
 
 
-def moved_twist(p, x):
-    """A twist at the point that is at p from the point of the given twist."""
-    return (*x[:3], *add(x[3:], cross(x[:3], p)))
-
-
-def moved_wrench(p, x):
+def wrench_from(p, x):
     """A wrench about a point, from the wrench about another point, which is at p from the first."""
     return (*add(x[:3], cross(p, x[3:])), *x[3:])
-
-
-def beyond_branch(chain: Chain) -> np.ndarray | None:
-    """For an outward sweep: 1 for links outside the branches at the base, 0 for others; None if there are none."""
-    beyond = branches_of(chain.topology.parents).beyond
-    return beyond if beyond.any() else None
-
-
-def farther(beyond, outside, step):
-    """The vector from the last link of the branch at the base, from that of the parent (`Hops.beyond`)."""
-    if outside is None:
-        return beyond
-    return tuple(jnp.where(outside, x + y, jnp.zeros_like(x)) for x, y in zip(beyond, step, strict=True))
 
 
 def screws_and_inertias(chain: Chain, q: Float[Array, "n *lanes"]):
@@ -174,11 +156,14 @@ def screws_and_inertias(chain: Chain, q: Float[Array, "n *lanes"]):
     def out(parent, link: Link, outside):
         rotation, beyond = parent
         r, step = hop(rotation, link)
-        beyond = farther(beyond, outside, step)
+        if outside is not None:
+            beyond = tuple(jnp.where(outside, x + y, jnp.zeros_like(x)) for x, y in zip(beyond, step, strict=True))
         screw = (*rotate(r, link.screw[:3]), *rotate(r, link.screw[3:]))
-        return (r, beyond), (screw, turned_inertia(r, link.inertia), Hops(step, beyond), r)
+        shared = () if outside is None else (*rotation, *parent[1])
+        return (r, beyond), (screw, turned_inertia(r, link.inertia), Hops(step, beyond), r), shared
 
-    outside = beyond_branch(chain)
+    beyond = trunks_of(chain.topology.parents).beyond
+    outside = beyond if beyond.any() else None
     rotation, position = start_pose(chain, q)
     start = (rotation, None if outside is None else tuple(jnp.zeros_like(x) for x in position))
-    return outward(chain, q, out, start, outside)
+    return outward(chain, q, out, start, outside, shared=0 if outside is None else 12)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ...model._tree import ancestor_mask, branches_of
+from ...model._tree import ancestor_mask
 from .._lowering import in_kernel, spread_over_lanes
 
 
@@ -24,8 +24,6 @@ class Pairs(NamedTuple):
     Attributes:
         carrier: for every pair, the index of the link that carries the other link.
         carried: for every pair, the index of the link that is carried.
-        offset: for every pair, 0 if both links are in one branch, otherwise the number of links; None if all pairs are in one
-            branch. The offset is that of the rows of vectors about a common point (`composite.twist_at`).
         above: matrix whose entry [i, j] is the index of the pair in which j carries i or is i, or the number of pairs if
             there is no such pair.
         together: like `above`, but links that move together are treated as if they carried each other.
@@ -33,7 +31,6 @@ class Pairs(NamedTuple):
 
     carrier: np.ndarray
     carried: np.ndarray
-    offset: np.ndarray | None
     above: np.ndarray
     together: np.ndarray
 
@@ -65,10 +62,7 @@ def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = (
     also = above.copy()
     also[first, second] = np.arange(len(carrier), count)
     carrier, carried = (np.concatenate(x).astype(np.int32) for x in ((carrier, second), (carried, first)))
-    branch = branches_of(parents).of_link
-    apart = branch[carrier] != branch[carried]
-    offset = (len(parents) * apart).astype(np.int32) if apart.any() else None
-    return Pairs(carrier, carried, offset, above, also)
+    return Pairs(carrier, carried, above, also)
 
 
 def over_pairs(
@@ -78,8 +72,7 @@ def over_pairs(
 
     Args:
         function: function that returns one or more entries of each result.
-        of_carrier: arrays stacked over links, from which the function receives the slice of the carrier. Arrays with two rows
-            per link, as from `composite.twist_at`, are read at `Pairs.offset`.
+        of_carrier: arrays stacked over links, from which the function receives the slice of the carrier.
         of_carried: arrays stacked over links, from which the function receives the slice of the carried link.
 
     Returns:
@@ -87,11 +80,9 @@ def over_pairs(
         first result ends with one zero, and each further result with one zero more than the previous one: if results had
         equal shapes, XLA would copy their initial zeros.
     """
-    n = len(pairs.above)
-    row = lambda x, at, offset: at if x.shape[0] == n else at + offset
     if not in_kernel():
         first, second = (
-            jax.tree.map(lambda x, at=at: x[row(x, at, pairs.offset)], y)
+            jax.tree.map(lambda x, at=at: x[at], y)
             for at, y in ((pairs.carrier, of_carrier), (pairs.carried, of_carried))
         )
         same = (pairs.carrier == pairs.carried).reshape(-1, *(1,) * (jax.tree.leaves(first)[0].ndim - 1))
@@ -100,26 +91,23 @@ def over_pairs(
         ]
         return tuple(jnp.pad(x, ((0, 1 + k), *((0, 0),) * (x.ndim - 1))) for k, x in enumerate(found))
 
-    def values(i, j, offset):
-        def at(x, k):
-            index = row(x, k, offset)
-            return jax.lax.dynamic_index_in_dim(x, index, keepdims=False, allow_negative_indices=False)
-
+    def values(i, j):
+        at = lambda x, k: jax.lax.dynamic_index_in_dim(x, k, keepdims=False, allow_negative_indices=False)
         first, second = jax.tree.map(lambda x: at(x, i), of_carrier), jax.tree.map(lambda x: at(x, j), of_carried)
         return function(first, second, i == j)
 
     def body(results, x):
-        i, j, offset, k = x
+        i, j, k = x
         results = list(results)
-        for m, found in enumerate(values(i, j, offset)):
+        for m, found in enumerate(values(i, j)):
             for part, entry in enumerate(found):
                 at = len(found) * k + part
                 results[m] = jax.lax.dynamic_update_index_in_dim(results[m], entry, at, 0, allow_negative_indices=False)
         return tuple(results), None
 
-    shapes = jax.eval_shape(values, 0, 0, 0)
+    shapes = jax.eval_shape(values, 0, 0)
     start = tuple(jnp.zeros((len(x) * pairs.count + 1 + k, *x[0].shape), x[0].dtype) for k, x in enumerate(shapes))
-    places = (pairs.carrier, pairs.carried, pairs.offset, np.arange(pairs.count, dtype=np.int32))
+    places = (pairs.carrier, pairs.carried, np.arange(pairs.count, dtype=np.int32))
     return jax.lax.scan(body, start, places)[0]
 
 

@@ -12,7 +12,7 @@ The scan carries the state of the previous link, and that of every branch point 
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,19 @@ from ...spatial._sine import sine_and_cosine
 from .._lowering import in_kernel, lane_shape, scan_links
 
 Step = Callable[[Any, Link, Any], tuple[Any, ...]]
+
+
+class Beside(NamedTuple):
+    """State of an inward sweep of which one part is not summed.
+
+    Attributes:
+        total: as any other state, the sum of what the children hand over.
+        last: what the previously visited link handed over. It is meaningful only at a link with one child, which is that link,
+            but is cheaper than a sum, since it is not stored for the branches that remain to be visited.
+    """
+
+    total: Any
+    last: Any
 
 
 def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = (), shared: int = 0) -> Any:
@@ -50,7 +63,7 @@ def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs
     Args:
         step: function of the sum of the children's values (`zero` at a tip), the link at position q_i, and the link's slice
             of `xs`.
-        zero: the value at a link without children, a pytree of scalars.
+        zero: the value at a link without children, a pytree of scalars. If it is a `Beside`, so are the children's values.
         xs: arrays stacked over links.
         shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
             carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.
@@ -130,14 +143,21 @@ def _scan_inward(walk: Walk, body: Callable, zero: Any, spare: Any, xs: Any) -> 
         (_, last), out = scan_links(along, (zero, spare), xs, reverse=True)
         return last, out
 
+    beside = isinstance(zero, Beside)
+    start = zero
+    zero = start.total if beside else start
+
     def step(carry, x):
         state, kept, _ = carry
         at, inputs = x
+        total, *last = state if beside else (state,)
         for k, here in enumerate(kept):
-            state = jax.tree.map(lambda a, b, k=k: a + jnp.where(at.register == k, b, jnp.zeros_like(b)), state, here)
-        handed, out, shared = body(state, inputs)
+            total = jax.tree.map(lambda a, b, k=k: a + jnp.where(at.register == k, b, jnp.zeros_like(b)), total, here)
+        handed, out, shared = body(Beside(total, *last) if beside else total, inputs)
+        handed, *last = handed if beside else (handed,)
         starts = at.from_base | (at.source >= 0)
-        state = jax.tree.map(lambda h, z: jnp.where(starts, z, h), handed, zero)
+        total = jax.tree.map(lambda h, z: jnp.where(starts, z, h), handed, zero)
+        state = Beside(total, *last) if beside else total
         new = []
         for k, here in enumerate(kept):
             left = jax.tree.map(lambda b, z, k=k: jnp.where(at.register == k, z, b), here, zero)
@@ -146,7 +166,7 @@ def _scan_inward(walk: Walk, body: Callable, zero: Any, spare: Any, xs: Any) -> 
             )
         return (state, tuple(new), shared), out
 
-    (_, _, last), out = scan_links(step, (zero, (zero,) * walk.registers, spare), (walk.place, xs), reverse=True)
+    (_, _, last), out = scan_links(step, (start, (zero,) * walk.registers, spare), (walk.place, xs), reverse=True)
     return last, out
 
 

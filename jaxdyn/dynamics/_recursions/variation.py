@@ -51,19 +51,17 @@ from .composite import (
     Hops,
     carried_wrench,
     moved_inertia,
-    moved_twist,
-    moved_wrench,
-    points,
     reach,
     screws_and_inertias,
     stretches,
     twist_at,
     wrench_at,
+    wrench_from,
 )
 from .newton_euler import newton_euler
 from .pairs import jacobian_by_column, over_pairs, pairs_of, spread, spread_sides
 from .poses import start_pose
-from .sweep import inward, outward
+from .sweep import Beside, inward, outward
 from .wrench import wrench_columns
 
 DENSE = 64  # for more links, a directional derivative is cheaper to compute by differentiating the recursion
@@ -156,25 +154,24 @@ def entries_of_motion(
 
     def gather(children, link: Link, x):
         del link
-        beyond, children = children
+        children, last = children
         own, (s, first, turning, second), stretch = x
         inertia, spread, p, wrench = jax.tree.map(jnp.add, children, own)
-        beyond, at_parent = reach(stretch, beyond)
+        to_pivot, from_parent = reach(stretch, last)
         carried = carried_wrench(inertia, s)
         transposed = scale(2, add(coriolis_turn(unrotate, spread, s), cross(p, s[3:])))
         turned = add(carried_wrench(inertia, second), coriolis_wrench(spread, p, turning))
         moved = add(scale(2, carried_wrench(inertia, first)), coriolis_wrench(spread, p, s))
-        found = (carried, transposed, turned, moved, wrench, beyond)
-        handed = (at_parent, (*moved_system(stretch[0], inertia, spread, p), moved_wrench(stretch[0], wrench)))
-        return handed, found, (*inertia, *spread, *p, *wrench)
+        found = (carried, transposed, turned, moved, wrench, to_pivot)
+        at_parent = (*moved_system(stretch.step, inertia, spread, p), wrench_from(stretch.step, wrench))
+        return Beside(at_parent, from_parent), found, (*inertia, *spread, *p, *wrench)
 
     own = (motion.inertia, motion.spread, motion.momentum, motion.wrench)
-    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (motion.momentum, own))
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, motion.momentum))
     inputs = (own, (s, first, turning, second), stretches(chain, motion.hops))
-    *found, point = inward(chain, q, gather, nothing, inputs, shared=28)
+    *found, r = inward(chain, q, gather, nothing, inputs, shared=28)
     momenta, transposed, turned, by_velocity, wrench = found
     by_position = add(turned, wrench_bracket(s, tuple(x[base] for x in wrench) if joints else wrench))
-    at = points(chain, motion.hops, point)
 
     def entries(of_carrier, of_carried, same):
         s, first, turning, second = of_carrier
@@ -184,10 +181,10 @@ def entries_of_motion(
         mass = dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature))
         return (above,), (dot(s, by_position),), (velocity,), (dot(s, by_velocity),), (mass,)
 
-    momenta, by_position, by_velocity = (wrench_at(at, x) for x in (momenta, by_position, by_velocity))
+    momenta, by_position, by_velocity = (wrench_at(r, x) for x in (momenta, by_position, by_velocity))
     of_carried = (momenta, transposed, by_position, by_velocity, spread_over_lanes(armature))
     pairs = pairs_of(chain.topology.parents, joints)
-    return over_pairs(pairs, entries, (twist_at(at, s), twist_at(at, first), turning, twist_at(at, second)), of_carried)
+    return over_pairs(pairs, entries, (twist_at(r, s), twist_at(r, first), turning, twist_at(r, second)), of_carried)
 
 
 @by_batch(size=lambda chain: 100 + 2 * chain.n + pairs_of(chain.topology.parents).count)
@@ -204,7 +201,7 @@ def coriolis_entries(
     def out(parent, link: Link, x):
         del link
         s, inertia, step, rate = x
-        v = moved_twist(step, parent)
+        v = twist_at(step, parent)
         twist = add(v, scale(rate, s))
         return twist, (v, spread_of(inertia, twist), carried_wrench(inertia, twist)[3:])
 
@@ -214,22 +211,21 @@ def coriolis_entries(
 
     def gather(children, link: Link, x):
         del link
-        beyond, children = children
+        children, last = children
         own, (s, first), stretch = x
         inertia, spread, p = jax.tree.map(jnp.add, children, own)
-        beyond, at_parent = reach(stretch, beyond)
+        to_pivot, from_parent = reach(stretch, last)
         carried = carried_wrench(inertia, s)
         transposed = add(coriolis_turn(unrotate, spread, s), cross(p, s[3:]))
         moved = add(carried_wrench(inertia, first), scale(0.5, coriolis_wrench(spread, p, s)))
-        handed = (at_parent, moved_system(stretch[0], inertia, spread, p))
-        return handed, (carried, transposed, moved, beyond)
+        at_parent = moved_system(stretch.step, inertia, spread, p)
+        return Beside(at_parent, from_parent), (carried, transposed, moved, to_pivot)
 
     own = (inertia, spread, p)
-    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (p, own))
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, p))
     inputs = (own, (s, first), stretches(chain, hops))
-    momenta, transposed, by_velocity, point = inward(chain, q, gather, nothing, inputs)
-    at = points(chain, hops, point)
-    of_carried = (wrench_at(at, momenta), transposed, wrench_at(at, by_velocity))
+    momenta, transposed, by_velocity, r = inward(chain, q, gather, nothing, inputs)
+    of_carried = (wrench_at(r, momenta), transposed, wrench_at(r, by_velocity))
 
     def entries(of_carrier, of_carried, same):
         s, first = of_carrier
@@ -237,7 +233,7 @@ def coriolis_entries(
         found = (dot((*carried, *transposed), (*first, *s[:3])),), (dot(s, moved),)
         return (*found, (dot(carried, s),)) if mass else found
 
-    return over_pairs(pairs_of(chain.topology.parents), entries, (twist_at(at, s), twist_at(at, first)), of_carried)
+    return over_pairs(pairs_of(chain.topology.parents), entries, (twist_at(r, s), twist_at(r, first)), of_carried)
 
 
 def joint_rate_terms(v: Float[Array, "k *lanes"]) -> Float[Array, "k *lanes"]:
@@ -267,7 +263,7 @@ def world_motion(chain: Chain, q, qd, qdd, gravity, wrenches) -> Motion:
         del link
         v, a = parent
         s, inertia, step, rate, acceleration, acting = x
-        v, a = moved_twist(step, v), moved_twist(step, a)
+        v, a = twist_at(step, v), twist_at(step, a)
         first = twist_bracket(v, s)
         twist = add(v, scale(rate, s))
         spatial = add(a, scale(acceleration, s), scale(rate, first))
@@ -309,26 +305,25 @@ def torques_and_mass(chain: Chain, q: Array, motion: Motion, armature: Array) ->
 
     def gather(children, link: Link, x):
         del link
-        beyond, children = children
+        children, last = children
         own, s, stretch = x
         inertia, wrench = jax.tree.map(jnp.add, children, own)
-        beyond, at_parent = reach(stretch, beyond)
-        handed = (at_parent, (moved_inertia(stretch[0], inertia), moved_wrench(stretch[0], wrench)))
-        return handed, (carried_wrench(inertia, s), dot(s, wrench), beyond), inertia
+        to_pivot, from_parent = reach(stretch, last)
+        at_parent = (moved_inertia(stretch.step, inertia), wrench_from(stretch.step, wrench))
+        return Beside(at_parent, from_parent), (carried_wrench(inertia, s), dot(s, wrench), to_pivot), inertia
 
     own = (motion.inertia, motion.wrench)
-    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (motion.momentum, own))
+    nothing = jax.tree.map(lambda x: jnp.zeros_like(x[0]), Beside(own, motion.momentum))
     inputs = (own, motion.screw, stretches(chain, motion.hops))
-    momenta, torques, point = inward(chain, q, gather, nothing, inputs, shared=10)
-    at = points(chain, motion.hops, point)
+    momenta, torques, r = inward(chain, q, gather, nothing, inputs, shared=10)
 
     def entry(s, of_carried, same):
         momentum, armature = of_carried
         return ((dot(momentum, s) + jnp.where(same, armature, jnp.zeros_like(armature)),),)
 
     pairs = pairs_of(chain.topology.parents)
-    of_carried = (wrench_at(at, momenta), spread_over_lanes(armature))
-    (entries,) = over_pairs(pairs, entry, twist_at(at, motion.screw), of_carried)
+    of_carried = (wrench_at(r, momenta), spread_over_lanes(armature))
+    (entries,) = over_pairs(pairs, entry, twist_at(r, motion.screw), of_carried)
     return torques, spread(pairs.symmetric, entries)
 
 
@@ -338,7 +333,7 @@ def accelerated(chain: Chain, q: Array, motion: Motion, qdd: Array) -> Motion:
     def out(parent, link: Link, x):
         del link
         s, inertia, own, step = x
-        before = moved_twist(step, parent)
+        before = twist_at(step, parent)
         a = add(before, scale(own, s))
         return a, (before, carried_wrench(inertia, a)), a
 
