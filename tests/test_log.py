@@ -793,3 +793,17 @@ def test_limits_that_allow_no_motion_are_named_and_ignored():
     (note,) = check_log(log, position_limits=zeros, velocity_limit=np.zeros(2)).notes
     assert note.startswith("the model's position limits of joint 1, joint 2 are 0 .. 0, which allows no motion")
     assert check_log(log, velocity_limit=np.zeros(2)).notes == ()
+
+
+def test_arrays_that_do_not_belong_together_are_named(annotations_unchecked):
+    good = motion()
+    for wrong in (
+        {"q": good["q"][:-1]},
+        {"tau": good["tau"][:, :1]},
+        {"t": good["t"][:-1]},
+        {"tau": good["tau"][:, 0]},
+    ):
+        with pytest.raises(LogError, match=r"memory: \w+ has shape .* but t has shape .*one row per time stamp"):
+            Log(**(good | wrong))
+    with pytest.raises(LogError, match="the time does not increase"):
+        check_log(Log(**(good | {"t": good["t"][::-1]})))

@@ -39,6 +39,9 @@ class Log:
         temperature: joint temperatures, if logged [°C], for `TemperatureDependent` friction.
         units_checked: the values are in SI units and radians although they look like degrees, as for multi-turn joints; see
             `check_log`.
+
+    Raises:
+        LogError: the arrays do not have the same number of samples and joints.
     """
 
     t: Float[np.ndarray, " N"]
@@ -50,6 +53,16 @@ class Log:
     path: pathlib.Path | None = None
     temperature: Float[np.ndarray, "N n"] | None = None
     units_checked: bool = False
+
+    def __post_init__(self) -> None:
+        shape = (*np.shape(self.t), *np.shape(self.q)[1:])
+        for name in ("q", "qd", "tau", "temperature"):
+            x = getattr(self, name)
+            if x is not None and (np.shape(x) != shape or len(shape) != 2):
+                raise LogError(
+                    f"{self.source}: {name} has shape {np.shape(x)}, but t has shape {np.shape(self.t)}",
+                    "pass one row per time stamp, and one column per joint, in all arrays",
+                )
 
     @property
     def n(self) -> int:
@@ -294,8 +307,8 @@ def check_log(
         allow_still: accept joints that do not move, with a note. Parameters that affect only such a joint cannot be identified.
 
     Raises:
-        LogError: values look like degrees, the positions of a joint span less than 1e-3 rad (m), or the number of limits or
-            names differs from the number of joints.
+        LogError: the time does not increase, values look like degrees, the positions of a joint span less than 1e-3 rad (m), or
+            the number of limits or names differs from the number of joints.
     """
     n = log.n
     if chain is not None:
@@ -309,6 +322,8 @@ def check_log(
     for what, given in (("position limits", limits), ("velocity limits", fastest), ("joint names", names)):
         if len(given) != n:
             raise LogError(f"{log.source}: {len(given)} {what} for a log with {n} joints; is it from another robot?")
+    if not np.all(np.diff(log.t) > 0):
+        raise LogError(f"{log.source}: the time does not increase from sample to sample", "sort the samples by time")
     notes = list(log.notes)
     none = (limits[:, 0] == limits[:, 1]) & (np.ptp(log.q, axis=0) >= STILL)
     if none.any():  # exporters of CAD programs write zeros for limits that are not set
