@@ -20,6 +20,8 @@ ELBOW = jaxdyn.textbook.planar_elbow()
 ARM = random_chain(3, 1)  # revolute, prismatic, helical; friction of every kind, springs
 METHODS = "semi_implicit_euler", "explicit_euler", "rk4", "implicit_damping"
 RNG = np.random.default_rng(0)
+# compiled for the interpreter, such programs take up to a minute: the tier ci has them in one precision
+DTYPES = pytest.param(np.float64, marks=pytest.mark.ci), pytest.param(np.float32, marks=pytest.mark.nightly)
 
 
 def states(n: int, count: int = 5):
@@ -109,9 +111,10 @@ def test_links_of_large_robots_stay_loops():
     agrees(lambda q, qd: jaxdyn.forward_dynamics(ARM, q, qd, -qd), q, qd)
 
 
-@pytest.mark.ci
 @pytest.mark.usefixtures("loops_over_links")
-@pytest.mark.parametrize("free", [True, False])
+@pytest.mark.parametrize(
+    "free", [pytest.param(True, marks=pytest.mark.ci), pytest.param(False, marks=pytest.mark.nightly)]
+)
 def test_links_of_large_trees_stay_loops(free):
     chain = random_mechanism(0, free=free, coupled=False)
     pairs = [mechanism_state(chain, k)[:2] for k in range(3)]
@@ -195,8 +198,7 @@ def test_derivatives_of_all_kinds(dtype):
         alike(kind, *functions, tolerance=1e-11 if dtype is np.float64 else 1e-5)
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_of_rollouts(dtype):
     """With respect to the start, gains, one robot for all states, and robots per state, with steps between stored rows."""
     q, _ = (x.astype(dtype) for x in states(2))
@@ -296,9 +298,8 @@ def test_whole_numbers_conditions_and_places():
     agrees(function, x)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_integrators(method, dtype):
     arm = jax.tree.map(lambda x: jnp.asarray(x, dtype), ARM)
     roll = lambda q, qd: jaxdyn.rollout(arm, q, qd, damped, jnp.asarray(1e-3, dtype), 20, method)
