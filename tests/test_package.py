@@ -54,6 +54,7 @@ PAGES = (
     "docs/index.md",
     "docs/quickstart.md",
     "docs/migration.md",
+    "docs/equations_of_motion.md",
     "docs/mechanisms.md",
     "docs/particles.md",
     "docs/rollouts.md",
