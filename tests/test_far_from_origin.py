@@ -212,9 +212,10 @@ def of_pinocchio(pin, chain, q, v, a):
     return mass, np.linalg.inv(mass), *inverse, *forward, np.array(pin.ccrba(model, data, q, v))
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("quantities", [of_matrices, of_motion])
-@pytest.mark.parametrize("kind", ROBOTS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.ci if k == "floating base" else pytest.mark.nightly) for k in ROBOTS]
+)
 def test_independent_of_position(kind, quantities):
     make, at = ROBOTS[kind]
     chain = make()
