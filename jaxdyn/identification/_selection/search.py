@@ -133,12 +133,15 @@ class Grams:
     ) -> "Grams":
         """A copy with the operating regions of the runs: each joint's quarters of its samples, sorted by velocity."""
         out, found, n = copy.copy(self), copy.copy(self), self.grams.shape[1]
-        moved = np.where(np.concatenate(known) != 0, np.concatenate(velocity), np.nan)
-        bounds = np.nanquantile(moved, np.arange(1, REGIONS) / REGIONS, axis=0)
+        at = np.arange(1, REGIONS) / REGIONS
+        joints = zip(np.concatenate(known).T, np.concatenate(velocity).T, strict=True)
+        bounds = [
+            np.quantile(qd[used != 0], at) if used.any() else at for used, qd in joints
+        ]  # unused joints have no rows
         found.grams, found.counts = np.zeros((REGIONS, *self.grams.shape[1:])), np.zeros((REGIONS, n), int)
         for own, used, qd in zip(rows, known, velocity, strict=True):
             for j in range(n):
-                label = np.where(used[:, j] != 0, np.searchsorted(bounds[:, j], qd[:, j]), -1)
+                label = np.where(used[:, j] != 0, np.searchsorted(bounds[j], qd[:, j]), -1)
                 for k in range(REGIONS):
                     part = own[label == k, j]
                     found.grams[k, j] += part.T @ part
