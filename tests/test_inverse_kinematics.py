@@ -280,3 +280,12 @@ def test_ten_thousand_poses_of_a_panda():
     assert good.mean() >= 0.995
     away = many(targets[:500].at[:, :3, 3].multiply(2.5 / jnp.linalg.norm(targets[:500, :3, 3], axis=1)[:, None]))
     assert (away.status == jaxdyn.trajectory.Status.UNREACHABLE).all()
+
+
+def test_limits_with_nothing_in_between_lock_a_joint():
+    arm = jaxdyn.robots.panda()
+    limits = coordinate_limits(arm).at[2].set(0.3)
+    target = jaxdyn.frame_pose(arm, jnp.array([0.2, 0.2, 0.3, -1.5, 0.2, 1.6, 0.2], arm.dtype))
+    found = jax.jit(lambda target: jaxdyn.inverse_kinematics(arm, target, position_limits=limits))(target)
+    assert found.status == jaxdyn.trajectory.Status.CONVERGED and found.q[2] == limits[2, 0]
+    np.testing.assert_allclose(jaxdyn.frame_pose(arm, found.q), target, atol=1e-5)
