@@ -360,8 +360,8 @@ SITUATIONS = {
         "yes|care|no",
         ANY,
         NOT,
-        "friction at rest is four times that in motion, in slow motions. Expected of feed-forward before the run: care|no. With "
-        "the friction terms that are chosen now, 'yes' is right: on three new motions without noise, joint 1 errs by 4 to 9 % "
+        "friction at rest is four times that in motion, in slow motions. Expected of feed-forward before the run: care|no. "
+        "With the friction terms chosen now, 'yes' is right: on three new motions without noise, joint 1 errs by 4 to 9 % "
         "of its torque, below 0.1 rad/s by 4 %; all others by less than 1 %",
         Plant(stiction=3.0, slow=4.0),
         seconds=40.0,
