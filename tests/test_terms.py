@@ -541,14 +541,16 @@ def test_terms_of_two_joints_that_differ(elbow, late_log):
         elbow, {"springs.stiffness": jnp.zeros(2), "friction.coulomb_velocity": jnp.full(2, 0.02)}
     )
     found = choose_terms(given, late_log, Terms(("viscous", "coulomb", "offset")))
-    np.testing.assert_allclose(found.delay, [0.006, 0.0], atol=5e-4)
+    np.testing.assert_allclose(found.delay, [0.006, 0.0], atol=0.25 / 400)  # a quarter of a sample
     assert 1 in found.springs and np.all(found.errors < 0.5 * found.errors_before)
     slips = [
         term for term in found.further if isinstance(term, MaxwellSlip) and (term.joints is None or 2 in term.joints)
     ]
     assert float(slips[0].width[1]) == 4e-3
     # nothing beyond the first share of a run counts, and runs are one after the other whatever their number
-    options = {"filters": Filters(15.0), "terms": Terms(("viscous", "coulomb", "offset"), choose=("springs",))}
+    # (with the delay removed: beside an error that is not modelled, half of the log does not show the spring significantly)
+    known = Filters(15.0, delay=np.array([0.006, 0.0]))
+    options = {"filters": known, "terms": Terms(("viscous", "coulomb", "offset"), choose=("springs",))}
     half = lambda a, b, sign=1: Log(late_log.t[a:b], late_log.q[a:b], None, sign * late_log.tau[a:b])
     whole = choose_terms(given, [half(0, 2400), half(2400, 4800)], **options)
     assert whole.cutoff is None and 1 in whole.springs and whole.further == () and not whole.delay.any()
