@@ -518,8 +518,9 @@ def test_friction_that_came_out_negative_is_named(arm, monkeypatch, annotations_
     kept = np.array([names.index(x) for x in ("m2", "fv1", "fc2", "off2", "Ia2", "fv3", "fc3")])
     matrix = np.eye(len(names))[kept]
     matrix[4, 0] = 1.0  # not by itself
+    delays = SimpleNamespace(trials=(SimpleNamespace(kind="delay"),))
     result = SimpleNamespace(
-        delay=None,
+        delay=None, choice=delays, play=None,
         fitted=(), prior=arm, columns=columns, factors=None, friction=None, inconsistent_links=("link 'a' is none",),
         names=names,
         base=SimpleNamespace(kept=kept, matrix=matrix), chain=arm,
