@@ -22,6 +22,7 @@ TORQUE = (0.10, 0.40)  # torque error while a joint moves, relative to the torqu
 # position-dependent part of the error, and standard deviation of the torque at rest, relative to the torque
 POSITION = (0.10, 0.25)
 INERTIA = (0.20, 0.60)  # relative standard deviation of a diagonal entry of the mass matrix
+UNKNOWN = 10.0  # relative error or standard deviation from which on no figure is given
 COASTING = (0.60, 1.0)  # errors of simulated positions relative to those of a coasting robot
 WORSE = 1.1  # ratio of the identified to the given model's error above which the identified model counts as worse
 
@@ -116,7 +117,7 @@ def _largest(values: np.ndarray) -> int:
 
 
 def _percent(x: float) -> str:
-    return f"{rounded(100 * x)} %" if x < 10 else "more than 1000 %"
+    return f"{rounded(100 * x)} %" if x < UNKNOWN else "more than 1000 %"
 
 
 def _unseen(result: Identification) -> list[Found]:
@@ -150,8 +151,11 @@ def _gravity(result: Identification, known: Determination, written: list[Found])
         *written,
     ]
     if not np.isnan(spread):
-        text = f"within the joint limits, the torque at rest is known to within {_percent(spread)} ({names[b]}, one standard "
-        found.insert(1, (level_of(spread, POSITION), text + "deviation)"))
+        text = f"the data do not determine the torque at rest of {names[b]}"
+        if spread < UNKNOWN:
+            within = f"{_percent(spread)} ({names[b]}, one standard deviation)"
+            text = f"within the joint limits, the torque at rest is known to within {within}"
+        found.insert(1, (level_of(spread, POSITION), text))
     return _sentence("gravity compensation", found)
 
 
@@ -214,6 +218,8 @@ def _simulation(
     text = f"the inertia about every joint is known to within {_percent(spread)} ({names[j]}, one standard deviation)"
     if spread > INERTIA[0]:
         text = f"the inertia about {names[j]} is known only to within {_percent(spread)} (one standard deviation)"
+    if spread >= UNKNOWN:
+        text = f"the data do not determine the inertia about {names[j]}"
     if not np.isnan(spread):
         found.append((level_of(spread, INERTIA), text))
     ratio = simulated_against_coasting(chain, simulated)

@@ -22,7 +22,7 @@ def files_section(result: Identification, files: Sequence[FilePrediction]) -> st
         )
         columns.append(Column("RRE [%]", [*map(rounded, fit.relative), (rounded(fit.total_relative), "yes")]))
     which = "the fitted motion" if compared_runs(result) is result.fitted else "the validation runs"
-    text = f"The model files were loaded again, and its predictions were compared with the torques of {which}."
+    text = f"The model files were loaded again, and their predictions were compared with the torques of {which}."
     if result.validation_refit:
         text += " The files contain the model that was fitted to all data, so no motion is held out from them."
     reasons = [f"{file.name}: {file.why}" for file in files if file.why]
