@@ -143,7 +143,11 @@ def test_panda_from_the_command_line_to_another_library(shared_data, panda, tmp_
     record_property("peak_mebibytes", int(kilobytes) / 1024)
     assert int(kilobytes) < 2 * 1024**2  # 2 GiB
     evaluation = panda.fitted[0]
-    s, expected = evaluation.samples, evaluation.prediction
+    assert evaluation.logged is not None
+    s, expected = (
+        evaluation.samples,
+        evaluation.logged[1],
+    )  # with friction as it is, not low-pass filtered like the torques
     chain = load(tmp_path / "identified.urdf", allow_nonphysical=True)
     assert np.abs(torques(chain, s) - expected).max() < 1e-6 * np.abs(expected).max()
     np.testing.assert_allclose(chain.inertia, panda.chain.inertia, rtol=1e-6, atol=1e-8)
@@ -233,7 +237,9 @@ def test_ur10e_with_terms_chosen_by_blocks_left_out(ur10e):
     result = identify(chain, train, check)
     raw = result.validation[0].raw
     assert np.all(raw.relative_moving <= [9.4, 4.0, 4.2, 6.5, 10.0, 9.5])
-    assert np.all(raw.relative <= [10.0, 4.0, 4.2, 6.7, 20.0, 40.0])
+    # joint 6 keeps plain friction (50 % with rests, like --plain): with memory, it errs by 22 to 39 %, but its gain on
+    # left-out blocks is not significant
+    assert np.all(raw.relative <= [10.0, 4.0, 4.2, 6.7, 20.0, 51.0])
     assert not result.inconsistent_links
 
 
