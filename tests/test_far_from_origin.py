@@ -60,19 +60,26 @@ def on_rail():
     return jaxdyn.io.loads(urdf(BODY, LEGS, rail))
 
 
+def fingers(hand, number=0):
+    """Two fingers of three links of 20 g and less."""
+    text = ""
+    for f in range(2):
+        parent = hand
+        for k, axis in enumerate(("1 0 0", "0 1 0", "0 1 0")):
+            name = f"{number}{f}{k}"
+            text += joint(f"f{name}", parent, f"F{name}", axis, "0 0 0.04")
+            text += link(f"F{name}", 0.02 / (k + 1), "0 0 .015", 4e-6 / (k + 1))
+            parent = f"F{name}"
+    return text
+
+
 def light_fingers():
-    """A 6-axis arm of the 20 kg class with two fingers of three links of 20 g and less."""
+    """A 6-axis arm of the 20 kg class with two light fingers."""
     text, parent = '<robot name="r"><link name="base"/>', "base"
     for k, axis in enumerate(("0 0 1", "0 1 0", "0 1 0", "1 0 0", "0 1 0", "1 0 0")):
         text += joint(f"j{k}", parent, f"l{k}", axis, "0 0 0.3") + link(f"l{k}", 20 / (k + 1), "0 0 .15", 0.3 / (k + 1))
         parent = f"l{k}"
-    for f in range(2):
-        end = parent
-        for k, axis in enumerate(("1 0 0", "0 1 0", "0 1 0")):
-            text += joint(f"f{f}{k}", end, f"F{f}{k}", axis, "0 0 0.04")
-            text += link(f"F{f}{k}", 0.02 / (k + 1), "0 0 .015", 4e-6 / (k + 1))
-            end = f"F{f}{k}"
-    return jaxdyn.io.loads(text + "</robot>")
+    return jaxdyn.io.loads(text + fingers(parent) + "</robot>")
 
 
 def moved_base(chain, distance):
@@ -157,12 +164,7 @@ def test_light_links_far_from_where_the_robot_branches(distance):
             text += joint(f"a{k}{i}", parent, f"A{k}{i}", axis, side if i == 0 else "0 0.05 0.25")
             text += link(f"A{k}{i}", 3 / (i + 1), "0 0 .1", 0.02 / (i + 1))
             parent = f"A{k}{i}"
-        for f in range(2):
-            end = parent
-            for i, axis in enumerate(("1 0 0", "0 1 0", "0 1 0")):
-                text += joint(f"f{k}{f}{i}", end, f"F{k}{f}{i}", axis, "0 0 0.04")
-                text += link(f"F{k}{f}{i}", 0.02 / (i + 1), "0 0 .015", 4e-6 / (i + 1))
-                end = f"F{k}{f}{i}"
+        text += fingers(parent, k)
     chain = jaxdyn.io.loads(text + "</robot>", floating_base=True)
     q = jaxdyn.random_configuration(chain, jax.random.key(2)).astype(jnp.float32)
     program = jax.jit(lambda c, q: (jaxdyn.crba(c, q), jaxdyn.mass_matrix_inverse(c, q)))

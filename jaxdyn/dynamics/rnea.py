@@ -114,12 +114,22 @@ def inverse_dynamics(
     several links with local coordinates about the current placement, to which `place` converts q. Units and arguments are those
     of `jaxdyn.inverse_dynamics`.
     """
-    links, x = place(chain, q)
-    wrenches = link_wrenches(chain, external_wrenches, wrench_by_tip)
-    wrenches = jnp.zeros((chain.n, 6), x.dtype) if wrenches is None else wrenches
-    torques = newton_euler(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), wrenches)
+    torques = link_torques(chain, q, qd, qdd, link_wrenches(chain, external_wrenches, wrench_by_tip))
     spins = joint_rates(chain, qdd)
     return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
+
+
+def link_torques(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+) -> Float[Array, " n"]:
+    """Joint torques of the links alone, by the RNEA, at generalised coordinates."""
+    links, x = place(chain, q)
+    wrenches = jnp.zeros((chain.n, 6), x.dtype) if external_wrenches is None else external_wrenches
+    return newton_euler(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), wrenches)
 
 
 def gravity_force(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
@@ -172,8 +182,7 @@ def regressor(
     """
 
     def torques(pi: Float[Array, " p"]) -> Float[Array, " nv"]:
-        links, x = place(dataclasses.replace(chain, inertia=pi.reshape(chain.n, 10)), q)
-        rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
-        return generalised_force(chain, newton_euler(links, x, rates, accelerations, jnp.zeros((chain.n, 6), pi.dtype)))
+        links = dataclasses.replace(chain, inertia=pi.reshape(chain.n, 10))
+        return generalised_force(chain, link_torques(links, q, qd, qdd))
 
     return jax.jacfwd(torques)(jnp.zeros(10 * chain.n, chain.dtype))

@@ -23,6 +23,7 @@ from ._regression.rows import by_chunks, chunk_rows
 
 BLOCKS = 20  # jackknife blocks per run
 SHIFTS = 10  # number of shifts tried on either side of zero
+LATEST = 0.2  # largest delay that is looked for unasked: that of slow networks and moving averages [s]
 LOAD_PASSES = 3  # each pass computes load-dependent friction from the loads estimated in the previous pass
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from ...errors import LogError
 from ...io._logs.log import Log
 from ...model._chain import Chain
-from .._delay import at_shifts
+from .._delay import LATEST, at_shifts
 from .._friction.fit import base_with_friction
 from .._friction.model import FrictionModel
 from .._friction.terms import FRICTION, Coulomb, FrictionTerm
@@ -33,7 +33,6 @@ STEPS = 2  # candidate cutoffs of the positions per octave, from the default dow
 LOWEST = 2.0  # lowest candidate, in noise that hides the bandwidth of the motion [Hz]
 LONGEST = 0.02  # largest delay, of either sign, beside that of the plain model [s]
 SHIFTS = 10  # number of torque shifts on either side of zero
-LATEST = 0.2  # largest delay that is looked for with the plain model: that of slow networks and moving averages [s]
 COARSE = 20  # number of torque shifts on either side of zero for the plain model
 LEAST_BLOCKS = 6
 SECONDS = 1.5  # length of a block, unless this yields too few blocks [s]

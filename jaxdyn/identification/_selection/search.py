@@ -19,9 +19,7 @@ from .._regression.blocks import BlockFactors
 
 RIDGE = 1e-11  # added to the diagonal of the normal equations after scaling columns to unit norm
 LEVEL = 0.05  # of the one-sided test of a gain on left-out blocks
-SURE = (
-    2.0  # number of standard errors by which a coefficient must be positive: 95 % of a normal distribution, two-sided
-)
+SURE = 2.0  # standard errors by which a coefficient must be positive: 95 % of a normal distribution, two-sided
 REGIONS = 4  # operating regions of each joint: quarters of its samples, from fast backwards to fast forwards
 LEAST = 0.01  # minimum relative reduction of a joint's RMS error
 
@@ -339,10 +337,11 @@ class Search:
     def no_worse_than(self, plain: "Search") -> None:
         """Return joints to the plain selection whose total gain is not confirmed, or until no joint is worse than with it."""
         n = len(self.state.dry)
+        elsewhere = self.errors_elsewhere(plain.state)
         for _ in range(n + 1):
             gained = gain(plain.squares, self.squares)
             changed = ~self.state.same_at(plain.state)
-            lost = changed & ~(gained.confirmed & self.no_worse_elsewhere(plain.state))
+            lost = changed & ~(gained.confirmed & (self.errors_elsewhere(self.state) <= elsewhere))
             if not lost.any():
                 if not gained.loss.any():
                     return
@@ -352,17 +351,14 @@ class Search:
             state = self.state.taken(lost, plain.state)
             self.use(state, self.tried(state))
 
-    def no_worse_elsewhere(self, plain: State) -> Bool[np.ndarray, " n"]:
-        """Mask of the joints that are predicted no worse than with the plain selection in operating regions left out.
+    def errors_elsewhere(self, state: State) -> Float[np.ndarray, " n"]:
+        """Squared error of each joint in operating regions left out; 0 if the regions are not known.
 
         Blocks of time show the same kind of motion as the data that are fitted. A term whose coefficient holds for these
         speeds only may predict them better and another motion worse.
         """
         regions = self.grams.regions
-        if regions is None:
-            return np.ones(len(plain.dry), bool)
-        before, after = (regions.left_out(state).squares.sum(0) for state in (plain, self.state))
-        return after <= before
+        return np.zeros(len(state.dry)) if regions is None else regions.left_out(state).squares.sum(0)
 
     def dry_friction(self, kinds: int) -> bool:
         """Try to replace each joint's dry friction by another one of the first `kinds` columns."""

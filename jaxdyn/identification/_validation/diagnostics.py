@@ -12,7 +12,7 @@ from ...io._logs.log import Log
 from ...io._logs.motion import coordinate_names
 from ...model._chain import Chain
 from ...model._layout import leading_joints
-from .._delay import shown_delay
+from .._delay import LATEST, shown_delay
 from .._payload.loaded_runs import accumulate_runs, jackknife, model_of, solve
 from .._preprocessing.samples import Filters, Samples, preprocess_alike
 from .._regression.accumulate import accumulate_samples
@@ -42,7 +42,6 @@ OPPOSED = 0.1  # magnitude above which a correlation of power counts as positive
 UNWEIGHED = 1.05  # errors within this ratio are equal: leaving gravity out then makes no difference
 WEIGHTY = 3.0  # ratio of the given model's weight to the error above which this weight would have been seen
 SPHERE = 0.3  # relative deviation of a gravity's magnitude up to which it can be gravity in another direction
-LATEST = 0.2  # longest delay that is looked for, as in the choice of terms [s]
 PLAIN_GAIN = 10.0  # reduction of a joint's error by the removal of its delay that shows this delay [%]
 LATE = 0.02  # delay that is no longer one of drives and sensors, but of time stamps, networks or filters [s]
 TOGETHER = 1e-6  # below this relative singular value, parameters are determined only in combination
