@@ -99,6 +99,11 @@ def test_a_derivative_that_no_kernel_holds_is_named_as_such():
     assert relative(found, jnp.sort(jnp.cos(x), -1)) < 1e-14
 
 
+def test_sums_at_indices_in_single_precision_while_double_is_enabled():
+    x = jnp.asarray(RNG.normal(size=(5, 3)), np.float32)
+    agrees(lambda x: jnp.zeros(2, x.dtype).at[jnp.array([0, 1, 0])].add(x), x, tolerance=1e-6)
+
+
 @pytest.fixture
 def loops_over_links(monkeypatch):
     """The kernels of large robots: links in a loop."""

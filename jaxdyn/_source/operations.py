@@ -239,8 +239,9 @@ def _scattered(graph: Graph, equation: Any, of: list[np.ndarray]) -> np.ndarray:
     x, added = of[0].flatten(), of[2].ravel()
     if any(isinstance(entry, Node) for entry in of[1].ravel()):
         raise DeploymentError(f"a sum at an index that depends on the arguments is not supported in {graph.target}")
-    apply = lambda y: equation.primitive.bind(jnp.zeros(of[0].shape), of[1].astype(int), y, **equation.params)
-    where = np.asarray(jax.jacfwd(apply)(jnp.zeros(of[2].shape))).reshape(len(x), len(added))
+    dtype = equation.invars[0].aval.dtype  # that of the operation's sum, even if it is not the default
+    apply = lambda y: equation.primitive.bind(jnp.zeros(of[0].shape, dtype), of[1].astype(int), y, **equation.params)
+    where = np.asarray(jax.jacfwd(apply)(jnp.zeros(of[2].shape, dtype))).reshape(len(x), len(added))
     for to, k in np.argwhere(where).tolist():
         x[to] = graph.apply("+", x[to], added[k])
     return x.reshape(of[0].shape)
