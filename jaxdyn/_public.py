@@ -12,6 +12,7 @@ from . import (
     report as report,
     simulation as simulation,
     spatial as spatial,
+    textbook as textbook,
     trajectory as trajectory,
     view as view,
 )
@@ -88,8 +89,6 @@ from .model import (
     make_chain as make_chain,
     neutral_configuration as neutral_configuration,
     random_configuration as random_configuration,
-    robots as robots,
-    textbook as textbook,
     with_coupling as with_coupling,
     with_inertial_parameters as with_inertial_parameters,
     with_masses as with_masses,
@@ -97,4 +96,5 @@ from .model import (
 )
 from .parallel import sharded_vmap as sharded_vmap
 from .simulation import adaptive_rollout as adaptive_rollout, rollout as rollout, step as step
+from .textbook import robots as robots
 from .trajectory import inverse_kinematics as inverse_kinematics

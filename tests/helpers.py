@@ -13,7 +13,7 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import Coupling, Friction, Springs, Topology, Transmission
-from jaxdyn.model._chain import with_leaves
+from jaxdyn.model.chain import with_leaves
 
 
 def random_inertia(rng: np.random.Generator) -> np.ndarray:

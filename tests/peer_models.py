@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from jaxdyn import Chain
-from jaxdyn.model._chain import Topology
-from jaxdyn.model._layout import layout
+from jaxdyn.model.chain import Topology
+from jaxdyn.model.compiled import layout
 from jaxdyn.spatial import inertia, so3
 
 

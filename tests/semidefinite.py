@@ -13,8 +13,8 @@ from jaxdyn.identification import (
     euclidean_divergence,
     pullback_divergence,
 )
-from jaxdyn.identification._consistency.consistent import parameter_bounds
-from jaxdyn.identification._consistency.gauss_newton import LINEAR, prior_factors
+from jaxdyn.identification.consistency import LINEAR, prior_factors
+from jaxdyn.identification.consistent import parameter_bounds
 
 
 def semidefinite_least_squares(problem: ConsistentProblem, base: BaseParameters) -> ConsistentEstimate:

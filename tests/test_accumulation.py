@@ -12,6 +12,7 @@ from jaxdyn import IdentificationError, Log, LogError, OutputError, read_log
 from jaxdyn.identification import (
     Columns,
     Filters,
+    accumulate as accumulation,
     accumulate_stream,
     load_factors,
     merge_factors,
@@ -20,9 +21,8 @@ from jaxdyn.identification import (
     preprocess_stream,
     save_factors,
 )
-from jaxdyn.identification._regression import accumulate as accumulation
-from jaxdyn.identification._regression.accumulate import accumulate
-from jaxdyn.identification._regression.factors import triangles_of
+from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification.factors import triangles_of
 from jaxdyn.io import read_log_chunks
 from regression import dense, known_arm, states
 

@@ -82,7 +82,7 @@ def test_a_natural_step_is_the_geodesic(dt):
         return law.parameters(law.update(start, start, gradient, dt)), start, law.rate(start, start, gradient)
 
     moved, factors, rate = map(np.asarray, step(jnp.asarray(gradient)))
-    matrix = jax.jit(jaxdyn.spatial.pseudo_inertia.pseudo_inertia)
+    matrix = jax.jit(jaxdyn.spatial.inertia.pseudo_inertia)
     dual = np.stack([np.asarray(matrix(unit)) for unit in jnp.eye(10)])
     # the symmetric B with tr(P B) = g . pi: the pseudo-inertia is linear in pi, and its ten entries are independent
     for k in range(3):

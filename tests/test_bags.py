@@ -10,7 +10,7 @@ import pytest
 from bag_files import MESSAGE, write_bag, write_trajectories
 from jaxdyn import LogError, Topology, from_dh, read_log
 from jaxdyn.io import read_motion
-from jaxdyn.io._logs.joint_states import JointStates
+from jaxdyn.io.bags import JointStates
 
 pytest.importorskip("rosbags")
 

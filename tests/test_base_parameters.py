@@ -26,14 +26,12 @@ from jaxdyn.identification import (
     prior_parameters,
     weighted_least_squares,
 )
-from jaxdyn.identification._regression.accumulate import accumulate
-from jaxdyn.identification._regression.base_parameters import RANK_TOLERANCE, _select, stacked
-from jaxdyn.identification._regression.completion import impossible_links, with_parameters
-from jaxdyn.identification._regression.prediction import predict
-from jaxdyn.identification._regression.robot import as_float64
-from jaxdyn.identification._regression.rows import SHORT
+from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification.base_parameters import RANK_TOLERANCE, _select, impossible_links, stacked, with_parameters
+from jaxdyn.identification.factors import as_float64
+from jaxdyn.identification.prediction import SHORT, predict
 from jaxdyn.io import load_model, loads, save_model
-from jaxdyn.model._rounded import rounding_note
+from jaxdyn.model.rounded import rounding_note
 from jaxdyn.spatial import so3
 from regression import dense, known_arm, states
 

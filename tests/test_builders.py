@@ -12,7 +12,7 @@ from scipy.linalg import expm
 import jaxdyn
 from helpers import compiled, random_inertia, random_rotation, relative
 from jaxdyn import Topology, from_dh, from_screws, textbook
-from jaxdyn.model._build import check_inertia
+from jaxdyn.model.build import check_inertia
 from jaxdyn.spatial import solids
 from jaxdyn.spatial.inertia import pseudo_inertia, spatial_inertia, transform_inertial_parameters
 
@@ -399,7 +399,7 @@ def test_solids_against_exact_integrals():
 
 def test_meshes_and_clouds_of_points():
     """A box of triangles is the box, wherever it is; a cloud is the sum of its points; and what is inside out is turned."""
-    from jaxdyn.view._triangles import box
+    from jaxdyn.view.scene import box
 
     vertices, faces = box((0.4, 0.2, 0.6))
     pose = random_pose(np.random.default_rng(9))

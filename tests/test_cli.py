@@ -1,6 +1,7 @@
 """The command line: what it writes, what its options do, and how it refuses: one line, an exit code, nothing left behind."""
 
 import csv
+import importlib
 import os
 import re
 import signal
@@ -15,10 +16,17 @@ import pytest
 from jaxdyn import IdentificationError, cli
 from jaxdyn._version import __version__
 from jaxdyn.cli import main
-from jaxdyn.identification import Filters, Terms, _identify as identification, random_excitation, synthetic_log
+from jaxdyn.identification import (
+    Filters,
+    Terms,
+    random_excitation,
+    synthetic_log,
+)
 from jaxdyn.io import load, loads
-from jaxdyn.model._build import check_inertia
-from jaxdyn.report._files.results import FILES
+from jaxdyn.model.build import check_inertia
+from jaxdyn.report.results import FILES
+
+identification = importlib.import_module("jaxdyn.identification.identify")
 
 LIMIT = '<limit lower="-2.9" upper="2.9" velocity="3" effort="90"/>'
 ARM = f"""<robot name="arm">

@@ -1,14 +1,17 @@
 """`jaxdyn identify --links --joints --known --mirrored`: parts of a robot that are known, and limbs that mirror each other."""
 
 import csv
+import importlib
 
 import numpy as np
 import pytest
 
 from jaxdyn import IdentificationError
 from jaxdyn.cli import main
-from jaxdyn.identification import _identify as identification, random_excitation, synthetic_log
+from jaxdyn.identification import random_excitation, synthetic_log
 from jaxdyn.io import load, loads
+
+identification = importlib.import_module("jaxdyn.identification.identify")
 
 LIMIT = '<limit lower="-2" upper="2" velocity="3" effort="90"/>'
 

@@ -1,6 +1,7 @@
 """Logs on the command line: column maps, bags and plain files."""
 
 import hashlib
+import importlib
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ import jaxdyn
 from bag_files import write_bag, write_bag_folder
 from jaxdyn import JaxdynError, save_urdf
 from jaxdyn.cli import main
-from jaxdyn.identification import _identify as identification
-from jaxdyn.identification._payload import payload
-from jaxdyn.identification._validation import comparison
+from jaxdyn.identification import payload, validation as comparison
 from regression import known_arm
+
+identification = importlib.import_module("jaxdyn.identification.identify")
 
 T = np.arange(100) / 100
 Q = 0.5 * np.sin(T[:, None] * [3.0, 4.0, 5.0])
@@ -170,7 +171,7 @@ def test_inputs_are_hashed_before_the_fit(files, run, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(13, "Permission denied")
 
-    monkeypatch.setattr("jaxdyn.report._provenance.hashlib.file_digest", fail)
+    monkeypatch.setattr("jaxdyn.report.provenance.hashlib.file_digest", fail)
     code, text = run("--log", folder)
     assert code == 1 and "cannot be read to compute its hash: Permission denied" in text
 
@@ -203,7 +204,7 @@ def test_columns_of_locked_joints_are_left_out(files, monkeypatch, capsys):
 
 
 def test_excite_reads_the_log_to_compare_with_like_all_commands(files, monkeypatch, capsys):
-    from jaxdyn.identification._excitation import design
+    from jaxdyn.identification import excitation_design as design
 
     reads = []
     monkeypatch.setattr(design, "optimal_excitation", lambda *_, **__: reads.append("designing") or stop())
@@ -237,8 +238,7 @@ WALL = (0.0, 9.81, 0.5)
 def test_gravity_of_every_command(command, model, files, tmp_path, monkeypatch, capsys):
     """Every command uses the gravity of --gravity, whether the model is a URDF or a model.eqx, and otherwise the file's."""
     from jaxdyn import identification as public
-    from jaxdyn.identification._excitation import design
-    from jaxdyn.identification._simulation import tracking
+    from jaxdyn.identification import excitation_design as design, validation as tracking
 
     jaxdyn.save_model(known_arm(), files / "arm.eqx")
     caught = []

@@ -21,7 +21,7 @@ from jaxdyn.identification import (
     preprocess,
     save_torque_model,
 )
-from jaxdyn.identification._simulation.tracking import with_payload
+from jaxdyn.identification.validation import with_payload
 from test_cli import ARM
 
 TWO = ["--lock", "grip=0.02"]

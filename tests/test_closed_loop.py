@@ -40,14 +40,15 @@ from jaxdyn.identification import (
     random_excitation,
     row_errors,
     simulate_closed_loop,
+    simulated_logs as closed_loop,
+    simulated_logs as monte_carlo,
 )
-from jaxdyn.identification._estimators.simulation import motion, sensitivities, simulated_rows
-from jaxdyn.identification._estimators.whole_runs import reference_samples
-from jaxdyn.identification._regression.blocks import LEFT_OUT, PRIOR_DEGREES
-from jaxdyn.identification._regression.completion import with_parameters
-from jaxdyn.identification._simulation import closed_loop, monte_carlo
-from jaxdyn.identification._simulation.parametric import parameters_of, parametric_acceleration, parametric_torque
-from jaxdyn.model._build import check_inertia
+from jaxdyn.identification.base_parameters import with_parameters
+from jaxdyn.identification.factors import LEFT_OUT, PRIOR_DEGREES
+from jaxdyn.identification.least_squares import reference_samples
+from jaxdyn.identification.output_error import motion, sensitivities, simulated_rows
+from jaxdyn.identification.simulated_logs import parameters_of, parametric_acceleration, parametric_torque
+from jaxdyn.model.build import check_inertia
 from regression import dense, known_arm
 
 SMOOTH = Columns(("armature", "viscous"))

@@ -5,7 +5,7 @@ import pytest
 
 from data_paths import ROOT
 from jaxdyn import LogError, read_log
-from jaxdyn.io._logs.column_map import UNITS, read_column_map
+from jaxdyn.io.column_map import UNITS, read_column_map
 
 N = 60
 T = np.arange(N) / 100

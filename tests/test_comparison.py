@@ -15,13 +15,12 @@ import jaxdyn
 from jaxdyn import IdentificationError, Log, friction_force, inverse_dynamics, save_model, save_urdf
 from jaxdyn.cli import main
 from jaxdyn.identification import Filters, TorqueModel, compare_models, preprocess
-from jaxdyn.identification._friction.model import chain_friction_model
-from jaxdyn.identification._friction.terms import FRICTION
-from jaxdyn.identification._preprocessing.filters import low_pass
+from jaxdyn.identification.filters import low_pass
+from jaxdyn.identification.friction_model import chain_friction_model
+from jaxdyn.identification.friction_terms import FRICTION
 from jaxdyn.report import print_comparison
-from jaxdyn.report._markup import rounded
-from jaxdyn.report._pages.comparison import comparison_html
-from jaxdyn.report._terminal.comparison import comparison_verdict
+from jaxdyn.report.comparison import comparison_html, comparison_verdict
+from jaxdyn.report.markup import rounded
 from report_example import small_example
 
 

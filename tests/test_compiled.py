@@ -10,7 +10,7 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, random_mechanism
-from jaxdyn.model import _compiled
+from jaxdyn.model import compiled as _compiled
 from users_programs.case import states
 
 COMPILED = []  # a tracing or compilation each

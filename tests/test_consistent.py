@@ -33,14 +33,13 @@ from jaxdyn.identification import (
     total_mass_constraint,
     weighted_least_squares,
 )
-from jaxdyn.identification._consistency.consistent import positive_columns
-from jaxdyn.identification._regression.accumulate import accumulate
-from jaxdyn.identification._regression.completion import with_possible_links, with_thickness
-from jaxdyn.identification._regression.factors import QRFactors
-from jaxdyn.identification._regression.prediction import predict
+from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification.base_parameters import with_possible_links, with_thickness
+from jaxdyn.identification.consistent import positive_columns
+from jaxdyn.identification.factors import QRFactors
+from jaxdyn.identification.prediction import predict
 from jaxdyn.io import load
-from jaxdyn.spatial.inertia import pseudo_inertia
-from jaxdyn.spatial.pseudo_inertia import check_consistent
+from jaxdyn.spatial.inertia import check_consistent, pseudo_inertia
 from regression import known_arm, states
 from semidefinite import semidefinite_least_squares
 

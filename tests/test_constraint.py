@@ -11,7 +11,7 @@ import pytest
 import jaxdyn
 from helpers import compiled, derivatives, directions, once, random_chain, random_inertia, relative
 from jaxdyn import Topology, integrate, random_configuration
-from jaxdyn.dynamics._mechanisms.constraint import Terms, constraint_target, constraint_terms
+from jaxdyn.dynamics.constraints import Terms, constraint_target, constraint_terms
 from jaxdyn.mechanisms import linkages
 from peer_models import to_pinocchio
 
@@ -152,7 +152,7 @@ def test_four_bar_is_the_sum_of_two_serial_chains():
     np.testing.assert_allclose(total, mass @ a + bias, rtol=1e-12)
     # and the tree with both couplings at once closes itself
     matrix = jnp.concatenate([c.coupling.matrix for c in pair])
-    coupled = dataclasses.replace(chain, coupling=jaxdyn.model._chain.Coupling(matrix, jnp.zeros(4)))
+    coupled = dataclasses.replace(chain, coupling=jaxdyn.model.chain.Coupling(matrix, jnp.zeros(4)))
     np.testing.assert_allclose(run(coupled, y, w, a), total, rtol=1e-12)
 
 

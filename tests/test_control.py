@@ -12,8 +12,8 @@ import pytest
 import jaxdyn
 from closed_loops import acceleration, along, disturbed, runge_kutta, wave
 from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
-from jaxdyn.control import _simulate as simulate
-from jaxdyn.control._reference import error_rate, gain_matrix
+from jaxdyn.control import simulate as simulate
+from jaxdyn.control.joint_space import error_rate, gain_matrix
 
 KP, KD = 40.0, 9.0
 

@@ -15,7 +15,7 @@ import pytest
 import jaxdyn
 from data_paths import ROOT
 from helpers import mechanism_state, random_chain, random_mechanism, random_state, relative
-from jaxdyn.deployment import _archive as archive, _load as load
+from jaxdyn.deployment import export as archive, export as load
 
 pytest.importorskip("flatbuffers")
 CHAIN = random_chain(3)

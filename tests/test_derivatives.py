@@ -10,10 +10,10 @@ import pytest
 
 import jaxdyn
 from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
-from jaxdyn.dynamics._equations.mass_matrix_inverse import inverse_of_mass_matrix
-from jaxdyn.dynamics._kinematics import coordinates
-from jaxdyn.dynamics._recursions.newton_euler import newton_euler
-from jaxdyn.dynamics._recursions.variation import DENSE
+from jaxdyn.dynamics import coordinates
+from jaxdyn.dynamics.crba import inverse_of_mass_matrix
+from jaxdyn.dynamics.newton_euler import newton_euler
+from jaxdyn.dynamics.variation import DENSE
 from peer_models import to_pinocchio
 
 ROBOTS = {

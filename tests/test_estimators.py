@@ -32,8 +32,8 @@ from jaxdyn.identification import (
     torque_band,
     weighted_least_squares,
 )
-from jaxdyn.identification._estimators.robust import _outliers
-from jaxdyn.identification._preprocessing.filters import differentiate, low_pass
+from jaxdyn.identification.estimators import _outliers
+from jaxdyn.identification.filters import differentiate, low_pass
 from regression import dense, known_arm, states
 
 ALL = Columns()

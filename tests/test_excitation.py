@@ -24,6 +24,7 @@ from jaxdyn.identification import (
     base_parameters,
     compare_with_log,
     draw_trajectory,
+    excitation_design as excitation_design,
     excitation_quality,
     limit_usage,
     motion_limits,
@@ -34,11 +35,8 @@ from jaxdyn.identification import (
     variance_ratio,
     write_trajectory,
 )
-from jaxdyn.identification._excitation import design as excitation_design
-from jaxdyn.identification._excitation.basis import balanced, rest_basis
-from jaxdyn.identification._excitation.compare import summary
-from jaxdyn.identification._excitation.limits import MotionLimits, largest_shares, repaired
-from jaxdyn.identification._excitation.solver import (
+from jaxdyn.identification.excitation import MotionLimits, balanced, largest_shares, repaired, rest_basis
+from jaxdyn.identification.excitation_design import (
     ExcitationProblem,
     Setting,
     _excess,
@@ -47,6 +45,7 @@ from jaxdyn.identification._excitation.solver import (
     criteria,
     motion_at,
     regressor_rows,
+    summary,
 )
 from regression import dense, known_arm, states
 

@@ -34,10 +34,10 @@ from jaxdyn.identification import (
     weighted_least_squares,
     with_signals,
 )
-from jaxdyn.identification._friction.choice import combine_friction
-from jaxdyn.identification._friction.model import shifted
-from jaxdyn.identification._regression.accumulate import accumulate
-from jaxdyn.identification._regression.prediction import predict
+from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification.friction_fit import combine_friction
+from jaxdyn.identification.friction_model import shifted
+from jaxdyn.identification.prediction import predict
 
 RATE = 100.0
 

@@ -18,7 +18,7 @@ from jaxdyn.identification import (
     weighted_least_squares,
     with_signals,
 )
-from jaxdyn.identification._regression.accumulate import accumulate
+from jaxdyn.identification.accumulate import accumulate
 from jaxdyn.io import check_log, load
 
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]

@@ -37,9 +37,9 @@ from jaxdyn.identification import (
     random_excitation,
     synthetic_log,
 )
-from jaxdyn.identification._regression.accumulate import accumulate_samples
-from jaxdyn.identification._regression.completion import given_torque, impossible_links, with_stand_ins
-from jaxdyn.report._verdict import assess
+from jaxdyn.identification.accumulate import accumulate_samples
+from jaxdyn.identification.base_parameters import given_torque, impossible_links, with_stand_ins
+from jaxdyn.report.verdict import assess
 from regression import known_arm, states
 
 ALL = Columns()
@@ -342,7 +342,7 @@ SINGLE = """
 import dataclasses, json
 import jax, jax.numpy as jnp, numpy as np
 from helpers import linear_friction, random_chain
-from jaxdyn.report._verdict import assess
+from jaxdyn.report.verdict import assess
 from regression import known_arm, states
 from jaxdyn import identify
 from jaxdyn.identification import Filters, Terms, random_excitation, synthetic_log

@@ -18,10 +18,10 @@ from jaxdyn.identification import (
     motor_terms,
     prior_parameters,
 )
-from jaxdyn.identification._regression.accumulate import accumulate
-from jaxdyn.identification._regression.columns import all_columns
-from jaxdyn.identification._regression.completion import with_parameters
-from jaxdyn.io._logs.motion import coordinate_names
+from jaxdyn.identification.accumulate import accumulate
+from jaxdyn.identification.base_parameters import with_parameters
+from jaxdyn.identification.columns import all_columns
+from jaxdyn.io.motion import coordinate_names
 
 
 def state(chain, seed):
@@ -81,7 +81,7 @@ def test_factors_of_a_mechanism_keep_every_inner_product():
     qd, qdd, tau = generator.normal(size=(3, count, chain.nv))
     rows = np.asarray(jax.jit(jax.vmap(columns.matrix, (None, 0, 0, 0)))(chain, q, qd, qdd))
     whole = np.concatenate([rows, tau[:, :, None]], axis=2)
-    from jaxdyn.identification._regression import accumulate as module
+    from jaxdyn.identification import accumulate as module
 
     for warm in (module.WARM, 0):
         with pytest.MonkeyPatch.context() as patch:
@@ -115,7 +115,7 @@ def test_base_parameters_of_a_floating_biped_are_those_of_its_kinetic_energy():
 
 
 def test_a_log_of_joints_is_not_enough_for_a_free_base():
-    from jaxdyn.identification._regression.robot import check_identifiable
+    from jaxdyn.identification.factors import check_identifiable
 
     with pytest.raises(IdentificationError, match=r"floating base.*contact wrenches"):
         check_identifiable(textbook.biped(floating=True))

@@ -32,7 +32,7 @@ from jaxdyn.identification import (
     prior_parameters,
     save_torque_model,
 )
-from jaxdyn.io._logs.log import Log, check_log
+from jaxdyn.io.logs import Log, check_log
 from jaxdyn.report import write_report
 
 WIDTH = 0.02

@@ -9,11 +9,17 @@ from scipy import optimize
 
 import jaxdyn
 from helpers import once
-from jaxdyn.trajectory._interior_point.elimination import factor_stages, solve_stages
-from jaxdyn.trajectory._interior_point.program import DenseProgram
-from jaxdyn.trajectory._interior_point.sensitivity import differentiable
-from jaxdyn.trajectory._interior_point.solve import InteriorPointResult, _products_off, solve_program
-from jaxdyn.trajectory._interior_point.step import Point, barrier_function, bounds_of, passes
+from jaxdyn.trajectory.interior_point import (
+    InteriorPointResult,
+    Point,
+    _products_off,
+    barrier_function,
+    bounds_of,
+    differentiable,
+    passes,
+    solve_program,
+)
+from jaxdyn.trajectory.nonlinear_program import DenseProgram, factor_stages, solve_stages
 
 INF = np.inf
 

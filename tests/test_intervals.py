@@ -27,10 +27,10 @@ from jaxdyn.identification import (
     synthetic_log,
     weighted_least_squares as weighted,
 )
-from jaxdyn.identification._preprocessing.filters import low_pass
-from jaxdyn.identification._regression.base_parameters import BaseParameters
-from jaxdyn.identification._regression.blocks import LEFT_OUT, PRIOR_DEGREES, dense_blocks
-from jaxdyn.identification._result import parameter_rows
+from jaxdyn.identification.base_parameters import BaseParameters
+from jaxdyn.identification.factors import LEFT_OUT, PRIOR_DEGREES, dense_blocks
+from jaxdyn.identification.filters import low_pass
+from jaxdyn.identification.result import parameter_rows
 from jaxdyn.model import with_leaves
 from regression import known_arm
 

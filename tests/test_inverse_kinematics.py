@@ -12,8 +12,14 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once, random_chain, random_links, random_mechanism
-from jaxdyn.trajectory._kinematics.inverse_kinematics import _finite, _following, _middle, _starts, coordinate_limits
-from jaxdyn.trajectory._kinematics.pose_error import rotation_vector
+from jaxdyn.trajectory.inverse_kinematics import (
+    _finite,
+    _following,
+    _middle,
+    _starts,
+    coordinate_limits,
+    rotation_vector,
+)
 
 PANDA = jaxdyn.robots.panda()
 

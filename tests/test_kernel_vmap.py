@@ -1,6 +1,7 @@
 """`kernel_vmap`: the kernel, run by Pallas' interpreter, gives what `jax.vmap` gives, and says what it cannot hold."""
 
 import dataclasses
+import importlib
 import warnings
 
 import jax
@@ -12,9 +13,11 @@ from jax.sharding import AxisType, PartitionSpec
 import jaxdyn
 from helpers import mechanism_state, random_chain, random_mechanism, relative
 from jaxdyn import FallbackWarning, ModelError
-from jaxdyn._source import loops
-from jaxdyn.dynamics._lowering import by_platform
-from jaxdyn.parallel import _kernel_parts, kernel_vmap
+from jaxdyn.dynamics.engine.platform import by_platform
+from jaxdyn.parallel import kernel_vmap
+from jaxdyn.source import loops
+
+_kernel_parts = importlib.import_module("jaxdyn.parallel.kernel_vmap")
 
 ELBOW = jaxdyn.textbook.planar_elbow()
 ARM = random_chain(3, 1)  # revolute, prismatic, helical; friction of every kind, springs

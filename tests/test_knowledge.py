@@ -26,11 +26,10 @@ from jaxdyn.identification import (
     synthetic_log,
     weighted_least_squares,
 )
-from jaxdyn.identification._regression.blocks import dense_blocks
-from jaxdyn.identification._regression.columns import all_columns
-from jaxdyn.identification._regression.knowledge import Known, body_rows
-from jaxdyn.identification._regression.mirror import mirrored_parameters
-from jaxdyn.identification._regression.rows import sample_rows
+from jaxdyn.identification.columns import all_columns
+from jaxdyn.identification.factors import dense_blocks, mirrored_parameters
+from jaxdyn.identification.knowledge import Known, body_rows
+from jaxdyn.identification.prediction import sample_rows
 from jaxdyn.report import write_report
 
 PLAIN = Terms(choose=())

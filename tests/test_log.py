@@ -30,7 +30,7 @@ from jaxdyn.identification import (
     identify_together,
 )
 from jaxdyn.io import check_log, loads, read_log_chunks, read_motion
-from jaxdyn.io._logs.rows import find_bad_rows, segments
+from jaxdyn.io.tables import find_bad_rows, segments
 
 N, JOINTS = 60, 2
 HEADER = ["t", "q1", "q2", "qd1", "qd2", "tau1", "tau2"]

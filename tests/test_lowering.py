@@ -10,8 +10,9 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, random_mechanism, random_state, relative
-from jaxdyn.dynamics._lowering import batch as lowering, product
-from jaxdyn.model._chain import with_leaves
+from jaxdyn.dynamics.engine import lanes as lowering
+from jaxdyn.dynamics.engine.small_matrices import product
+from jaxdyn.model.chain import with_leaves
 
 CHAIN = random_chain(3)
 FUNCTIONS = {

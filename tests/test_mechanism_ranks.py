@@ -12,7 +12,7 @@ import jaxdyn
 from data_paths import ROOT
 from helpers import random_chain
 from jaxdyn.identification import Columns, base_parameters
-from jaxdyn.model._layout import layout, with_bodies
+from jaxdyn.model.compiled import layout, with_bodies
 from jaxdyn.spatial.inertia import transform_inertial_parameters
 from peer_models import axis_offset, configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 from sweep.models import fetch, files

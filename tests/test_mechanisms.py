@@ -23,9 +23,9 @@ from helpers import (
     random_mechanism,
     relative,
 )
-from jaxdyn.dynamics._kinematics import coordinates
-from jaxdyn.model._chain import with_leaves
-from jaxdyn.model._tree import ancestor_mask, walk_of
+from jaxdyn.dynamics import coordinates
+from jaxdyn.model.chain import with_leaves
+from jaxdyn.model.tree import ancestor_mask, walk_of
 from peer_models import configuration_to_pinocchio, to_pinocchio, velocity_to_pinocchio
 
 KINDS = {

@@ -12,8 +12,8 @@ import pytest
 
 import jaxdyn
 from helpers import random_chain, random_state, relative
-from jaxdyn.dynamics._recursions.sweep import outward
-from jaxdyn.model._build import build_chain
+from jaxdyn.dynamics.engine.sweep import outward
+from jaxdyn.model.build import build_chain
 
 ONE = {
     "rotation": np.eye(3)[None],

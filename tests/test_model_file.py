@@ -17,7 +17,7 @@ from data_paths import ROOT
 from helpers import random_chain, random_mechanism
 from jaxdyn import ModelError, ModelWarning, load_model, save_model
 from jaxdyn.io import model_about
-from jaxdyn.io._model_file import checksum
+from jaxdyn.io.model_file import checksum
 
 TESTS = ROOT / "tests"
 CHAINS = {
@@ -63,7 +63,7 @@ PROCESS = """
 import sys, jax
 jax.config.update("jax_enable_x64", True)
 import jaxdyn
-from jaxdyn.io._model_file import load_model, save_model
+from jaxdyn.io.model_file import load_model, save_model
 save_model(load_model(sys.argv[1]), sys.argv[2], {"from": "another process"})
 """
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from jaxdyn.trajectory import Status
-from jaxdyn.trajectory._problem.problem import holding_torque, status_of_problem
+from jaxdyn.trajectory.problem import holding_torque, status_of_problem
 
 ROBOT = jaxdyn.textbook.planar_elbow()
 STEPS, DT = 4, 0.05

@@ -14,8 +14,8 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once
-from jaxdyn.trajectory._paths import scaling as time_scaling
-from jaxdyn.trajectory._paths.intervals import Bands, bands_of, fastest_speeds, lasting_speeds
+from jaxdyn.trajectory import paths as time_scaling
+from jaxdyn.trajectory.paths import Bands, bands_of, fastest_speeds, lasting_speeds
 
 ARM = jaxdyn.textbook.planar_elbow()
 WAYPOINTS = jnp.array([[0.1, 0.3], [0.8, -0.5], [1.3, 0.9], [0.4, 1.2]])

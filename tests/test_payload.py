@@ -35,6 +35,7 @@ from jaxdyn.identification import (
     calibrate_gains,
     diagnose,
     diagnose_identification,
+    diagnostics,
     estimate_delay,
     identify_payload,
     identify_payload_on,
@@ -43,14 +44,17 @@ from jaxdyn.identification import (
     with_gains,
     without_delay,
 )
-from jaxdyn.identification._delay import least_by_parabola
-from jaxdyn.identification._payload.loads import given_body, transform_matrix
-from jaxdyn.identification._payload.payload import nearest_body
-from jaxdyn.identification._regression.factors import QRFactors
-from jaxdyn.identification._validation import diagnostics
-from jaxdyn.identification._validation.diagnostics import _unexcited, _weighted
-from jaxdyn.report._files.payload import payload_json, read_gains
-from jaxdyn.spatial.inertia import inertial_parameters_from_com, pseudo_inertia, transform_inertial_parameters
+from jaxdyn.identification.delay import least_by_parabola
+from jaxdyn.identification.diagnostics import _unexcited, _weighted
+from jaxdyn.identification.factors import QRFactors
+from jaxdyn.identification.loaded_runs import given_body, transform_matrix
+from jaxdyn.identification.payload import nearest_body
+from jaxdyn.report.files import payload_json, read_gains
+from jaxdyn.spatial.inertia import (
+    inertial_parameters_from_com,
+    pseudo_inertia,
+    transform_inertial_parameters,
+)
 from regression import dense, known_arm
 
 LINEAR = ("viscous", "coulomb", "offset")
@@ -351,7 +355,7 @@ def write(path, log, currents=None):
 
 def test_the_command(arm, tmp_path, capsys):
     from jaxdyn.io import save_model
-    from jaxdyn.io._urdf.write import save_urdf
+    from jaxdyn.io.urdf_write import save_urdf
 
     save_urdf(arm, tmp_path / "arm.urdf")
     unloaded = write(tmp_path / "a.csv", run(arm, None, 1, 0.02), GAINS)

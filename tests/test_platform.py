@@ -8,8 +8,8 @@ from jax import export
 
 import jaxdyn
 from helpers import random_chain, random_mechanism
-from jaxdyn.dynamics._lowering import batch
-from jaxdyn.dynamics._lowering.batch import by_platform
+from jaxdyn.dynamics.engine import lanes as batch
+from jaxdyn.dynamics.engine.lanes import by_platform
 
 
 def tempered(x, y):

@@ -17,13 +17,10 @@ from scipy.linalg import solve_discrete_are
 
 import jaxdyn
 from helpers import once
-from jaxdyn.trajectory import PolicySettings
-from jaxdyn.trajectory._descent import gradient as gradient
-from jaxdyn.trajectory._descent.gradient import _bounds, _freed, _within
-from jaxdyn.trajectory._descent.policy import _torque
-from jaxdyn.trajectory._descent.policy_file import read_progress, write_progress
-from jaxdyn.trajectory._problem import problem as discrete
-from jaxdyn.trajectory._problem.augmented_lagrangian import Penalty, Values, penalty_cost, updated, violation
+from jaxdyn.trajectory import PolicySettings, gradient as gradient, problem as discrete
+from jaxdyn.trajectory.augmented_lagrangian import Penalty, Values, penalty_cost, updated, violation
+from jaxdyn.trajectory.gradient import _bounds, _freed, _within
+from jaxdyn.trajectory.policy import _torque, read_progress, write_progress
 
 CART = jaxdyn.make_chain(
     rotation=np.eye(3)[None], translation=np.zeros((1, 3)), screw=[[0, 0, 0, 1, 0, 0]], inertia=[[2.0] + [0.0] * 9]

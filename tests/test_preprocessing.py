@@ -7,8 +7,8 @@ import pytest
 
 from jaxdyn import Log, LogError, read_log
 from jaxdyn.identification import Filters, Samples, motor_to_joint, preprocess, split
-from jaxdyn.identification._preprocessing.filters import bandwidth, differentiate, low_pass
-from jaxdyn.identification._preprocessing.samples import default_cutoff, stale_rows
+from jaxdyn.identification.filters import bandwidth, differentiate, low_pass
+from jaxdyn.identification.preprocessing import default_cutoff, stale_rows
 from jaxdyn.io import check_log
 
 OMEGA = 2 * np.pi * np.array([0.4, 1.1])  # motion of the made-up robot [rad/s]

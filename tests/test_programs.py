@@ -10,10 +10,9 @@ import scipy.interpolate
 from numpy.testing import assert_allclose
 
 from helpers import once
-from jaxdyn.trajectory._interior_point.program import DenseProgram, Inner, Part, convexifier
-from jaxdyn.trajectory._transcription.inverse_dynamics import spline_basis
-from jaxdyn.trajectory._transcription.spline_program import SplineProgram
-from jaxdyn.trajectory._transcription.staged_program import Stage, StagedProgram
+from jaxdyn.trajectory.collocation import Stage, StagedProgram
+from jaxdyn.trajectory.nonlinear_program import DenseProgram, Inner, Part, convexifier
+from jaxdyn.trajectory.splines import SplineProgram, spline_basis
 
 RNG = np.random.default_rng(0)
 

@@ -9,14 +9,15 @@ import pytest
 from helpers import random_inertia, random_rotation
 from jaxdyn import ModelError
 from jaxdyn.identification import entropic_divergence, euclidean_divergence, pullback_divergence
-from jaxdyn.spatial.inertia import pseudo_inertia, transform_inertial_parameters
-from jaxdyn.spatial.pseudo_inertia import (
+from jaxdyn.spatial.inertia import (
     check_consistent,
     inertial_parameters_from_pseudo_inertia,
     log_cholesky_factor,
     log_cholesky_from_factor,
     log_cholesky_from_inertial_parameters,
     log_cholesky_to_inertial_parameters,
+    pseudo_inertia,
+    transform_inertial_parameters,
 )
 
 THETA = np.random.default_rng(0).normal(size=(20, 10)) * np.array([0.5, *[0.5] * 3, *[0.3] * 6])

@@ -10,7 +10,7 @@ import pytest
 import jaxdyn
 from helpers import once, random_inertia, random_rotation, relative
 from jaxdyn import Coupling, Friction, Springs, Topology, Transmission, spring_force
-from jaxdyn.model import _configuration as configuration
+from jaxdyn.model import configuration as configuration
 
 pytestmark = pytest.mark.ci
 

@@ -9,7 +9,7 @@ import pytest
 import jaxdyn
 from benchmarks import intervals
 from jaxdyn.identification import Terms, identify, preprocess
-from jaxdyn.identification._preprocessing.repeats import repeated_motion
+from jaxdyn.identification.preprocessing import repeated_motion
 from jaxdyn.report import verdict
 
 PERIOD = 10.0

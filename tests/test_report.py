@@ -21,33 +21,29 @@ from rich.console import Console
 from helpers import random_chain
 from jaxdyn import OutputError, load_model, save_urdf
 from jaxdyn.identification import Finding, Resimulation, fit_quality, load_torque_model, prior_parameters
-from jaxdyn.identification._estimators.split_half import SplitHalf
-from jaxdyn.identification._result import parameter_rows
-from jaxdyn.identification._selection.outcome import TermChoice, Trial
+from jaxdyn.identification.least_squares import SplitHalf
+from jaxdyn.identification.result import parameter_rows
+from jaxdyn.identification.selection import TermChoice, Trial
 from jaxdyn.io import load
-from jaxdyn.io._files import check_output_folder, write_whole
+from jaxdyn.io.files import check_output_folder, write_whole
 from jaxdyn.report import (
     collect_provenance,
     parse_limit,
     print_summary,
+    results as output,
     verdict,
     write_all,
     write_errors,
     write_parameters,
     write_report,
 )
-from jaxdyn.report._files import results as output
-from jaxdyn.report._files.parameters import COLUMNS
-from jaxdyn.report._files.predictions import FilePrediction, predictions_of
-from jaxdyn.report._files.results import FILES, WrittenFiles
-from jaxdyn.report._markup import rounded, with_deviation
-from jaxdyn.report._pages.identification import report_html
-from jaxdyn.report._pages.page import notes_section
-from jaxdyn.report._pictures.plot import packed, thinned, time_view
-from jaxdyn.report._quality import deviations_from, pooled, pooled_raw
-from jaxdyn.report._sections.overview import overview
-from jaxdyn.report._sections.positions import positions_section
-from jaxdyn.report._sections.torques import torques_section
+from jaxdyn.report.files import COLUMNS, FilePrediction, predictions_of
+from jaxdyn.report.fit_sections import overview, positions_section, torques_section
+from jaxdyn.report.markup import rounded, with_deviation
+from jaxdyn.report.page import notes_section, report_html
+from jaxdyn.report.pictures import packed, thinned, time_view
+from jaxdyn.report.quality import deviations_from, pooled, pooled_raw
+from jaxdyn.report.results import FILES, WrittenFiles
 from report_example import small_example
 
 VOID = {"meta", "br", "input", "link", "img", "hr"}
@@ -74,7 +70,7 @@ def page(result):
 def quick(monkeypatch):
     """A report that is drawn at once, for tests of what becomes of the file."""
     monkeypatch.setattr(
-        "jaxdyn.report._pages.identification.report_html",
+        "jaxdyn.report.page.report_html",
         lambda result, title, date, notes, *_: f"<h1>{title}</h1>{notes}",
     )
 
@@ -464,7 +460,7 @@ def test_how_the_model_was_loaded_reaches_the_source(result, tmp_path, monkeypat
 def test_limits_and_provenance_reach_the_report(result, tmp_path, monkeypatch):
     given = {}
     monkeypatch.setattr(
-        "jaxdyn.report._pages.identification.report_html",
+        "jaxdyn.report.page.report_html",
         lambda *arguments: given.setdefault("all", arguments) and "page",
     )
     limits, known = [parse_limit("rms=0.3")], collect_provenance()

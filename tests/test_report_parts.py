@@ -28,32 +28,37 @@ from jaxdyn.identification import (
     fit_quality,
     resimulate,
 )
-from jaxdyn.identification._friction.model import chain_friction_model
-from jaxdyn.identification._regression.rows import filtered_along
-from jaxdyn.identification._validation.torque_band import base_regressor
+from jaxdyn.identification.friction_model import chain_friction_model
+from jaxdyn.identification.prediction import filtered_along
+from jaxdyn.identification.validation import base_regressor
 from jaxdyn.report import (
     Ellipsoid,
     ErrorLimit,
-    _accuracy as accuracy,
     collect_provenance,
     equivalent_ellipsoid,
     parse_limit,
+    quality as accuracy,
     verdict,
 )
-from jaxdyn.report._accuracy import noise_share, resimulated
-from jaxdyn.report._markup import rounded
-from jaxdyn.report._pictures.ellipsoids import outstretched, projected
-from jaxdyn.report._pictures.stick_figure import line_ends, skeleton
-from jaxdyn.report._provenance import provenance_section
-from jaxdyn.report._quality import pooled, pooled_raw
-from jaxdyn.report._sections.bodies import bodies_section
-from jaxdyn.report._sections.correlation import correlation, correlation_section
-from jaxdyn.report._sections.excitation import excitation
-from jaxdyn.report._sections.friction import binned_medians, friction_samples
-from jaxdyn.report._sections.overview import overview
-from jaxdyn.report._sections.positions import positions_section
-from jaxdyn.report._sections.prior import against_prior, prior_section
-from jaxdyn.report._sections.spectra import residual_spectra
+from jaxdyn.report.fit_sections import (
+    binned_medians,
+    excitation,
+    friction_samples,
+    overview,
+    positions_section,
+    residual_spectra,
+)
+from jaxdyn.report.markup import rounded
+from jaxdyn.report.parameter_sections import (
+    against_prior,
+    bodies_section,
+    correlation,
+    correlation_section,
+    prior_section,
+)
+from jaxdyn.report.pictures import line_ends, outstretched, projected, skeleton
+from jaxdyn.report.provenance import provenance_section
+from jaxdyn.report.quality import noise_share, pooled, pooled_raw, resimulated
 from jaxdyn.spatial.solids import box, sphere
 from report_example import small_example
 

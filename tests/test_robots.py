@@ -9,7 +9,7 @@ from scipy.spatial.transform import Rotation
 import jaxdyn
 from helpers import compiled, relative
 from jaxdyn import Topology, from_dh, robots
-from jaxdyn.model._build import check_inertia
+from jaxdyn.model.build import check_inertia
 from jaxdyn.spatial.inertia import inertial_parameters_to_com
 from published_inertias import PUBLISHED
 

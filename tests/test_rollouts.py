@@ -12,8 +12,8 @@ import pytest
 import jaxdyn
 from helpers import mechanism_state, once, random_chain, random_mechanism, random_state, relative
 from jaxdyn import ModelError, Topology, textbook
-from jaxdyn.simulation._damping import with_implicit_friction
-from jaxdyn.simulation._march import level_sizes
+from jaxdyn.simulation.integrate import with_implicit_friction
+from jaxdyn.simulation.rollout import level_sizes
 
 EXPLICIT = ("semi_implicit_euler", "explicit_euler")
 

@@ -11,7 +11,7 @@ from bag_files import write_bag
 from jaxdyn import Log, identify, read_log
 from jaxdyn.identification import Filters, Terms, random_excitation, synthetic_log
 from jaxdyn.io import check_log
-from jaxdyn.io._logs.log import named_apart
+from jaxdyn.io.logs import named_apart
 from regression import known_arm
 
 

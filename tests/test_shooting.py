@@ -15,23 +15,18 @@ from numpy.testing import assert_allclose
 
 import jaxdyn
 from helpers import once, random_chain
-from jaxdyn.dynamics._lowering import matrix_times, product, row_times
-from jaxdyn.trajectory import LinearQuadratic, LQPolicy
-from jaxdyn.trajectory._linear_quadratic.problem import DiagonalCost, EulerSteps, adjoints
-from jaxdyn.trajectory._linear_quadratic.riccati import policy_and_descent
-from jaxdyn.trajectory._problem import guess as shift
-from jaxdyn.trajectory._problem.augmented_lagrangian import (
-    Penalty,
-    Violation,
-    constraint_rows,
-    no_penalty,
-    updated,
-    violation,
+from jaxdyn.dynamics.engine.small_matrices import matrix_times, product, row_times
+from jaxdyn.trajectory import (
+    LinearQuadratic,
+    LQPolicy,
+    local_model as shooting_model,
+    problem as shift,
+    shooting as shooting,
+    shooting as shooting_rollout,
 )
-from jaxdyn.trajectory._problem.problem import advance, knots_of
-from jaxdyn.trajectory._shooting import local_model as shooting_model, rollout as shooting_rollout, solve as shooting
-from jaxdyn.trajectory._shooting.line_search import first_that_helps
-from jaxdyn.trajectory._shooting.local_model import (
+from jaxdyn.trajectory.augmented_lagrangian import Penalty, Violation, constraint_rows, no_penalty, updated, violation
+from jaxdyn.trajectory.linear_quadratic import DiagonalCost, EulerSteps, adjoints, policy_and_descent
+from jaxdyn.trajectory.local_model import (
     _quadratic,
     dynamics_jacobian,
     gaps_of,
@@ -39,8 +34,19 @@ from jaxdyn.trajectory._shooting.local_model import (
     objective,
     velocity_slopes,
 )
-from jaxdyn.trajectory._shooting.sensitivity import Solved, differentiable
-from jaxdyn.trajectory._shooting.solve import _convex_policy, _Iterate, _Limits, _Pace, _paced, _status, _step
+from jaxdyn.trajectory.problem import advance, knots_of
+from jaxdyn.trajectory.shooting import (
+    Solved,
+    _convex_policy,
+    _Iterate,
+    _Limits,
+    _Pace,
+    _paced,
+    _status,
+    _step,
+    differentiable,
+    first_that_helps,
+)
 
 ARM = jaxdyn.textbook.pendulum(2, damping=0.1)
 

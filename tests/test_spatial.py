@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 
 from helpers import random_inertia, random_rotation, relative
-from jaxdyn.spatial import _components as components, inertia, se3, so3
+from jaxdyn.spatial import components as components, inertia, se3, so3
 
 EPS = {"float64": 2.3e-16, "float32": 1.2e-7}
 DTYPES = tuple(EPS)
@@ -318,7 +318,7 @@ def test_components_are_the_array_operations():
 
 
 def test_sines_and_cosines_of_kernels_are_exact_to_rounding_however_far_the_angle_turns():
-    from jaxdyn.spatial._sine import sine_and_cosine
+    from jaxdyn.spatial.so3 import sine_and_cosine
 
     rng = np.random.default_rng(0)
     for scale in (1.0, 10.0, 1e3, 1e6):

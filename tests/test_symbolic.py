@@ -15,7 +15,7 @@ import sympy
 import jaxdyn
 from helpers import once, random_chain, random_inertia, random_state, relative
 from jaxdyn import Coupling, Friction, Topology, Transmission, symbolic, textbook
-from jaxdyn.symbolic._constants import exact
+from jaxdyn.symbolic.expressions import exact
 
 TOLERANCE = 1e-12
 SYSTEMS = ("planar_2r_point_masses", "planar_elbow", "spherical_rrp", "pendulum_3dof")

@@ -31,9 +31,9 @@ from jaxdyn.identification import (
     save_torque_model,
     write_predictor,
 )
-from jaxdyn.identification._regression.robot import as_float64
+from jaxdyn.identification.factors import as_float64
 from jaxdyn.io import loads
-from jaxdyn.io._logs.write import write_log
+from jaxdyn.io.logs import write_log
 from test_friction import samples, wander
 from test_source import python
 

@@ -46,26 +46,25 @@ from jaxdyn.identification import (
     prior_scales,
     random_excitation,
 )
-from jaxdyn.identification._preprocessing.filters import low_pass_before
-from jaxdyn.identification._regression.completion import with_parameters
-from jaxdyn.identification._selection.blocks import Reading
-from jaxdyn.identification._selection.candidates import Candidates, friction_of
-from jaxdyn.identification._selection.choose import gains_of
-from jaxdyn.identification._selection.outcome import trial_of
-from jaxdyn.identification._selection.search import (
+from jaxdyn.identification.base_parameters import with_parameters
+from jaxdyn.identification.filters import low_pass_before
+from jaxdyn.identification.selection import Reading, gains_of, trial_of
+from jaxdyn.identification.selection_search import (
+    Candidates,
     Gain,
     Grams,
     LeftOut,
     Search,
     State,
+    friction_of,
     gain,
     solve,
     system,
     weights_between,
 )
-from jaxdyn.identification._simulation.parametric import parameters_of, parametric_torque
-from jaxdyn.identification._stretches import logged_torque
-from jaxdyn.report._pages.identification import report_html
+from jaxdyn.identification.simulated_logs import parameters_of, parametric_torque
+from jaxdyn.identification.stretches import logged_torque
+from jaxdyn.report.page import report_html
 from regression import known_arm, states, worse
 
 FILTER = {"filters": Filters(20.0)}
@@ -618,8 +617,7 @@ def test_what_is_not_there_is_hardly_ever_adopted(elbow):
 
 
 def test_constraints_follow_their_parameters(elbow):
-    from jaxdyn.identification._selection.outcome import TermChoice
-    from jaxdyn.identification._selection.setup import setup_of
+    from jaxdyn.identification.selection import TermChoice, setup_of
 
     terms = Terms()
     names = terms.columns(elbow).names(2)

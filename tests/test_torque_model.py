@@ -41,11 +41,10 @@ from jaxdyn.identification import (
     save_torque_model,
     synthetic_log,
 )
-from jaxdyn.identification._preprocessing.filters import low_pass
-from jaxdyn.report import write_all
-from jaxdyn.report._files import results
-from jaxdyn.report._markup import rounded
-from jaxdyn.report._sections.files import files_section
+from jaxdyn.identification.filters import low_pass
+from jaxdyn.report import results, write_all
+from jaxdyn.report.markup import rounded
+from jaxdyn.report.parameter_sections import files_section
 from test_friction import samples, wander
 
 ALL = (
@@ -252,7 +251,7 @@ def page(monkeypatch):
     """Of the report that is written: all that its page is made from, by "all"."""
     given = {}
     monkeypatch.setattr(
-        "jaxdyn.report._pages.identification.report_html",
+        "jaxdyn.report.page.report_html",
         lambda *arguments: given.setdefault("all", arguments) and "page",
     )
     return given

@@ -23,22 +23,22 @@ from jaxdyn.identification import (
     consistent_least_squares,
     diagnose,
     diagnose_identification,
+    diagnostics,
     link_bounds,
     motor_to_joint,
     random_excitation,
     unusual_links,
 )
-from jaxdyn.identification._consistency.constraints import no_constraints
-from jaxdyn.identification._consistency.densities import consistent_within, equivalent_density, filled_share
-from jaxdyn.identification._regression.factors import QRFactors
-from jaxdyn.identification._regression.prediction import MOVING
-from jaxdyn.identification._selection.terms import PARTS
-from jaxdyn.identification._validation import diagnostics
-from jaxdyn.identification._validation.play import play
+from jaxdyn.identification.consistency import no_constraints
+from jaxdyn.identification.consistent import consistent_within, equivalent_density, filled_share
+from jaxdyn.identification.factors import QRFactors
+from jaxdyn.identification.prediction import MOVING
+from jaxdyn.identification.selection_search import PARTS
+from jaxdyn.identification.validation import play
 from jaxdyn.io import check_log, load, loads
 from jaxdyn.model import with_leaves, with_transmission
 from jaxdyn.report import verdict
-from jaxdyn.report._accuracy import floored, resimulated, simulated_against_coasting, torque_accuracy
+from jaxdyn.report.quality import floored, resimulated, simulated_against_coasting, torque_accuracy
 from verdict_cases import REAL, SIMULATED, Case
 
 URDF = """<robot name="arm"><link name="base"/>

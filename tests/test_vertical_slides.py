@@ -8,8 +8,8 @@ import pytest
 from jaxdyn import inverse_dynamics
 from jaxdyn.dynamics import friction_force
 from jaxdyn.identification import Columns, FrictionModel, Terms, identify
-from jaxdyn.identification._friction.fit import base_with_friction
-from jaxdyn.identification._friction.terms import chain_terms
+from jaxdyn.identification.friction_fit import base_with_friction
+from jaxdyn.identification.friction_terms import chain_terms
 from jaxdyn.io import Log, loads
 
 BODY = (

@@ -14,11 +14,16 @@ import jaxdyn
 from helpers import random_chain
 from jaxdyn.cli import main
 from jaxdyn.commands.view import read_robot
-from jaxdyn.io._urdf.geometry import find_mesh
-from jaxdyn.report._pictures.stick_figure import line_ends
-from jaxdyn.view import _triangles as triangles
-from jaxdyn.view._limits import effort_limits, slider_ranges, sliding_coordinates, start_configuration
-from jaxdyn.view._scene import positions_at
+from jaxdyn.io.shapes import find_mesh
+from jaxdyn.report.pictures import line_ends
+from jaxdyn.view import scene as triangles
+from jaxdyn.view.scene import (
+    effort_limits,
+    positions_at,
+    slider_ranges,
+    sliding_coordinates,
+    start_configuration,
+)
 
 ARM = """<robot name="arm">
   <material name="red"><color rgba="0.8 0.1 0.1 1"/></material>
@@ -279,7 +284,7 @@ def test_the_viewer_names_its_extra(monkeypatch):
 
 def test_the_page_is_served(arm, tmp_path, monkeypatch, capsys):
     pytest.importorskip("viser", reason="the viewer needs viser, of the extra view")
-    from jaxdyn.view._server import Viewer
+    from jaxdyn.view.server import Viewer
 
     t = np.linspace(0, 1, 30)
     table = np.column_stack([t, 0.5 * t, t, 10 * t, t])
@@ -446,7 +451,7 @@ def test_creases_split_and_round_parts_do_not():
 
 
 def test_the_camera_sees_the_robot_whole(arm):
-    from jaxdyn.view._framing import FIELD_OF_VIEW, frame_scene
+    from jaxdyn.view.scene import FIELD_OF_VIEW, frame_scene
 
     for gravity in ((0.0, 0.0, -9.81), (0.0, -9.81, 0.0), (0.0, 0.0, 9.81), (0.0, 0.0, 0.0)):
         scene = jaxdyn.view.build_scene(jaxdyn.load(arm, gravity=gravity))

@@ -24,12 +24,12 @@ from jaxdyn.identification import (
     estimate_ols,
     estimate_wls,
     estimation_problem,
+    friction_fit as friction_rows,
+    prediction as regressor_rows,
     simulate_closed_loop,
     with_signals,
 )
-from jaxdyn.identification._estimators.whole_runs import samples_of
-from jaxdyn.identification._friction import rows as friction_rows
-from jaxdyn.identification._regression import rows as regressor_rows
+from jaxdyn.identification.least_squares import samples_of
 from regression import dense
 
 RATE = 200.0

@@ -171,7 +171,7 @@ def test_constant_arguments_of_kernels(name):
 def test_arguments_that_a_kernel_need_not_read():
     """The library's kernels, with an argument whose product with zero is folded: alone, and called from the outside."""
     program = """
-from jaxdyn.dynamics._lowering.batch import by_batch, over_lanes
+from jaxdyn.dynamics.engine.lanes import by_batch, over_lanes
 folded = lambda x, k: jnp.sin(x) + k * 0
 k = jnp.arange(4)
 print(jax.jit(by_batch(folded, size=lambda x: 10))(x, k) - jnp.sin(x))

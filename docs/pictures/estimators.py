@@ -25,9 +25,9 @@ from jaxdyn.identification import (
     Stribeck,
     Viscous,
 )
-from jaxdyn.identification._estimators.whole_runs import without_friction
-from jaxdyn.identification._regression.completion import with_parameters, with_stand_ins
-from jaxdyn.identification._regression.robot import as_float64
+from jaxdyn.identification.base_parameters import with_parameters, with_stand_ins
+from jaxdyn.identification.factors import as_float64
+from jaxdyn.identification.least_squares import without_friction
 
 FULL_RATE = jaxdyn.identification.Filters(position_cutoff=7.5, torque_cutoff=10.0, stride=1)
 GAINS = [14.87, 13.26, 11.13, 10.62, 11.03, 11.47]

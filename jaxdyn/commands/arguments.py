@@ -141,7 +141,7 @@ def densities(text: str) -> tuple[float, float] | None:
 
 
 def terms(text: str) -> tuple[str, ...]:
-    from ..identification._regression.columns import DRIVE_TERMS
+    from ..identification.columns import DRIVE_TERMS
 
     return _listed(text, DRIVE_TERMS)
 
@@ -155,7 +155,7 @@ def _listed(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def parts(text: str) -> tuple[str, ...]:
-    from ..identification._selection.terms import PARTS
+    from ..identification.selection_search import PARTS
 
     return _listed(text, PARTS)
 

@@ -40,8 +40,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare the models, write the page and print the table; return the exit code."""
     use_float64()
-    from ..identification._validation.comparison import compare_models
-    from ..io._files import check_output_file
+    from ..identification.validation import compare_models
+    from ..io.files import check_output_file
     from ..report import print_comparison, write_comparison
 
     check_logs(options, len(options.log))

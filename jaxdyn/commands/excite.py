@@ -112,11 +112,10 @@ def run(options: argparse.Namespace) -> int:
         )
     check_logs(options, 1)
     use_float64()
-    from ..identification._excitation.compare import compare_with_log, summary
-    from ..identification._excitation.design import ExcitationSearch, optimal_excitation
-    from ..identification._excitation.output import draw_trajectory, sample_trajectory, write_trajectory
-    from ..identification._regression.columns import Columns
-    from ..io._logs.log import check_log
+    from ..identification.columns import Columns
+    from ..identification.excitation import draw_trajectory, sample_trajectory, write_trajectory
+    from ..identification.excitation_design import ExcitationSearch, compare_with_log, optimal_excitation, summary
+    from ..io.logs import check_log
 
     written = list(filter(None, (options.out, options.picture)))
     _make_folders(written)
@@ -154,7 +153,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _make_folders(paths: list[str]) -> None:
     """Create the folders of the output files; if this fails, raise an error before the long computation."""
-    from ..io._files import check_output_folder
+    from ..io.files import check_output_folder
 
     for path in paths:
         folder, name = os.path.split(os.path.abspath(path))
@@ -164,8 +163,7 @@ def _make_folders(paths: list[str]) -> None:
 
 def _problem(options: argparse.Namespace) -> tuple["Chain", "MotionLimits", "FourierSeries | BSplines"]:
     """The robot, its limits, and the kind of trajectory."""
-    from ..identification._excitation.basis import BSplines, FourierSeries
-    from ..identification._excitation.limits import motion_limits
+    from ..identification.excitation import BSplines, FourierSeries, motion_limits
 
     parts = {"lock": dict(options.lock) or None, "tip": options.tip, "gravity": options.gravity}
     chain = load_possible(options.model, allow_nonphysical=options.allow_nonphysical, **parts)

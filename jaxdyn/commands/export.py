@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the files; return the exit code."""
     use_float64()
     from ..identification import write_predictor
-    from ..io._files import check_output_file
+    from ..io.files import check_output_file
 
     check_output_file(f"{options.out}.c")
     paths = write_predictor(read_model(options, options.model), options.out)

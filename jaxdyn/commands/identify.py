@@ -158,10 +158,9 @@ def run(options: argparse.Namespace) -> int:
     """Identify the robot, write the results and print a summary; return the exit code."""
     _check(options)
     use_float64()
-    from ..io._files import check_output_folder
-    from ..report._files.results import FILES, write_all
-    from ..report._terminal.identification import print_summary
-    from ..report._verdict import parse_limit
+    from ..io.files import check_output_folder
+    from ..report.results import FILES, print_summary, write_all
+    from ..report.verdict import parse_limit
 
     limits = [parse_limit(text) for text in options.limit]
     check_output_folder(options.out, FILES)
@@ -217,9 +216,9 @@ def _inputs(options: argparse.Namespace) -> tuple["Chain | None", "Chain", list[
 
     Without --model, these are the robots and logs of the built-in example.
     """
-    from ..identification._regression.completion import with_stand_ins, with_thickness
-    from ..identification._regression.robot import check_identifiable
-    from ..identification._simulation.synthetic import example
+    from ..identification.base_parameters import with_stand_ins, with_thickness
+    from ..identification.factors import check_identifiable
+    from ..identification.simulated_logs import example
 
     if not options.model:
         truth, chain, logs, validation = example()
@@ -244,12 +243,11 @@ def _identified(
     options: argparse.Namespace, chain: "Chain", logs: list["Log"], validation: list["Log"], progress: Progress
 ) -> tuple["Identification", tuple["Finding", ...]]:
     """Identify the robot, and look for faults in the logs and the model."""
-    from ..identification._consistency.constraints import Consistency
-    from ..identification._identify import identify
-    from ..identification._regression.columns import coupled_drive
-    from ..identification._selection.read import read_terms, term_of
-    from ..identification._selection.terms import Terms
-    from ..identification._validation.diagnostics import diagnose_identification
+    from ..identification.columns import coupled_drive
+    from ..identification.consistency import Consistency
+    from ..identification.diagnostics import diagnose_identification
+    from ..identification.identify import identify
+    from ..identification.selection_search import Terms, read_terms, term_of
 
     further = [term_of(f"--counterbalance {joint}", said, chain.joint_names) for joint, said in options.counterbalance]
     further += [term for path in options.further for term in read_terms(path, chain.joint_names)]

@@ -26,8 +26,8 @@ def use_float64() -> None:
 def load_possible(path: str, *, allow_nonphysical: bool = False, **given: Any) -> "Chain":
     """Load a robot, and replace physically inconsistent inertias by the nearest consistent ones, with a warning."""
     from ..errors import JaxdynError, ModelError, warn
-    from ..identification._regression.completion import with_possible_links
-    from ..io._load import load
+    from ..identification.base_parameters import with_possible_links
+    from ..io.load import load
 
     try:
         return load(path, allow_nonphysical=allow_nonphysical, **given)
@@ -51,8 +51,8 @@ def read_model(options: argparse.Namespace, path: str, allow_nonphysical: bool =
     Friction is taken from the file, and so is gravity if the file contains it and --gravity is not given.
     """
     from ..identification import TorqueModel, load_torque_model
-    from ..io._files import read_bytes
-    from ..io._load import is_mjcf, load
+    from ..io.files import read_bytes
+    from ..io.load import is_mjcf, load
 
     if path.endswith(".eqx"):
         model = load_torque_model(path)
@@ -88,9 +88,9 @@ def read_logs(options: argparse.Namespace, logs: Sequence[str], chain: "Chain", 
 
     Numbered columns may also contain the joints that --lock fixes in the file `model`; these are left out.
     """
-    from ..io._logs.bags import is_bag
-    from ..io._logs.log import read_log
-    from ..io._logs.motion import coordinate_names
+    from ..io.bags import is_bag
+    from ..io.logs import read_log
+    from ..io.motion import coordinate_names
 
     names = coordinate_names(chain)
     numbered = coordinate_names(_unlocked(options, model)) if options.lock and chain.coupling is None else None
@@ -117,7 +117,7 @@ def _unlocked(options: argparse.Namespace, model: str) -> "Chain":
     """The robot with all joints of the file."""
     import warnings
 
-    from ..io._load import load
+    from ..io.load import load
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about faults that were reported when the robot was loaded

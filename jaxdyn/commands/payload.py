@@ -72,8 +72,8 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     use_float64()
     from ..errors import OutputError
-    from ..io._files import check_output_file, write_whole
-    from ..report._files.payload import read_gains
+    from ..io.files import check_output_file, write_whole
+    from ..report.files import read_gains
 
     if options.out:
         check_output_file(options.out)
@@ -137,9 +137,8 @@ def _fitted(
     options: argparse.Namespace, chain: "Chain", unloaded: list["Log"], loaded: list["Log"], known: "DriveGains | None"
 ) -> tuple[str, list[str]]:
     """The gains for a known mass, or the payload, as JSON text and as lines for the terminal."""
-    from ..identification._payload.gains import calibrate_gains
-    from ..identification._payload.payload import identify_payload, identify_payload_on
-    from ..report._files.payload import gains_json, gains_lines, payload_json, payload_lines
+    from ..identification.payload import calibrate_gains, identify_payload, identify_payload_on
+    from ..report.files import gains_json, gains_lines, payload_json, payload_lines
 
     own = tuple(x.strip() for x in options.own_friction.split(",") if x.strip())
     setting = {"frame": options.frame, "own_friction": own, "filters": filters_of(options, options.delay)}

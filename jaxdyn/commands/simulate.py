@@ -67,11 +67,11 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Simulate the robot and write the log; return the exit code."""
     use_float64()
-    from ..identification._simulation.monte_carlo import NoiseLevel
-    from ..identification._simulation.tracking import tracking_log, with_payload
-    from ..io._files import check_output_file
-    from ..io._logs.motion import read_motion
-    from ..io._logs.write import write_log
+    from ..identification.simulated_logs import NoiseLevel
+    from ..identification.validation import tracking_log, with_payload
+    from ..io.files import check_output_file
+    from ..io.logs import write_log
+    from ..io.motion import read_motion
 
     check_output_file(options.out)
     model = read_model(options, options.model, allow_nonphysical=False)

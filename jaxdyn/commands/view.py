@@ -55,10 +55,10 @@ def run(options: argparse.Namespace) -> int:
     """Show the robot until interrupted; return the exit code."""
     import sys
 
-    from ..io._logs.motion import read_motion
-    from ..view._film import animate
-    from ..view._scene import build_scene
-    from ..view._server import open_viewer
+    from ..io.motion import read_motion
+    from ..view.film import animate
+    from ..view.scene import build_scene
+    from ..view.server import open_viewer
 
     if not 0 < options.port < 65536:
         raise WrongUsage(f"--port is {options.port}; it must be between 1 and 65535")
@@ -104,10 +104,10 @@ def read_robot(options: argparse.Namespace) -> tuple[Any, ...]:
     """The chain, its shapes, and notes on parts of the model that are not shown."""
     import warnings
 
-    from ..io._files import read_bytes
-    from ..io._load import is_mjcf, load, read_geometry
-    from ..io._mjcf.features import FEATURES
-    from ..io._model_file import read_model
+    from ..io.files import read_bytes
+    from ..io.load import is_mjcf, load, read_geometry
+    from ..io.mjcf import FEATURES
+    from ..io.model_file import read_model
 
     path = options.model
     if path.endswith(".eqx"):

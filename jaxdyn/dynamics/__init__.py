@@ -1,82 +1,11 @@
 """Terms of the equations of motion and their derivatives; the most common terms are also exported by `jaxdyn`."""
 
-from ._energy.energy import (
-    euler_lagrange_torque as euler_lagrange_torque,
-    kinetic_energy as kinetic_energy,
-    lagrangian as lagrangian,
-    potential_energy as potential_energy,
-    total_energy as total_energy,
+from .aba import (
+    aba as aba,
+    forward_dynamics as forward_dynamics,
+    mass_matrix_solve as mass_matrix_solve,
 )
-from ._energy.energy_regressors import (
-    kinetic_energy_regressor as kinetic_energy_regressor,
-    momentum_regressor as momentum_regressor,
-    passivity_regressor as passivity_regressor,
-    passivity_regressor_product as passivity_regressor_product,
-    potential_energy_regressor as potential_energy_regressor,
-)
-from ._energy.hamiltonian import (
-    generalised_momentum as generalised_momentum,
-    hamiltonian as hamiltonian,
-    hamiltonian_flow as hamiltonian_flow,
-    momentum_drift as momentum_drift,
-)
-from ._energy.mass_matrix_certificate import (
-    CertifiedBounds as CertifiedBounds,
-    certified_mass_matrix_bounds as certified_mass_matrix_bounds,
-)
-from ._energy.passivity import (
-    passivity_integral as passivity_integral,
-    passivity_inverse_dynamics as passivity_inverse_dynamics,
-)
-from ._equations.coriolis import (
-    VelocityProducts as VelocityProducts,
-    christoffel_symbols as christoffel_symbols,
-    coriolis_matrix as coriolis_matrix,
-    rate_pairs as rate_pairs,
-    velocity_products as velocity_products,
-)
-from ._equations.decomposition import Decomposition as Decomposition, decomposition as decomposition
-from ._equations.derivatives import (
-    ForwardDynamicsDerivatives as ForwardDynamicsDerivatives,
-    InverseDynamicsDerivatives as InverseDynamicsDerivatives,
-    forward_dynamics_derivatives as forward_dynamics_derivatives,
-    inverse_dynamics_derivatives as inverse_dynamics_derivatives,
-)
-from ._equations.drive_regressors import (
-    drive_regressor as drive_regressor,
-    motor_regressor as motor_regressor,
-    spring_regressor as spring_regressor,
-)
-from ._equations.forward import aba as aba, forward_dynamics as forward_dynamics, mass_matrix_solve as mass_matrix_solve
-from ._equations.friction import (
-    friction_force as friction_force,
-    resistive_force as resistive_force,
-    spring_energy as spring_energy,
-    spring_force as spring_force,
-)
-from ._equations.inverse import (
-    bias_force as bias_force,
-    coriolis_force as coriolis_force,
-    gravity_force as gravity_force,
-    inverse_dynamics as inverse_dynamics,
-)
-from ._equations.joint_wrenches import joint_wrenches as joint_wrenches
-from ._equations.mass_matrix import crba as crba, mass_matrix as mass_matrix
-from ._equations.mass_matrix_bounds import (
-    MassMatrixBounds as MassMatrixBounds,
-    mass_matrix_bounds as mass_matrix_bounds,
-)
-from ._equations.mass_matrix_inverse import mass_matrix_inverse as mass_matrix_inverse
-from ._equations.matrix_form import MatrixForm as MatrixForm, matrix_form as matrix_form
-from ._equations.operational_space import (
-    OperationalSpace as OperationalSpace,
-    dynamically_consistent_inverse as dynamically_consistent_inverse,
-    operational_space as operational_space,
-    operational_space_bias as operational_space_bias,
-    operational_space_inertia as operational_space_inertia,
-)
-from ._equations.regressor import regressor as regressor
-from ._kinematics.centroidal import (
+from .centroidal import (
     centre_of_mass as centre_of_mass,
     centre_of_mass_jacobian as centre_of_mass_jacobian,
     centroidal_momentum as centroidal_momentum,
@@ -85,8 +14,85 @@ from ._kinematics.centroidal import (
     total_mass as total_mass,
     total_momentum as total_momentum,
 )
-from ._kinematics.forward_kinematics import forward_kinematics as forward_kinematics, frame_pose as frame_pose
-from ._kinematics.frame_acceleration import frame_acceleration as frame_acceleration
-from ._kinematics.jacobian import jacobian as jacobian, jacobian_derivative as jacobian_derivative
-from ._kinematics.link_motion import link_accelerations as link_accelerations, link_twists as link_twists
-from ._recursions.wrench import link_wrenches as link_wrenches
+from .coriolis import (
+    Decomposition as Decomposition,
+    MatrixForm as MatrixForm,
+    VelocityProducts as VelocityProducts,
+    christoffel_symbols as christoffel_symbols,
+    coriolis_matrix as coriolis_matrix,
+    decomposition as decomposition,
+    matrix_form as matrix_form,
+    rate_pairs as rate_pairs,
+    velocity_products as velocity_products,
+)
+from .crba import (
+    CertifiedBounds as CertifiedBounds,
+    MassMatrixBounds as MassMatrixBounds,
+    certified_mass_matrix_bounds as certified_mass_matrix_bounds,
+    crba as crba,
+    mass_matrix as mass_matrix,
+    mass_matrix_bounds as mass_matrix_bounds,
+    mass_matrix_inverse as mass_matrix_inverse,
+)
+from .derivatives import (
+    ForwardDynamicsDerivatives as ForwardDynamicsDerivatives,
+    InverseDynamicsDerivatives as InverseDynamicsDerivatives,
+    forward_dynamics_derivatives as forward_dynamics_derivatives,
+    inverse_dynamics_derivatives as inverse_dynamics_derivatives,
+)
+from .energy import (
+    euler_lagrange_torque as euler_lagrange_torque,
+    generalised_momentum as generalised_momentum,
+    hamiltonian as hamiltonian,
+    hamiltonian_flow as hamiltonian_flow,
+    kinetic_energy as kinetic_energy,
+    lagrangian as lagrangian,
+    momentum_drift as momentum_drift,
+    potential_energy as potential_energy,
+    total_energy as total_energy,
+)
+from .friction import (
+    friction_force as friction_force,
+    resistive_force as resistive_force,
+    spring_energy as spring_energy,
+    spring_force as spring_force,
+)
+from .inverse import (
+    bias_force as bias_force,
+    coriolis_force as coriolis_force,
+    gravity_force as gravity_force,
+    inverse_dynamics as inverse_dynamics,
+)
+from .kinematics import (
+    forward_kinematics as forward_kinematics,
+    frame_acceleration as frame_acceleration,
+    frame_pose as frame_pose,
+    jacobian as jacobian,
+    jacobian_derivative as jacobian_derivative,
+    link_accelerations as link_accelerations,
+    link_twists as link_twists,
+)
+from .newton_euler import link_wrenches as link_wrenches
+from .operational_space import (
+    OperationalSpace as OperationalSpace,
+    dynamically_consistent_inverse as dynamically_consistent_inverse,
+    operational_space as operational_space,
+    operational_space_bias as operational_space_bias,
+    operational_space_inertia as operational_space_inertia,
+)
+from .passivity import (
+    passivity_integral as passivity_integral,
+    passivity_inverse_dynamics as passivity_inverse_dynamics,
+)
+from .regressor import (
+    drive_regressor as drive_regressor,
+    kinetic_energy_regressor as kinetic_energy_regressor,
+    momentum_regressor as momentum_regressor,
+    motor_regressor as motor_regressor,
+    passivity_regressor as passivity_regressor,
+    passivity_regressor_product as passivity_regressor_product,
+    potential_energy_regressor as potential_energy_regressor,
+    regressor as regressor,
+    spring_regressor as spring_regressor,
+)
+from .wrenches import joint_wrenches as joint_wrenches

@@ -23,20 +23,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..model._chain import Chain
+from ..model.chain import Chain
+from ..model.configuration import place
 from ..spatial.inertia import spatial_inertia
 from ..spatial.se3 import adjoint, pose, pose_exp, pose_inverse, twist_cross
-from ._kinematics.coordinates import (
+from .coordinates import (
     base_gravity,
     by_coordinates,
     generalised_force,
     joint_accelerations,
     joint_rates,
-    place,
     rate_matrix,
     rotor_torques,
 )
-from ._recursions.wrench import link_wrenches
+from .newton_euler import link_wrenches
 
 
 class Motion(NamedTuple):

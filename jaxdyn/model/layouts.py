@@ -25,9 +25,8 @@ from jaxtyping import Array, Float
 
 from ..errors import ModelError
 from ..spatial.so3 import quaternion_to_rotation
-from ._chain import Chain
-from ._compiled import checked
-from ._layout import layout
+from .chain import Chain
+from .compiled import checked, layout
 
 Names = Sequence[str] | None
 _LINEAR_FIRST = np.array([3, 4, 5, 0, 1, 2])

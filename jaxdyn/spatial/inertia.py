@@ -3,12 +3,29 @@
 The ten inertial parameters of a body are pi = (m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz, Izz) [kg, kg m, kg m^2]. The
 inertia is about the *origin* of the frame, which need not be the centre of mass c. Energies, momenta and torques are linear
 in pi.
-"""
+
+Physical consistency of a body: its pseudo-inertia, and log-Cholesky parameters of physically consistent bodies.
+
+Inertial parameters describe a body of positive density if and only if their 4x4 pseudo-inertia J is positive definite
+(Wensing, Kim & Slotine 2017):
+
+    J = [[S, h], [h^T, m]] = integral of [x; 1] [x; 1]^T dm,    S = (tr(I_o) / 2) eye(3) - I_o.
+
+J is linear in the ten inertial parameters. The triangular factor U in J = U U^T is described by ten unbounded numbers,
+since its positive diagonal is represented by logarithms (Rucker & Wensing 2022):
+
+    U = e^a [[e^d1, s12, s13, t1], [0, e^d2, s23, t2], [0, 0, e^d3, t3], [0, 0, 0, 1]],
+    theta = (a, d1, d2, d3, s12, s23, s13, t1, t2, t3).
+
+The number a determines the mass, m = e^2a, and t is the centre of mass [m]. The entries e^d [m] stretch the body, and the
+entries s [m] shear it. The map from theta to consistent inertial parameters is one-to-one and smooth in both directions."""
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from ._host import inertia_tensor, packed
+from ..errors import ModelError
+from .host import inertia_tensor, packed
 from .se3 import adjoint, pose_inverse
 from .so3 import skew
 
@@ -84,3 +101,105 @@ def pseudo_inertia(pi: Float[Array, "10"]) -> Float[Array, "4 4"]:
     s = 0.5 * jnp.trace(inertia) * jnp.eye(3, dtype=pi.dtype) - inertia
     h = pi[1:4, None]
     return jnp.block([[s, h], [h.T, pi[0][None, None]]])
+
+
+# -- pseudo inertia
+
+MARGIN = 1e-13  # minimum central second moment of mass, relative to the trace of the inertia about the origin
+
+
+def inertial_parameters_from_pseudo_inertia(j: Float[Array, "4 4"]) -> Float[Array, "10"]:
+    """Ten inertial parameters of a pseudo-inertia; the inverse of `inertia.pseudo_inertia`.
+
+    The inertia about the frame's origin is I_o = tr(S) eye(3) - S, where S is the second moment of mass.
+    """
+    s, h = j[:3, :3], j[:3, 3]
+    xx, yy, zz = s[1, 1] + s[2, 2], s[0, 0] + s[2, 2], s[0, 0] + s[1, 1]
+    return jnp.stack([j[3, 3], h[0], h[1], h[2], xx, -s[0, 1], yy, -s[0, 2], -s[1, 2], zz])
+
+
+def pseudo_inertia_gradient(g: Float[Array, "10"]) -> Float[Array, "4 4"]:
+    """Convert a gradient g with respect to the ten inertial parameters to one with respect to the pseudo-inertia J.
+
+    The result is the symmetric matrix B with tr(J B) = g . pi for every body.
+    """
+    m, x, y, z, xx, xy, yy, xz, yz, zz = jnp.asarray(g)
+    rows = [
+        [yy + zz, -xy / 2, -xz / 2, x / 2],
+        [-xy / 2, xx + zz, -yz / 2, y / 2],
+        [-xz / 2, -yz / 2, xx + yy, z / 2],
+        [x / 2, y / 2, z / 2, m],
+    ]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def log_cholesky_factor(theta: Float[Array, "10"]) -> Float[Array, "4 4"]:
+    """Upper triangular factor U, with positive diagonal, of the pseudo-inertia J = U U^T, from log-Cholesky parameters."""
+    a, d1, d2, d3, s12, s23, s13, t1, t2, t3 = jnp.asarray(theta)
+    zero, one = jnp.zeros_like(a), jnp.ones_like(a)
+    rows = [
+        [jnp.exp(d1), s12, s13, t1],
+        [zero, jnp.exp(d2), s23, t2],
+        [zero, zero, jnp.exp(d3), t3],
+        [zero, zero, zero, one],
+    ]
+    return jnp.exp(a) * jnp.stack([jnp.stack(row) for row in rows])
+
+
+def log_cholesky_from_factor(u: Float[Array, "4 4"]) -> Float[Array, "10"]:
+    """Log-Cholesky parameters from the triangular factor U; the inverse of `log_cholesky_factor`."""
+    v = u / u[3, 3]
+    d = jnp.log(jnp.diagonal(v)[:3])
+    return jnp.stack([jnp.log(u[3, 3]), d[0], d[1], d[2], v[0, 1], v[1, 2], v[0, 2], v[0, 3], v[1, 3], v[2, 3]])
+
+
+def log_cholesky_to_inertial_parameters(theta: Float[Array, "10"]) -> Float[Array, "10"]:
+    """Ten inertial parameters [kg, kg m, kg m^2] from log-Cholesky parameters.
+
+    The result is physically consistent for all values of theta.
+    """
+    u = log_cholesky_factor(theta)
+    return inertial_parameters_from_pseudo_inertia(u @ u.T)
+
+
+def log_cholesky_from_inertial_parameters(pi: Float[Array, "10"]) -> Float[Array, "10"]:
+    """Log-Cholesky parameters of a body; NaN if its pseudo-inertia is not positive definite.
+
+    `pi` contains the body's ten inertial parameters [kg, kg m, kg m^2]. This function is the inverse of
+    `log_cholesky_to_inertial_parameters`. To obtain an error message instead of NaN, call `check_consistent` first, outside
+    `jax.jit`.
+    """
+    return log_cholesky_from_factor(pseudo_inertia_factor(pseudo_inertia(pi)))
+
+
+def pseudo_inertia_factor(j: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+    """Upper triangular factor U, with positive diagonal, of a pseudo-inertia J = U U^T; NaN if J is not positive definite."""
+    flipped = jnp.linalg.cholesky(j[::-1, ::-1])
+    return flipped[::-1, ::-1]
+
+
+def check_consistent(link: str, pi: Float[np.ndarray, "10"] | Float[Array, "10"]) -> None:
+    """Check that the pseudo-inertia of ten inertial parameters is positive definite, as for any body of positive density.
+
+    This check is stricter than that of `make_chain`, since limiting cases such as a point mass, a thin rod or a massless
+    link have no log-Cholesky parameters. The tolerance is relative to the size of the body, so the result does not depend
+    on units. Do not call this function inside `jax.jit`.
+
+    Raises:
+        ModelError: the pseudo-inertia is not positive definite, or a parameter is not finite. The message names the link
+            and suggests a remedy.
+    """
+    pi = np.asarray(pi, float)
+    if not np.all(np.isfinite(pi)):
+        raise ModelError(f"link {link!r}: its inertial parameters contain NaN or infinity")
+    if pi[0] <= 0:
+        raise ModelError(f"link {link!r}: mass {pi[0]:g} kg is not positive; specify a positive mass")
+    io = inertia_tensor(pi)
+    second = 0.5 * np.trace(io) * np.eye(3) - io - np.outer(pi[1:4], pi[1:4]) / pi[0]
+    least = np.linalg.eigvalsh(second)[0]
+    if least <= MARGIN * np.trace(io):
+        raise ModelError(
+            f"link {link!r}: no body of positive density has this inertia. Its second moment of mass about the centre of mass, "
+            f"(tr(I) / 2) eye(3) - I, has the eigenvalue {least:.3g} kg m^2; all eigenvalues must be positive (triangle "
+            "inequality of the principal moments). Check units, frames and the signs of the products of inertia"
+        )

@@ -164,7 +164,7 @@ def _records(options: argparse.Namespace, folder: str) -> dict[str, dict]:
 @contextlib.contextmanager
 def _loops():
     """Compile sweeps over links as loops on GPUs, too."""
-    from jaxdyn.dynamics._lowering import batch
+    from jaxdyn.dynamics.engine import lanes as batch
 
     before, batch.STRAIGHT = batch.STRAIGHT, 0
     try:

@@ -10,8 +10,8 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 import jaxdyn
-from jaxdyn.identification._regression.assembly import layout_of
-from jaxdyn.identification._regression.triangular import _products
+from jaxdyn.identification.accumulate import _products
+from jaxdyn.identification.columns import layout_of
 from jaxdyn.parallel import sharded_sum
 
 BATCH, STEPS, PROBLEMS = 65536, 1000, 4096

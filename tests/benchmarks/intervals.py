@@ -21,9 +21,9 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import identification as identify
-from jaxdyn.identification._estimators.compare import Estimator
-from jaxdyn.identification._estimators.split_half import SplitHalf, agreement
-from jaxdyn.model._examples.robots import panda
+from jaxdyn.identification.estimators import Estimator
+from jaxdyn.identification.least_squares import SplitHalf, agreement
+from jaxdyn.textbook.robots import panda
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from data_paths import SHARED_DATA

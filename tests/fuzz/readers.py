@@ -199,7 +199,7 @@ def _exported(path: Path, options: dict[str, Any]) -> None:
 def _policy(path: Path, options: dict[str, Any]) -> None:
     import jax.numpy as jnp
 
-    from jaxdyn.trajectory._descent.policy_file import read_progress
+    from jaxdyn.trajectory.policy import read_progress
 
     like = {"gain": jnp.zeros((2, 3)), "count": jnp.asarray(0)}
     carry, history, lost = read_progress(path, like)
@@ -226,7 +226,7 @@ def _factors(path: Path, options: dict[str, Any]) -> None:
 
 
 def _gains(path: Path, options: dict[str, Any]) -> None:
-    from jaxdyn.report._files.payload import read_gains
+    from jaxdyn.report.files import read_gains
 
     gains = read_gains(path)
     n = len(gains.factors)

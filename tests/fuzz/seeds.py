@@ -145,7 +145,7 @@ def _models(folder: Path, programs: bool) -> None:
     import jax.numpy as jnp
 
     import jaxdyn
-    from jaxdyn.trajectory._descent.policy_file import write_progress
+    from jaxdyn.trajectory.policy import write_progress
 
     arm, tree = jaxdyn.io.loads(ARM), jaxdyn.io.loads(TREE)
     jaxdyn.save_model(arm, folder / "arm.eqx", {"from": "arm.urdf"})

@@ -11,7 +11,7 @@ import pinocchio as pin
 
 import jaxdyn
 from jaxdyn.model import layouts
-from jaxdyn.model._layout import layout
+from jaxdyn.model.compiled import layout
 from peer_models import configuration_to_pinocchio, full_mass_matrix, to_pinocchio, velocity_to_pinocchio
 
 from .models import Model

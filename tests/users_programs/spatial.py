@@ -9,7 +9,7 @@ import numpy as np
 import jaxdyn
 from helpers import public, random_inertia, random_mechanism, random_rotation
 from jaxdyn.model import layouts
-from jaxdyn.spatial import inertia, pseudo_inertia, se3, so3, solids
+from jaxdyn.spatial import inertia, inertia as pseudo_inertia, se3, so3, solids
 
 from .case import Case, normal
 

@@ -14,9 +14,8 @@ import jax
 import numpy as np
 
 import jaxdyn
-from jaxdyn.identification._regression.accumulate import accumulate, local_mesh, workers_of
-from jaxdyn.identification._regression.assembly import by_block, joint_rows, layout_of
-from jaxdyn.identification._regression.triangular import LONG, placed
+from jaxdyn.identification.accumulate import LONG, accumulate, local_mesh, placed, workers_of
+from jaxdyn.identification.columns import by_block, joint_rows, layout_of
 
 from ..session import Session, Wrong
 from .memory import high_water

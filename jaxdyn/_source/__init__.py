@@ -1,1 +1,0 @@
-"""Conversion of functions to source code: tracing by JAX, decomposition into scalar operations, output as C or Python."""

@@ -1,0 +1,534 @@
+"""Adaptation laws for inertial parameters: gradient flows of the ten parameters of each link.
+
+Each law performs steepest descent, in its own metric, on the power s^T Y (pi - pi_true) that parameter errors supply, where Y
+is the Slotine-Li regressor and s is the sliding velocity. The gradient of this power with respect to the estimate pi is g = Y^T
+s. `NaturalAdaptation` and `LogCholeskyAdaptation` keep the estimate physically consistent.
+
+Every law has four methods, whose arrays have one row per link:
+
+- `start` returns the state of the law for a given estimate;
+- `parameters` returns the estimate for a given state;
+- `rate` returns the time derivative of the state;
+- `update` returns the state after one time step.
+
+Adaptation law for drive parameters (friction, armature): a gradient flow that preserves their signs.
+
+Adaptive control: tracking control that adapts to unknown inertial parameters (Slotine & Li 1987)."""
+
+from abc import abstractmethod
+from operator import attrgetter
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._jax_compat import Tracer
+from ..dynamics import (
+    passivity_inverse_dynamics,
+    passivity_regressor_product,
+    resistive_force,
+)
+from ..dynamics.coordinates import joint_rates
+from ..dynamics.crba import positive_inverse
+from ..dynamics.regressor import DRIVE_LEAVES
+from ..errors import ControlError
+from ..model.chain import Chain, with_leaves
+from ..model.configuration import difference
+from ..spatial.inertia import (
+    check_consistent,
+    inertial_parameters_from_pseudo_inertia,
+    log_cholesky_factor,
+    log_cholesky_from_inertial_parameters,
+    log_cholesky_to_inertial_parameters,
+    pseudo_inertia,
+    pseudo_inertia_factor,
+    pseudo_inertia_gradient,
+)
+from .joint_space import Gain, JointReference, apply_gain, error_rate
+
+Bodies = Float[Array, "links 10"]
+Memory = Float[Array, "links *memory"]
+Gains = float | Float[Array, "..."]
+
+_LARGEST_STEP = 0.25  # largest entry of a multiplicative step
+
+
+class Adaptation(eqx.Module):
+    """Base class of the adaptation laws: gradient flows of the ten inertial parameters of each link.
+
+    Attributes:
+        gain: adaptation gain Gamma; its unit depends on the law.
+        leakage: rate sigma at which the estimate decays towards its initial value [1/s]. The convergence proofs assume sigma =
+            0; a small positive value prevents drift due to noise and unmodelled forces (Ioannou & Kokotovic 1984).
+    """
+
+    gain: eqx.AbstractVar[Gains]
+    leakage: eqx.AbstractVar[float | Float[Array, ""]]
+
+    @abstractmethod
+    def start(self, pi: Bodies) -> Memory:
+        """The state of the adaptation law for the estimate pi."""
+
+    @abstractmethod
+    def parameters(self, memory: Memory) -> Bodies:
+        """The estimate."""
+
+    @abstractmethod
+    def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
+        """Time derivative of the state; leakage pulls the state towards its initial value `first`."""
+
+    @abstractmethod
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
+        """The state after a time step dt [s] with a constant gradient."""
+
+
+class EuclideanAdaptation(Adaptation):
+    """Adaptation law of Slotine & Li (1987): dpi/dt = -Gamma g.
+
+    The gradient is g = Y^T s, with the Slotine-Li regressor Y and the sliding velocity s. The Lyapunov function V = s^T M s /
+    2 + |pi - pi_true|^2 / (2 Gamma) does not increase. The law does not enforce physical consistency: an estimated mass may
+    become negative. A scalar Gamma applies the same numerical gain to masses [kg], first moments [kg m] and moments of inertia
+    [kg m^2].
+
+    Attributes:
+        gain: adaptation gain Gamma, given as a scalar, one value per parameter (10,), or one value per link and parameter
+            (links, 10) [squared unit of the parameter / J].
+        leakage: rate sigma at which pi decays towards its initial value [1/s]; see `Adaptation`.
+    """
+
+    gain: Gains = 1.0
+    leakage: float | Float[Array, ""] = 0.0
+
+    def start(self, pi: Bodies) -> Memory:
+        """The parameters themselves."""
+        return pi
+
+    def parameters(self, memory: Memory) -> Bodies:
+        """The state itself."""
+        return memory
+
+    def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
+        """Time derivative -Gamma g - sigma (pi - pi_0)."""
+        return -_spread(self.gain, memory) * gradient - self.leakage * (memory - first)
+
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
+        """The parameters pi + dt dpi/dt after a time step dt [s]."""
+        return memory + dt * self.rate(memory, first, gradient)
+
+
+class NaturalAdaptation(Adaptation):
+    """Natural adaptation law (Lee, Kwon & Park 2018): dP/dt = -Gamma P B P for the pseudo-inertia P of each link.
+
+    The matrix B represents the gradient g = Y^T s of the power supplied by parameter errors: tr(P B) = g . pi. The law performs
+    steepest descent in the affine-invariant metric of positive definite matrices. The estimate therefore always corresponds to
+    a body of positive density, and does not depend on the choice of units and frames.
+
+    The Lyapunov function V = s^T M s / 2 + sum_i D_i / Gamma does not increase. For link i with the estimate P_hat, the
+    divergence is D_i = entropic_divergence(pi_i, pi_hat_i) = tr(P_hat^-1 P) - log det(P_hat^-1 P) - 4.
+
+    Each step follows a geodesic, P <- U exp(-Gamma dt U^T B U) U^T with P = U U^T. The state is the factor U, so P stays
+    positive definite despite rounding errors and large steps. One step changes the eigenvalues of P by a factor of at most e^2.
+    A step is rejected if it would move P too far from its initial value P_0, that is, if the mean eigenvalue of P_0^-1 P or of
+    P^-1 P_0 would exceed `range`. After a rejected step, V may increase.
+
+    Attributes:
+        gain: adaptation gain Gamma, given as a scalar or one value per link [1/J].
+        leakage: rate sigma at which P^-1 decays towards its initial value [1/s]; see `Adaptation`.
+        range: largest mean eigenvalue of P_0^-1 P and of P^-1 P_0; by default eps^(-1/4) with the machine epsilon eps, which
+            is 8192 in float64 and 54 in float32.
+    """
+
+    gain: Gains = 1.0
+    leakage: float | Float[Array, ""] = 0.0
+    range: float | Float[Array, ""] | None = None
+
+    def start(self, pi: Bodies) -> Memory:
+        """Upper triangular factors U of the pseudo-inertias; NaN where a pseudo-inertia is not positive definite."""
+        return jax.vmap(lambda x: pseudo_inertia_factor(pseudo_inertia(x)))(pi)
+
+    def parameters(self, memory: Memory) -> Bodies:
+        """The ten parameters of each link, from its pseudo-inertia U U^T."""
+        return jax.vmap(lambda u: inertial_parameters_from_pseudo_inertia(u @ u.T))(memory)
+
+    def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
+        """Time derivative dU/dt = -U X / 2 with X = Gamma U^T B U + sigma (U^T P_0^-1 U - 1)."""
+        return -0.5 * memory @ self._slopes(memory, first, gradient)
+
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
+        """The factor U exp(-dt X / 2) after a time step dt [s], where X is the matrix defined in `rate`."""
+        half = _bounded(-0.5 * dt * self._slopes(memory, first, gradient))
+        power = total = jnp.broadcast_to(jnp.eye(4, dtype=half.dtype), half.shape)
+        for k in range(1, 11):
+            power = power @ half / k
+            total = total + power
+        moved = memory @ total
+        return _kept_within(self.range, memory, moved, first, moved)
+
+    def _slopes(self, memory, first, gradient):
+        gain = jnp.broadcast_to(jnp.asarray(self.gain, memory.dtype), memory.shape[:1])
+
+        def slope(u, u_0, g, gamma):
+            along = gamma * (u.T @ pseudo_inertia_gradient(g) @ u)
+            if isinstance(self.leakage, float) and self.leakage == 0.0:
+                return along
+            white = _upper_solve(u_0, u)
+            return along + self.leakage * (white.T @ white - jnp.eye(4, dtype=u.dtype))
+
+        return jax.vmap(slope)(memory, first, gradient, gain)
+
+
+class LogCholeskyAdaptation(Adaptation):
+    """Gradient flow in log-Cholesky parameters theta (Rucker & Wensing 2022): dtheta/dt = -Gamma (dpi/dtheta)^T g.
+
+    The vector g = Y^T s is the gradient with respect to the inertial parameters pi. Every theta corresponds to a physically
+    consistent estimate. Since pi is a nonlinear function of theta, the law has no Lyapunov proof for large errors; near the
+    true parameters, the law behaves like `EuclideanAdaptation` with a different metric. The step size and the range of the
+    estimate are limited as in `NaturalAdaptation`.
+
+    Attributes:
+        gain: adaptation gain Gamma, given as a scalar, one value per entry of theta (10,), or one value per link and entry
+            (links, 10); its unit is 1/J for entries that are logarithms.
+        leakage: rate sigma at which theta decays towards its initial value [1/s]; see `Adaptation`.
+        range: limit on the change of the pseudo-inertia, as in `NaturalAdaptation`.
+    """
+
+    gain: Gains = 1.0
+    leakage: float | Float[Array, ""] = 0.0
+    range: float | Float[Array, ""] | None = None
+
+    def start(self, pi: Bodies) -> Memory:
+        """Log-Cholesky parameters; NaN for a link whose pseudo-inertia is not positive definite."""
+        return jax.vmap(log_cholesky_from_inertial_parameters)(pi)
+
+    def parameters(self, memory: Memory) -> Bodies:
+        """The ten parameters of each link."""
+        return jax.vmap(log_cholesky_to_inertial_parameters)(memory)
+
+    def rate(self, memory: Memory, first: Memory, gradient: Bodies) -> Memory:
+        """Time derivative -Gamma (dpi/dtheta)^T g - sigma (theta - theta_0)."""
+        (pulled,) = jax.vjp(self.parameters, memory)[1](gradient)
+        return -_spread(self.gain, memory) * pulled - self.leakage * (memory - first)
+
+    def update(self, memory: Memory, first: Memory, gradient: Bodies, dt: float | Float[Array, ""]) -> Memory:
+        """The state theta + dt dtheta/dt after a time step dt [s]; no entry changes by more than 1/4."""
+        moved = memory + _bounded(dt * self.rate(memory, first, gradient))
+        factors = jax.vmap(log_cholesky_factor)
+        return _kept_within(self.range, memory, moved, factors(first), factors(moved))
+
+
+def _spread(gain: Gains, like: Float[Array, "links 10"]) -> Float[Array, "links 10"]:
+    """Broadcast a gain to one value per link and parameter."""
+    return jnp.broadcast_to(jnp.asarray(gain, like.dtype), like.shape)
+
+
+def _bounded(steps: Float[Array, "links *each"]) -> Float[Array, "links *each"]:
+    """The step of each link, scaled down if its largest entry exceeds `_LARGEST_STEP`, and set to zero if it is not finite."""
+
+    def one(step):
+        largest = jnp.max(jnp.abs(step))
+        finite = jnp.isfinite(largest)
+        step = jnp.where(finite, step, jnp.zeros_like(step))
+        return step / jnp.where(finite, jnp.maximum(largest / _LARGEST_STEP, 1.0), 1.0)
+
+    return jax.vmap(one)(steps)
+
+
+def _kept_within(limit, memory, moved, first_factors, factors):
+    """The updated state, except for links whose pseudo-inertia would leave the permitted range around its initial value."""
+    limit = jnp.finfo(factors.dtype).eps ** -0.25 if limit is None else limit
+    white = jax.vmap(_upper_solve)(first_factors, factors)
+    inner = jnp.einsum("kij,kil->kjl", white, white)
+    trace = lambda a: jnp.trace(a, axis1=1, axis2=2)
+    inside = (trace(inner) <= 4 * limit) & (trace(jax.vmap(positive_inverse)(inner)) <= 4 * limit)
+    return jnp.where(inside.reshape(-1, *(1,) * (memory.ndim - 1)), moved, memory)
+
+
+def _upper_solve(u: Float[Array, "4 4"], a: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+    """u^-1 a for an upper triangular u, by back substitution."""
+    rows: list[Array] = [a[0]] * 4
+    for i in (3, 2, 1, 0):
+        rest = a[i]
+        for j in range(i + 1, 4):
+            rest = rest - u[i, j] * rows[j]
+        rows[i] = rest / u[i, i]
+    return jnp.stack(rows)
+
+
+# -- drive adaptation
+
+_RANGE = 1e4  # largest factor between an estimate and its initial value
+
+
+class DriveAdaptation(eqx.Module):
+    """Adaptation law of friction and armature, d phi_hat/dt = -Gamma phi_hat (y . s), which keeps the estimates positive.
+
+    phi_hat is the estimate of a parameter phi, y is its column of `drive_regressor`, and s is the sliding velocity. Friction
+    offsets, which may have either sign, change at the rate -Gamma (y . s) instead. The multiplicative law performs steepest
+    descent in the metric of relative entropy. Estimates start from the values of the chain, which must be positive unless they
+    are offsets.
+
+    The Lyapunov function V of `AdaptiveControl` then also contains (phi log(phi / phi_hat) - phi + phi_hat) / Gamma for each
+    positive parameter, and (offset error)^2 / (2 Gamma) for each offset. With these terms, V does not increase.
+
+    Attributes:
+        gain: adaptation gain Gamma, given as a scalar or one value per term [1/J; N^2 m^2/J for offsets].
+        terms: names of the adapted terms: "armature", "viscous", "coulomb" or "offset".
+        leakage: rate at which offsets, and the logarithms of other parameters, decay towards their initial values [1/s].
+
+    Raises:
+        ControlError: a term is unknown.
+    """
+
+    gain: float | Float[Array, "..."] = 1.0
+    terms: tuple[str, ...] = eqx.field(static=True, default=("viscous", "coulomb"))
+    leakage: float | Float[Array, ""] = 0.0
+
+    def __check_init__(self) -> None:
+        unknown = [term for term in self.terms if term not in DRIVE_LEAVES]
+        if unknown:
+            raise ControlError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(DRIVE_LEAVES)}")
+
+    def start(self, chain: Chain) -> Float[Array, "n terms"]:
+        """The chain's values, from which the adaptation starts.
+
+        Raises:
+            ControlError: a value other than an offset is not positive.
+        """
+        for term in self.terms:
+            values = attrgetter(DRIVE_LEAVES[term])(chain)
+            if term == "offset" or isinstance(values, Tracer):
+                continue
+            for name, value in zip(chain.joint_names, np.asarray(values), strict=True):
+                if not value > 0:
+                    raise ControlError(
+                        f"{term} of joint {name!r} is {value:g}; adaptation is multiplicative, so start from a positive guess"
+                    )
+        columns = [attrgetter(DRIVE_LEAVES[term])(chain) for term in self.terms]
+        return jnp.stack(columns, axis=1) if columns else jnp.zeros((chain.n, 0), chain.dtype)
+
+    def estimate(self, chain: Chain, values: Float[Array, "n terms"]) -> Chain:
+        """The chain with the given values of the adapted terms."""
+        return with_leaves(chain, {DRIVE_LEAVES[term]: values[:, k] for k, term in enumerate(self.terms)})
+
+    def gradient(
+        self, chain: Chain, v: Float[Array, " nv"], a_ref: Float[Array, " nv"], s: Float[Array, " nv"]
+    ) -> Float[Array, "n terms"]:
+        """The gradient Y^T s: for each joint and term, the regressor's entry times the sliding velocity."""
+        rates, along = joint_rates(chain, v), joint_rates(chain, s)
+        columns = {
+            "armature": lambda: joint_rates(chain, a_ref),
+            "viscous": lambda: rates,
+            "coulomb": lambda: chain.friction.sign(rates),
+            "offset": lambda: jnp.ones_like(rates),
+        }
+        found = [columns[term]() * along for term in self.terms]
+        return jnp.stack(found, axis=1) if found else jnp.zeros((chain.n, 0), v.dtype)
+
+    def rate(
+        self, values: Float[Array, "n terms"], first: Float[Array, "n terms"], gradient: Float[Array, "n terms"]
+    ) -> Float[Array, "n terms"]:
+        """Time derivative of the values."""
+        slopes = self._slopes(values, first, gradient)
+        return jnp.where(self._signed(values), slopes, values * slopes)
+
+    def update(
+        self,
+        values: Float[Array, "n terms"],
+        first: Float[Array, "n terms"],
+        gradient: Float[Array, "n terms"],
+        dt: float | Float[Array, ""],
+    ) -> Float[Array, "n terms"]:
+        """The values after a time step dt [s] with a constant gradient.
+
+        All parameters except offsets stay within a factor of 1e4 of their initial values. Entries with a non-finite gradient do
+        not change.
+        """
+        step = dt * self._slopes(values, first, gradient)
+        step = jnp.where(jnp.isfinite(step), step, jnp.zeros_like(step))
+        grown = values * jnp.exp(jnp.clip(step, -_LARGEST_STEP, _LARGEST_STEP))
+        grown = jnp.clip(grown, first / _RANGE, first * _RANGE)
+        return jnp.where(self._signed(values), values + step, grown)
+
+    def _slopes(self, values, first, gradient):
+        """Time derivatives of the offsets, and of the logarithms of the other values."""
+        gain = jnp.broadcast_to(jnp.asarray(self.gain, values.dtype), values.shape)
+        signed = self._signed(values)
+        ratio = jnp.where(signed, jnp.ones_like(values), values / jnp.where(signed, jnp.ones_like(first), first))
+        away = jnp.where(signed, values - first, jnp.log(ratio))
+        return -gain * gradient - self.leakage * away
+
+    def _signed(self, values):
+        return jnp.broadcast_to(jnp.asarray([term == "offset" for term in self.terms], bool), values.shape)
+
+
+# -- adaptive
+
+
+class Sliding(NamedTuple):
+    """The sliding velocity, and the reference velocity and acceleration.
+
+    Attributes:
+        s: sliding velocity v - v_ref, which is zero if the position error e decays as de/dt = -slope e [rad/s or m/s].
+        v_ref: reference velocity v_d + slope e, where v_d is the desired velocity and e = difference(q, q_d) [rad/s or m/s].
+        a_ref: reference acceleration d/dt v_ref [rad/s^2 or m/s^2].
+    """
+
+    s: Float[Array, " nv"]
+    v_ref: Float[Array, " nv"]
+    a_ref: Float[Array, " nv"]
+
+
+class AdaptiveState(NamedTuple):
+    """The state of `AdaptiveControl`, from which `AdaptiveControl.estimate` computes the estimated robot.
+
+    Attributes:
+        bodies: state of the adaptation law `bodies`, one row per adapted link.
+        drives: estimates of the adapted friction and armature parameters, one row per joint.
+        first_bodies: initial value of `bodies`.
+        first_drives: initial value of `drives`.
+    """
+
+    bodies: Float[Array, "links *memory"]
+    drives: Float[Array, "n terms"]
+    first_bodies: Float[Array, "links *memory"]
+    first_drives: Float[Array, "n terms"]
+
+
+class AdaptiveControl(eqx.Module):
+    """Adaptive tracking control: tau = M_hat a_ref + C_hat v_ref + g_hat + k + f_hat - K s, O(n).
+
+    The mass matrix M_hat, the Coriolis matrix C_hat, the gravity torques g_hat and the friction torques f_hat are those of the
+    estimated robot; k are the spring torques, and s = v - v_ref is the sliding velocity. The estimate descends along the
+    gradient Y_r(q, v, v_ref, a_ref)^T s, where Y_r is the `passivity_regressor`.
+
+    Let V be the sum of s . M s / 2 and the divergence of the estimate from the true parameters, as defined by the adaptation
+    law. Then dV/dt = -s . K s, so V never increases, s is square integrable, and the tracking error converges to zero. The
+    estimate need not converge to the true parameters, because parameters that the motion does not excite cannot be identified
+    (Slotine & Li 1987; Lee, Kwon & Park 2018). A small leakage makes the estimate robust to noise.
+
+        controller = AdaptiveControl(slope=5.0, damping=20.0)
+        state = controller.start(model)
+        tau = controller.torque(model, state, q, v, reference)
+        state = controller.update(model, state, q, v, reference, dt)
+
+    Attributes:
+        slope: decay rate Lambda of the position error on the sliding surface s = 0, given as a scalar, one value per joint, or
+            a matrix [1/s].
+        damping: feedback gain K of the sliding velocity, given as a scalar, one value per joint, or a matrix
+            [N m s/rad or N s/m].
+        bodies: adaptation law of the links' inertial parameters; None if they are not adapted.
+        drives: adaptation law of friction and armature; None if they are not adapted.
+        links: names of the adapted links; all links by default. For an unknown payload, adapt the link that carries it.
+    """
+
+    slope: Gain
+    damping: Gain
+    bodies: Adaptation | None = NaturalAdaptation()
+    drives: DriveAdaptation | None = None
+    links: tuple[str, ...] | None = eqx.field(static=True, default=None)
+
+    def start(self, chain: Chain) -> AdaptiveState:
+        """The initial state of the adaptation, in which the estimated robot is the chain itself.
+
+        Raises:
+            ControlError: a link is unknown, or an adapted friction or armature parameter is not positive.
+            ModelError: an adapted link is physically inconsistent, but the adaptation law requires consistency.
+        """
+        rows = self._rows(chain)
+        pi = chain.inertia[rows]
+        if self.bodies is not None and not isinstance(self.bodies, EuclideanAdaptation):
+            if not isinstance(pi, Tracer):
+                for row, values in zip(rows, np.asarray(pi), strict=True):
+                    check_consistent(chain.link_names[row], values)
+        bodies = pi if self.bodies is None else self.bodies.start(pi)
+        drives = jnp.zeros((chain.n, 0), chain.dtype) if self.drives is None else self.drives.start(chain)
+        return AdaptiveState(bodies, drives, bodies, drives)
+
+    def estimate(self, chain: Chain, state: AdaptiveState) -> Chain:
+        """The estimated robot: the chain with its adapted parameters replaced by their estimates."""
+        if self.bodies is not None:
+            pi = self.bodies.parameters(state.bodies).astype(chain.dtype)
+            chain = eqx.tree_at(lambda c: c.inertia, chain, chain.inertia.at[self._rows(chain)].set(pi))
+        return chain if self.drives is None else self.drives.estimate(chain, state.drives)
+
+    def sliding(
+        self, chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], reference: JointReference
+    ) -> Sliding:
+        """The sliding velocity, and the reference velocity and acceleration, in the state (q, v)."""
+        error = difference(chain, q, reference.q)
+        rate = error_rate(chain, q, v, reference.q, reference.v)
+        v_ref = reference.v + apply_gain("slope", self.slope, error)
+        return Sliding(v - v_ref, v_ref, reference.a + apply_gain("slope", self.slope, rate))
+
+    def torque(
+        self,
+        chain: Chain,
+        state: AdaptiveState,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        reference: JointReference,
+    ) -> Float[Array, " nv"]:
+        """The control torque [N m or N], O(n).
+
+        Raises:
+            ControlError: a gain has the wrong shape.
+        """
+        estimate = self.estimate(chain, state)
+        s, v_ref, a_ref = self.sliding(chain, q, v, reference)
+        feedforward = passivity_inverse_dynamics(estimate, q, v, v_ref, a_ref) + resistive_force(estimate, q, v)
+        return feedforward - apply_gain("damping", self.damping, s)
+
+    def rate(
+        self,
+        chain: Chain,
+        state: AdaptiveState,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        reference: JointReference,
+    ) -> AdaptiveState:
+        """The time derivative of the adaptation state, O(n)."""
+        bodies, drives = self._gradients(chain, q, v, reference)
+        zeros = jnp.zeros_like(state.bodies), jnp.zeros_like(state.drives)
+        moved = zeros[0] if self.bodies is None else self.bodies.rate(state.bodies, state.first_bodies, bodies)
+        driven = zeros[1] if self.drives is None else self.drives.rate(state.drives, state.first_drives, drives)
+        return AdaptiveState(moved, driven, *zeros)
+
+    def update(
+        self,
+        chain: Chain,
+        state: AdaptiveState,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        reference: JointReference,
+        dt: float | Float[Array, ""],
+    ) -> AdaptiveState:
+        """The adaptation state after a time step dt [s], given the measured q and v; non-finite measurements are ignored."""
+        bodies, drives = self._gradients(chain, q, v, reference)
+        finite = jnp.isfinite(bodies).all() & jnp.isfinite(drives).all()
+        bodies = jnp.where(finite, bodies, jnp.zeros_like(bodies))
+        drives = jnp.where(finite, drives, jnp.zeros_like(drives))
+        moved, driven = state.bodies, state.drives
+        if self.bodies is not None:
+            moved = self.bodies.update(moved, state.first_bodies, bodies, dt)
+        if self.drives is not None:
+            driven = self.drives.update(driven, state.first_drives, drives, dt)
+        return state._replace(bodies=moved, drives=driven)
+
+    def _gradients(self, chain: Chain, q: Array, v: Array, reference: JointReference) -> tuple[Array, Array]:
+        s, v_ref, a_ref = self.sliding(chain, q, v, reference)
+        none = jnp.zeros((chain.n, 0), v.dtype)
+        drives = none if self.drives is None else self.drives.gradient(chain, v, a_ref, s)
+        if self.bodies is None:
+            return jnp.zeros((len(self._rows(chain)), 10), v.dtype), drives
+        return passivity_regressor_product(chain, q, v, v_ref, a_ref, s)[self._rows(chain)], drives
+
+    def _rows(self, chain: Chain) -> np.ndarray:
+        if self.links is None:
+            return np.arange(chain.n)
+        unknown = [name for name in self.links if name not in chain.link_names]
+        if unknown:
+            raise ControlError(f"unknown link {unknown[0]!r}; the links are {', '.join(chain.link_names)}")
+        return np.array([chain.link_names.index(name) for name in self.links], int)

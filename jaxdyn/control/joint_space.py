@@ -1,0 +1,213 @@
+"""Controller inputs: the desired motion of joints or of a frame, gains, and errors.
+
+Control that needs only the gravity model: gravity compensation, and PD control about a goal.
+
+Computed-torque control: the model cancels the nonlinear dynamics, and the tracking error obeys a linear equation."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..dynamics import gravity_force, inverse_dynamics, resistive_force, spring_force
+from ..errors import ControlError
+from ..model.chain import Chain
+from ..model.compiled import checked, compiled
+from ..model.configuration import difference, integrate
+
+Gain = float | Float[Array, "..."]
+
+
+class JointReference(NamedTuple):
+    """The desired motion of the joints at one instant.
+
+    Attributes:
+        q: positions [rad or m].
+        v: velocities [rad/s or m/s].
+        a: accelerations [rad/s^2 or m/s^2].
+    """
+
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    a: Float[Array, " nv"]
+
+
+class TaskReference(NamedTuple):
+    """The desired motion of a frame at one instant, in mixed coordinates (world axes at the frame's origin).
+
+    Attributes:
+        pose: pose T of the frame in the world [m].
+        twist: angular velocity w and velocity v of the frame's origin [rad/s, m/s].
+        acceleration: time derivatives of w and v [rad/s^2, m/s^2].
+    """
+
+    pose: Float[Array, "4 4"]
+    twist: Float[Array, "6"]
+    acceleration: Float[Array, "6"]
+
+
+@checked
+def hold_configuration(chain: Chain, q: Float[Array, " nq"]) -> JointReference:
+    """A reference that holds the joints at q [rad or m]."""
+    still = jnp.zeros(chain.nv, q.dtype)
+    return JointReference(q, still, still)
+
+
+@checked
+def hold_pose(pose: Float[Array, "4 4"]) -> TaskReference:
+    """A reference that holds the frame at a pose in the world [m]."""
+    still = jnp.zeros(6, pose.dtype)
+    return TaskReference(pose, still, still)
+
+
+def apply_gain(name: str, gain: Gain, x: Float[Array, " k"]) -> Float[Array, " k"]:
+    """The product K x for a gain K that is a scalar, one value per component, or a matrix.
+
+    Raises:
+        ControlError: the gain has the wrong shape.
+    """
+    k = jnp.asarray(gain, x.dtype) if isinstance(gain, (int, float)) else jnp.asarray(gain)
+    if k.shape not in ((), x.shape, 2 * x.shape):
+        size = x.shape[0]
+        raise ControlError(f"{name} has shape {k.shape}; pass a scalar, {size} values or a {size}x{size} matrix")
+    return k @ x if k.ndim == 2 else k * x
+
+
+def gain_matrix(name: str, gain: Gain, like: Float[Array, " k"]) -> Float[Array, "k k"]:
+    """Convert a gain to a matrix; the errors are the same as for `apply_gain`."""
+    return jax.vmap(lambda column: apply_gain(name, gain, column), out_axes=1)(jnp.eye(like.shape[0], dtype=like.dtype))
+
+
+def error_rate(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    q_d: Float[Array, " nq"],
+    v_d: Float[Array, " nv"],
+) -> Float[Array, " nv"]:
+    """The time derivative of difference(chain, q, q_d) at the velocities v of q and v_d of q_d; v_d - v for ordinary joints."""
+    if not chain.topology.quaternion_joints:
+        return v_d - v
+    time = jnp.zeros((), v.dtype)
+    moving = lambda t: difference(chain, integrate(chain, q, t * v), integrate(chain, q_d, t * v_d))
+    return jax.jvp(moving, (time,), (jnp.ones_like(time),))[1]
+
+
+# -- joint pd
+
+
+@compiled
+def gravity_compensation(
+    chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"], damping: Gain = 0.0
+) -> Float[Array, " nv"]:
+    """Gravity compensation with optional damping: tau = g(q) + k(q) - D v [N m or N].
+
+    The robot can be guided by hand, and comes to rest if D is positive definite. Its kinetic energy K satisfies dK/dt = -v . D
+    v - v . f + v . tau_ext, where f are the friction torques and tau_ext the external torques, so the robot is passive for
+    every positive semidefinite D. Gravity g and spring torques k (`spring_force`) are compensated; friction is not.
+
+    Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        damping: damping gain D, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m].
+
+    Raises:
+        ControlError: the damping has the wrong shape.
+    """
+    return gravity_force(chain, q) + spring_force(chain, q) - apply_gain("damping", damping, v)
+
+
+@compiled
+def pd_gravity_control(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    goal: Float[Array, " nq"],
+    kp: Gain,
+    kd: Gain,
+) -> Float[Array, " nv"]:
+    """PD control with gravity compensation about a goal (Takegaki & Arimoto 1981): tau = g(q) + k(q) + Kp e - Kd v [N m or N].
+
+    Here e = difference(q, goal). The function V = K(q, v) + e . Kp e / 2, where K is the kinetic energy, never increases, since
+    dV/dt is -v . Kd v minus the power dissipated by friction. By LaSalle's theorem, the goal is globally asymptotically stable
+    for any masses if Kp and Kd are positive definite and gravity is compensated exactly. The gains of a quaternion joint must
+    be equal in all directions.
+
+    Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        goal: configuration to hold [rad or m].
+        kp: stiffness, given as a scalar, one value per joint, or a symmetric matrix [N m/rad or N/m].
+        kd: damping, given as a scalar, one value per joint, or a matrix [N m s/rad or N s/m].
+
+    Raises:
+        ControlError: a gain has the wrong shape.
+    """
+    error = apply_gain("kp", kp, difference(chain, q, goal))
+    return gravity_compensation(chain, q, v, kd) + error
+
+
+# -- computed torque
+
+
+class ErrorIntegral(NamedTuple):
+    """The integral of the position error, for integral action.
+
+    Attributes:
+        value: time integral of the position error [rad s or m s].
+    """
+
+    value: Float[Array, " nv"]
+
+    def update(
+        self,
+        chain: Chain,
+        q: Float[Array, " nq"],
+        reference: JointReference,
+        dt: float | Float[Array, ""],
+        limit: Gain = float("inf"),
+    ) -> "ErrorIntegral":
+        """The integral after a time step dt [s], clamped to +-limit [rad s or m s] to prevent windup."""
+        value = self.value + dt * difference(chain, q, reference.q)
+        bound = jnp.broadcast_to(jnp.asarray(limit, value.dtype), value.shape)
+        return ErrorIntegral(jnp.clip(value, -bound, bound))
+
+
+@compiled
+def computed_torque(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    reference: JointReference,
+    kp: Gain,
+    kd: Gain,
+    integral: ErrorIntegral | None = None,
+    ki: Gain = 0.0,
+) -> Float[Array, " nv"]:
+    """Computed-torque control [N m or N]: tau = M (a_d + Kd de/dt + Kp e + Ki int e) + C v + g + k + f, O(n).
+
+    The position error is e = difference(q, q_d). With an exact model, this error satisfies e'' + Kd e' + Kp e + Ki int e = 0.
+    Diagonal gains decouple the joints; without integral action, the error is critically damped for Kd = 2 sqrt(Kp) (Lynch &
+    Park 2017, sec. 11.4). With an inexact model, the right-hand side is M^-1 times the torque error of the model.
+
+    The spring torques k and the friction torques f are those of the chain in the measured state. To disable friction
+    compensation, for example because the measured velocity at rest is noisy, pass a chain without friction.
+
+    Args:
+        q: measured positions [rad or m].
+        v: measured velocities [rad/s or m/s].
+        reference: desired motion.
+        kp: position gain [1/s^2], given as a scalar, one value per joint, or a matrix.
+        kd: velocity gain [1/s], given as a scalar, one value per joint, or a matrix.
+        integral: integral of the error up to this time; None for control without integral action.
+        ki: integral gain [1/s^3], given as a scalar, one value per joint, or a matrix.
+
+    Raises:
+        ControlError: a gain has the wrong shape.
+    """
+    wanted = reference.a + apply_gain("kd", kd, error_rate(chain, q, v, reference.q, reference.v))
+    wanted = wanted + apply_gain("kp", kp, difference(chain, q, reference.q))
+    if integral is not None:
+        wanted = wanted + apply_gain("ki", ki, integral.value)
+    return inverse_dynamics(chain, q, v, wanted) + resistive_force(chain, q, v)

@@ -1,0 +1,126 @@
+"""Collision detection without force sensors: the external torque is estimated from the generalised momentum."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .._jax_compat import Tracer
+from ..dynamics import friction_force, generalised_momentum, momentum_drift
+from ..errors import ControlError
+from ..model.chain import Chain
+from ..model.compiled import checked
+from .joint_space import Gain
+
+
+class ObserverState(NamedTuple):
+    """The state of `MomentumObserver`.
+
+    Attributes:
+        residual: estimate r of the external torque [N m or N].
+        momentum: generalised momentum p = M v at the last sample [N m s or N s].
+        drift: rate C^T v - g - k - f of the momentum at zero torque, at the last sample [N m or N].
+    """
+
+    residual: Float[Array, " nv"]
+    momentum: Float[Array, " nv"]
+    drift: Float[Array, " nv"]
+
+
+class Collision(NamedTuple):
+    """The result of collision detection: whether a collision was detected, and at which joints.
+
+    Attributes:
+        detected: True if any residual exceeds its threshold.
+        joints: mask of the coordinates whose residuals exceed their thresholds.
+        last: index of the last coordinate in `joints`, or -1 if there is none. In a serial arm, the collision is on the link
+            that this joint moves or on a more distal link; a distal joint has no residual if the line of action of the force
+            intersects its axis.
+    """
+
+    detected: Bool[Array, ""]
+    joints: Bool[Array, " nv"]
+    last: Int[Array, ""]
+
+
+class MomentumObserver(eqx.Module):
+    """Momentum observer (De Luca & Mattone 2005): the residual r is the low-pass filtered external torque.
+
+    The filter is dr/dt = K (tau_ext - r). The observer evaluates it from the rate of the momentum p = M v, which is dp/dt =
+    tau + C^T v - g - k - f + tau_ext; neither accelerations nor M^-1 are needed. A contact force F on a link contributes J^T F
+    to tau_ext. The residual also contains the effects of friction and payloads that the model does not include.
+
+    If the external torque is constant over a sampling period dt, the discrete response 1 - exp(-K dt) is exact. The discrete
+    filter is stable for every dt. Model terms are integrated by the trapezoidal rule, and the friction f is that of the chain
+    at the measured velocity.
+
+        state = observer.start(chain, q, v)
+        state = observer.update(chain, state, q, v, tau, dt)
+        observer.collision(state).detected
+
+    Attributes:
+        gain: filter bandwidth K, given as a scalar or one value per joint [1/s].
+        threshold: value of |r| above which a collision is detected, given as a scalar or one value per joint [N m or N];
+            `collision_threshold` computes thresholds from collision-free runs.
+    """
+
+    gain: Gain = 50.0
+    threshold: Gain = float("inf")
+
+    def start(self, chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> ObserverState:
+        """The state at the first sample, with zero residual.
+
+        Raises:
+            ControlError: the gain or the threshold is not positive, or is neither a scalar nor one value per joint.
+        """
+        self._check(chain)
+        return ObserverState(jnp.zeros_like(v), generalised_momentum(chain, q, v), _drift(chain, q, v))
+
+    def update(
+        self,
+        chain: Chain,
+        state: ObserverState,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        tau: Float[Array, " nv"],
+        dt: float | Float[Array, ""],
+    ) -> ObserverState:
+        """The state at the next sample (q, v), a time dt [s] after the last one.
+
+        The torques tau [N m or N] are constant between the two samples. The cost is O(n). A non-finite sample makes the
+        residual non-finite; the next finite sample restarts the observer.
+        """
+        momentum, drift = generalised_momentum(chain, q, v), _drift(chain, q, v)
+        external = (momentum - state.momentum) / dt - tau - 0.5 * (drift + state.drift)
+        gain = jnp.broadcast_to(jnp.asarray(self.gain, v.dtype), v.shape)
+        residual = state.residual - jnp.expm1(-gain * dt) * (external - state.residual)
+        known = jnp.stack([jnp.isfinite(x).all() for x in state]).all()
+        return ObserverState(jnp.where(known, residual, jnp.zeros_like(residual)), momentum, drift)
+
+    def collision(self, state: ObserverState) -> Collision:
+        """Find the residuals that exceed their thresholds; non-finite residuals are treated as exceeding them."""
+        limit = jnp.broadcast_to(jnp.asarray(self.threshold, state.residual.dtype), state.residual.shape)
+        joints = ~(jnp.abs(state.residual) <= limit)
+        last = jnp.max(jnp.where(joints, jnp.arange(len(limit)), -jnp.ones(len(limit), int)))
+        return Collision(joints.any(), joints, last)
+
+    def _check(self, chain: Chain) -> None:
+        for name, value in (("gain", self.gain), ("threshold", self.threshold)):
+            if jnp.shape(value) not in ((), (chain.nv,)):
+                raise ControlError(f"{name} has shape {jnp.shape(value)}; pass a scalar or {chain.nv} values")
+            if not isinstance(value, Tracer) and not np.all(np.asarray(value) > 0):
+                raise ControlError(f"{name} is {value}; it must be positive")
+
+
+@checked
+def collision_threshold(
+    residuals: Float[Array, "samples nv"], margin: float | Float[Array, ""] = 1.5
+) -> Float[Array, " nv"]:
+    """Collision thresholds [N m or N]: `margin` times the largest |r| of each joint in collision-free runs."""
+    return margin * jnp.abs(residuals).max(0)
+
+
+def _drift(chain: Chain, q: Array, v: Array) -> Float[Array, " nv"]:
+    return momentum_drift(chain, q, v) - friction_force(chain, v)

@@ -1,1 +1,0 @@
-"""Energies, Lagrange's and Hamilton's equations, passivity, and the corresponding regressors."""

@@ -1,1 +1,0 @@
-"""Coordinates, poses, Jacobians, accelerations of frames, and the centre of mass."""

@@ -1,1 +1,0 @@
-"""Mechanisms other than open chains of rigid links; exported by `jaxdyn.mechanisms`."""

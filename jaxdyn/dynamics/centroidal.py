@@ -1,0 +1,145 @@
+"""Mass, centre of mass and momentum of a robot, and the centroidal momentum matrix.
+
+All quantities are in world axes. They include all moving links, but exclude a fixed base.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..model.chain import Chain
+from ..model.compiled import compiled
+from ..model.configuration import place
+from ..model.joints import Link, carried_masses
+from ..model.tree import ancestor_mask
+from ..spatial.components import add, matmul, move_wrench, rotate, scale, zeros
+from .composite import Masses, Momenta, carried_wrench, composite_momenta, wrench_at
+from .coordinates import joint_accelerations, joint_rates, joints_of
+from .engine.lanes import by_batch
+from .engine.sweep import carry_twist, outward, start_pose, walk
+from .newton_euler import accelerate, body_wrench
+
+
+def total_mass(chain: Chain) -> Float[Array, ""]:
+    """Mass m = sum_i m_i of all moving links [kg]."""
+    return chain.inertia[:, 0].sum()
+
+
+@compiled
+def centre_of_mass(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3"]:
+    """Centre of mass c = sum_i (m_i p_i + R_i h_i) / m of the moving links in the world, O(n) [m]; NaN if the mass m is 0."""
+
+    def out(parent, link: Link, _):
+        r, p = walk(parent, link)
+        return (r, p), add(scale(link.inertia[0], p), rotate(r, link.inertia[1:4]))
+
+    links, x = place(chain, q)
+    moments = outward(links, x, out, start_pose(links, x))
+    return jnp.stack(moments).sum(1) / total_mass(chain)
+
+
+@compiled
+def centre_of_mass_jacobian(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "3 nv"]:
+    """Jacobian of the centre of mass, dc/dt = J_c(q) v in world axes, O(n) [m/rad or 1].
+
+    Column j is the linear momentum at unit rate of joint j, divided by the total mass.
+    """
+    return centroidal_momentum_matrix(chain, q)[3:] / total_mass(chain)
+
+
+@compiled
+def total_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
+    """Angular momentum about the world's origin, and linear momentum, in world axes, O(n) [kg m^2/s, kg m/s].
+
+    The rate of the momentum is the total wrench of gravity and all external forces, including the reaction at a fixed base.
+    """
+
+    def out(parent, link: Link, rate):
+        world, twist = parent
+        twist = carry_twist(twist, link, rate)
+        r, p = walk(world, link)
+        return ((r, p), twist), move_wrench(r, p, carried_wrench(link.inertia, (*twist[0], *twist[1])))
+
+    links, x = place(chain, q)
+    rates = joint_rates(chain, v)
+    zero = zeros(3, (x, rates), (chain.inertia,))
+    momenta = outward(links, x, out, (start_pose(links, x, rates), (zero, zero)), rates)
+    return jnp.stack(momenta).sum(1)
+
+
+@compiled
+def centroidal_momentum_matrix(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "6 nv"]:
+    """Matrix A_G(q) with A_G v = (l_G, p), the angular momentum about the centre of mass and the linear momentum, O(n).
+
+    Components are in world axes. At unit rate of joint j, the links that it carries have the momentum G^c_j A_j about the
+    centre of mass, which is column j of A_G (Orin, Goswami & Lee 2013). The linear rows are m J_c, where m is the mass and
+    J_c = `centre_of_mass_jacobian`. Pinocchio puts the linear part first.
+    """
+    links, x = place(chain, q)
+    return joints_of(chain, centroidal_columns(links, x, carried_masses(links)))
+
+
+@compiled
+def centroidal_momentum(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
+    """Angular momentum l_G about the centre of mass, and linear momentum p, in world axes, O(n) [kg m^2/s, kg m/s].
+
+    The momenta are (l_G, p) = A_G(q) v with A_G = `centroidal_momentum_matrix`. Without contact, the rate of (l_G, p) is (0, m
+    gravity), so l_G is constant for any joint motion.
+    """
+    return centroidal_momentum_matrix(chain, q) @ v
+
+
+@compiled
+def centroidal_momentum_bias(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "6"]:
+    """Bias dA_G/dt v in the rate of the centroidal momentum, d(l_G, p)/dt = A_G a + dA_G/dt v, in world axes, O(n) [N m, N].
+
+    The bias is computed as the sum of the links' Newton-Euler wrenches at a = 0.
+    """
+
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, jnp.zeros_like(v))
+    return wrenches_about_centre(links, x, carried_masses(links), rates, accelerations).sum(1)
+
+
+@by_batch
+def centroidal_columns(chain: Chain, q: Float[Array, "n *#lanes"], masses: Masses) -> Float[Array, "6 n *#lanes"]:
+    """Momenta (l, p) about the centre of mass of the links that each joint carries at unit rate of the joint."""
+    composite = composite_momenta(chain, q, masses)
+    return jnp.stack(wrench_at(to_centre(chain, composite, masses), composite.momentum))
+
+
+@by_batch
+def wrenches_about_centre(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    masses: Masses,
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+) -> Float[Array, "6 n *#lanes"]:
+    """The links' Newton-Euler wrenches (n, f) without gravity, about the centre of mass."""
+
+    def out(parent, link: Link, x):
+        rotation, motion = parent
+        motion = accelerate(motion, link, *x)
+        r = matmul(rotation, link.rotation)
+        moment, force = body_wrench(link.inertia, *motion)
+        return (r, motion), (*rotate(r, moment), *rotate(r, force))
+
+    zero = zeros(3, (q, qd, qdd), (chain.inertia,))
+    wrenches = outward(chain, q, out, (start_pose(chain, q, qd)[0], (zero, zero, zero)), (qd, qdd))
+    composite = composite_momenta(chain, q, masses)
+    away = add(composite.to_pivot, to_centre(chain, composite, masses))
+    return jnp.stack(wrench_at(away, wrenches))
+
+
+def to_centre(chain: Chain, composite: Momenta, masses: Masses):
+    """Vectors to the centre of mass from the pivots of the links."""
+    roots = np.flatnonzero(np.array(chain.topology.parents) < 0)
+    # relative to the first root's pivot, because pivots in the world may have few digits
+    pivots = tuple(x[roots] - x[roots[:1]] for x in composite.from_parent)
+    mass = masses[roots]
+    mass = mass.reshape(*mass.shape, *(1,) * (pivots[0].ndim - mass.ndim))
+    moments = (x[roots] + mass * p for x, p in zip(composite.moment, pivots, strict=True))
+    centre = tuple(sum(x) / sum(mass) for x in moments)
+    root = np.argmax(ancestor_mask(chain.topology.parents)[roots], axis=0)
+    return tuple((c - p)[root] for c, p in zip(centre, pivots, strict=True))

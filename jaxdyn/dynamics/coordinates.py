@@ -1,0 +1,109 @@
+"""Conversion between a robot's generalised coordinates and the ordinary joints of its links, used by all recursions.
+
+Joint rates are S v with the coupling matrix S.
+
+A quaternion joint consists of several links with local coordinates x about the current placement (`configuration.place`). At
+the current placement, x = 0 and dx/dt = v; elsewhere, dx/dt = A(x)^-1 v. The acceleration d2x/dt2 of the local coordinates
+therefore differs from dv/dt by a term g(v): dv/dt = d2x/dt2 + g(v). This term, g(v) = sum_{j<k} [S_j, S_k] v_j v_k, depends on
+the order of the screws S_j of the joint. Its angular part is (wy wz, -wx wz, wx wy), and its linear part is w x v.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model.chain import Chain
+from ..model.compiled import QuaternionJoint, layout
+from ..model.configuration import any_axis_types, place as place
+from ..spatial.so3 import skew
+from .variation import joint_rate_terms as joint_rate_terms
+
+
+def joint_rates(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " n"]:
+    """Rates S v of the links' joints."""
+    return v if chain.coupling is None else chain.coupling.matrix @ v
+
+
+def joint_accelerations(chain: Chain, v: Float[Array, " nv"], a: Float[Array, " nv"]) -> Float[Array, " n"]:
+    """Accelerations S (a - g(v)) of the links' joints."""
+    return joint_rates(chain, a - rate_terms(chain, v))
+
+
+@any_axis_types
+def rate_terms(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """The difference g(v) between the accelerations of quaternion joints and those of their local coordinates."""
+    out = jnp.zeros_like(v)
+    for joint in layout(chain).quaternions:
+        out = out.at[joint.columns].set(joint_rate_terms(v[joint.columns]))
+    return out
+
+
+@any_axis_types
+def rate_matrix(chain: Chain, v: Float[Array, " nv"]) -> Float[Array, "nv nv"]:
+    """The matrix dA/dt at x = 0, which is linear in v and satisfies dA/dt v = g(v)."""
+    out = jnp.zeros((chain.nv, chain.nv), v.dtype)
+    for joint in layout(chain).quaternions:
+        out = out.at[joint.columns, joint.columns].set(_rate_block(joint, v))
+    return out
+
+
+def times_rate_matrix(
+    chain: Chain, matrix: Float[Array, "rows nv"], v: Float[Array, " nv"]
+) -> Float[Array, "rows nv"] | Float[Array, ""]:
+    """The product of a matrix and `rate_matrix`, from the columns of the quaternion joints; 0 without quaternion joints."""
+    total = jnp.zeros((), matrix.dtype)
+    for joint in layout(chain).quaternions:
+        beyond = chain.nv - joint.column - joint.size
+        total = total + jnp.pad(matrix[:, joint.columns] @ _rate_block(joint, v), ((0, 0), (joint.column, beyond)))
+    return total
+
+
+def _rate_block(joint: QuaternionJoint, v: Float[Array, " nv"]) -> Float[Array, "size size"]:
+    """The block of `rate_matrix` of one joint."""
+    zero = jnp.zeros_like(v[0])
+    y, z = v[joint.column + 1], v[joint.column + 2]
+    block = jnp.stack([zero, z, zero, -z, zero, zero, y, zero, zero]).reshape(3, 3)
+    if joint.size == 3:
+        return block
+    linear = -skew(v[joint.column + 3 : joint.column + 6])
+    return jnp.block([[block, jnp.zeros_like(block)], [linear, jnp.zeros_like(block)]])
+
+
+def generalised_force(chain: Chain, torques: Float[Array, "n *columns"]) -> Float[Array, "nv *columns"]:
+    """Generalised forces from joint torques: S^T tau."""
+    return torques if chain.coupling is None else chain.coupling.matrix.T @ torques
+
+
+def generalised_inertia(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
+    """The mass matrix with rotors in generalised coordinates, S^T (M + R^T J R) S, from the links' mass matrix M."""
+    return by_coordinates(chain, matrix + rotor_inertia(chain))
+
+
+def by_coordinates(chain: Chain, matrix: Float[Array, "n n"]) -> Float[Array, "nv nv"]:
+    """The matrix S^T X S, for X with one row and one column per joint; S is the coupling matrix."""
+    return matrix if chain.coupling is None else chain.coupling.matrix.T @ matrix @ chain.coupling.matrix
+
+
+def rotor_inertia(chain: Chain) -> Float[Array, "n n"] | Float[Array, ""]:
+    """Rotor inertia reflected to the joints, R^T J R, where R is the transmission matrix; 0 without a transmission."""
+    if chain.transmission is None:
+        return jnp.zeros((), chain.dtype)
+    ratios = chain.transmission.matrix
+    return ratios.T @ (chain.transmission.rotor_inertia[:, None] * ratios)
+
+
+def rotor_torques(chain: Chain, accelerations: Float[Array, " n"]) -> Float[Array, " n"] | Float[Array, ""]:
+    """Torques R^T J R qdd of the rotors, where R is the transmission matrix; 0 without a transmission."""
+    if chain.transmission is None:
+        return jnp.zeros((), chain.dtype)
+    ratios = chain.transmission.matrix
+    return ratios.T @ (chain.transmission.rotor_inertia * (ratios @ accelerations))
+
+
+def base_gravity(chain: Chain) -> Float[Array, "3"]:
+    """The gravity vector in the axes of the base."""
+    return chain.gravity if chain.base_pose is None else chain.base_pose[:3, :3].T @ chain.gravity
+
+
+def joints_of(chain: Chain, matrix: Array) -> Array:
+    """The matrix J S with one column per coordinate, from J with one column per joint; S is the coupling matrix."""
+    return matrix if chain.coupling is None else matrix @ chain.coupling.matrix

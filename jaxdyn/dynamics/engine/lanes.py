@@ -1,0 +1,447 @@
+"""Helpers for derivative rules of functions with custom batching: zero tangents, and the batch axis.
+
+Lowering of a function of one robot and one state, for single states and for batches.
+
+The body of a function decorated with `by_batch` operates on arrays (links, ...), whose axes after the first are lanes: states
+that are computed in parallel. Callers use the decorated function as a function of one state:
+
+- If the function is called with one state, it becomes one kernel on the CPU. Otherwise XLA would run a scan as dozens of small
+  kernels per iteration, which would take many times longer to launch than to execute.
+- Under `vmap`, nested or not, all batch axes are merged into one last axis, so every component is contiguous. On the CPU, the
+  batch is processed in chunks that fit the first-level cache, with one kernel per chunk. On other platforms, one program
+  processes all lanes.
+- If the function is differentiated, the derivative rule passed to `by_batch` is used; without a rule, JAX differentiates the
+  body.
+
+The form for the CPU is selected when a program is lowered for the CPU. For measurements, see docs/design.md."""
+
+import contextvars
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec, auto_axes
+from jaxtyping import Array
+
+from ..._jax_compat import SymbolicZero, Tracer, custom_vmap
+from ...model.chain import Chain
+from .kernel import as_kernel
+from .platform import by_platform
+
+
+@jax.custom_jvp
+def batch_first(x: Array) -> Array:
+    """Return x; under `vmap`, its batch axis becomes the first axis.
+
+    JAX assumes that the batch axis is the same in the results of a function and of its derivative rule. Otherwise derivatives
+    of a compiled `vmap` of the function have wrong shapes (jax-ml/jax#16374).
+    """
+    return _first_axis(x)
+
+
+@custom_vmap
+def _first_axis(x: Array) -> Array:
+    return x
+
+
+@_first_axis.def_vmap
+def _(axis_size, in_batched, x):
+    del axis_size
+    return x, in_batched[0]
+
+
+batch_first.defjvp(lambda primals, tangents: (batch_first(*primals), tangents[0]))
+
+
+def sparse_jvp(function: Callable[..., Any], primals: tuple, tangents: tuple) -> tuple[Any, Any]:
+    """`jax.jvp`, except that leaves of the arguments with a `SymbolicZero` tangent are not differentiated."""
+    values, structure = jax.tree.flatten(primals)
+    directions = jax.tree.leaves(tangents, is_leaf=is_zero)
+    active = [not is_zero(t) for t in directions]
+
+    def of_active(*varied):
+        rest = iter(varied)
+        filled = [next(rest) if a else v for v, a in zip(values, active, strict=True)]
+        return function(*jax.tree.unflatten(structure, filled))
+
+    chosen = [(v, t) for v, t, a in zip(values, directions, active, strict=True) if a]
+    return jax.jvp(of_active, tuple(v for v, _ in chosen), tuple(t for _, t in chosen))
+
+
+def is_zero(tangent: Any) -> bool:
+    """True for a tangent that is known to be zero."""
+    return isinstance(tangent, SymbolicZero)
+
+
+# -- batch
+
+Size = Callable[[Any], int]
+Count = Any  # number of states: an int, or a symbolic size under `jax.export`
+
+# lanes per chunk: 32 to 256 are equally fast; fewer do not fill vector registers, and more exceed the L1 cache
+LANES = 64
+# maximum number of values that one operation of a kernel reads and writes (400 KB): see `kernel`, point 3
+LARGEST = 50_000
+# maximum product of iterations and function size of a loop unrolled for a GPU: see `scan_links`
+STRAIGHT = 3000
+
+# shape of the lanes, (count,) or (), while the body of a function decorated with `by_batch` is traced; otherwise None
+_LANES: contextvars.ContextVar[tuple[Count, ...] | None] = contextvars.ContextVar("lanes", default=None)
+# number of loop iterations to unroll while the form for platforms other than the CPU is traced, otherwise None
+_STRAIGHT: contextvars.ContextVar[int | None] = contextvars.ContextVar("straight", default=None)
+
+
+def lane_shape() -> tuple[Count, ...]:
+    """Trailing shape of arrays: (lanes,) while a function decorated with `by_batch` is traced for a batch, otherwise ()."""
+    return _LANES.get() or ()
+
+
+def spread_over_lanes(x: Array) -> Array:
+    """Repeat a vector over links for every lane."""
+    return jnp.broadcast_to(with_lanes(x, 1), (x.shape[0], *lane_shape()))
+
+
+def with_lanes(x: Array, dimensions: int) -> Array:
+    """An array with lanes as the last axis, after `dimensions` other axes; arrays without lanes are broadcast over them."""
+    lanes = lane_shape()
+    return jnp.broadcast_to(x[..., None], (*x.shape, *lanes)) if lanes and x.ndim == dimensions else x
+
+
+def is_for_launches() -> bool:
+    """True while the form for platforms other than the CPU is traced, in which short loops should be unrolled."""
+    return STRAIGHT > 0 and _STRAIGHT.get() is not None
+
+
+def scan_links(body: Callable, carry: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
+    """`lax.scan` over links or joints: a loop on the CPU, and an unrolled loop on other platforms if it is short.
+
+    On a GPU, every iteration of a loop launches all kernels of its body, which takes longer than their execution; an unrolled
+    loop needs few kernels. Since an unrolled loop takes five times as long to compile, only the loops of small functions are
+    unrolled: inverse and forward dynamics for up to 21 links, the composite-rigid-body algorithm and forward kinematics
+    for up to 7 links. Derivatives are never unrolled.
+    """
+    turns = len(jax.tree.leaves(xs)[0])
+    return jax.lax.scan(body, carry, xs, reverse=reverse, unroll=0 < turns <= (_STRAIGHT.get() or 0))
+
+
+def by_batch(
+    function: Callable | None = None, *, size: Size = lambda chain: 100 + 2 * chain.n, jvp: Callable | None = None
+) -> Any:
+    """Compile a function of arrays and chains, written for lanes, for one state or a batch; see the module's docstring.
+
+    Args:
+        size: function of the first argument that returns the number of values per state that the largest operation reads and
+            writes.
+        jvp: derivative rule that maps (primals, tangents) to (values, tangents); input tangents may be `SymbolicZero`.
+    """
+    if function is None:
+        return functools.partial(by_batch, size=size, jvp=jvp)
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def chosen(*arguments, **named):
+        arguments = signature.bind(*arguments, **named).args
+        leaves, structure = jax.tree.flatten(arguments)
+        if _LANES.get() is not None:  # called inside another function decorated with `by_batch`
+            return function(*arguments)
+        traced = [isinstance(leaf, Tracer) for leaf in leaves]
+        # `custom_jvp` does not accept NumPy arrays under `vmap`; the compiler removes this copy
+        given = [jnp.copy(leaf) for leaf, t in zip(leaves, traced, strict=True) if t]
+        known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
+        width = size(arguments[0])
+
+        def call(*variables):
+            # known values are not passed as variables, so that expressions of a captured robot are evaluated while tracing
+            return function(*_refill(structure, known, traced, variables))
+
+        single = custom_vmap(lambda *variables: _single(call, width, variables))
+
+        @single.def_vmap
+        def batched(axis_size, in_batched, *variables):
+            if not any(in_batched):  # for example, a batch of tangents at one state
+                out = _single(call, width, variables)
+                return out, jax.tree.map(lambda _: False, out)
+            out = _many(call, tuple(in_batched), axis_size, width, within=True)(*variables)
+            return out, jax.tree.map(lambda _: True, out)
+
+        del batched
+        differentiable = jax.custom_jvp(lambda *variables: single(*variables))
+
+        def rule(primals, tangents):
+            if jvp is None:
+                out, tangent = sparse_jvp(call, primals, tangents)
+            else:
+                constant = [None if t else SymbolicZero(jax.typeof(x)) for t, x in zip(traced, known, strict=True)]
+                filled = _refill(structure, known, traced, primals), _refill(structure, constant, traced, tangents)
+                out, tangent = jvp(*filled)
+            return jax.tree.map(batch_first, out), tangent
+
+        differentiable.defjvp(rule, symbolic_zeros=True)
+        return differentiable(*given)
+
+    return chosen
+
+
+def _refill(structure: Any, known: list, traced: list[bool], variables: tuple) -> tuple:
+    """The arguments, with the variables inserted among the known values."""
+    rest = iter(variables)
+    return jax.tree.unflatten(structure, [next(rest) if t else x for t, x in zip(traced, known, strict=True)])
+
+
+def _inside(call: Callable, lanes: tuple[Count, ...]) -> Callable:
+    """The function, traced for these lanes together with all functions decorated with `by_batch` that it calls."""
+
+    def traced(*variables):
+        token = _LANES.set(lanes)
+        try:
+            return call(*variables)
+        finally:
+            _LANES.reset(token)
+
+    return traced
+
+
+def _straight(function: Callable, width: int) -> Callable:
+    """The function, with short loops of `scan_links` unrolled."""
+
+    def traced(*variables):
+        token = _STRAIGHT.set(STRAIGHT // width)
+        try:
+            return function(*variables)
+        finally:
+            _STRAIGHT.reset(token)
+
+    return traced
+
+
+def _single(call: Callable, width: int, variables: tuple) -> Any:
+    whole = _inside(call, ())
+    if width > LARGEST or not variables:
+        return whole(*variables)
+    return by_platform(as_kernel(whole), _straight(whole, width), *variables)
+
+
+def _many(call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool) -> Callable[..., Any]:
+    """The function for one batch axis, the first axis of the mapped variables; a further `vmap` merges the two batch axes."""
+    many = custom_vmap(lambda *variables: _over_lanes(call, mapped, count, width, within, variables))
+
+    @many.def_vmap
+    def again(axis_size, in_batched, *variables):
+        if not any(in_batched):
+            out = _over_lanes(call, mapped, count, width, within, variables)
+            return out, jax.tree.map(lambda _: False, out)
+        merged = []
+        for x, inner, outer in zip(variables, mapped, in_batched, strict=True):
+            if inner and not outer:
+                x = jnp.broadcast_to(x, (axis_size, *x.shape))
+            elif outer and not inner:
+                x = jnp.broadcast_to(x[:, None], (axis_size, count, *x.shape[1:]))
+            merged.append(x.reshape(axis_size * count, *x.shape[2:]) if inner or outer else x)
+        either = tuple(a or b for a, b in zip(mapped, in_batched, strict=True))
+        out = _many(call, either, axis_size * count, width, within)(*merged)
+        out = jax.tree.map(lambda x: x.reshape(axis_size, count, *x.shape[1:]), out)
+        return out, jax.tree.map(lambda _: True, out)
+
+    del again
+    return many
+
+
+def _over_lanes(
+    call: Callable, mapped: tuple[bool, ...], count: Count, width: int, within: bool, variables: tuple
+) -> Any:
+    """Evaluate all states as lanes, in chunks on the CPU; if `within` is true, arrays are transposed inside the kernel."""
+    spec = _sharding_of_rows(variables, mapped)
+    if spec is not None:
+        untyped = lambda *variables: _over_lanes(call, mapped, count, width, within, variables)
+        return auto_axes(untyped, out_sharding=PartitionSpec(spec))(*variables)
+
+    def everything(*variables, wrapped=lambda function: function):
+        """Evaluate all states at once as lanes; the first axis of arguments and results is that of the states."""
+        states = next(x.shape[0] for x, m in zip(variables, mapped, strict=True) if m)
+        moved = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(variables, mapped, strict=True)]
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), wrapped(_inside(call, (states,)))(*moved))
+
+    # every chunk contains rows from each device, so that a batch sharded by automatic partitioning remains sharded
+    parts = min(jax.local_device_count("cpu"), 8)
+    most = LARGEST // width // parts
+    lanes = min(max(LANES // parts, 8), most)
+    if isinstance(count, int):
+        lanes = min(lanes, -(-count // parts))
+    if lanes < 1 or parts * lanes < 2:
+        return everything(*variables)
+    lanes -= lanes % 8 if lanes > 8 else 0
+    if isinstance(count, int) and lanes > 8:  # chunks of about equal size: 100 states as 2 x 56 instead of 2 x 64
+        blocks = -(-count // (parts * lanes))
+        lanes = min(lanes, 8 * -(-count // (8 * parts * blocks)))
+    if lanes == 8 and _in_single_precision(variables):
+        lanes = 16 if most >= 16 else 7
+    kernel_of = functools.partial(as_kernel, lanes=[(0 if within else -1) if m else None for m in mapped])
+    kernel = kernel_of(everything) if within else functools.partial(everything, wrapped=kernel_of)
+    blocks = -(-count // (parts * lanes))
+
+    def chunks(*variables):
+        if blocks == 1 and parts * lanes == count:
+            return kernel(*variables)
+        return _in_turn(kernel, variables, mapped, count, (parts, blocks, lanes))
+
+    return by_platform(chunks, _straight(everything, width), *variables, each=(_inside(call, ()), mapped))
+
+
+def _in_single_precision(variables: tuple) -> bool:
+    """True for types of which eight lanes fit one vector register, such as float32 with a register of 32 bytes.
+
+    With eight such lanes, LLVM keeps the arrays of a kernel in registers. Compiling the derivatives of a Panda's forward
+    dynamics then takes more than 23 GB of memory, compared with 0.5 GB and 6 s for 7 or 16 lanes (jaxlib 0.10.2). In float64,
+    kernels with 4 and 8 lanes compile well.
+    """
+    return any(jnp.result_type(x) in (jnp.float32, jnp.float16, jnp.bfloat16) for x in variables)
+
+
+def _sharding_of_rows(variables: tuple, mapped: tuple[bool, ...]) -> Any:
+    """The mesh axes that shard the rows, if they are explicit (`AxisType.Explicit`); otherwise None.
+
+    The caller makes these axes automatic, so that the partitioner shards the chunks.
+    """
+    specs = [jax.typeof(x).sharding.spec for x, m in zip(variables, mapped, strict=True) if m]
+    return next((spec[0] for spec in specs if spec and spec[0] is not None), None)
+
+
+def loop_by_batch(step: Callable, carry: Any, constants: Any, xs: Any, size: int | None, reverse: bool = False) -> Any:
+    """`lax.scan` over rows of xs with (carry, y) = step(carry, constants, x), where the step is written for lanes.
+
+    All arrays passed to the step, except those of a chain, have lanes as the last axis. On the CPU, the loop is one kernel, or,
+    for a batch, one kernel per chunk of lanes. The loop has no derivative rule.
+
+    Args:
+        size: number of values per state that the largest operation of a step reads and writes; None to compile the loop
+            without a kernel.
+    """
+    width = LARGEST + 1 if size is None else size
+    variables, structure = jax.tree.flatten((carry, constants, xs))
+    carried = len(jax.tree.leaves(carry))
+    own_axes = (*jax.tree.map(jnp.ndim, (carry, constants)), jax.tree.map(lambda x: jnp.ndim(x) - 1, xs))
+
+    def in_lanes(carry, constants, x):
+        spread = lambda x, n: x if isinstance(x, Chain) else with_lanes(x, n)
+        return step(*jax.tree.map(spread, (carry, constants, x), own_axes, is_leaf=lambda x: isinstance(x, Chain)))
+
+    def loop(body, *variables):
+        carry, constants, xs = jax.tree.unflatten(structure, variables)
+        return jax.lax.scan(lambda carry, x: body(carry, constants, x), carry, xs, reverse=reverse)
+
+    whole = functools.partial(loop, in_lanes)
+    in_turn = functools.partial(loop, by_batch(in_lanes, size=lambda _: width))
+    largest = max([width, *(x.size for x in variables)])
+    single = custom_vmap(lambda *v: _single(whole, width, v) if largest <= LARGEST else in_turn(*v))
+
+    @single.def_vmap
+    def batched(axis_size, in_batched, *variables):
+        if not any(in_batched):
+            out = in_turn(*variables)
+            return out, jax.tree.map(lambda _: False, out)
+        # after one iteration, the carry differs between lanes
+        own = [k < carried and not b for k, b in enumerate(in_batched)]
+        variables = [
+            jnp.broadcast_to(x, (axis_size, *x.shape)) if o else x for x, o in zip(variables, own, strict=True)
+        ]
+        mapped = tuple(o or b for o, b in zip(own, in_batched, strict=True))
+        out = _many(whole, mapped, axis_size, width, within=False)(*variables)
+        return out, jax.tree.map(lambda _: True, out)
+
+    del batched
+    return single(*variables)
+
+
+def in_groups(function: Callable, size: int) -> Callable:
+    """A function of one problem that, under `vmap` on the CPU, processes groups of `size` problems in sequence.
+
+    Grouping suits iterative solvers: each group runs only until its slowest problem is solved, and its data stay in the cache.
+    """
+
+    def call(*arguments):
+        leaves, structure = jax.tree.flatten(arguments)
+        traced = [isinstance(leaf, Tracer) for leaf in leaves]
+        known = [None if t else leaf for leaf, t in zip(leaves, traced, strict=True)]
+        whole = lambda *variables: function(*_refill(structure, known, traced, variables))
+        one = custom_vmap(whole)
+
+        @one.def_vmap
+        def batched(axis_size, in_batched, *variables):
+            together = jax.vmap(whole, [0 if b else None for b in in_batched], axis_size=axis_size)
+            out = by_platform(_grouped(together, whole, in_batched, axis_size, size), together, *variables)
+            return out, jax.tree.map(lambda _: True, out)
+
+        del batched
+        return one(*(leaf for leaf, t in zip(leaves, traced, strict=True) if t))
+
+    return call
+
+
+def _grouped(together: Callable, whole: Callable, mapped: list[bool], count: Count, size: int) -> Callable:
+    """The function, mapped over a batch axis one group at a time; each group has rows from every device of a sharded batch."""
+    parts = min(jax.local_device_count("cpu"), 8)
+    if not isinstance(count, int) or count <= parts * size:
+        return together
+    blocks = -(-count // (parts * size))
+    lanes = -(-count // (4 * parts * blocks)) * 4
+
+    group = jax.vmap(whole, [0 if m else None for m in mapped])
+    return lambda *variables: _in_turn(group, variables, mapped, count, (parts, blocks, lanes))
+
+
+def _in_turn(
+    some: Callable, variables: tuple, mapped: Sequence[bool], count: Count, sizes: tuple[int, Count, int]
+) -> Any:
+    """Apply a function to all `count` rows of the mapped variables, in blocks of parts * lanes rows."""
+
+    def body(_, block):
+        rest = iter(block)
+        return None, some(*(next(rest) if m else x for x, m in zip(variables, mapped, strict=True)))
+
+    several = [_split(x, *sizes) for x, m in zip(variables, mapped, strict=True) if m]
+    _, out = jax.lax.scan(body, None, several)
+    return jax.tree.map(lambda x: _join(x, *sizes)[:count], out)
+
+
+def _split(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
+    """The rows of x in blocks of parts * lanes rows, with rows from all parts in each block; x is padded with its last row."""
+    rows = filled(x, parts * blocks * lanes).reshape(parts, blocks, lanes, *x.shape[1:])
+    return jnp.moveaxis(rows, 1, 0).reshape(blocks, parts * lanes, *x.shape[1:])
+
+
+def _join(x: Array, parts: int, blocks: Count, lanes: int) -> Array:
+    rows = jnp.moveaxis(x.reshape(blocks, parts, lanes, *x.shape[2:]), 0, 1)
+    return rows.reshape(parts * blocks * lanes, *x.shape[2:])
+
+
+def lanes_of_kernel(width: int) -> int:
+    """Number of states per CPU kernel, for a function whose largest operation reads and writes `width` values per state."""
+    lanes = min(LANES, LARGEST // width)
+    return lanes - lanes % 8
+
+
+def over_lanes(function: Callable, kernel: bool) -> Callable:
+    """A function written for lanes, applied without transposition to arrays that already have lanes as the last axis.
+
+    Args:
+        function: function whose last argument has lanes.
+        kernel: True to compile the function to one kernel, which requires the CPU and `lanes_of_kernel` lanes.
+    """
+
+    def call(*arguments):
+        variables, structure = jax.tree.flatten(arguments)
+        whole = _inside(lambda *x: function(*jax.tree.unflatten(structure, x)), variables[-1].shape[-1:])
+        return as_kernel(whole)(*variables) if kernel else whole(*variables)
+
+    return call
+
+
+def filled(x: Array, multiple: Count) -> Array:
+    """The rows of x, padded with copies of the last one so that their number is a multiple of `multiple`."""
+    short = -x.shape[0] % multiple
+    if isinstance(short, int) and short == 0:
+        return x
+    return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (short, *x.shape[1:]))])

@@ -1,0 +1,146 @@
+"""Matrices whose entry for a pair of links is zero unless one of the two links carries the other.
+
+In a tree, few pairs have nonzero entries (341 of 1225 for a humanoid). An algorithm computes the entry of each such pair from
+the vectors of its two links, and `spread` inserts the entries into the matrix. For a batch, the entries are inserted after the
+kernel that computes them, so the matrix is written only once, and the kernel need not hold it.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ...model.tree import ancestor_mask
+from .kernel import in_kernel
+from .lanes import spread_over_lanes
+
+
+class Pairs(NamedTuple):
+    """Pairs of a link and a link that it carries; each link also forms a pair with itself.
+
+    Attributes:
+        carrier: for every pair, the index of the link that carries the other link.
+        carried: for every pair, the index of the link that is carried.
+        above: matrix whose entry [i, j] is the index of the pair in which j carries i or is i, or the number of pairs if
+            there is no such pair.
+        together: like `above`, but links that move together are treated as if they carried each other.
+    """
+
+    carrier: np.ndarray
+    carried: np.ndarray
+    above: np.ndarray
+    together: np.ndarray
+
+    @property
+    def count(self) -> int:
+        return len(self.carrier)
+
+    @property
+    def symmetric(self) -> np.ndarray:
+        """For every entry of a symmetric matrix, the index of its pair, or the number of pairs if there is none."""
+        return np.minimum(self.above, self.above.T)
+
+
+@functools.lru_cache(maxsize=256)
+def pairs_of(parents: tuple[int, ...], together: tuple[tuple[int, int], ...] = ()) -> Pairs:
+    """The pairs of links in a tree whose parents are given as in `Topology`.
+
+    Args:
+        together: groups (first link, number of links) of links that move together; their pairs are also added in reverse
+            order, at the end.
+    """
+    carries = ancestor_mask(parents)
+    carried, carrier = np.nonzero(carries.T)
+    extra = [(i, j) for first, size in together for i in range(first, first + size) for j in range(i + 1, first + size)]
+    first, second = np.array(extra, int).reshape(-1, 2).T
+    count = len(carrier) + len(extra)
+    above = np.full(carries.shape, count)
+    above[carried, carrier] = np.arange(len(carrier))
+    also = above.copy()
+    also[first, second] = np.arange(len(carrier), count)
+    carrier, carried = (np.concatenate(x).astype(np.int32) for x in ((carrier, second), (carried, first)))
+    return Pairs(carrier, carried, above, also)
+
+
+def over_pairs(
+    pairs: Pairs, function: Callable[[Any, Any, Any], tuple[tuple[Array, ...], ...]], of_carrier: Any, of_carried: Any
+) -> tuple[Float[Array, "entries *lanes"], ...]:
+    """Evaluate function(values of the carrier, values of the carried link, True if both are the same link) for every pair.
+
+    Args:
+        function: function that returns one or more entries of each result.
+        of_carrier: arrays stacked over links, from which the function receives the slice of the carrier.
+        of_carried: arrays stacked over links, from which the function receives the slice of the carried link.
+
+    Returns:
+        For each result, its entries in the order of the pairs, followed by zeros for links that do not form a pair. The
+        first result ends with one zero, and each further result with one zero more than the previous one: if results had
+        equal shapes, XLA would copy their initial zeros.
+    """
+    if not in_kernel():
+        first, second = (
+            jax.tree.map(lambda x, at=at: x[at], y)
+            for at, y in ((pairs.carrier, of_carrier), (pairs.carried, of_carried))
+        )
+        same = (pairs.carrier == pairs.carried).reshape(-1, *(1,) * (jax.tree.leaves(first)[0].ndim - 1))
+        found = [
+            jnp.stack(x, axis=1).reshape(len(x) * pairs.count, *x[0].shape[1:]) for x in function(first, second, same)
+        ]
+        return tuple(jnp.pad(x, ((0, 1 + k), *((0, 0),) * (x.ndim - 1))) for k, x in enumerate(found))
+
+    def values(i, j):
+        at = lambda x, k: jax.lax.dynamic_index_in_dim(x, k, keepdims=False, allow_negative_indices=False)
+        first, second = jax.tree.map(lambda x: at(x, i), of_carrier), jax.tree.map(lambda x: at(x, j), of_carried)
+        return function(first, second, i == j)
+
+    def body(results, x):
+        i, j, k = x
+        results = list(results)
+        for m, found in enumerate(values(i, j)):
+            for part, entry in enumerate(found):
+                at = len(found) * k + part
+                results[m] = jax.lax.dynamic_update_index_in_dim(results[m], entry, at, 0, allow_negative_indices=False)
+        return tuple(results), None
+
+    shapes = jax.eval_shape(values, 0, 0)
+    start = tuple(jnp.zeros((len(x) * pairs.count + 1 + k, *x[0].shape), x[0].dtype) for k, x in enumerate(shapes))
+    places = (pairs.carrier, pairs.carried, np.arange(pairs.count, dtype=np.int32))
+    return jax.lax.scan(body, start, places)[0]
+
+
+def spread(
+    places: Int[np.ndarray, "rows columns"], entries: Float[Array, "entries *lanes"]
+) -> Float[Array, "rows columns *lanes"]:
+    """The matrix whose entry [i, j] is entries[places[i, j]]."""
+    lanes = entries.shape[1:]
+    numbers = jax.lax.GatherDimensionNumbers(tuple(range(1, 1 + len(lanes))), (0,), (0,))
+    at = jnp.asarray(places.reshape(-1, 1), jnp.int32)
+    return jax.lax.gather(entries, at, numbers, (1, *lanes), mode="promise_in_bounds").reshape(*places.shape, *lanes)
+
+
+def spread_sides(
+    pairs: Pairs, above: Float[Array, "k *lanes"], below: Float[Array, "m *lanes"], together: bool = False
+) -> Float[Array, "n n *lanes"]:
+    """The matrix whose entry [i, j] is that of `above` if j carries i or is i, and that of `below` if i carries j.
+
+    Args:
+        above: entries from `over_pairs`; like those of `below`, they end with zeros for links that do not form a pair.
+        together: True to treat links that move together as if they carried each other.
+    """
+    rows = pairs.together if together else pairs.above
+    columns = np.where(rows < pairs.count, pairs.count, pairs.above.T)
+    return spread(rows, above) + spread(columns, below)
+
+
+def jacobian_by_column(
+    function: Callable[[Float[Array, "n *lanes"]], Float[Array, "m *lanes"]], x: Float[Array, "n *#lanes"]
+) -> Float[Array, "m n *#lanes"]:
+    """The Jacobian of a function of one state in every lane, by forward-mode derivatives along unit vectors."""
+    x = spread_over_lanes(x)
+    basis = jnp.eye(x.shape[0], dtype=x.dtype).reshape(x.shape[0], x.shape[0], *(1,) * (x.ndim - 1))
+    along = lambda unit: jax.jvp(function, (x,), (jnp.broadcast_to(unit, x.shape),))[1]
+    return jax.vmap(along, out_axes=1)(basis)

@@ -1,0 +1,236 @@
+"""The two basic recursions: `outward` from the base to the tips, and `inward` from the tips to the base.
+
+An algorithm passes a small step function to one of these recursions. A step processes one link, with every component as a
+separate scalar. It is the body of a scan, which is unrolled for short sweeps on a GPU (`scan_links`). The scan carries only the
+values that the next link needs, and stacks all others. `_lowering` compiles the scan. No other module depends on the topology
+of the robot.
+
+A tree is traversed in one scan as well, in an order in which every link either follows its parent or starts a new branch.
+The scan carries the state of the previous link, and that of every branch point from which branches remain to be visited
+(`tree.Walk`). A serial chain has no branch points.
+
+Steps of the outward recursion that compute a link's pose or twist from that of its parent."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...errors import ModelError
+from ...model.chain import Chain
+from ...model.joints import Link, link_at, link_rows
+from ...model.tree import Walk, walk_of
+from ...spatial.components import add, cross, matmul, rotate, scale, sub, unrotate, zeros
+from ...spatial.so3 import sine_and_cosine
+from .kernel import in_kernel
+from .lanes import lane_shape, scan_links
+
+Step = Callable[[Any, Link, Any], tuple[Any, ...]]
+
+
+class Beside(NamedTuple):
+    """State of an inward sweep of which one part is not summed.
+
+    Attributes:
+        total: as any other state, the sum of what the children hand over.
+        last: what the previously visited link handed over. It is meaningful only at a link with one child, which is that link,
+            but is cheaper than a sum, since it is not stored for the branches that remain to be visited.
+    """
+
+    total: Any
+    last: Any
+
+
+def outward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, base: Any, xs: Any = (), shared: int = 0) -> Any:
+    """Walk from the base to the tips: state_i, out_i = step(state of i's parent, link i, xs_i).
+
+    Args:
+        step: function of the parent's state, the link at position q_i, and the link's slice of `xs`.
+        base: the state of the base, a pytree of scalars.
+        xs: arrays stacked over links.
+        shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
+            carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.
+
+    Returns:
+        The outputs, stacked over links.
+    """
+    return _sweep(chain, q, step, base, xs, shared, reverse=False)
+
+
+def inward(chain: Chain, q: Float[Array, "n *#lanes"], step: Step, zero: Any, xs: Any = (), shared: int = 0) -> Any:
+    """Walk from the tips to the base: to_parent_i, out_i = step(sum of the children's to_parent, link i, xs_i).
+
+    Args:
+        step: function of the sum of the children's values (`zero` at a tip), the link at position q_i, and the link's slice
+            of `xs`.
+        zero: the value at a link without children, a pytree of scalars. If it is a `Beside`, so are the children's values.
+        xs: arrays stacked over links.
+        shared: number of values that several results use; the step returns them as its third item. In a kernel, the scan
+            carries these values so that they are computed once; otherwise XLA's fusion would recompute them for every result.
+
+    Returns:
+        The outputs, stacked over links.
+    """
+    return _sweep(chain, q, step, zero, xs, shared, reverse=True)
+
+
+def _sweep(chain: Chain, q: Array, step: Step, start: Any, xs: Any, shared: int, reverse: bool) -> Any:
+    _check_shapes(chain, q, xs)
+    walk = walk_of(chain.topology.parents)
+    rows = link_rows(chain)
+    if walk.order is not None:
+        rows, q, xs = jax.tree.map(lambda x: x[walk.order], (rows, q, xs))
+    lanes = lane_shape()
+    widen = functools.partial(jax.tree.map, lambda x: jnp.broadcast_to(x, lanes))
+    once = shared if in_kernel() else 0
+
+    def body(state, x):
+        row, qi, si, ci, inputs = x
+        state, out, *more = step(state, link_at(row, qi, si, ci), inputs)
+        return widen(state), widen(out), widen(tuple(*more) if once else ())
+
+    sin, cos = sine_and_cosine(q) if in_kernel() and q.dtype == jnp.float64 else (jnp.sin(q), jnp.cos(q))
+    start = widen(start)
+    spare = (jnp.zeros_like(jax.tree.leaves(start)[0]),) * once
+    scan = functools.partial(_scan_inward if reverse else _scan_outward, walk)
+    last, out = scan(body, start, spare, (rows, q, sin, cos, xs))
+    out = _reading(last, q, out) if once else out
+    return out if walk.back is None else jax.tree.map(lambda x: x[walk.back], out)
+
+
+def _reading(last: tuple[Array, ...], q: Array, out: Any) -> Any:
+    """The outputs, made dependent on the last carry, which XLA would otherwise remove.
+
+    The values do not change unless q contains NaN.
+    """
+    (first, *others), structure = jax.tree.flatten(out)
+    return jax.tree.unflatten(structure, [jnp.where(q[0] != q[0], sum(last), first), *others])
+
+
+def _scan_outward(walk: Walk, body: Callable, base: Any, spare: Any, xs: Any) -> Any:
+    """A scan in which the parent of a link is the previous link, an earlier branch point, or the base."""
+
+    def along(carry, x):
+        state, out, shared = body(carry[0], x)
+        return (state, shared), out
+
+    if walk.is_serial:
+        (_, last), out = scan_links(along, (base, spare), xs)
+        return last, out
+
+    def step(carry, x):
+        state, kept, _ = carry
+        at, inputs = x
+        state = _select(at.from_base, base, state) if walk.leaves_base else state
+        for k, here in enumerate(kept):
+            state = _select(at.source == k, here, state)
+        state, out, shared = body(state, inputs)
+        kept = tuple(_select(at.register == k, state, here) for k, here in enumerate(kept))
+        return (state, kept, shared), out
+
+    (_, _, last), out = scan_links(step, (base, (base,) * walk.registers, spare), (walk.place, xs))
+    return last, out
+
+
+def _scan_inward(walk: Walk, body: Callable, zero: Any, spare: Any, xs: Any) -> Any:
+    """A reverse scan whose state is the sum of the children's values."""
+
+    def along(carry, x):
+        state, out, shared = body(carry[0], x)
+        return (state, shared), out
+
+    if walk.is_serial:
+        (_, last), out = scan_links(along, (zero, spare), xs, reverse=True)
+        return last, out
+
+    beside = isinstance(zero, Beside)
+    start = zero
+    zero = start.total if beside else start
+
+    def step(carry, x):
+        state, kept, _ = carry
+        at, inputs = x
+        total, *last = state if beside else (state,)
+        for k, here in enumerate(kept):
+            total = jax.tree.map(lambda a, b, k=k: a + jnp.where(at.register == k, b, jnp.zeros_like(b)), total, here)
+        handed, out, shared = body(Beside(total, *last) if beside else total, inputs)
+        handed, *last = handed if beside else (handed,)
+        starts = at.from_base | (at.source >= 0)
+        total = jax.tree.map(lambda h, z: jnp.where(starts, z, h), handed, zero)
+        state = Beside(total, *last) if beside else total
+        new = []
+        for k, here in enumerate(kept):
+            left = jax.tree.map(lambda b, z, k=k: jnp.where(at.register == k, z, b), here, zero)
+            new.append(
+                jax.tree.map(lambda b, h, k=k: b + jnp.where(at.source == k, h, jnp.zeros_like(h)), left, handed)
+            )
+        return (state, tuple(new), shared), out
+
+    (_, _, last), out = scan_links(step, (start, (zero,) * walk.registers, spare), (walk.place, xs), reverse=True)
+    return last, out
+
+
+def _select(condition: Array, a: Any, b: Any) -> Any:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def _check_shapes(chain: Chain, q: Array, xs: Any) -> None:
+    n, axes = chain.n, 1 + len(lane_shape())
+    if chain.screw.shape[:2] != (n, 6) or chain.screw.ndim > 1 + axes:
+        raise ModelError(
+            f"the chain contains a batch of robots (screws of shape {chain.screw.shape}); use jax.vmap over the chain"
+        )
+    wrong = next((x.shape for x in (q, *jax.tree.leaves(xs)) if x.shape[:1] != (n,) or x.ndim > axes), None)
+    if wrong is not None:
+        raise ModelError(
+            f"an argument has shape {wrong}, but the chain has {n} joints; pass one state, and use jax.vmap for batches"
+        )
+
+
+# -- poses
+
+
+def walk(parent, link: Link):
+    """Pose (R, p) of a link in the world, from that of its parent: R = R_p R_pi, p = p_p + R_p p_pi."""
+    rotation, position = parent
+    return matmul(rotation, link.rotation), add(position, rotate(rotation, link.translation))
+
+
+def walk_finely(parent, link: Link):
+    """Pose of a link as (R, p, rest) with the position p + rest, from that of its parent.
+
+    The rest is the part of the position that p has no digits for, so that (p_a - p_b) + (rest_a - rest_b) is accurate for
+    nearby links at a large distance from the origin (Knuth's sum of two numbers and its rounding error).
+    """
+    rotation, position, rest = parent
+    turned, step = hop(rotation, link)
+    total = add(position, step)
+    taken = sub(total, position)
+    lost = add(sub(position, sub(total, taken)), sub(step, taken))
+    return turned, total, add(rest, lost)
+
+
+def hop(rotation, link: Link):
+    """Rotation R of a link in the world, and the vector from the origin of its parent to its own, in world axes."""
+    return matmul(rotation, link.rotation), rotate(rotation, link.translation)
+
+
+def carry_twist(parent, link: Link, rate):
+    """Twist (w, v) of a link in its frame, from the parent's twist in the parent's frame and the joint rate."""
+    w_parent, v_parent = parent
+    at_joint = add(v_parent, cross(w_parent, link.translation))
+    w = add(unrotate(link.rotation, w_parent), scale(rate, link.screw[:3]))
+    return w, add(unrotate(link.rotation, at_joint), scale(rate, link.screw[3:]))
+
+
+def start_pose(chain: Chain, *inputs: Float[Array, "n *#lanes"]):
+    """Pose (R, p) of the base in the world; components have the type and the lanes of the inputs of a sweep."""
+    (zero,) = zeros(1, inputs, (), (chain.rotation,))
+    if chain.base_pose is not None:
+        t = chain.base_pose
+        return tuple(t[i, j] + zero for i in range(3) for j in range(3)), tuple(t[i, 3] + zero for i in range(3))
+    one = jnp.ones_like(zero)
+    return (one, zero, zero, zero, one, zero, zero, zero, one), (zero, zero, zero)

@@ -1,0 +1,367 @@
+"""Forward kinematics: poses of links and frames.
+
+Jacobians of links and frames, in body, space and mixed coordinates, and their time derivatives.
+
+Intermediate results of the recursive Newton-Euler algorithm: motions of all links, and wrenches at all joints.
+
+Twists and accelerations of all links by the outward recursion, in the coordinates of the Jacobians.
+
+Acceleration of a frame, by one outward sweep."""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+from ..model.chain import Chain, frame_index
+from ..model.compiled import compiled
+from ..model.configuration import integrate, place
+from ..model.joints import Link
+from ..model.tree import ancestor_mask
+from ..spatial.components import sub, zeros
+from ..spatial.se3 import adjoint
+from .coordinates import joint_accelerations, joint_rates, joints_of
+from .engine.lanes import by_batch
+from .engine.sweep import carry_twist, inward, outward, start_pose, walk, walk_finely
+from .newton_euler import accelerate, body_wrench, transmit, wrench_columns
+
+
+@compiled
+def forward_kinematics(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "n 4 4"]:
+    """Poses T_0i of all link frames in the world, T_0i = T_0p M_i exp([A_i] q_i) with p the parent of i, O(n) [m].
+
+    The formula is the product of exponentials (Lynch & Park 2017, sec. 4.1). The world frame coincides with the base frame
+    unless the chain has a `base_pose` or a free joint. For a named frame, or for the tip, see `frame_pose`.
+    """
+
+    return link_poses(*place(chain, q))
+
+
+@by_batch(size=lambda chain: 100 + 40 * chain.n)
+def link_poses(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 4 4 *#lanes"]:
+    """Poses of the links of a chain with ordinary joints, in the world."""
+
+    def out(parent, link: Link, _):
+        here = walk(parent, link)
+        return here, here
+
+    r, p = outward(chain, x, out, start_pose(chain, x))
+    zero, one = jnp.zeros_like(p[0]), jnp.ones_like(p[0])
+    entries = [*r[0:3], p[0], *r[3:6], p[1], *r[6:9], p[2], zero, zero, zero, one]
+    return jnp.stack(entries, axis=1).reshape(chain.n, 4, 4, *zero.shape[1:])
+
+
+class Placements(NamedTuple):
+    """Rotations of the links and of the base, which is the last row, and their positions as sums p + rest (`walk_finely`)."""
+
+    rotation: Float[Array, "m 3 3"]
+    position: Float[Array, "m 3"]
+    rest: Float[Array, "m 3"]
+
+    def seen_from(self, link: int) -> Float[Array, "m 3"]:
+        """Vectors in world axes from the origin of a link, or of the base if -1, to those of all links and of the base."""
+        return (self.position - self.position[link][None]) + (self.rest - self.rest[link][None])
+
+
+def placements(chain: Chain, x: Float[Array, " n"]) -> Placements:
+    """Rotations and positions of the links of a chain with ordinary joints; differences of positions are accurate."""
+    entries = _placement_entries(chain, x)
+    base = jnp.eye(4, dtype=entries.dtype) if chain.base_pose is None else chain.base_pose.astype(entries.dtype)
+    last = jnp.concatenate([base[:3, :3].reshape(-1), base[:3, 3], jnp.zeros(3, entries.dtype)])
+    entries = jnp.concatenate([entries, last[None]])
+    return Placements(entries[:, :9].reshape(-1, 3, 3), entries[:, 9:12], entries[:, 12:])
+
+
+@by_batch(size=lambda chain: 100 + 40 * chain.n)
+def _placement_entries(chain: Chain, x: Float[Array, "n *#lanes"]) -> Float[Array, "n 15 *#lanes"]:
+    def out(parent, link: Link, _):
+        here = walk_finely(parent, link)
+        return here, here
+
+    rotation, position = start_pose(chain, x)
+    nothing = tuple(jnp.zeros_like(p) for p in position)
+    r, p, rest = outward(chain, x, out, (rotation, position, nothing))
+    return jnp.stack([*r, *p, *rest], axis=1)
+
+
+@compiled
+def frame_pose(chain: Chain, q: Float[Array, " nq"], frame: str | None = None) -> Float[Array, "4 4"]:
+    """Pose T_0f in the world of a link or named frame, or of the chain's tip if `frame` is None [m].
+
+    Raises:
+        ModelError: the chain has no link or frame of that name.
+    """
+    return pose_among(chain, forward_kinematics(chain, q), frame)
+
+
+def pose_among(chain: Chain, poses: Float[Array, "n 4 4"], frame: str | None) -> Float[Array, "4 4"]:
+    """Pose of a link or named frame in the world, from the poses of all links."""
+    link, k = frame_index(chain, frame)
+    base = jnp.eye(4, dtype=poses.dtype) if chain.base_pose is None else chain.base_pose.astype(poses.dtype)
+    t = poses[link] if link >= 0 else base
+    return t if k is None else t @ chain.frame_poses[k].astype(t.dtype)
+
+
+# -- jacobian
+
+Reference = Literal["body", "space", "mixed"]
+
+
+@compiled
+def jacobian(
+    chain: Chain, q: Float[Array, " nq"], frame: str | None = None, reference: Reference = "body"
+) -> Float[Array, "6 nv"]:
+    """Jacobian J(q) of a link or named frame (Lynch & Park 2017, sec. 5.1), O(n).
+
+    The twist of the frame is V = (w, v) = J(q) qd [rad/s, m/s].
+
+    Args:
+        frame: name of a link or frame; by default, the chain's tip.
+        reference: the coordinates of the twist. "body": in the axes of the frame, where v is the velocity of its origin.
+            "space": in world axes, where v is the velocity of the body-fixed point at the world's origin. "mixed": in world
+            axes, where v is the velocity of the frame's origin.
+
+    Raises:
+        ModelError: the frame or reference is unknown.
+    """
+    if reference not in ("body", "space", "mixed"):
+        raise ModelError(f"the reference of a Jacobian must be 'body', 'space' or 'mixed', not {reference!r}")
+    links, x = place(chain, q)
+    placed = placements(links, x)
+    link, k = frame_index(chain, frame)
+    # from the joints to the point of the twist; the links' positions in the world may have too few digits for that
+    own = jnp.eye(4, dtype=placed.position.dtype) if k is None else chain.frame_poses[k].astype(placed.position.dtype)
+    if reference == "space":
+        to_point = -(placed.position + placed.rest)
+    else:
+        to_point = (placed.rotation[link] @ own[:3, 3])[None] - placed.seen_from(link)
+    moves = ancestor_mask(chain.topology.parents)[:, link] if link >= 0 else jnp.zeros(chain.n, bool)
+    columns = screws_at(links, placed, to_point)
+    columns = joints_of(chain, jnp.where(moves, columns, jnp.zeros_like(columns)))
+    if reference != "body":
+        return columns
+    axes = placed.rotation[link] @ own[:3, :3]
+    return jnp.concatenate([axes.T @ columns[:3], axes.T @ columns[3:]])
+
+
+def screws_at(chain: Chain, placed: Placements, to_point: Float[Array, "m 3"]) -> Float[Array, "6 n"]:
+    """The joint screws (w, v) in world axes, with v at a point; `to_point` leads from the links' origins to that point."""
+    rotation, screw = placed.rotation[:-1], chain.screw.astype(placed.rotation.dtype)
+    w, v = (jnp.einsum("nij,nj->ni", rotation, s) for s in (screw[:, :3], screw[:, 3:]))
+    return jnp.concatenate([w, v + jnp.cross(w, to_point[:-1])], axis=1).T
+
+
+@compiled
+def jacobian_derivative(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    frame: str | None = None,
+    reference: Reference = "body",
+) -> Float[Array, "6 nv"]:
+    """Time derivative dJ/dt of the Jacobian along qd, with dV/dt = J(q) qdd + dJ/dt qd [rad/s^2, m/s^2].
+
+    The derivative is computed by forward-mode differentiation of `jacobian`, which takes the same arguments and raises the same
+    errors.
+    """
+    moved = lambda time: jacobian(chain, integrate(chain, q, time * qd), frame, reference)
+    return jax.jvp(moved, (jnp.zeros((), qd.dtype),), (jnp.ones((), qd.dtype),))[1]
+
+
+# -- link forces
+
+
+def link_motions(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    qd: Float[Array, "n *#lanes"],
+    qdd: Float[Array, "n *#lanes"],
+    base: Float[Array, "9 *#lanes"] | None = None,
+) -> Float[Array, "n 9 *#lanes"]:
+    """Motion of every link in its own axes: w, dw and the conventional acceleration a of its origin (`accelerate`).
+
+    Args:
+        base: w, dw and a of the base in its axes, where a = -gravity accounts for gravity; zero by default.
+    """
+
+    def out(parent, link: Link, inputs):
+        motion = accelerate(parent, link, *inputs)
+        return motion, tuple(component for part in motion for component in part)
+
+    inputs = (q, qd, qdd) if base is None else (q, qd, qdd, base)
+    still = zeros(9, inputs, (chain.screw,))
+    start = still if base is None else tuple(z + base[i] for i, z in enumerate(still))
+    return jnp.stack(outward(chain, q, out, (start[:3], start[3:6], start[6:]), (qd, qdd)), axis=1)
+
+
+def transmitted_wrenches(
+    chain: Chain,
+    q: Float[Array, "n *#lanes"],
+    motions: Float[Array, "n 9 *#lanes"],
+    wrenches: Float[Array, "n 6 *#lanes"] | None,
+) -> tuple[Float[Array, "n 6 *#lanes"], Float[Array, "n *#lanes"]]:
+    """Wrench (n, f) that each joint exerts on its link, in the link's frame, and its component along the joint's screw.
+
+    F_i is the sum of Ad^T F_j over the children j of link i, plus the Newton-Euler wrench of the link, minus the external
+    wrench on it.
+    """
+
+    def pass_on(children, link: Link, x):
+        motion, acting = x
+        own = body_wrench(link.inertia, motion[:3], motion[3:6], motion[6:])
+        own = (*own[0], *own[1]) if acting is None else sub((*own[0], *own[1]), acting)
+        handed, torque = transmit(children, link, own)
+        return handed, (*(a + b for a, b in zip(children, own, strict=True)), torque)
+
+    columns = (tuple(motions[:, i] for i in range(9)), wrench_columns(wrenches))
+    tables = (motions, chain.inertia) if wrenches is None else (motions, chain.inertia, wrenches)
+    *found, torques = inward(chain, q, pass_on, zeros(6, (q,), tables), columns)
+    return jnp.stack(found, axis=1), torques
+
+
+# -- link motion
+
+Acceleration = Literal["spatial", "conventional"]
+
+
+@compiled
+def link_twists(
+    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], reference: Reference = "body"
+) -> Float[Array, "n 6"]:
+    """Twists V_i = (w_i, v_i) = J_i(q) qd of all links, where J_i is the `jacobian`, by one sweep, O(n) [rad/s, m/s].
+
+    The recursion is V_i = Ad_{T_i,i-1} V_{i-1} + A_i qd_i (Lynch & Park 2017, sec. 8.3), where i-1 denotes the parent of link
+    i.
+
+    Args:
+        reference: coordinates of the twists, "body", "space" or "mixed", as in `jacobian`.
+
+    Raises:
+        ModelError: the reference is unknown.
+    """
+    body = _body_twists(chain, q, qd)
+    return body if reference == "body" else to_reference(chain, q, body, reference)
+
+
+@compiled
+def link_accelerations(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    reference: Reference = "body",
+    kind: Acceleration = "spatial",
+) -> Float[Array, "n 6"]:
+    """Accelerations of all links, without gravity, by one sweep, O(n) [rad/s^2, m/s^2].
+
+    The spatial acceleration dV_i/dt = J_i qdd + dJ_i/dt qd is the component-wise time derivative of `link_twists`. In body
+    coordinates, it is dV_i = Ad_{T_i,i-1} dV_{i-1} + ad_{V_i} A_i qd_i + A_i qdd_i (Lynch & Park 2017, sec. 8.3, where dV_i
+    also includes -g, since the base acceleration is (0, -g)).
+
+    The conventional acceleration (dw_i/dt, d2p/dt2) consists of the angular acceleration and the acceleration of a point p of
+    the body. In body coordinates, p is the frame's origin, and d2p/dt2 = dv/dt + w x v in the axes of the frame. In mixed
+    coordinates, d2p/dt2 is the same vector in world axes, and the two kinds of acceleration are equal. In space coordinates,
+    p is the body-fixed point at the world's origin.
+
+    Args:
+        reference: coordinates of the accelerations, as in `jacobian`.
+        kind: "spatial" or "conventional".
+
+    Raises:
+        ModelError: the reference or kind is unknown.
+    """
+    if kind not in ("spatial", "conventional"):
+        raise ModelError(f"the kind of acceleration must be 'spatial' or 'conventional', not {kind!r}")
+    links, x = place(chain, q)
+    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd))
+    conventional = motions[:, 3:]
+    if reference == "mixed":
+        return to_reference(chain, q, conventional, reference)
+    if reference == "body" and kind == "conventional":
+        return conventional
+    body = _body_twists(chain, q, qd)
+    spatial = conventional.at[:, 3:].add(-jnp.cross(body[:, :3], body[:, 3:]))
+    if reference == "body":
+        return spatial
+    spatial = to_reference(chain, q, spatial, reference)  # Ad_T dV = d(Ad_T V)/dt, since ad_V V = 0
+    if kind == "spatial":
+        return spatial
+    space = to_reference(chain, q, body, reference)
+    return spatial.at[:, 3:].add(jnp.cross(space[:, :3], space[:, 3:]))
+
+
+def to_reference(
+    chain: Chain, q: Float[Array, " nq"], motions: Float[Array, "n 6"], reference: Reference
+) -> Float[Array, "n 6"]:
+    """Convert motions (w, v) of link frames from body coordinates to those of a reference.
+
+    Raises:
+        ModelError: the reference is unknown.
+    """
+    poses = reference_poses(chain, q, reference)
+    return jnp.einsum("nij,nj->ni", jax.vmap(adjoint)(poses), motions)
+
+
+def reference_poses(chain: Chain, q: Float[Array, " nq"], reference: Reference) -> Float[Array, "n 4 4"]:
+    """Poses of the link frames relative to the frames of a reference.
+
+    For "space", the reference is the world frame; otherwise it is a frame with world axes at the origin of each link.
+
+    Raises:
+        ModelError: the reference is unknown.
+    """
+    if reference not in ("body", "space", "mixed"):
+        raise ModelError(f"the reference must be 'body', 'space' or 'mixed', not {reference!r}")
+    poses = forward_kinematics(chain, q)
+    return poses if reference == "space" else poses.at[:, :3, 3].set(jnp.zeros_like(poses[:, :3, 3]))
+
+
+def _body_twists(chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"]) -> Float[Array, "n 6"]:
+    def out(parent, link: Link, rate):
+        twist = carry_twist(parent, link, rate)
+        return twist, (*twist[0], *twist[1])
+
+    links, x = place(chain, q)
+    rates = joint_rates(chain, qd)
+    zero = zeros(3, (x, rates), (chain.screw,))
+    return jnp.stack(outward(links, x, out, (zero, zero), rates), axis=1)
+
+
+# -- frame acceleration
+
+
+@compiled
+def frame_acceleration(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    frame: str | None = None,
+) -> Float[Array, "6"]:
+    """Acceleration dV/dt = J a + dJ/dt v of a frame in mixed coordinates, computed without Jacobians, O(n) [rad/s^2, m/s^2].
+
+    Components are in world axes, with the angular part first. The linear part is the acceleration of the frame's origin,
+    without gravity.
+
+    Args:
+        frame: name of a link or frame; by default, the chain's tip.
+
+    Raises:
+        ModelError: the frame is unknown.
+    """
+    link, k = frame_index(chain, frame)
+    links, x = place(chain, q)
+    motions = _link_motions(links, x, joint_rates(chain, v), joint_accelerations(chain, v, a), None)
+    if link < 0:
+        return jnp.zeros(6, motions.dtype)
+    rotation = link_poses(links, x)[link, :3, :3]
+    w, dw, linear = motions[link].reshape(3, 3)
+    if k is not None:
+        p = chain.frame_poses[k, :3, 3].astype(motions.dtype)
+        linear = linear + jnp.cross(dw, p) + jnp.cross(w, jnp.cross(w, p))
+    return jnp.concatenate([rotation @ dw, rotation @ linear])
+
+
+_link_motions = by_batch(size=lambda chain: 100 + 20 * chain.n)(link_motions)

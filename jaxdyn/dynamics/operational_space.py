@@ -1,0 +1,202 @@
+"""Dynamics in operational space, in terms of the twist V of a frame: F = Lambda(q) dV/dt + eta(q, v)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
+from jaxtyping import Array, Float, Int
+
+from ..errors import ModelError
+from ..model.chain import Chain
+from ..model.compiled import compiled
+from .crba import crba
+from .inverse import bias_force
+from .kinematics import Reference, jacobian, jacobian_derivative
+
+
+class OperationalSpace(NamedTuple):
+    """The result of `operational_space`.
+
+    Attributes:
+        inertia: operational-space inertia Lambda, zero in directions in which the frame cannot move [kg m^2, kg m, kg].
+        bias: bias wrench eta [N m, N].
+        inverse: dynamically consistent inverse of the Jacobian, J_bar = M^-1 J^T Lambda.
+        rank: number of independent directions in which the frame can move, according to the tolerance.
+    """
+
+    inertia: Float[Array, "6 6"]
+    bias: Float[Array, "6"]
+    inverse: Float[Array, "nv 6"]
+    rank: Int[Array, ""]
+
+
+@compiled
+def operational_space_inertia(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    frame: str | None = None,
+    reference: Reference = "body",
+    damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
+) -> Float[Array, "6 6"]:
+    """Inertia felt at a frame, Lambda(q) = (J M^-1 J^T)^-1 (Lynch & Park 2017, sec. 8.6).
+
+    If J is square, Lambda = J^-T M J^-1. Lambda is defined for robots with at least six joints, away from singularities. For
+    robots with fewer joints, see `operational_space`. With damping d, Lambda = (J M^-1 J^T + diag(d))^-1, so the inertia does
+    not exceed 1 / d in any direction. Without damping, Lambda and its derivatives remain finite at singularities, but are of
+    order 1 / eps and 1 / eps^2 in the directions in which the frame cannot move, where eps is the machine epsilon.
+
+    Args:
+        frame: name of a link or frame; by default, the chain's tip.
+        reference: coordinates of the twist, as for `jacobian`.
+        damping: damping d, given as a scalar or one value per direction of the twist [1/(kg m^2), 1/kg].
+
+    Returns:
+        Lambda, a symmetric matrix with the rotational directions first [kg m^2, kg m, kg].
+
+    Raises:
+        ModelError: the frame or reference is unknown, or the robot has fewer than six velocities and there is no damping.
+    """
+    mobility, _ = _mobility(chain, q, frame, reference, damping)
+    return _inverse(mobility)
+
+
+@compiled
+def operational_space_bias(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    frame: str | None = None,
+    reference: Reference = "body",
+    damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
+) -> Float[Array, "6"]:
+    """Bias wrench eta(q, v) = J_bar^T (C v + g) - Lambda dJ/dt v in F = Lambda dV/dt + eta [N m, N].
+
+    The acceleration dV/dt is produced by the wrench F acting on the robot at the frame, or equivalently by the joint torques
+    J^T F. If J is square, eta = J^-T (C v + g) - Lambda dJ/dt J^-1 V. The arguments and errors are the same as for
+    `operational_space_inertia`.
+    """
+    mobility, solved = _mobility(chain, q, frame, reference, damping)
+    return _solve(mobility, _drift(chain, q, v, frame, reference, solved))
+
+
+@compiled
+def dynamically_consistent_inverse(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    frame: str | None = None,
+    reference: Reference = "body",
+    damping: float | Float[Array, ""] | Float[Array, "6"] = 0.0,
+) -> Float[Array, "nv 6"]:
+    """Dynamically consistent inverse J_bar = M^-1 J^T Lambda of the Jacobian (Khatib 1987).
+
+    Among all joint velocities v with J v = V, v = J_bar V has the least kinetic energy. Without damping, J J_bar = 1 to within
+    rounding errors, and torques of the form (1 - J^T J_bar^T) tau do not accelerate the frame. The arguments and errors are the
+    same as for `operational_space_inertia`.
+    """
+    mobility, solved = _mobility(chain, q, frame, reference, damping)
+    return _solve(mobility, solved.T).T
+
+
+@compiled
+def operational_space(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    frame: str | None = None,
+    reference: Reference = "body",
+    tolerance: float | None = None,
+) -> OperationalSpace:
+    """Inertia Lambda, bias eta, inverse J_bar and rank of J, by the pseudo-inverse of J M^-1 J^T, for any number of joints.
+
+    If the frame can move in all six directions, the results are those of `operational_space_inertia`,
+    `operational_space_bias` and `dynamically_consistent_inverse`. Otherwise, that is, for fewer than six joints or at a
+    singularity, F = Lambda dV/dt + eta is the minimum-norm wrench that produces a feasible acceleration dV/dt. For fewer than
+    six independent joints, the joint torques are J^T F. The norm weights moments [N m] and forces [N] equally, and depends on
+    `reference`.
+
+    Derivatives assume constant rank (Golub & Pereyra 1973). Lambda is discontinuous at a singularity; the damped
+    `operational_space_inertia` is a smooth alternative.
+
+    Args:
+        frame: name of a link or frame; by default, the chain's tip.
+        reference: coordinates of the twist, as for `jacobian`.
+        tolerance: eigenvalues of J M^-1 J^T below this fraction of the largest are treated as zero; by default, eps^0.75
+            with the machine epsilon eps.
+
+    Raises:
+        ModelError: the frame or reference is unknown.
+    """
+    mobility, solved = _mobility_factors(chain, q, frame, reference)
+    least = jnp.finfo(mobility.dtype).eps ** 0.75 if tolerance is None else tolerance
+    inertia = _pseudo_inverse(mobility, jnp.asarray(least, mobility.dtype))
+    bias = inertia @ _drift(chain, q, v, frame, reference, solved)
+    # the trace of the projector onto the directions in which the frame can move
+    rank = jnp.round(jnp.trace(jax.lax.stop_gradient(inertia @ mobility))).astype(jnp.int32)
+    return OperationalSpace(inertia, bias, solved @ inertia, rank)
+
+
+def _mobility_factors(
+    chain: Chain, q: Array, frame: str | None, reference: Reference
+) -> tuple[Float[Array, "6 6"], Float[Array, "nv 6"]]:
+    """J M^-1 J^T and M^-1 J^T."""
+    j = jacobian(chain, q, frame, reference)
+    lower = jnp.linalg.cholesky(crba(chain, q))
+    half = solve_triangular(lower, j.T, lower=True)  # J M^-1 J^T = half^T half has exactly the rank of J
+    return half.T @ half, solve_triangular(lower, half, lower=True, trans=1)
+
+
+def _mobility(
+    chain: Chain, q: Array, frame: str | None, reference: Reference, damping: float | Array
+) -> tuple[Float[Array, "6 6"], Float[Array, "nv 6"]]:
+    """J M^-1 J^T + diag(damping), regularised so that its Cholesky factor exists, and M^-1 J^T."""
+    if chain.nv < 6 and isinstance(damping, int | float) and damping == 0:
+        raise ModelError(
+            f"a robot with {chain.nv} velocities cannot move a frame in six directions, so its inertia is infinite in "
+            "some directions; pass damping= or use operational_space"
+        )
+    mobility, solved = _mobility_factors(chain, q, frame, reference)
+    # Rounding can make a singular matrix indefinite by a few eps of its diagonal (Higham 2002, theorem 10.7). Therefore each
+    # diagonal entry is increased by a few eps of its value, with a tiny lower limit for directions without motion.
+    own, eps = jnp.diagonal(mobility), jnp.finfo(mobility.dtype).eps
+    added = jnp.asarray(damping, mobility.dtype) + 16 * eps * jnp.maximum(own, eps * own.max())
+    return mobility + jnp.diag(jnp.broadcast_to(added, (6,))), solved
+
+
+def _drift(
+    chain: Chain, q: Array, v: Array, frame: str | None, reference: Reference, solved: Array
+) -> Float[Array, "6"]:
+    """The negative of the frame's acceleration at zero torques, J M^-1 (C v + g) - dJ/dt v."""
+    return solved.T @ bias_force(chain, q, v) - jacobian_derivative(chain, q, v, frame, reference) @ v
+
+
+def _solve(mobility: Array, b: Array) -> Array:
+    return cho_solve(cho_factor(mobility, lower=True), b)
+
+
+def _inverse(mobility: Array) -> Array:
+    inverse = _solve(mobility, jnp.eye(6, dtype=mobility.dtype))
+    return 0.5 * (inverse + inverse.T)
+
+
+@jax.custom_jvp
+def _pseudo_inverse(a: Float[Array, "k k"], tolerance: Float[Array, ""]) -> Float[Array, "k k"]:
+    """The pseudo-inverse of a symmetric positive semidefinite matrix; small eigenvalues are treated as zero.
+
+    Eigenvalues below `tolerance` times the largest are considered small.
+    """
+    values, vectors = jnp.linalg.eigh(a)
+    kept = values > tolerance * values[-1]
+    inverses = jnp.where(kept, 1 / jnp.where(kept, values, jnp.ones_like(values)), jnp.zeros_like(values))
+    return (vectors * inverses[None, :]) @ vectors.T
+
+
+@_pseudo_inverse.defjvp
+def _pseudo_inverse_jvp(primals, tangents):
+    # dP = -P dA P + P P dA (1 - A P) + (1 - P A) dA P P at constant rank: no eigenvectors are differentiated
+    a, tolerance = primals
+    da = 0.5 * (tangents[0] + tangents[0].T)
+    p = _pseudo_inverse(a, tolerance)
+    rest = jnp.eye(a.shape[0], dtype=a.dtype) - a @ p
+    across = p @ p @ da @ rest
+    return p, across + across.T - p @ da @ p

@@ -1,0 +1,179 @@
+"""Robots with a prescribed motion of the base or of some joints."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_factor, cho_solve
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+from ..model.chain import Chain
+from ..model.compiled import compiled
+from ..model.configuration import place
+from ..model.mechanisms import coordinate_columns
+from ..spatial.se3 import pose_inverse
+from .coordinates import generalised_force, joint_accelerations, joint_rates, rotor_torques
+from .crba import crba, mass_matrix_solve
+from .inverse import inverse_dynamics
+from .kinematics import link_motions, transmitted_wrenches
+from .newton_euler import link_wrenches
+
+
+class BaseMotion(NamedTuple):
+    """Motion of a robot's base, which replaces the chain's `base_pose`; `base_motion` computes it from a path.
+
+    Attributes:
+        pose: pose of the base in the world [m].
+        twist: twist V_0 = (w, v) of the base, in its own frame [rad/s, m/s].
+        acceleration: time derivatives dV_0/dt of the components of `twist`, without gravity [rad/s^2, m/s^2].
+    """
+
+    pose: Float[Array, "4 4"]
+    twist: Float[Array, "6"]
+    acceleration: Float[Array, "6"]
+
+
+def base_motion(path: Callable[[Array], Array], time: float | Float[Array, ""]) -> BaseMotion:
+    """Pose, twist and acceleration of a base that follows a path T(t) of poses, where [V_0] = T^-1 dT/dt.
+
+    Args:
+        path: twice differentiable function of time [s] that returns the pose (4x4) of the base in the world [m].
+        time: time t at which the motion is evaluated [s].
+    """
+    time = jnp.asarray(time, jnp.result_type(time, float))
+
+    def twist(t):
+        here, rate = jax.jvp(path, (t,), (jnp.ones_like(t),))
+        hat = pose_inverse(here) @ rate
+        return jnp.stack([hat[2, 1], hat[0, 2], hat[1, 0], hat[0, 3], hat[1, 3], hat[2, 3]])
+
+    v, dv = jax.jvp(twist, (time,), (jnp.ones_like(time),))
+    return BaseMotion(path(time), v, dv)
+
+
+@compiled
+def moving_base_inverse_dynamics(
+    chain: Chain,
+    base: BaseMotion,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Joint torques that produce qdd while the base follows a prescribed motion, for example that of a ship, O(n).
+
+    The recursion starts from the motion of the base, V_0 and dV_0 + (0, -R_0^T gravity), instead of from rest (Lynch & Park
+    2017, sec. 8.3). For a base at rest, the result is that of `inverse_dynamics`. To obtain the wrench that supports the base,
+    use the first row of `dynamics.joint_wrenches` for the same robot with a free joint.
+
+    Args:
+        base: pose and motion of the base; the chain's `base_pose` is ignored.
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+
+    Returns:
+        Joint torques [N m] (forces [N] for prismatic joints).
+
+    Raises:
+        ModelError: the robot has a free joint, so its base already moves; see `hybrid_dynamics`.
+    """
+    _check_fixed(chain)
+    links, x = place(chain, q)
+    w, v = base.twist[:3], base.twist[3:]
+    fall = base.pose[:3, :3].T @ chain.gravity
+    start = jnp.concatenate([w, base.acceleration[:3], base.acceleration[3:] + jnp.cross(w, v) - fall])
+    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), start)
+    acting = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    _, torques = transmitted_wrenches(links, x, motions, acting)
+    spins = joint_rates(chain, qdd)
+    return generalised_force(chain, torques + chain.armature * spins + rotor_torques(chain, spins))
+
+
+@compiled
+def moving_base_forward_dynamics(
+    chain: Chain,
+    base: BaseMotion,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    tau: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+) -> Float[Array, " nv"]:
+    """Joint accelerations of a robot whose base has a prescribed motion, O(n^2).
+
+    The accelerations are qdd = M(q)^-1 (tau - moving_base_inverse_dynamics(.., qdd=0)), where M is the mass matrix of the robot
+    on a fixed base; the motion of the base changes only the bias. Friction and springs are not included; to include them, pass
+    tau - resistive_force(chain, q, qd). To linearise the dynamics with respect to the state or the motion of the base, use
+    `jax.jacfwd`.
+
+    The other arguments and the errors are the same as for `moving_base_inverse_dynamics`.
+
+    Returns:
+        Joint accelerations [rad/s^2 or m/s^2].
+    """
+    still = jnp.zeros_like(qd)
+    bias = moving_base_inverse_dynamics(chain, base, q, qd, still, external_wrenches, wrench_by_tip)
+    return mass_matrix_solve(chain, q, tau - bias)
+
+
+def _check_fixed(chain: Chain) -> None:
+    if any(size == 6 for _, size in chain.topology.quaternion_joints):
+        raise ModelError("the robot has a free joint, so its base already moves; use hybrid_dynamics")
+
+
+class HybridDynamics(NamedTuple):
+    """Motion and forces of a robot with prescribed accelerations of some coordinates.
+
+    Attributes:
+        acceleration: accelerations of all coordinates, including the prescribed ones [rad/s^2 or m/s^2].
+        torques: torques on all coordinates: the given torques on free coordinates, and the torques that the motion requires on
+            prescribed coordinates [N m or N].
+    """
+
+    acceleration: Float[Array, " nv"]
+    torques: Float[Array, " nv"]
+
+
+@compiled
+def hybrid_dynamics(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    prescribed: Sequence[str | int],
+    prescribed_qdd: Float[Array, " k"],
+    tau: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+) -> HybridDynamics:
+    """Hybrid dynamics: accelerations of the free coordinates f, and forces on the prescribed coordinates p, O(n^3):
+
+        M_ff qdd_f = tau_f - (C qd + g)_f - M_fp qdd_p,    tau_p = M_pf qdd_f + M_pp qdd_p + (C qd + g)_p
+
+    See Featherstone (2008, sec. 9.2). With no prescribed coordinate, the problem reduces to forward dynamics; if all
+    coordinates are prescribed, it reduces to inverse dynamics. To prescribe the motion of a base, use the six columns of its
+    free joint.
+
+    Friction and springs are not included. To include them, pass tau - resistive_force(chain, q, qd), and add resistive_force to
+    the resulting torques on the prescribed coordinates.
+
+    Args:
+        prescribed: prescribed coordinates, given as names of joints (of coordinates if joints are coupled) or columns of v.
+        prescribed_qdd: accelerations of the prescribed coordinates, in the same order [rad/s^2 or m/s^2].
+        tau: forces on all coordinates; entries for prescribed coordinates are ignored [N m or N].
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+
+    Raises:
+        ModelError: a coordinate is unknown or repeated.
+    """
+    columns = coordinate_columns(chain, prescribed)
+    free = np.setdiff1d(np.arange(chain.nv), columns)
+    given = jnp.zeros_like(qd).at[columns].set(prescribed_qdd, unique_indices=True)
+    if len(free):
+        needed = (tau - inverse_dynamics(chain, q, qd, given, external_wrenches))[free]
+        block = crba(chain, q)[np.ix_(free, free)]
+        given = given.at[free].set(cho_solve(cho_factor(block, lower=True), needed), unique_indices=True)
+    forces = inverse_dynamics(chain, q, qd, given, external_wrenches)
+    return HybridDynamics(given, forces.at[free].set(tau[free], unique_indices=True))

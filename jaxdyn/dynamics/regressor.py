@@ -1,0 +1,432 @@
+"""The regressor Y of inverse dynamics, which is linear in the inertial parameters pi: tau = Y(q, qd, qdd) pi.
+
+Regressors of joint drives, motors of transmissions, and springs.
+
+Regressors of the energies, of the generalised momentum and of the Slotine-Li control law.
+
+The energies, the momentum and the control torques are linear in the inertial parameters pi =
+inertial_parameters(chain).reshape(-1). As in `regressor`, column 10 i + k belongs to parameter k of link i. The regressors do
+not depend on the inertial parameters of the chain, and exclude armature and rotors."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ModelError
+from ..model.chain import Chain
+from ..model.compiled import compiled
+from ..model.configuration import place
+from ..model.joints import Link
+from ..model.tree import ancestor_mask
+from ..spatial.components import add, cross, dot, rotate, sub, unrotate, unstack, zeros
+from .coordinates import base_gravity, generalised_force, joint_accelerations, joint_rates
+from .engine.lanes import by_batch
+from .engine.pairs import over_pairs, pairs_of, spread
+from .engine.sweep import carry_twist, outward, start_pose, walk
+from .newton_euler import accelerate
+from .passivity import accelerate_by_reference, mean, reference_accelerations
+
+
+@compiled
+def regressor(
+    chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
+) -> Float[Array, "nv p"]:
+    """Regressor Y(q, qd, qdd) with Y pi = M_l qdd + C qd + g, the joint torques due to the links [N m or N], O(n^2).
+
+    The parameters are pi = inertial_parameters(chain).reshape(-1), so that column 10 i + k belongs to parameter k of link i.
+    The parameters of a link are m, m cx, m cy, m cz, Ixx, Ixy, Iyy, Ixz, Iyz and Izz, about the origin of the link frame and in
+    its axes. Y does not depend on the inertial parameters of the chain.
+
+    M_l is the mass matrix of the links; the torques of `inverse_dynamics` also include armature (`drive_regressor`) and rotors
+    (`motor_regressor`).
+
+    If joint j carries link i, that is, if j is between i and the base, then Y_j,i = A_j^T Ad^T W_i, where W_i is the 6x10
+    regressor of a single body (Atkeson, An & Hollerbach 1986); otherwise Y_j,i = 0. For coupled joints, Y is multiplied from
+    the left by the transpose of the coupling matrix.
+    """
+
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, qd), joint_accelerations(chain, qd, qdd)
+    entries = regressor_entries(links, x, rates, accelerations, base_gravity(links))
+    return generalised_force(chain, spread(_places(links.topology.parents), entries))
+
+
+@by_batch(size=lambda chain: 100 + 2 * chain.n + 10 * pairs_of(chain.topology.parents).count)
+def regressor_entries(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+) -> Float[Array, "entries *#lanes"]:
+    """Entries of the regressor of a chain with ordinary joints, ten for each pair in `pairs_of`."""
+    of_links, of_joints = _motion(chain, x, rates, accelerations, gravity)
+    entries = lambda of_joint, of_link, same: (_coefficients(of_link, of_joint),)
+    return over_pairs(pairs_of(chain.topology.parents), entries, of_joints, of_links)[0]
+
+
+def _places(parents: tuple[int, ...]) -> np.ndarray:
+    """Indices into `regressor_entries`: [j, 10 i + k] locates the entry for joint j and parameter k of link i."""
+    pairs = pairs_of(parents)
+    rows = pairs.above.T[:, :, None]
+    return np.where(rows < pairs.count, 10 * rows + np.arange(10), 10 * pairs.count).reshape(len(parents), -1)
+
+
+# numbers of joints for which rows are computed one by one: with fewer, a group is as fast; with more, compiling takes
+# too long
+ROW_BY_ROW = range(4, 9)
+
+
+def row_groups(n: int) -> tuple[tuple[int, int], ...]:
+    """Ranges (first, stop) of joints whose rows `carried_regressor` computes together, for all links from `first` on."""
+    if n in ROW_BY_ROW:
+        return tuple((j, j + 1) for j in range(n))
+    return ((0, n // 2), (n // 2, n)) if n >= 4 else ((0, n),)
+
+
+def carried_regressor(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+    weights: Float[Array, "n *#lanes"],
+    beside: Float[Array, "n m *#lanes"],
+) -> tuple[Float[Array, "rows columns *#lanes"], ...]:
+    """Rows of the regressor in groups (`row_groups`); entries for links that the joint does not carry are meaningless.
+
+    To save time, the meaningless entries are not set to zero. Each joint's row is multiplied by the joint's weight at no extra
+    cost, since the row is linear in the joint's screw. The columns `beside` are appended unchanged, without a copy of the rows.
+    """
+    of_links, (screws, at) = _motion(chain, x, rates, accelerations, gravity)
+    of_joints = jax.tree.map(lambda s: s * weights, screws), at
+    found = []
+    for first, stop in row_groups(chain.n):
+        links = jax.tree.map(lambda y, first=first: y[first:], of_links)
+
+        def row(of_joint, more, links=links):
+            columns = jnp.stack(_coefficients(links, jax.tree.map(lambda y: y[None], of_joint)), axis=1)
+            return jnp.concatenate([columns.reshape(columns.shape[0] * columns.shape[1], *columns.shape[2:]), more])
+
+        rows = jax.tree.map(lambda y, first=first, stop=stop: y[first:stop], (of_joints, beside))
+        if stop == first + 1:
+            found.append(row(*jax.tree.map(lambda y: y[0], rows))[None])
+        else:
+            found.append(jax.lax.scan(lambda _, z, row=row: (None, row(*z)), None, rows)[1])
+    return tuple(found)
+
+
+def _motion(chain: Chain, x, rates, accelerations, gravity):
+    """Poses and motion of all links, and screws and origins of all joints."""
+
+    def out(parent, link: Link, x):
+        world, motion = parent
+        motion = accelerate(motion, link, *x)
+        r, p = walk(world, link)
+        w = rotate(r, link.screw[:3])
+        return ((r, p), motion), ((r, p), (w, rotate(r, link.screw[3:])), motion)
+
+    zero = zeros(3, (x, rates, accelerations, gravity))
+    up = sub(zero, unstack(gravity))
+    start = (start_pose(chain, x), (zero, zero, up))
+    (r, p), screws, motion = outward(chain, x, out, start, (rates, accelerations))
+    return (r, p, motion), (screws, p)
+
+
+def _coefficients(of_links, of_joint):
+    """The ten coefficients of the links' parameters in the torque of a joint that carries them."""
+    r, p, motion = of_links
+    (w, v), at = of_joint
+    spin, velocity = unrotate(r, w), unrotate(r, add(v, cross(w, sub(p, at))))
+    return power_coefficients(spin, velocity, *motion)
+
+
+def by_parameter(chain: Chain, coefficients: Sequence[Float[Array, "n n"]]) -> Float[Array, "nv p"]:
+    """The regressor from the coefficients [j, i] of link i's parameters in joint j's torque, with 0 if j does not carry i."""
+    mask = ancestor_mask(chain.topology.parents)
+    columns = [jnp.where(mask, c, jnp.zeros_like(c)) for c in coefficients]
+    return generalised_force(chain, jnp.stack(columns, axis=2).reshape(chain.n, 10 * chain.n))
+
+
+def link_axes(chain: Chain, r, p):
+    """Velocities (w, v) of link i's frame, in its axes, at unit rate of joint j, as components (n, n) indexed [j, i].
+
+    r and p are the rotations and positions of the links in the base frame; each component is an array over links.
+    """
+    axis, slide = tuple(chain.screw[:, :3].T), tuple(chain.screw[:, 3:].T)
+    w = rotate(r, axis)
+    v = add(rotate(r, slide), cross(p, w))
+    by_joint = lambda xs: tuple(x[:, None] for x in xs)
+    by_link = lambda xs: tuple(x[None, :] for x in xs)
+    angular = unrotate(by_link(r), by_joint(w))
+    linear = unrotate(by_link(r), add(by_joint(v), cross(by_joint(w), by_link(p))))
+    return angular, linear
+
+
+def power_coefficients(spin, velocity, w, dw, a):
+    """Coefficients of the ten parameters in spin . n + velocity . f, the power of a body's wrench (n, f) on a twist.
+
+    The wrench is f = m a + dw x h + w x (w x h) and n = I dw + w x I w + h x a, with the first moment h = m c. The coefficients
+    are therefore
+
+    - velocity . a for m,
+    - velocity x dw + w x (w x velocity) + a x spin for h,
+    - those of spin . I dw + (spin x w) . I w for I.
+    """
+    by_h = add(cross(velocity, dw), cross(w, cross(w, velocity)), cross(a, spin))
+    u = cross(spin, w)
+    xx, yy, zz = (spin[i] * dw[i] + u[i] * w[i] for i in range(3))
+    xy, xz, yz = (spin[i] * dw[j] + spin[j] * dw[i] + u[i] * w[j] + u[j] * w[i] for i, j in ((0, 1), (0, 2), (1, 2)))
+    return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
+
+
+# -- drive regressors
+
+DriveTerm = Literal["armature", "viscous", "coulomb", "offset"]
+DRIVE_LEAVES: dict[str, str] = {
+    "armature": "armature",
+    "viscous": "friction.viscous",
+    "coulomb": "friction.coulomb",
+    "offset": "friction.offset",
+}
+MotorTerm = Literal["inertia", "viscous", "coulomb"]
+MOTOR_LEAVES: dict[str, str] = {
+    "inertia": "transmission.rotor_inertia",
+    "viscous": "transmission.friction.viscous",
+    "coulomb": "transmission.friction.coulomb",
+}
+
+
+@compiled
+def drive_regressor(
+    chain: Chain,
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    terms: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset"),
+) -> Float[Array, "nv m"]:
+    """Regressor of the drives of all joints; of its n len(terms) columns, column len(terms) j + k belongs to term k of joint j.
+
+    The entries for joint j are
+
+    - qdd_j for armature,
+    - qd_j for viscous friction,
+    - tanh(qd_j / v_c) for Coulomb friction, where v_c is the chain's `friction.coulomb_velocity`,
+    - 1 for the offset.
+
+    Multiplied by the parameters (armature, fv, fc, offset) of every joint, the regressor yields the torques armature * qdd +
+    friction_force(chain, qd) [N m or N]. Stribeck friction has no column, since it is nonlinear in its width parameter. For the
+    motors of a transmission, see `motor_regressor`.
+
+    Raises:
+        ModelError: a term is unknown.
+    """
+    qd, qdd = joint_rates(chain, qd), joint_rates(chain, qdd)
+    columns = {
+        "armature": qdd,
+        "viscous": qd,
+        "coulomb": chain.friction.sign(qd),
+        "offset": jnp.ones_like(qd),
+    }
+    unknown = [t for t in terms if t not in columns]
+    if unknown:
+        raise ModelError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(columns)}")
+    if not terms:
+        return jnp.zeros((chain.nv, 0), qd.dtype)
+    values = jnp.stack([columns[t] for t in terms], axis=1)  # (n, len(terms))
+    by_joint = jnp.eye(chain.n, dtype=values.dtype)[:, :, None] * values[None]
+    return generalised_force(chain, by_joint.reshape(chain.n, -1))
+
+
+@compiled
+def motor_regressor(
+    chain: Chain,
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    terms: tuple[MotorTerm, ...] = ("inertia", "viscous", "coulomb"),
+) -> Float[Array, "nv m"]:
+    """Regressor of the motors of a transmission; column len(terms) k + i belongs to term i of motor k.
+
+    The motors turn at the rates w = R S qd, where R is the transmission matrix and S the coupling matrix. The columns of motor
+    k are (R S)_k^T x_k, where x is dw/dt for the rotor inertia J, w for viscous friction B, and tanh(w / v_c) for Coulomb
+    friction F_c. Multiplied by the parameters (J, B, F_c) of every motor, the regressor yields the torques [N m or N] that
+    rotors add to inverse_dynamics and that motor friction adds to friction_force. For example,
+
+        inverse_dynamics = regressor pi + drive_regressor(.., ("armature",)) armature + motor_regressor(.., ("inertia",)) J.
+
+    Raises:
+        ModelError: the chain has no transmission, or a term is unknown.
+    """
+    if chain.transmission is None:
+        raise ModelError("the chain has no transmission and therefore no motors; use with_transmission to add one")
+    if unknown := [t for t in terms if t not in MOTOR_LEAVES]:
+        raise ModelError(f"unknown motor term {unknown[0]!r}; the terms are {', '.join(MOTOR_LEAVES)}")
+    ratios = chain.transmission.matrix
+    rates, accelerations = ratios @ joint_rates(chain, qd), ratios @ joint_rates(chain, qdd)
+    columns = {"inertia": accelerations, "viscous": rates, "coulomb": chain.transmission.friction.sign(rates)}
+    if not terms:
+        return jnp.zeros((chain.nv, 0), qd.dtype)
+    values = jnp.stack([columns[t] for t in terms], axis=1)  # (motors, len(terms))
+    by_joint = ratios.T[:, :, None] * values[None]
+    return generalised_force(chain, by_joint.reshape(chain.n, -1))
+
+
+@compiled
+def spring_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, "nv n"]:
+    """Regressor of the joint stiffnesses: spring_regressor(chain, q) @ chain.springs.stiffness = spring_force(chain, q).
+
+    Without coupled joints, the regressor is the diagonal matrix of the deflections q - q_rest [rad or m].
+    """
+    _, x = place(chain, q)
+    return generalised_force(chain, jnp.diag(x - chain.springs.rest_position))
+
+
+# -- energy regressors
+
+
+@compiled
+def kinetic_energy_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " p"]:
+    """Row vector y for which y . pi is the kinetic energy K of the links [J], O(n).
+
+    Columns are ordered as in `regressor`. A link of mass m, first moment h and rotational inertia I has the energy m v^2 / 2 +
+    h . (v x w) + w . I w / 2, where (w, v) is its twist in the link frame. The energy of armature and rotors is excluded.
+    """
+    _, (w, u) = _poses_and_twists(chain, q, v)
+    xx, yy, zz = (0.5 * w[i] * w[i] for i in range(3))
+    columns = [0.5 * dot(u, u), *cross(u, w), xx, w[0] * w[1], yy, w[0] * w[2], w[1] * w[2], zz]
+    return jnp.stack(columns, axis=1).reshape(-1)
+
+
+@compiled
+def potential_energy_regressor(chain: Chain, q: Float[Array, " nq"]) -> Float[Array, " p"]:
+    """Row vector y for which y . pi is the gravitational `potential_energy` P(q) [J], O(n).
+
+    Columns are ordered as in `regressor`. For link i with the pose (R_i, p_i), the coefficient of the mass is -gravity . p_i,
+    and the coefficients of the first moment are -R_i^T gravity.
+    """
+    gravity = unstack(chain.gravity)
+
+    def out(parent, link: Link, _):
+        r, p = walk(parent, link)
+        return (r, p), (dot(gravity, p), *unrotate(r, gravity))
+
+    links, x = place(chain, q)
+    first = -jnp.stack(outward(links, x, out, start_pose(links, x)), axis=1)
+    return jnp.concatenate([first, jnp.zeros((chain.n, 6), first.dtype)], axis=1).reshape(-1)
+
+
+@compiled
+def momentum_regressor(chain: Chain, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, "nv p"]:
+    """Regressor Y for which Y pi = M(q) v is the generalised momentum of the links [N m s or N s], O(n^2).
+
+    Columns are ordered as in `regressor`; armature and rotors are excluded. M v is computed as the torques that accelerate the
+    links from rest with joint accelerations v, without gravity. Since the rate of the momentum follows from measured torques
+    (`hamiltonian_flow`), this regressor allows parameters to be identified without accelerations, as Gautier & Khalil (1988) do
+    with energies.
+    """
+    (r, p), (w, u) = _poses_and_twists(chain, q, v)
+    w, u = (tuple(x[None] for x in component) for component in (w, u))
+    still = tuple(jnp.zeros_like(x) for x in w)
+    return by_parameter(chain, power_coefficients(*link_axes(chain, r, p), still, w, u))
+
+
+@compiled
+def passivity_regressor(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    v_ref: Float[Array, " nv"],
+    a_ref: Float[Array, " nv"],
+) -> Float[Array, "nv p"]:
+    """Slotine-Li regressor Y_r(q, v, v_ref, a_ref) with Y_r pi = M(q) a_ref + C(q, v) v_ref + g(q), O(n^2).
+
+    Y_r pi are the torques of `passivity_inverse_dynamics` without armature and rotors [N m or N]. Columns are ordered as in
+    `regressor`. Y_r is used in adaptive control (Slotine & Li 1987). For v_ref = v, Y_r equals regressor(chain, q, v, a_ref).
+    """
+
+    def out(parent, link: Link, inputs):
+        world, motion = parent
+        motion = accelerate_by_reference(motion, link, *inputs)
+        world = walk(world, link)
+        return (world, motion), (world, motion)
+
+    links, x = place(chain, q)
+    rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
+    accelerations = reference_accelerations(chain, v, v_ref, a_ref)
+    zero = zeros(3, (x, rates, references, accelerations, chain.gravity))
+    gravity = sub(zero, unstack(base_gravity(links)))
+    start = (start_pose(links, x, rates, references, accelerations), (zero, zero, zero, gravity))
+    (r, p), motion = outward(links, x, out, start, (rates, references, accelerations))
+    w, wr, dw, a = (tuple(y[None] for y in component) for component in motion)
+    return by_parameter(chain, _reference_coefficients(*link_axes(chain, r, p), w, wr, dw, a))
+
+
+@compiled
+def passivity_regressor_product(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    v_ref: Float[Array, " nv"],
+    a_ref: Float[Array, " nv"],
+    s: Float[Array, " nv"],
+) -> Float[Array, "n 10"]:
+    """Product Y_r^T s of the `passivity_regressor` Y_r and joint rates s, computed without forming Y_r, O(n).
+
+    The result has one row per link. It drives the adaptation in `control.AdaptiveControl`. The scalar s^T Y_r pi is the power
+    [W] that the reference wrenches of the links supply on the link twists caused by the joint rates s.
+    """
+    links, x = place(chain, q)
+    rates, references = joint_rates(chain, v), joint_rates(chain, v_ref)
+    accelerations = reference_accelerations(chain, v, v_ref, a_ref)
+    return _link_products(links, x, rates, references, accelerations, joint_rates(chain, s), base_gravity(links))
+
+
+@by_batch(size=lambda chain: 100 + 20 * chain.n)
+def _link_products(
+    chain: Chain,
+    x: Float[Array, "n *#lanes"],
+    rates: Float[Array, "n *#lanes"],
+    references: Float[Array, "n *#lanes"],
+    accelerations: Float[Array, "n *#lanes"],
+    s: Float[Array, "n *#lanes"],
+    gravity: Float[Array, "3 *#lanes"],
+) -> Float[Array, "n 10 *#lanes"]:
+    """The product Y_r^T s for the rigid links of a chain with ordinary joints."""
+
+    def out(parent, link: Link, inputs):
+        motion, twist = parent
+        twist = carry_twist(twist, link, inputs[3])
+        motion = accelerate_by_reference(motion, link, *inputs[:3])
+        return (motion, twist), _reference_coefficients(*twist, *motion)
+
+    zero = zeros(3, (x, rates, references, accelerations, s, gravity))
+    up = sub(zero, unstack(gravity))
+    rows = outward(chain, x, out, ((zero, zero, zero, up), (zero, zero)), (rates, references, accelerations, s))
+    return jnp.stack(rows, axis=1)
+
+
+def _reference_coefficients(spin, velocity, w, wr, dw, a):
+    """The coefficients of `regressor.power_coefficients`, made symmetric in w and w_r as in `passivity.reference_wrench`."""
+    centripetal = mean(cross(w, cross(wr, velocity)), cross(wr, cross(w, velocity)))
+    by_h = add(cross(velocity, dw), centripetal, cross(a, spin))
+    u, ur = cross(spin, w), cross(spin, wr)
+    product = lambda i, j: spin[i] * dw[j] + 0.5 * (u[i] * wr[j] + ur[i] * w[j])
+    xx, yy, zz = (product(i, i) for i in range(3))
+    xy, xz, yz = (product(i, j) + product(j, i) for i, j in ((0, 1), (0, 2), (1, 2)))
+    return dot(velocity, a), *by_h, xx, xy, yy, xz, yz, zz
+
+
+def _poses_and_twists(chain: Chain, q: Array, v: Array):
+    """Pose (R, p) of every link in the world and its twist in the link frame; each component is an array over links."""
+
+    def out(parent, link: Link, rate):
+        here = walk(parent[0], link), carry_twist(parent[1], link, rate)
+        return here, here
+
+    links, x = place(chain, q)
+    rates = joint_rates(chain, v)
+    zero = zeros(3, (x, rates), (), (chain.rotation,))
+    return outward(links, x, out, (start_pose(links, x, rates), (zero, zero)), rates)

@@ -1,0 +1,129 @@
+"""Wrenches that joints transmit between each link and its parent, from the inward recursion.
+
+The wrench of the ground on the robot, and the zero moment point."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..model.chain import Chain
+from ..model.compiled import checked, compiled
+from ..model.configuration import place
+from ..model.joints import Link
+from ..spatial.components import move_wrench, sub, zeros
+from ..spatial.se3 import adjoint, pose_inverse
+from .coordinates import base_gravity, joint_accelerations, joint_rates
+from .engine.sweep import outward, start_pose, walk
+from .kinematics import Reference, link_motions, reference_poses, transmitted_wrenches
+from .newton_euler import accelerate, body_wrench, link_wrenches, wrench_columns
+
+
+@compiled
+def joint_wrenches(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    qdd: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    wrench_by_tip: Float[Array, "6"] | None = None,
+    reference: Reference = "body",
+) -> Float[Array, "n 6"]:
+    """Wrenches F_i = (n_i, f_i) that each link's parent exerts on it through its joint, for a given motion, O(n) [N m, N].
+
+        F_i = sum_j Ad_{T_ji}^T F_j + G_i dV_i - ad_{V_i}^T G_i V_i - (external wrench on i),
+
+    where j are the children of link i, V_i is its twist and G_i its spatial inertia. The wrenches are computed by the inward
+    recursion (Lynch & Park 2017, sec. 8.3; Spong, Hutchinson & Vidyasagar 2020, sec. 6.6).
+
+    A force sensor or strain gauges at the joint measure F_i. With the joint screw A_i, A_i . F_i is the joint torque of
+    `inverse_dynamics` without armature and rotors; the bearings carry the other five components. For a robot on a fixed base,
+    the wrench on the first link is the reaction of the foundation. A spherical or free joint consists of several links, all
+    massless except the last; its wrench is in the row of the last link.
+
+    Args:
+        external_wrenches: wrenches (n, f) that act *on* each link, in the link's frame [N m, N].
+        wrench_by_tip: wrench (n, f) that the tip exerts on the world, in the tip's frame [N m, N].
+        reference: coordinates of the wrenches. "body": in the axes of link i, about the origin of its frame; "mixed": in
+            world axes, about the origin of the link frame; "space": in world axes, about the world's origin.
+
+    Raises:
+        ModelError: the reference is unknown.
+    """
+    links, x = place(chain, q)
+    gravity = base_gravity(links)
+    base = jnp.concatenate([jnp.zeros(6, gravity.dtype), -gravity])
+    motions = link_motions(links, x, joint_rates(chain, qd), joint_accelerations(chain, qd, qdd), base)
+    acting = link_wrenches(chain, external_wrenches, wrench_by_tip)
+    found, _ = transmitted_wrenches(links, x, motions, acting)
+    if reference == "body":
+        return found
+    back = jax.vmap(lambda t: adjoint(pose_inverse(t)).T)(reference_poses(chain, q, reference))
+    return jnp.einsum("nij,nj->ni", back, found)
+
+
+# -- ground
+
+
+@compiled
+def ground_reaction(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    a: Float[Array, " nv"],
+    external_wrenches: Float[Array, "n 6"] | None = None,
+) -> Float[Array, "6"]:
+    """Wrench F = (n, f) of the ground on the robot, in world axes and about the world's origin, O(n) [N m, N].
+
+    F is the rate of the robot's momentum (l, p) minus the wrench of gravity and the external wrenches. It is computed by one
+    outward sweep as the sum of the links' Newton-Euler wrenches about the world's origin. Without external wrenches, the force
+    is f = sum_i m_i (acceleration of c_i - gravity), where c_i is the centre of mass of link i.
+
+    For a fixed base, F is the wrench of the base on the first links. The mass of the base is not part of the model, so its
+    weight must be added. For a robot with a free joint, F is the external wrench that the motion requires. It equals
+    Ad_{T^-1}^T F_0, where F_0 contains the first six entries of inverse_dynamics, and T is the pose of the free body. Rotors
+    and armature act internally and do not change F.
+
+    Args:
+        chain: the robot.
+        q: joint positions [rad or m].
+        v: joint velocities [rad/s or m/s].
+        a: joint accelerations [rad/s^2 or m/s^2].
+        external_wrenches: wrenches on each link other than those of the ground, in the link's frame [N m, N].
+    """
+
+    def out(parent, link: Link, x):
+        world, motion = parent
+        rate, acceleration, acting = x
+        motion = accelerate(motion, link, rate, acceleration)
+        moment, force = body_wrench(link.inertia, *motion)
+        if acting is not None:
+            moment, force = sub(moment, acting[:3]), sub(force, acting[3:])
+        r, p = walk(world, link)
+        return ((r, p), motion), move_wrench(r, p, (*moment, *force))
+
+    links, x = place(chain, q)
+    rates, accelerations = joint_rates(chain, v), joint_accelerations(chain, v, a)
+    acting = wrench_columns(external_wrenches)
+    gravity = base_gravity(links)
+    zero = zeros(3, (x, rates, accelerations, gravity), (chain.inertia,))
+    if acting is not None:
+        zero = tuple(z + 0 * acting[0][0] for z in zero)
+    lifted = tuple(z - g for z, g in zip(zero, (gravity[0], gravity[1], gravity[2]), strict=True))
+    start = (start_pose(links, x, rates, accelerations), (zero, zero, lifted))
+    wrenches = outward(links, x, out, start, (rates, accelerations, acting))
+    return jnp.stack(wrenches).sum(1)
+
+
+@checked
+def zero_moment_point(wrench: Float[Array, "6"], height: float | Float[Array, ""] = 0.0) -> Float[Array, "2"]:
+    """Zero moment point (x, y) at z = height, about which the wrench has no horizontal moment (Vukobratovic) [m].
+
+    For a wrench (n, f) [N m, N] about the world's origin, in world axes with z up, and a height [m]:
+
+        x = (height f_x - n_y) / f_z,  y = (height f_y + n_x) / f_z.
+
+    For the wrench from `ground_reaction` and flat ground at this height, the point is the centre of pressure, which lies inside
+    the sole unless the foot tips. At rest, it is the vertical projection of the centre of mass. The result does not depend on
+    the sign of the wrench; if f_z = 0, it is NaN or infinite.
+    """
+    return jnp.stack([height * wrench[3] - wrench[1], height * wrench[4] + wrench[0]]) / wrench[5]

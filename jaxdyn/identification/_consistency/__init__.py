@@ -1,1 +1,0 @@
-"""Physically consistent least squares."""

@@ -1,1 +1,0 @@
-"""Estimators of base parameters, and their comparison."""

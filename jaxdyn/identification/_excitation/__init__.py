@@ -1,1 +1,0 @@
-"""Excitation trajectories: families of motions, limits, quality, and design."""

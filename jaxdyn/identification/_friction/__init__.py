@@ -1,1 +1,0 @@
-"""Friction models: terms, fits, and selection."""

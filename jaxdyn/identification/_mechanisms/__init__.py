@@ -1,1 +1,0 @@
-"""Identification of robots with a moving base, and of mechanisms with unmeasured forces."""

@@ -1,1 +1,0 @@
-"""The complete fitted torque model, its file format and its generated code."""

@@ -1,1 +1,0 @@
-"""Identification of payloads, and calibration of drive gains with a known payload."""

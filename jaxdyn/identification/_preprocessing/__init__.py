@@ -1,1 +1,0 @@
-"""Preprocessing of logs: filters, resampling and derivatives."""

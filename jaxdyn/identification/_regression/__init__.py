@@ -1,1 +1,0 @@
-"""Stacked regressor: columns, triangular factors, base parameters and predictions."""

@@ -1,1 +1,0 @@
-"""Simulated motion and simulated logs of a robot with its controller."""

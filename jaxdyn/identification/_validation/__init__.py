@@ -1,1 +1,0 @@
-"""Validation of models, and diagnostics of runs."""

@@ -1,0 +1,526 @@
+"""Columns of the regressor, and their parameters.
+
+Rows of the regressor for each joint, without the columns that are always zero for that joint.
+
+The torque of a joint depends only on the links that the joint carries and on its own drive. For the last joint of a
+serial arm, only a few columns are therefore nonzero. Samples are stored along the last axis. In this way, a block of
+samples stays in cache, and no transposition is needed between the recursion that computes the columns and the matrix
+products that use them."""
+
+import dataclasses
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple, ParamSpec
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..dynamics import drive_regressor, motor_regressor, regressor, spring_regressor
+from ..dynamics.coordinates import base_gravity
+from ..dynamics.engine.lanes import lanes_of_kernel, over_lanes
+from ..dynamics.regressor import (
+    DRIVE_LEAVES,
+    MOTOR_LEAVES,
+    ROW_BY_ROW,
+    DriveTerm,
+    MotorTerm,
+    carried_regressor,
+    row_groups,
+)
+from ..errors import IdentificationError
+from ..model.chain import Chain, Topology, with_leaves
+from ..model.compiled import driven_joints, is_ordinary, with_bodies
+from ..model.tree import ancestor_mask
+
+INERTIAL_NAMES = ("m", "mx", "my", "mz", "Ixx", "Ixy", "Iyy", "Ixz", "Iyz", "Izz")
+DRIVE_NAMES = {"armature": "Ia", "viscous": "fv", "coulomb": "fc", "offset": "off"}
+DRIVE_TERMS: tuple[DriveTerm, ...] = ("armature", "viscous", "coulomb", "offset")
+
+P = ParamSpec("P")
+
+# Order in which a link's columns are tested for independence: inertia, first moments, mass.
+_ELIMINATION = (4, 5, 7, 6, 8, 9, 1, 2, 3, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtraColumns:
+    """Additional columns of the regressor, for torques that are linear in further parameters.
+
+    Attributes:
+        names: parameter names, one per column.
+        units: parameter units, one per column, for the report.
+        matrix: JAX-traceable function (chain, q, qd, qdd) -> (nv, len(names)) array of the torques per unit of each
+            parameter [N m or N].
+        leaf: leaf of the chain that contains the parameters, such as "springs.stiffness"; None if no leaf does.
+        joints: number of each column's joint or motor, counted from 1, which selects the entry of the leaf.
+        recipe: name and arguments of the library function that created the columns, stored in model files so that
+            loading can create them again. None for user-defined columns, which cannot be saved.
+        positive: True if the parameters must be non-negative.
+
+    Raises:
+        IdentificationError: `leaf` is set, but the number of `joints` differs from the number of columns.
+    """
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    matrix: Callable[[Chain, Array, Array, Array], Array]
+    leaf: str | None = None
+    joints: tuple[int, ...] = ()
+    recipe: tuple[str, tuple[Any, ...]] | None = None
+    positive: bool = False
+
+    def __post_init__(self) -> None:
+        if self.leaf is not None and len(self.joints) != len(self.names):
+            raise IdentificationError(
+                f"the extra columns {', '.join(self.names)} belong to the leaf {self.leaf!r}, but {len(self.joints)} joints "
+                "are named; name one per column"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Columns of an identification: ten inertial ones per link, the drive terms of every joint, and extra columns.
+
+    Attributes:
+        drive_terms: the drive terms to identify, any of armature, viscous, coulomb and offset.
+        extra: additional columns, placed last.
+
+    Raises:
+        IdentificationError: a drive term is unknown.
+    """
+
+    drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS
+    extra: tuple[ExtraColumns, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = [t for t in self.drive_terms if t not in DRIVE_TERMS]
+        if unknown:
+            raise IdentificationError(f"unknown drive term {unknown[0]!r}; the terms are {', '.join(DRIVE_TERMS)}")
+
+    def matrix(
+        self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
+    ) -> Float[Array, "nv p"]:
+        """Regressor W(q, qd, qdd) in tau = W @ parameters [N m or N per unit]; columns of links without a body are zero."""
+        links = only(of_bodies(chain.topology), regressor(chain, q, qd, qdd))
+        return jnp.concatenate([links, self.beyond_links(chain, q, qd, qdd)], axis=1)
+
+    def beyond_links(
+        self, chain: Chain, q: Float[Array, " nq"], qd: Float[Array, " nv"], qdd: Float[Array, " nv"]
+    ) -> Float[Array, "nv m"]:
+        """Columns of the drive terms (zero for a floating base, which has no drives), followed by the extra columns."""
+        drives = drive_regressor(chain, qd, qdd, self.drive_terms)
+        parts = [only(np.repeat(driven_joints(chain.topology), len(self.drive_terms)), drives)]
+        for extra in self.extra:
+            block = extra.matrix(chain, q, qd, qdd)
+            if block.shape != (chain.nv, len(extra.names)):
+                raise IdentificationError(
+                    f"the extra columns {', '.join(extra.names)} have shape {block.shape}; it must be "
+                    f"{(chain.nv, len(extra.names))}"
+                )
+            parts.append(block)
+        return jnp.concatenate(parts, axis=1)
+
+    def absent(self, chain: Chain) -> np.ndarray:
+        """Mask (p,) of the columns that are always zero: those of links without a body and of the drives of floating bases."""
+        drives = np.repeat(driven_joints(chain.topology), len(self.drive_terms))
+        extra = np.ones(sum(len(e.names) for e in self.extra), bool)
+        return ~np.concatenate([of_bodies(chain.topology), drives, extra])
+
+    def of_joint(self, chain: Chain, joint: int) -> np.ndarray:
+        """Mask (p,) of the columns of a joint's drive: drive terms, spring, and motors that move only this joint."""
+        drives = np.repeat(np.arange(chain.n) == joint, len(self.drive_terms))
+        motors = None if chain.transmission is None else np.asarray(chain.transmission.matrix) != 0
+        extra = [np.zeros(0, bool)]
+        for e in self.extra:
+            at = np.array(e.joints, int) - 1
+            if e.leaf == "springs.stiffness":
+                extra.append(at == joint)
+            elif e.leaf is not None and e.leaf.startswith("transmission.") and motors is not None:
+                extra.append(motors[at, joint] & (motors[at].sum(axis=1) == 1))
+            else:
+                extra.append(np.zeros(len(e.names), bool))
+        return np.concatenate([np.zeros(10 * chain.n, bool), drives, *extra])
+
+    def of_friction(self, n: int) -> np.ndarray:
+        """Mask (p,) of the friction columns: viscous, Coulomb and constant friction of joints, and friction of motors."""
+        drives = np.tile(np.array([t != "armature" for t in self.drive_terms], bool), n)
+        extra = [np.full(len(e.names), (e.leaf or "").startswith("transmission.friction.")) for e in self.extra]
+        return np.concatenate([np.zeros(10 * n, bool), drives, *extra])
+
+    def apart_from_dry(self, n: int) -> tuple["Columns", "Columns", np.ndarray, np.ndarray]:
+        """The columns without and with dry friction, and the indices of either among all columns of n joints.
+
+        Dry friction is the Coulomb friction of joints and motors. Extra columns without a leaf in the chain may contain
+        sign functions and are included.
+        """
+        is_dry = [e.leaf in (None, MOTOR_LEAVES["coulomb"]) for e in self.extra]
+        sizes = [len(e.names) for e in self.extra]
+        mask = np.concatenate(
+            [
+                np.zeros(10 * n, bool),
+                np.tile(np.array([t == "coulomb" for t in self.drive_terms], bool), n),
+                np.repeat(np.array(is_dry, bool), sizes),
+            ]
+        )
+        rest = Columns(
+            tuple(t for t in self.drive_terms if t != "coulomb"),
+            tuple(e for e, dry in zip(self.extra, is_dry, strict=True) if not dry),
+        )
+        signs: tuple[DriveTerm, ...] = tuple(t for t in self.drive_terms if t == "coulomb")
+        dry = Columns(signs, tuple(e for e, dry in zip(self.extra, is_dry, strict=True) if dry))
+        return rest, dry, np.flatnonzero(~mask), np.flatnonzero(mask)
+
+    def names(self, n: int) -> tuple[str, ...]:
+        """Parameter names in column order: m1, mx1, ..., Izz1, m2, ..., Ia1, fv1, fc1, off1, ..."""
+        inertial = [f"{name}{i + 1}" for i in range(n) for name in INERTIAL_NAMES]
+        drive = [f"{DRIVE_NAMES[t]}{i + 1}" for i in range(n) for t in self.drive_terms]
+        return (*inertial, *drive, *(name for e in self.extra for name in e.names))
+
+    def units(self, chain: Chain) -> tuple[str, ...]:
+        """Parameter units in column order."""
+        inertial = ["kg", *["kg m"] * 3, *["kg m^2"] * 6] * chain.n
+        drive = []
+        for w in np.asarray(chain.screw)[:, :3]:
+            turns = bool((w != 0).any())
+            rotary = {"armature": "kg m^2", "viscous": "N m s/rad", "coulomb": "N m", "offset": "N m"}
+            linear = {"armature": "kg", "viscous": "N s/m", "coulomb": "N", "offset": "N"}
+            drive += [(rotary if turns else linear)[t] for t in self.drive_terms]
+        return (*inertial, *drive, *(u for e in self.extra for u in e.units))
+
+    def elimination_order(self, n: int) -> tuple[int, ...]:
+        """Order in which columns are tested for independence: link by link, as in the literature."""
+        k = len(self.drive_terms)
+        order: list[int] = []
+        for i in range(n):
+            order += [10 * i + j for j in _ELIMINATION]
+            order += [10 * n + k * i + j for j in range(k)]
+        total = 10 * n + k * n + sum(len(e.names) for e in self.extra)
+        return (*order, *range(10 * n + k * n, total))
+
+
+def of_bodies(topology: Topology) -> np.ndarray:
+    """Mask (10 n,) of the inertial columns of links with a body."""
+    return np.repeat(with_bodies(topology), 10)
+
+
+def only(mask: np.ndarray, x: Array) -> Array:
+    """The array x, with columns outside the mask set to zero."""
+    return x if mask.all() else jnp.where(mask, x, jnp.zeros_like(x))
+
+
+def prior_parameters(chain: Chain, columns: Columns) -> np.ndarray:
+    """Parameters (p,) of a chain in column order, in SI units; zero for extra columns without a leaf in the chain.
+
+    Args:
+        chain: the robot.
+        columns: columns that determine the parameters and their order.
+    """
+    drive = [np.asarray(attrgetter(DRIVE_LEAVES[t])(chain), float) for t in columns.drive_terms]
+    drive = np.stack(drive, axis=1).reshape(-1) if drive else np.zeros(0)
+    extra = [
+        np.zeros(len(e.names)) if e.leaf is None else np.asarray(attrgetter(e.leaf)(chain), float)[leaf_entries(e)]
+        for e in columns.extra
+    ]
+    return np.concatenate([np.asarray(chain.inertia, float).reshape(-1), drive, *extra])
+
+
+def leaf_entries(extra: ExtraColumns) -> np.ndarray:
+    """Indices of the parameters of extra columns within the chain's array of these parameters."""
+    return np.array(extra.joints, int) - 1
+
+
+RECIPES: dict[str, Callable[..., ExtraColumns]] = {}
+
+
+def _with_recipe(make: Callable[P, ExtraColumns]) -> Callable[P, ExtraColumns]:
+    """Decorate a function that creates columns, so that model files can store its name and arguments as a recipe."""
+
+    @functools.lru_cache  # equal columns are the same object, so compiled programs are reused
+    def made(*arguments: Any) -> ExtraColumns:
+        return dataclasses.replace(make(*arguments), recipe=(make.__name__, arguments))  # type: ignore[call-arg]
+
+    @functools.wraps(make)
+    def wrapped(*given: P.args, **named: P.kwargs) -> ExtraColumns:
+        bound = inspect.signature(make).bind(*given, **named)
+        bound.apply_defaults()
+        return made(*bound.args)
+
+    RECIPES[make.__name__] = wrapped
+    return wrapped
+
+
+@_with_recipe
+def coupled_drive(first: int, second: int, velocity: float | None = None) -> ExtraColumns:
+    """Create columns for two coupled axes: moving axis `first` also turns the motor of axis `second`.
+
+    Many wrists have such a coupling. Let a and b be the joints `first` and `second`. The motor turns with the sum of
+    both joint velocities, so its inertia and friction add three parameters:
+
+    - Iam [kg m^2] couples the accelerations: tau_a += Iam qdd_b, tau_b += Iam qdd_a.
+    - fvm [N m s/rad] couples the velocities: tau_a += fvm qd_b, tau_b += fvm qd_a.
+    - fsm [N m] is the motor's Coulomb friction: fsm tanh((qd_a + qd_b) / velocity) is added to both torques.
+
+    The effects of each joint's own velocity and acceleration are already included in the drive parameters fv and Ia.
+
+    Args:
+        first: number of joint a, counted from 1.
+        second: number of joint b.
+        velocity: `velocity` in the tanh of the Coulomb friction [rad/s]; by default the chain's value for joint b.
+
+    Raises:
+        IdentificationError: the two joints are equal, or the chain does not have one of them. The error is raised when
+            the columns are evaluated.
+    """
+    a, b = first - 1, second - 1
+
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        if not (0 <= a < chain.n and 0 <= b < chain.n and a != b):
+            raise IdentificationError(
+                f"axes {first} and {second} cannot be coupled; name two different joints from 1 to {chain.n}"
+            )
+        sign = jnp.tanh((qd[a] + qd[b]) / (chain.friction.coulomb_velocity[b] if velocity is None else velocity))
+        zero = jnp.zeros_like(sign)
+        rows = [[zero, zero, zero] for _ in range(chain.n)]
+        rows[a] = [qdd[b], qd[b], sign]
+        rows[b] = [qdd[a], qd[a], sign]
+        return jnp.stack([jnp.stack(r) for r in rows])
+
+    return ExtraColumns((f"Iam{second}", f"fvm{second}", f"fsm{second}"), ("kg m^2", "N m s/rad", "N m"), matrix)
+
+
+def joint_springs(chain: Chain, joints: Sequence[int] | None = None) -> ExtraColumns:
+    """Create columns for joint springs: k (q - q0) is the torque of a spring with the rest position q0 given in the chain.
+
+    The stiffnesses k [N m/rad or N/m] are the chain's `springs.stiffness`. Springs represent all torques that are
+    linear in the position, including those of cables and balancers. Stiffnesses can be negative, for example for
+    counterbalances and for cables that push. The drive term offset accounts for an unknown rest position.
+
+    Args:
+        chain: the robot.
+        joints: numbers of the joints with a spring, counted from 1; by default all joints.
+
+    Raises:
+        IdentificationError: a joint does not exist or is repeated.
+    """
+    joints = tuple(range(1, chain.n + 1)) if joints is None else tuple(int(j) for j in joints)
+    if any(not 1 <= j <= chain.n for j in joints) or len(set(joints)) < len(joints):
+        raise IdentificationError(f"springs cannot be at joints {joints}; name different joints from 1 to {chain.n}")
+    return _springs(joints, tuple(bool((w != 0).any()) for w in np.asarray(chain.screw)[[j - 1 for j in joints], :3]))
+
+
+@_with_recipe
+def _springs(joints: tuple[int, ...], turns: tuple[bool, ...]) -> ExtraColumns:
+    where = [j - 1 for j in joints]
+
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        return spring_regressor(chain, q)[:, jnp.array(where, int)]
+
+    units = tuple("N m/rad" if turn else "N/m" for turn in turns)
+    return ExtraColumns(tuple(f"k{j}" for j in joints), units, matrix, "springs.stiffness", joints)
+
+
+def motor_terms(
+    chain: Chain, terms: Sequence[MotorTerm] = ("inertia", "viscous", "coulomb")
+) -> tuple[ExtraColumns, ...]:
+    """Create columns for the rotor inertias and the friction of the motors of a transmission.
+
+    Each motor has a rotor inertia J [kg m^2], viscous friction B [N m s/rad] and Coulomb friction Fc [N m], which are
+    leaves of the chain's transmission. If a motor drives a single joint, its columns are multiples of the joint's own
+    Ia, fv and fc columns, and base parameters contain the sums of both. The parameters of a motor that drives several
+    joints are separate. It is therefore sufficient to specify the transmission of a wrist with coupled drives. Without
+    a transmission, the result is empty.
+
+    If a friction model is fitted, the friction of a motor that drives a single joint is assigned to that joint.
+
+    Args:
+        chain: the robot.
+        terms: terms to identify for every motor.
+    """
+    if chain.transmission is None:
+        return ()
+    count = chain.transmission.rotor_inertia.shape[-1]
+    return tuple(_motors(count, term) for term in terms)
+
+
+@_with_recipe
+def _motors(count: int, term: MotorTerm) -> ExtraColumns:
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        return motor_regressor(chain, qd, qdd, (term,))
+
+    name = {"inertia": "J", "viscous": "B", "coulomb": "Fc"}[term]
+    unit = {"inertia": "kg m^2", "viscous": "N m s/rad", "coulomb": "N m"}[term]
+    motors = tuple(range(1, count + 1))
+    made = ExtraColumns(tuple(f"{name}{k}" for k in motors), (unit,) * count, matrix, MOTOR_LEAVES[term], motors)
+    return dataclasses.replace(made, positive=True)
+
+
+@functools.lru_cache  # equal columns are the same object, so compiled programs are reused
+def subset(extra: ExtraColumns, kept: tuple[int, ...]) -> ExtraColumns:
+    """The extra columns with the given indices. They have no recipe, so their parameters can be saved only in a leaf."""
+
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        return extra.matrix(chain, q, qd, qdd)[:, jnp.array(kept, int)]
+
+    names, units, joints = (tuple(x[k] for k in kept) for x in (extra.names, extra.units, extra.joints))
+    return dataclasses.replace(extra, names=names, units=units, joints=joints, matrix=matrix, recipe=None)
+
+
+def with_friction_at_joints(chain: Chain, columns: Columns) -> tuple[Chain, Columns]:
+    """Assign the friction of motors that move a single joint to that joint, in the chain and in the columns.
+
+    The friction columns of a motor that moves a single joint are multiples of the joint's friction columns. With the
+    gear ratio r, the joint's viscous friction becomes fv + r^2 B and its Coulomb friction fc + |r| Fc. If fc is zero,
+    the width of the joint's smooth sign function tanh(qd / width) becomes the motor's width divided by |r|. A friction term is
+    moved only if it is identified for both the motor and the joint.
+    """
+    extra = []
+    for e in columns.extra:
+        leaf = e.leaf or ""
+        term = leaf.removeprefix("transmission.friction.")
+        if chain.transmission is None or leaf == term or term not in columns.drive_terms:
+            extra.append(e)
+            continue
+        at, ratios = leaf_entries(e), np.abs(np.asarray(chain.transmission.matrix, float))
+        alone = (ratios[at] > 0).sum(axis=1) == 1
+        motors = at[alone]
+        held, own = (np.array(attrgetter(x)(chain), float) for x in (leaf, f"friction.{term}"))
+        moved = (ratios[motors] ** (2 if term == "viscous" else 1)).T @ held[motors]
+        if term == "coulomb":
+            width = np.array(chain.friction.coulomb_velocity, float)
+            for k, j in zip(motors, ratios[motors].argmax(axis=1), strict=True):
+                if own[j] == 0:
+                    width[j] = float(chain.transmission.friction.coulomb_velocity[k]) / ratios[k, j]
+            chain = with_leaves(chain, {"friction.coulomb_velocity": jnp.asarray(width, chain.dtype)})
+        held[motors] = 0.0
+        chain = with_leaves(
+            chain, {leaf: jnp.asarray(held, chain.dtype), f"friction.{term}": jnp.asarray(own + moved, chain.dtype)}
+        )
+        if not alone.all():
+            extra.append(subset(e, tuple(np.flatnonzero(~alone).tolist())))
+    return chain, dataclasses.replace(columns, extra=tuple(extra))
+
+
+def all_columns(chain: Chain, drive_terms: tuple[DriveTerm, ...] = DRIVE_TERMS) -> Columns:
+    """The default columns of a chain: drive terms, motors of the transmission, and springs."""
+    sprung = tuple((np.flatnonzero(np.asarray(chain.springs.stiffness)) + 1).tolist())
+    extra = motor_terms(chain)
+    return Columns(drive_terms, (*extra, joint_springs(chain, sprung)) if sprung else extra)
+
+
+# -- assembly
+
+BLOCK, BLOCK_ELSEWHERE = 256, 1 << 13  # samples processed in parallel without a kernel: on a CPU, and on a GPU
+ALIGNMENT = 64  # bytes
+
+
+class Layout(NamedTuple):
+    """Columns of the regressor that are computed for each joint, and the size of the blocks of samples.
+
+    Attributes:
+        of_joint: for each joint (or coordinate), the indices of the columns that can be nonzero, in ascending order,
+            with the signals and the torque last.
+        width: total number of columns, including the signals and the torque.
+        block: number of samples processed in parallel.
+        kernel: True if `block` is small enough for a CPU kernel.
+    """
+
+    of_joint: tuple[tuple[int, ...], ...]
+    width: int
+    block: int
+    kernel: bool
+
+
+def layout_of(columns: Columns, chain: Chain, signals: int, cpu: bool) -> Layout:
+    """The layout for a chain. If joints are coupled or have quaternions, every joint has all columns.
+
+    Args:
+        signals: number of signal columns.
+        cpu: True if the layout is for a CPU.
+    """
+    n, p, k = chain.n, len(columns.names(chain.n)), len(columns.drive_terms)
+    width = p + signals + 1
+    block = BLOCK if cpu else BLOCK_ELSEWHERE
+    if not is_ordinary(chain):
+        return Layout((tuple(range(width)),) * chain.nv, width, block, False)
+    links = ancestor_mask(chain.topology.parents)
+    last = range(10 * n + k * n, width)
+    of_joint = tuple(
+        (
+            *(10 * i + c for i in np.flatnonzero(links[j]).tolist() for c in range(10)),
+            *range(10 * n + k * j, 10 * n + k * (j + 1)),
+            *last,
+        )
+        for j in range(n)
+    )
+    beside = k + sum(len(e.names) for e in columns.extra) + signals + 1
+    together = 0 if n in ROW_BY_ROW else 20 * n**2
+    lanes = lanes_of_kernel(max(100 + 40 * n + 2 * n * beside, together)) if cpu and n > 1 else 0
+    return Layout(of_joint, width, lanes or block, lanes > 0)
+
+
+def joint_rows(
+    columns: Columns, layout: Layout, chain: Chain, samples: Float[Array, "w lanes"]
+) -> tuple[Float[Array, "c lanes"], ...]:
+    """Weighted rows w_j [W_j, signals_j, tau_j] of every joint j, limited to the columns in the layout.
+
+    Columns lie along the first axis, samples along the last.
+
+    Args:
+        samples: transposed result of `packed`; its rows are q, qd, qdd, tau, the weights and the signals of all joints.
+    """
+    n, p = chain.n, len(columns.names(chain.n))
+    q, moving, signals = jnp.split(samples, [chain.nq, chain.nq + 4 * chain.nv])
+    qd, qdd, tau, weights = moving.reshape(4, chain.nv, -1)
+    signals = signals.reshape(chain.nv, -1, samples.shape[1])
+    lanes_last = lambda f: jax.vmap(f, (None, -1, -1, -1), -1)(chain, q, qd, qdd)
+    rest = lanes_last(columns.beyond_links)
+    own = [_taken(rest[j], [c - 10 * n for c in wanted if 10 * n <= c < p]) for j, wanted in enumerate(layout.of_joint)]
+    beside = jnp.concatenate([jnp.stack(own), signals, tau[:, None]], axis=1) * weights[:, None]
+    if layout.kernel:
+        gravity = jnp.broadcast_to(base_gravity(chain)[:, None], (3, q.shape[1]))
+        carried = over_lanes(carried_regressor, kernel=True)(chain, q, qd, qdd, gravity, weights, beside)
+        groups = zip(row_groups(n), carried, strict=True)
+        whole = [(10 * first, row) for (first, _), rows in groups for row in rows]
+    else:
+        inertial = jnp.moveaxis(only(of_bodies(chain.topology), jnp.moveaxis(lanes_last(regressor), 1, -1)), -1, 1)
+        inertial = inertial * weights[:, None]
+        whole = [(0, row) for row in jnp.concatenate([inertial, beside], axis=1)]
+    rows = []
+    for (start, row), wanted in zip(whole, layout.of_joint, strict=True):
+        of_links = [c - start for c in wanted if c < 10 * n]
+        rows.append(_taken(row, [*of_links, *range(10 * n - start, len(row))]))
+    return tuple(rows)
+
+
+def _taken(x: Array, which: list[int]) -> Array:
+    if not which or which[-1] - which[0] + 1 > len(which):
+        return x[np.array(which, int)]
+    return x[which[0] : which[-1] + 1]
+
+
+def packed(block: Sequence[np.ndarray], size: int) -> Float[np.ndarray, "size w"]:
+    """Samples (q, qd, qdd, tau, weights, signals) stacked in one array, padded with samples of weight zero."""
+    count = len(block[0])
+    width = sum(math.prod(x.shape[1:]) for x in block)
+    room = np.empty(size * width + ALIGNMENT // 8)
+    first = -room.ctypes.data % ALIGNMENT // 8
+    out = room[first : first + size * width].reshape(size, width)  # JAX uses aligned arrays without copying them
+    np.concatenate([x.reshape(count, -1) for x in block], axis=1, out=out[:count], casting="same_kind")
+    out[count:] = out[:1]  # pad with a valid state, since zeros are not a valid quaternion
+    first, after = (sum(x.shape[1] for x in block[:k]) for k in (4, 5))
+    out[count:, first:after] = 0
+    return out
+
+
+def by_block(layout: Layout, samples: Float[Array, "N w"]) -> Float[Array, "blocks w lanes"]:
+    """Divide samples into blocks, with the samples of a block along the last axis.
+
+    The number of samples N must be a multiple of the block size, or smaller than the block size.
+    """
+    size = min(layout.block, len(samples))
+    return jnp.moveaxis(samples.reshape(len(samples) // size, size, -1), 1, -1)

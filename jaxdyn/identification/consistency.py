@@ -1,0 +1,613 @@
+"""Divergences of a link from its prior, as convex regularisers of its ten inertial parameters.
+
+J denotes the pseudo-inertia of the link, and J0 that of its prior. All three divergences are convex in the ten
+parameters, and zero only at the prior (Lee, Wensing & Park 2020). The entropic and the pullback divergences depend only
+on relative changes of the parameters, so they are independent of units and frames. To second order in dJ = J - J0, both
+equal tr((J0^-1 dJ)^2) / 2.
+
+Prior knowledge about a robot, expressed as linear equations and inequalities in its parameters.
+
+Damped Gauss-Newton method in the log-Cholesky parameters of links, for costs convex in the inertial parameters."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from scipy import linalg
+
+from ..errors import IdentificationError
+from ..spatial.inertia import log_cholesky_factor, pseudo_inertia, pseudo_inertia_factor
+
+Divergence = Callable[[Float[Array, "10"], Float[Array, "10"]], Float[Array, ""]]
+
+
+def euclidean_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
+    """Euclidean divergence D = |pi - pi0|^2 / 2, which depends on the units and on the link's frame."""
+    return 0.5 * jnp.sum((pi - prior) ** 2)
+
+
+def entropic_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
+    """Entropic (log-det Bregman) divergence D = tr(J0^-1 J) - log det(J0^-1 J) - 4.
+
+    D grows without bound as a link becomes flat, thin or massless, which keeps estimates physically consistent. It is
+    NaN if the pseudo-inertia J of the link, or J0 of the prior, is not positive definite.
+    """
+    u0, u = pseudo_inertia_factor(pseudo_inertia(prior)), pseudo_inertia_factor(pseudo_inertia(pi))
+    m = _left_solve(u0, u)
+    return jnp.sum(m**2) - 2 * jnp.sum(jnp.log(jnp.diagonal(u) / jnp.diagonal(u0))) - 4
+
+
+def pullback_divergence(pi: Float[Array, "10"], prior: Float[Array, "10"]) -> Float[Array, ""]:
+    """Pullback divergence D = tr((J0^-1 (J - J0))^2) / 2, the squared distance in the affine-invariant metric at the prior.
+
+    D is NaN if the pseudo-inertia J0 of the prior is not positive definite.
+    """
+    u0 = pseudo_inertia_factor(pseudo_inertia(prior))
+    white = _left_solve(u0, _left_solve(u0, pseudo_inertia(pi)).T) - jnp.eye(4, dtype=pi.dtype)
+    return 0.5 * jnp.sum(white**2)
+
+
+def _left_solve(u: Float[Array, "4 4"], a: Float[Array, "4 4"]) -> Float[Array, "4 4"]:
+    return jax.scipy.linalg.solve_triangular(u, a, lower=False)
+
+
+# -- constraints
+
+DENSITIES = (100.0, 20_000.0)  # [kg/m^3]: from a hollow link with covers to slightly more than solid tungsten
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraints:
+    """Linear constraints equal @ x = equal_to and least @ x >= least_of on the parameters x.
+
+    The parameters are in column order and in SI units. The sum `a + b` contains the constraints of both a and b.
+
+    Attributes:
+        equal: (e, p) coefficients of the parameters in each equation.
+        equal_to: (e,) right-hand sides of the equations.
+        least: (i, p) coefficients of the parameters in each inequality.
+        least_of: (i,) right-hand sides of the inequalities.
+
+    Raises:
+        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
+    """
+
+    equal: Float[np.ndarray, "e p"]
+    equal_to: Float[np.ndarray, " e"]
+    least: Float[np.ndarray, "i p"]
+    least_of: Float[np.ndarray, " i"]
+
+    def __post_init__(self) -> None:
+        for rows, values, what in ((self.equal, self.equal_to, "equal"), (self.least, self.least_of, "least")):
+            if rows.ndim != 2 or values.shape != (rows.shape[0],):
+                raise IdentificationError(
+                    f"constraints: {what} has shape {rows.shape}, but its right-hand sides have shape {values.shape}"
+                )
+            if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(values))):
+                raise IdentificationError(f"constraints: {what} contains NaN or infinity")
+            if np.any(np.all(rows == 0, axis=1)):
+                raise IdentificationError(
+                    f"constraints: a row of {what} is zero, so it does not constrain any parameter; remove it"
+                )
+        if self.equal.shape[1] != self.least.shape[1]:
+            raise IdentificationError(
+                f"constraints on {self.equal.shape[1]} and on {self.least.shape[1]} parameters cannot be combined"
+            )
+
+    def __add__(self, other: "Constraints") -> "Constraints":
+        if other.equal.shape[1] != self.equal.shape[1]:
+            raise IdentificationError(
+                f"constraints on {self.equal.shape[1]} and on {other.equal.shape[1]} parameters cannot be combined"
+            )
+        fields = [f.name for f in dataclasses.fields(self)]
+        return Constraints(*(np.concatenate([getattr(self, f), getattr(other, f)]) for f in fields))
+
+    def given(self, fixed: Bool[np.ndarray, " p"], values: Float[np.ndarray, " p"]) -> "Constraints":
+        """Reduce the constraints to the free parameters, for given values of the fixed parameters.
+
+        Constraints that involve only fixed parameters are dropped.
+
+        Raises:
+            IdentificationError: the fixed parameters violate a constraint that involves no free parameter.
+        """
+        parts = []
+        for rows, sides, sign in ((self.equal, self.equal_to, 1.0), (self.least, self.least_of, 0.0)):
+            free, rest = np.where(fixed, 0.0, rows), sides - rows[:, fixed] @ values[fixed]
+            alone = ~free.any(axis=1)
+            tolerance = 1e-6 * np.maximum(np.abs(rows) @ np.abs(np.where(fixed, values, 0.0)), np.abs(sides))
+            if np.any(alone & ((rest > tolerance) | (sign * rest < -tolerance))):
+                raise IdentificationError(
+                    "a constraint involves only known parameters, whose values violate it; remove the constraint "
+                    "or correct the values"
+                )
+            parts += [free[~alone], rest[~alone]]
+        return Constraints(*parts)
+
+    @property
+    def size(self) -> int:
+        """Number of equations and inequalities."""
+        return len(self.equal_to) + len(self.least_of)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Consistency:
+    """Prior knowledge about the links, in addition to physical consistency.
+
+    Attributes:
+        mass: total mass of all moving links [kg], if known.
+        constraints: constraints on the parameters, for example from `known_parameters`, `mass_bounds` or
+            `bounding_ellipsoid`.
+        densities: lower and upper bounds on the density of a link [kg/m^3], defined as the density of the solid
+            ellipsoid with the link's mass and inertia. If given, the size of each link is also bounded by an ellipsoid
+            derived from the distances between joints (`link_bounds`). None means no bounds on size and density.
+        prior_weight: weight of the chain's inertias relative to the log (`consistent_problem`).
+        divergence: measure of how far a link's parameters are from those of the chain; the cost penalises it.
+    """
+
+    mass: float | None = None
+    constraints: Constraints | None = None
+    densities: tuple[float, float] | None = DENSITIES
+    prior_weight: float = 1.0
+    divergence: Divergence = entropic_divergence
+
+    def of(self, names: Sequence[str]) -> "Consistency":
+        """Express the total mass as a constraint on the parameters; `names` are the names of all parameters."""
+        known = self.constraints or no_constraints(len(names))
+        if self.mass is not None:
+            known = known + total_mass_constraint(names, self.mass)
+        return dataclasses.replace(self, mass=None, constraints=known)
+
+
+def linear_equalities(rows: Float[np.ndarray, "e p"], values: Float[np.ndarray, " e"]) -> Constraints:
+    """Constraints rows @ x = values on the parameters x.
+
+    Args:
+        rows: (e, p) coefficients of the parameters in each equation, in column order; or (p,) for a single equation.
+        values: (e,) right-hand sides of the equations, in SI units.
+
+    Raises:
+        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
+    """
+    rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
+    return Constraints(rows, values, np.zeros((0, rows.shape[1])), np.zeros(0))
+
+
+def linear_inequalities(rows: Float[np.ndarray, "i p"], values: Float[np.ndarray, " i"]) -> Constraints:
+    """Constraints rows @ x >= values on the parameters x.
+
+    Args:
+        rows: (i, p) coefficients of the parameters in each inequality, in column order; or (p,) for a single
+            inequality.
+        values: (i,) right-hand sides of the inequalities, in SI units.
+
+    Raises:
+        IdentificationError: shapes do not match, numbers are not finite, or a row is zero.
+    """
+    rows, values = np.atleast_2d(np.asarray(rows, float)), np.atleast_1d(np.asarray(values, float))
+    return Constraints(np.zeros((0, rows.shape[1])), np.zeros(0), rows, values)
+
+
+def known_parameters(names: Sequence[str], values: Mapping[str, float]) -> Constraints:
+    """Constraints that fix the values of known parameters, for example {"m7": 0.9, "Ia1": 0.31}.
+
+    Args:
+        names: names of all parameters (`Columns.names`).
+        values: the known values, by parameter name, in SI units.
+
+    Raises:
+        IdentificationError: a name is unknown.
+    """
+    unknown = [name for name in values if name not in names]
+    if unknown:
+        raise IdentificationError(f"unknown parameter {unknown[0]!r}; the parameters are {', '.join(names)}")
+    rows = np.zeros((len(values), len(names)))
+    rows[np.arange(len(values)), [list(names).index(name) for name in values]] = 1
+    return linear_equalities(rows, np.array(list(values.values()), float))
+
+
+def total_mass_constraint(names: Sequence[str], mass: float) -> Constraints:
+    """Constraint that fixes the total mass of all moving links, without the mass of a fixed base.
+
+    Args:
+        names: names of all parameters (`Columns.names`).
+        mass: the total mass [kg].
+
+    Raises:
+        IdentificationError: the mass is not positive.
+    """
+    if not mass > 0:
+        raise IdentificationError(f"the total mass is {mass:g} kg; it must be positive")
+    return linear_equalities(_mass_rows(names).sum(0, keepdims=True), np.array([float(mass)]))
+
+
+def mass_bounds(
+    names: Sequence[str], least: Float[np.ndarray, " n"] | None = None, most: Float[np.ndarray, " n"] | None = None
+) -> Constraints:
+    """Bounds on the mass of each link, least <= m_i <= most.
+
+    Args:
+        names: names of all parameters (`Columns.names`).
+        least: lower bounds [kg], with -inf for links without a lower bound; None means no lower bounds.
+        most: upper bounds [kg], with inf for links without an upper bound; None means no upper bounds.
+
+    Raises:
+        IdentificationError: the number of bounds differs from the number of links, a bound is NaN, or a lower bound
+            exceeds the upper bound.
+    """
+    rows = _mass_rows(names)
+    blocks = [np.zeros((0, rows.shape[1]))]
+    values = [np.zeros(0)]
+    for bound, sign in ((least, 1.0), (most, -1.0)):
+        if bound is not None:
+            bound = np.asarray(bound, float)
+            if bound.shape != (len(rows),) or np.isnan(bound).any():
+                raise IdentificationError(
+                    f"the mass bounds have shape {bound.shape}; they must have shape ({len(rows)},), one per link, and must "
+                    "not contain NaN"
+                )
+            given = np.isfinite(bound)
+            blocks.append(sign * rows[given])
+            values.append(sign * bound[given])
+    if least is not None and most is not None and np.any(np.asarray(least) > np.asarray(most)):
+        link = int(np.argmax(np.asarray(least) > np.asarray(most)))
+        raise IdentificationError(f"link {link + 1}: the lower bound on its mass exceeds the upper bound")
+    return linear_inequalities(np.concatenate(blocks), np.concatenate(values))
+
+
+def bounding_ellipsoid(
+    names: Sequence[str],
+    link: int,
+    centre: Float[np.ndarray, "3"],
+    semi_axes: Float[np.ndarray, "3"],
+    rotation: Float[np.ndarray, "3 3"] | None = None,
+) -> Constraints:
+    """Constraint that a link's body lies within an ellipsoid, tr(J Q) >= 0 (Wensing, Kim & Slotine 2017).
+
+    J is the pseudo-inertia of the link. The matrix Q is chosen so that tr(J Q) is the integral over the body's mass of
+    1 - (x - c)^T E (x - c), with E = R diag(1 / semi_axes^2) R^T. The integral is linear in the link's ten parameters.
+    It is non-negative for every mass distribution inside the ellipsoid. Conversely, if it is non-negative and J is
+    positive definite, such a distribution exists.
+
+    Args:
+        names: names of all parameters (`Columns.names`).
+        link: number of the link, counted from 1 as in the parameter names.
+        centre: c, the centre in the link's frame [m].
+        semi_axes: semi-axes of the ellipsoid [m].
+        rotation: R, whose columns are the ellipsoid's axes in the link's frame; by default the identity.
+
+    Raises:
+        IdentificationError: the link does not exist, a shape is wrong, or a semi-axis is not positive.
+    """
+    n = len(_mass_rows(names))
+    centre, semi_axes = np.asarray(centre, float), np.asarray(semi_axes, float)
+    if not 1 <= link <= n:
+        raise IdentificationError(f"there is no link {link}; links are numbered from 1 to {n}")
+    if centre.shape != (3,) or semi_axes.shape != (3,) or not np.all(semi_axes > 0):
+        raise IdentificationError(
+            f"link {link}: an ellipsoid needs a centre of three coordinates and three positive semi-axes [m]"
+        )
+    r = np.eye(3) if rotation is None else np.asarray(rotation, float)
+    e = r @ np.diag(semi_axes**-2.0) @ r.T
+    # tr(J Q) = m (1 - c^T E c) + 2 h^T E c - tr(S E), where the second moment S follows from the inertia at the origin
+    row = np.zeros(len(names))
+    at = 10 * (link - 1)
+    row[at] = 1 - centre @ e @ centre
+    row[at + 1 : at + 4] = 2 * e @ centre
+    half = 0.5 * np.trace(e)
+    row[[at + 4, at + 6, at + 9]] = np.diag(e) - half
+    row[[at + 5, at + 7, at + 8]] = 2 * e[0, 1], 2 * e[0, 2], 2 * e[1, 2]
+    return linear_inequalities(row[None], np.zeros(1))
+
+
+def no_constraints(p: int) -> Constraints:
+    """Empty set of constraints on p parameters."""
+    return Constraints(np.zeros((0, p)), np.zeros(0), np.zeros((0, p)), np.zeros(0))
+
+
+def _mass_rows(names: Sequence[str]) -> np.ndarray:
+    """Rows (n, p) that select the links' masses; a link's mass is the first of its ten inertial parameters."""
+    links = 0
+    while 10 * links < len(names) and names[10 * links] == f"m{links + 1}":
+        links += 1
+    rows = np.zeros((links, len(names)))
+    rows[np.arange(links), 10 * np.arange(links)] = 1
+    return rows
+
+
+# -- gauss newton
+
+REACH = 0.95  # longest step, as a fraction of the distance to the boundary of consistency
+TAKEN = 1e-3  # smallest ratio of actual to predicted decrease at which a step is accepted
+
+# map from the entries (0, 0), (0, 1), ... of the pseudo-inertia to the ten parameters
+LINEAR = np.zeros((10, 4, 4))
+LINEAR[0, 3, 3] = LINEAR[1, 0, 3] = LINEAR[2, 1, 3] = LINEAR[3, 2, 3] = 1
+LINEAR[[4, 4, 6, 6, 9, 9], [1, 2, 0, 2, 0, 1], [1, 2, 0, 2, 0, 1]] = 1
+LINEAR[[5, 7, 8], [0, 0, 1], [1, 2, 2]] = -1
+# derivative of the factor with respect to each log-Cholesky parameter at zero, where the factor is the identity
+_GENERATORS = np.zeros((10, 4, 4))
+_GENERATORS[0] = np.eye(4)
+_GENERATORS[[1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 0, 1, 0, 0, 1, 2], [0, 1, 2, 1, 2, 2, 3, 3, 3]] = 1
+_ALONG = _GENERATORS + _GENERATORS.transpose(0, 2, 1)  # the corresponding derivatives of the pseudo-inertia
+_METRIC = np.einsum("kij,lji->kl", _ALONG, _ALONG)  # Hessian of -log det at zero
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """Iterate of the optimisation: the inertias of physically consistent links, and the non-inertial parameters.
+
+    Attributes:
+        u: (n, 4, 4) upper triangular factors of the links' pseudo-inertias, J = U U^T.
+        rest: (m,) the non-inertial parameters.
+    """
+
+    u: Float[np.ndarray, "n 4 4"]
+    rest: Float[np.ndarray, " m"]
+
+    @property
+    def parameters(self) -> Float[np.ndarray, " p"]:
+        """All parameters (p,), p = 10 n + m."""
+        pi = np.einsum("kij,nij->nk", LINEAR, self.u @ self.u.transpose(0, 2, 1))
+        return np.concatenate([pi.ravel(), self.rest])
+
+    def jacobian(self, scale: Float[np.ndarray, " m"]) -> Float[np.ndarray, "p p"]:
+        """Derivative of the parameters with respect to local coordinates.
+
+        The coordinates are log-Cholesky parameters of the links, and the non-inertial parameters divided by `scale`.
+        """
+        n, m = len(self.u), len(self.rest)
+        jacobian = np.zeros((10 * n + m, 10 * n + m))
+        along = np.einsum("nia,kab,njb->nkij", self.u, _ALONG, self.u, optimize=True)
+        for i, block in enumerate(np.einsum("lij,nkij->nlk", LINEAR, along, optimize=True)):
+            jacobian[10 * i : 10 * i + 10, 10 * i : 10 * i + 10] = block
+        jacobian[10 * n :, 10 * n :] = np.diag(scale)
+        return jacobian
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Cost function and its quadratic model at a point.
+
+    The cost of the parameters x = (pi_1, ..., pi_n, non-inertial parameters) is the sum of the penalties of the
+    constraints, a ridge penalty |x - prior|^2 / 2 with a weight for each parameter, and
+
+        |A x - y|^2 / 2 + weight * sum_i D(pi_i, prior_i) + barrier * entropy
+
+    Attributes:
+        matrix: (b, p) A.
+        values: (b,) y.
+        prior: (p,) prior parameters.
+        u0: (n, 4, 4) factors of the prior's pseudo-inertias.
+        ridge: (p,) weights of the ridge penalty.
+        weight: weight of the divergence from the prior.
+        divergence: divergence D of a link's parameters from those of the prior.
+        positive: (m,) mask of the non-inertial parameters that must be positive.
+        centre: (m,) values of the positive parameters at which their entropy is smallest.
+        spread: (m,) scales of the non-inertial parameters that may have either sign.
+        barrier: weight of the entropy, sum_i D_entropic(pi_i, prior_i) + sum_k (r_k - log r_k - 1), where r_k is the
+            ratio of a positive parameter to its `centre`.
+        rows: (c, p) rows of the constraints rows @ x = sides or, for inequalities, rows @ x >= sides.
+        sides: (c,) right-hand sides of the constraints.
+        least: (c,) mask of the inequalities.
+        multipliers: (c,) Lagrange multipliers.
+        stiffness: penalty weight of the constraints.
+    """
+
+    matrix: Float[np.ndarray, "b p"]
+    values: Float[np.ndarray, " b"]
+    prior: Float[np.ndarray, " p"]
+    u0: Float[np.ndarray, "n 4 4"]
+    ridge: Float[np.ndarray, " p"]
+    weight: float
+    divergence: Divergence
+    positive: Bool[np.ndarray, " m"]
+    centre: Float[np.ndarray, " m"]
+    spread: Float[np.ndarray, " m"]
+    barrier: float
+    rows: Float[np.ndarray, "c p"]
+    sides: Float[np.ndarray, " c"]
+    least: Bool[np.ndarray, " c"]
+    multipliers: Float[np.ndarray, " c"]
+    stiffness: float
+
+    @functools.cached_property
+    def _inverse(self) -> np.ndarray:
+        return np.linalg.inv(self.u0)
+
+    def force(self, x: np.ndarray) -> np.ndarray:
+        """Updated Lagrange multipliers (c,) of the constraints at the parameters x."""
+        force = self.multipliers + self.stiffness * (self.rows @ x - self.sides)
+        return np.where(self.least, np.minimum(force, 0.0), force)
+
+    def __call__(self, point: Point) -> float:
+        """The cost; NaN or infinity outside the feasible set."""
+        x, n = point.parameters, len(self.u0)
+        if not np.all(np.abs(x) < 1e100):
+            return np.nan
+        white = self._inverse @ point.u
+        diagonal = np.diagonal(white, axis1=1, axis2=2)
+        ratio = np.where(self.positive, point.rest / self.centre, 1.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            entropy = (white**2).sum() - 2 * np.log(diagonal).sum() - 4 * n
+            others = (ratio - np.log(ratio) - 1).sum()
+        distance = (
+            entropy if self.divergence is entropic_divergence else _distance(self.divergence, x, self.prior, n)[0]
+        )
+        return float(
+            0.5 * ((self.matrix @ x - self.values) ** 2).sum()
+            + self.weight * distance
+            + 0.5 * (self.ridge * (x - self.prior) ** 2).sum()
+            + self.barrier * (entropy + others)
+            + 0.5 * (self.force(x) ** 2).sum() / self.stiffness
+        )
+
+    def scale(self, point: Point) -> np.ndarray:
+        """Scales (m,) of the non-inertial parameters: their values at `point` if they must be positive, otherwise `spread`."""
+        return np.where(self.positive, point.rest, self.spread)
+
+    def model(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
+        """Gradient and Gauss-Newton matrix J^T H J of the cost in local coordinates (`Point.jacobian`).
+
+        J is the Jacobian of the parameters x, and H the Hessian of the cost with respect to x. The neglected term, the
+        curvature of the parametrisation times the gradient with respect to x, vanishes at the optimum.
+        """
+        x, n = point.parameters, len(self.u0)
+        jacobian = point.jacobian(self.scale(point))
+        inner = 10 * n
+        white = self._inverse @ point.u
+        entropy = _entropy_slope(white)
+        weight = self.barrier + (self.weight if self.divergence is entropic_divergence else 0.0)
+        force = self.force(x)
+        active = (~self.least | (force < 0)).astype(float)
+        gradient = self.matrix.T @ (self.matrix @ x - self.values) + self.ridge * (x - self.prior) + self.rows.T @ force
+        curved = [self.matrix, self.rows * np.sqrt(self.stiffness * active)[:, None], np.diag(np.sqrt(self.ridge))]
+        hessian = np.zeros((len(x), len(x)))
+        if self.divergence is not entropic_divergence:
+            _, slope, bend = _distance(self.divergence, x, self.prior, n)
+            gradient[:inner] += self.weight * slope.ravel()
+            for i in range(n):
+                at = slice(10 * i, 10 * i + 10)
+                hessian[at, at] = self.weight * jacobian[at, at].T @ bend[i] @ jacobian[at, at]
+        g = jacobian.T @ gradient
+        g[:inner] += weight * entropy.ravel()
+        g[inner:] += self.barrier * np.where(self.positive, point.rest / self.centre - 1, 0.0)
+        half = np.concatenate(curved) @ jacobian
+        hessian += half.T @ half
+        hessian += self.metric(weight)
+        return g, hessian
+
+    def metric(self, weight: float) -> np.ndarray:
+        """Hessian of the entropy in local coordinates, which is the same at every point; `weight` scales the links' part."""
+        inner = 10 * len(self.u0)
+        metric = np.zeros((inner + len(self.positive),) * 2)
+        metric[:inner, :inner] = weight * np.kron(np.eye(len(self.u0)), _METRIC)
+        metric[inner:, inner:] = np.diag(np.where(self.positive, self.barrier, 0.0))
+        return metric
+
+
+def move(cost: Cost, point: Point, step: np.ndarray) -> Point:
+    """Point after a step in local coordinates: U <- U M(step) for links, x <- x exp(step) for positive parameters."""
+    inner = 10 * len(point.u)
+    factors = np.asarray(_factors(jnp.asarray(step[:inner].reshape(-1, 10))))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rest = np.where(
+            cost.positive,
+            point.rest * np.exp(np.where(cost.positive, step[inner:], 0)),
+            point.rest + cost.spread * step[inner:],
+        )
+        return Point(point.u @ factors, rest)
+
+
+def move_straight(cost: Cost, point: Point, step: np.ndarray) -> Point:
+    """Point after the parameter change jacobian @ step, which is shortened to keep all links strictly consistent."""
+    inner, n = 10 * len(point.u), len(point.u)
+    change = np.einsum("nk,kij->nij", step[:inner].reshape(n, 10), _ALONG)
+    least = min(
+        np.linalg.eigvalsh(change).min(initial=0.0), np.where(cost.positive, step[inner:], 0.0).min(initial=0.0)
+    )
+    share = min(1.0, REACH / max(-least, 1e-300))
+    inside = np.eye(4) + share * change
+    factors = np.linalg.cholesky(inside[:, ::-1, ::-1])[:, ::-1, ::-1]
+    return Point(point.u @ factors, point.rest + share * cost.scale(point) * step[inner:])
+
+
+def minimise(cost: Cost, point: Point, tolerance: float, limit: int) -> tuple[Point, int, bool]:
+    """Take at most `limit` Levenberg-Marquardt steps, until the predicted decrease of the cost is below the tolerance.
+
+    Each step is tried in two ways: directly in the parameters, where the quadratic model of the misfit is exact, and in
+    log-Cholesky parameters, which never reach the boundary of consistency. The candidate with the lower cost is used.
+
+    The damping term uses the metric of the entropy, in which the boundary is at least one unit away. The damping factor
+    decreases after every successful step and increases after every rejected step (Nielsen 1999).
+
+    Cost: O(p^3) per step.
+
+    Returns:
+        The point, the number of steps tried, and whether the tolerance was met.
+    """
+    size = 10 * len(point.u) + len(point.rest)
+    metric = dataclasses.replace(cost, barrier=1.0).metric(1.0)
+    metric[range(10 * len(point.u), size), range(10 * len(point.u), size)] = 1
+    value, (g, h) = cost(point), cost.model(point)
+    damping, growth = 0.0, 2.0
+    least = 1e-6 * float((np.diag(h) / np.diag(metric)).max())
+    for steps in range(limit):
+        newton = -_solve(h, g)
+        if -0.5 * float(g @ newton) <= tolerance:
+            return point, steps, True
+        step = newton if damping == 0 else -_solve(h + damping * metric, g)
+        expected = -float(g @ step + 0.5 * step @ h @ step)
+        new, new_value = point, np.inf
+        for kind in (move_straight, move):
+            if np.all(np.isfinite(step)) and (moved := cost(other := kind(cost, point, step))) < new_value:
+                new, new_value = other, moved
+        slack = 1e-15 * abs(value)
+        ratio = (value - new_value + slack) / (expected + slack)
+        if np.isfinite(ratio) and ratio > TAKEN:
+            point, value = new, new_value
+            g, h = cost.model(point)
+            damping, growth = damping * max(0.1, 1 - (2 * ratio - 1) ** 3), 2.0
+        else:
+            damping, growth = max(damping, least) * growth, 2 * growth
+    return point, limit, False
+
+
+def _solve(h: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Solve h x = g for a positive definite h, with diagonal scaling because h may be badly scaled."""
+    size = np.sqrt(np.diag(h))
+    scaled = h / size[:, None] / size
+    return np.linalg.solve(scaled + 1e-15 * np.eye(len(g)), g / size) / size
+
+
+@jax.jit
+def _factors(theta):
+    return jax.vmap(log_cholesky_factor)(theta)
+
+
+@jax.jit
+def _factors_of(pi):
+    return jax.vmap(lambda one: pseudo_inertia_factor(pseudo_inertia(one)))(pi)
+
+
+def prior_factors(prior: Float[np.ndarray, " p"], n: int) -> Float[np.ndarray, "n 4 4"]:
+    """Upper triangular factors of the pseudo-inertias of n links, from full parameters."""
+    with jax.enable_x64(True):
+        return np.asarray(_factors_of(jnp.asarray(np.asarray(prior, float)[: 10 * n].reshape(n, 10))))
+
+
+def divergence_slopes(
+    divergence: Divergence, point: Point, prior: Float[np.ndarray, " p"]
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m m"]]:
+    """Gradient and Hessian of the sum of a divergence over the links of a point, in its local coordinates."""
+    n = len(point.u)
+    if divergence is entropic_divergence:
+        white = np.linalg.inv(prior_factors(prior, n)) @ point.u
+        return _entropy_slope(white).ravel(), np.kron(np.eye(n), _METRIC)
+    local = Point(point.u, np.zeros(0)).jacobian(np.zeros(0))
+    _, slope, bend = _distance(divergence, point.parameters, prior, n)
+    return local.T @ slope.ravel(), local.T @ linalg.block_diag(*bend) @ local
+
+
+def _entropy_slope(white: Float[np.ndarray, "n 4 4"]) -> Float[np.ndarray, "n 10"]:
+    """Gradient of the entropic divergence in local coordinates, for links with the factors u0 @ white."""
+    squares = white.transpose(0, 2, 1) @ white
+    return np.einsum("nij,kij->nk", squares, _ALONG) - np.trace(_ALONG, axis1=1, axis2=2)
+
+
+@functools.cache  # compiled once per divergence
+def _derivatives(divergence: Divergence):
+    def all_three(pi, prior):
+        return divergence(pi, prior), jax.grad(divergence)(pi, prior), jax.hessian(divergence)(pi, prior)
+
+    return jax.jit(jax.vmap(all_three))
+
+
+def _distance(divergence: Divergence, x: np.ndarray, prior: np.ndarray, n: int) -> tuple[float, np.ndarray, np.ndarray]:
+    """Sum of a divergence over all links, and its gradient (n, 10) and Hessian (n, 10, 10) for each link."""
+    pi, own = (jnp.asarray(v[: 10 * n].reshape(n, 10)) for v in (x, prior))
+    value, slope, bend = _derivatives(divergence)(pi, own)
+    return float(value.sum()), np.asarray(slope), np.asarray(bend)

@@ -1,0 +1,636 @@
+"""Excitation trajectories: finite Fourier series that start and end at rest, and B-splines.
+
+Families of motions that are linear in their coefficients and can start and end at rest.
+
+Motion limits: how much of them a trajectory uses, and scaling of motions that exceed them.
+
+Tables and plots of excitation trajectories."""
+
+import dataclasses
+import functools
+import io
+import os
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import interpolate, linalg
+
+from ..dynamics import friction_force, inverse_dynamics
+from ..errors import IdentificationError
+from ..io.files import write_whole
+from ..io.motion import coordinate_names
+from ..model.chain import Chain
+from ..model.compiled import coordinate_limits, leading_joints, turning_joints
+from .factors import as_float64
+
+
+@runtime_checkable
+class JointTrajectory(Protocol):
+    """Motion of all joints as a function of time, evaluated at an array of times; traceable by JAX."""
+
+    @property
+    def duration(self) -> float:
+        """Duration from start to end [s]."""
+        ...
+
+    def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
+        """Positions, velocities and accelerations at times t [s]."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class FourierTrajectory:
+    """Periodic Fourier trajectory, q(t) = centre + sum_k a_k sin(k w t) / (k w) - b_k cos(k w t) / (k w).
+
+    Source: Swevers et al. 1997.
+
+    Attributes:
+        centre: (n,) centre positions [rad or m].
+        a: (n, harmonics) amplitudes a_k of the cosines in the velocity [rad/s or m/s].
+        b: (n, harmonics) amplitudes b_k of the sines in the velocity [rad/s or m/s].
+        period: period 2 pi / w [s].
+    """
+
+    centre: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+    period: float
+
+    @property
+    def duration(self) -> float:
+        """Duration of one period [s]."""
+        return self.period
+
+    def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
+        """Positions, velocities and accelerations at times t [s]."""
+        t = jnp.asarray(t)
+        return _traced(t, *(np.asarray(x, t.dtype) for x in (self.centre, self.a, self.b, self.period)))
+
+    def sampled(
+        self, t: Float[np.ndarray, " N"]
+    ) -> tuple[Float[np.ndarray, "N n"], Float[np.ndarray, "N n"], Float[np.ndarray, "N n"]]:
+        """Evaluate the trajectory in double precision with NumPy, without compilation."""
+        return _fourier(np, t, self.centre, self.a, self.b, self.period)
+
+
+def _fourier(xp: ModuleType, t, centre, a, b, period):
+    """The series and its derivatives, computed by NumPy or JAX."""
+    k = xp.arange(1, a.shape[1] + 1, dtype=t.dtype)[None] * (2 * np.pi / period)
+    phase = t[:, None] * k
+    sin, cos = xp.sin(phase), xp.cos(phase)
+    q = centre[None] + (sin / k) @ a.T - (cos / k) @ b.T
+    return q, cos @ a.T + sin @ b.T, -(sin * k) @ a.T + (cos * k) @ b.T
+
+
+_traced = jax.jit(functools.partial(_fourier, jnp))
+
+
+def random_excitation(
+    chain: Chain, period: float = 10.0, harmonics: int = 5, seed: int = 0, usage: float = 0.8
+) -> FourierTrajectory:
+    """Create a random Fourier trajectory of all joints within their position and velocity limits.
+
+    Phases and amplitudes are random. Each joint starts at rest. Its motion is scaled to use at most the fraction
+    `usage` of its position range and of its velocity limit. A joint without position limits gets a range of one
+    revolution or, if it is prismatic, 1 m.
+
+    Args:
+        chain: the robot.
+        period: period of the motion [s].
+        harmonics: number of harmonics.
+        seed: seed for the random number generator.
+        usage: largest fraction of the position range and of the velocity limit that a joint uses.
+
+    Raises:
+        IdentificationError: there are fewer than two harmonics, with which the motion cannot start at rest.
+    """
+    if harmonics < 2:
+        raise IdentificationError("an excitation trajectory needs at least two harmonics to start at rest")
+    rng = np.random.default_rng(seed)
+    lower, upper = np.asarray(chain.limits.position, float).T
+    half = np.where(turning_joints(chain), np.pi, 0.5)
+    free = np.isinf(lower) & np.isinf(upper)
+    lower, upper = np.where(free, -half, lower), np.where(free, half, upper)
+    lower, upper = (
+        np.where(np.isinf(lower), upper - 2 * half, lower),
+        np.where(np.isinf(upper), lower + 2 * half, upper),
+    )
+    a, b = rng.normal(size=(2, chain.n, harmonics))
+    k = np.arange(1, harmonics + 1)
+    a -= a.mean(1, keepdims=True)  # the velocity at t = 0 is the sum of a
+    b -= k * (b @ k)[:, None] / (k @ k)  # the acceleration at t = 0 is the sum of k w b
+    shape = FourierTrajectory(np.zeros(chain.n), a, b, period)
+    q, qd, _ = shape.sampled(np.linspace(0, period, 50 * harmonics))
+    middle, reach = (q.max(0) + q.min(0)) / 2, (q.max(0) - q.min(0)) / 2
+    factor = usage * (upper - lower) / 2 / reach
+    factor = np.minimum(factor, usage * np.asarray(chain.limits.velocity, float) / np.abs(qd).max(0))
+    return FourierTrajectory((upper + lower) / 2 - factor * middle, a * factor[:, None], b * factor[:, None], period)
+
+
+def spline_knots(duration: float, intervals: int, degree: int) -> Float[np.ndarray, " m"]:
+    """Uniform knots from 0 to `duration`, repeated at the ends so that the curve starts and ends at control points."""
+    inner = np.linspace(0, duration, intervals + 1)
+    return np.concatenate([np.zeros(degree), inner, np.full(degree, duration)])
+
+
+@dataclasses.dataclass(frozen=True)
+class SplineTrajectory:
+    """B-spline trajectory q(t) = sum_i c_i B_i(t), with uniform knots from 0 to `duration`.
+
+    Outside the interval from 0 to `duration`, the polynomials of the first and last knot intervals are extrapolated.
+
+    Attributes:
+        control: (n, m) control points c_i [rad or m]; the first and the last are the positions at the start and the
+            end.
+        duration: duration [s].
+        degree: polynomial degree; with degree 5, the jerk is continuously differentiable.
+    """
+
+    control: np.ndarray
+    duration: float
+    degree: int = 5
+
+    def __call__(self, t: Float[Array, " N"]) -> tuple[Float[Array, "N n"], Float[Array, "N n"], Float[Array, "N n"]]:
+        """Positions, velocities and accelerations at times t [s]."""
+        t = jnp.asarray(t)
+        intervals = self.control.shape[1] - self.degree
+        knots = spline_knots(self.duration, intervals, self.degree)
+        joints = np.asarray(self.control, float)
+        pieces = np.stack([interpolate.PPoly.from_spline((knots, x, self.degree)).c for x in joints], axis=2)
+        # (degree + 1, intervals, n), without the empty intervals between repeated knots
+        coefficients = jnp.asarray(pieces[:, self.degree : self.degree + intervals], t.dtype)
+        step = self.duration / intervals
+        piece = jnp.clip(jnp.floor(t / step).astype(int), 0, intervals - 1)
+        local = (t - piece.astype(t.dtype) * jnp.asarray(step, t.dtype))[:, None]
+        c = coefficients[:, piece]  # highest power first
+        q, qd, qdd = c[0], jnp.zeros_like(c[0]), jnp.zeros_like(c[0])
+        for lower in c[1:]:  # Horner's rule and its derivatives
+            qdd, qd, q = qdd * local + 2 * qd, qd * local + q, q * local + lower
+        return q, qd, qdd
+
+
+# -- basis
+
+Matrices = Float[np.ndarray, "4 N k"]  # q, qd, qdd and qddd of every basis function
+
+
+@dataclasses.dataclass(frozen=True)
+class FourierSeries:
+    """Finite Fourier series (Swevers et al. 1997): periodic motions with frequencies up to harmonics / duration.
+
+    Attributes:
+        duration: the period [s].
+        harmonics: number of harmonics K; the highest frequency is K / duration [Hz].
+
+    Raises:
+        IdentificationError: the duration is not positive, or there are fewer than three harmonics.
+    """
+
+    duration: float = 10.0
+    harmonics: int = 10
+
+    def __post_init__(self) -> None:
+        _check(self.duration, self.harmonics, 3, "harmonics", "a Fourier series that starts at rest")
+
+    @property
+    def waves(self) -> float:
+        """Number of periods of the fastest component within the motion."""
+        return float(self.harmonics)
+
+    def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
+        """Basis functions 1, sin(k w t) / (k w), -cos(k w t) / (k w), k = 1..K, and their derivatives at times t [s]."""
+        k = np.arange(1, self.harmonics + 1) * 2 * np.pi / self.duration
+        phase = t[:, None] * k
+        sin, cos = np.sin(phase), np.cos(phase)
+        one, zero = np.ones((len(t), 1)), np.zeros((len(t), 1))
+        values = [
+            [one, sin / k, -cos / k],
+            [zero, cos, sin],
+            [zero, -sin * k, cos * k],
+            [zero, -cos * k**2, -sin * k**2],
+        ]
+        return np.stack([np.hstack(row) for row in values])
+
+    @property
+    def constant(self) -> Float[np.ndarray, " k"]:
+        """Coefficients of the constant q = 1."""
+        return np.eye(1, 2 * self.harmonics + 1)[0]
+
+    def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> FourierTrajectory:
+        """The motion with the given coefficients."""
+        a, b = np.split(coefficients[:, 1:], 2, axis=1)
+        return FourierTrajectory(coefficients[:, 0].copy(), a, b, self.duration)
+
+
+@dataclasses.dataclass(frozen=True)
+class BSplines:
+    """B-spline motions with uniform knots; the positions at the start and the end may differ.
+
+    Attributes:
+        duration: duration of the motion [s].
+        intervals: number of intervals between knots; more intervals allow faster motions.
+        degree: polynomial degree; at least 4, for continuous jerk.
+
+    Raises:
+        IdentificationError: the duration is not positive, the degree is below 4, or there are fewer than four
+            intervals.
+    """
+
+    duration: float = 10.0
+    intervals: int = 30
+    degree: int = 5
+
+    def __post_init__(self) -> None:
+        if self.degree < 4:
+            raise IdentificationError(f"splines of degree {self.degree} have discontinuous jerk; use at least degree 4")
+        _check(self.duration, self.intervals, 4, "intervals", "a spline that starts and ends at rest")
+
+    @property
+    def waves(self) -> float:
+        """Number of periods of the fastest component within the motion; one period spans two intervals."""
+        return self.intervals / 2
+
+    def matrices(self, t: Float[np.ndarray, " N"]) -> Matrices:
+        """Values of all B-splines and of their derivatives at times t [s]."""
+        knots = spline_knots(self.duration, self.intervals, self.degree)
+        spline = interpolate.BSpline(knots, np.eye(len(knots) - self.degree - 1), self.degree)
+        return np.stack([spline.derivative(d)(t) if d else spline(t) for d in range(4)])
+
+    @property
+    def constant(self) -> Float[np.ndarray, " k"]:
+        """Coefficients of the constant q = 1."""
+        return np.ones(self.intervals + self.degree)
+
+    def trajectory(self, coefficients: Float[np.ndarray, "n k"]) -> SplineTrajectory:
+        """The motion with the given coefficients, which are the control points of the spline."""
+        return SplineTrajectory(coefficients, self.duration, self.degree)
+
+
+def _check(duration: float, count: int, least: int, name: str, what: str) -> None:
+    if not (duration > 0 and np.isfinite(duration)):
+        raise IdentificationError(f"the duration of the motion is {duration:g} s; it must be positive and finite")
+    if count < least:
+        raise IdentificationError(f"{what} needs at least {least} {name}, not {count}")
+
+
+def rest_basis(family: FourierSeries | BSplines) -> Float[np.ndarray, "k m"]:
+    """Orthonormal basis of the coefficients for which qd and qdd vanish at both ends."""
+    ends = family.matrices(np.array([0.0, family.duration]))
+    rows = np.concatenate([ends[1], ends[2]])
+    return linalg.null_space(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def balanced(
+    matrices: Matrices, rest: Float[np.ndarray, "k m"], sizes: Float[np.ndarray, "3 n"]
+) -> Float[np.ndarray, "n k m"]:
+    """Compute one matrix P per joint, such that |z| measures the use of the limits by the motion with coefficients P z.
+
+    |z|^2 is the mean of (q / half range)^2 + (qd / velocity)^2 + (qdd / acceleration)^2 over the samples. Steps of
+    equal size in z are therefore comparable in all directions.
+    """
+    at_rest = matrices[:3] @ rest
+    out = []
+    for half, velocity, acceleration in sizes.T:
+        scaled = at_rest / np.array([half, velocity, acceleration])[:, None, None]
+        gram = np.einsum("dnk,dnl->kl", scaled, scaled) / matrices.shape[1]
+        values, vectors = np.linalg.eigh(gram)
+        out.append(rest @ (vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1]))))
+    return np.stack(out)
+
+
+# -- limits
+
+# function q (n,) -> distances, () or (m,), that must not be negative; traceable by JAX
+Clearance = Callable[[Array], Array]
+Numbers = Float[np.ndarray, " n"] | Float[Array, " n"]
+Bound = float | Sequence[float | int] | Float[np.ndarray, " n"] | None
+
+RATE_NAMES = ("velocity", "acceleration", "jerk", "torque", "torque_rate")
+LIMIT_NAMES = ("position", *RATE_NAMES)
+HALVINGS = 8  # bisection steps to find the scale of a motion that exceeds its limits
+ROUNDING = 1e-9
+
+
+class MotionLimits(NamedTuple):
+    """Limits of a motion for each joint; infinite if there is no limit.
+
+    Attributes:
+        lower: lower position limits [rad or m].
+        upper: upper position limits [rad or m].
+        velocity: limits of |qd| [rad/s or m/s].
+        acceleration: limits of |qdd| [rad/s^2 or m/s^2].
+        jerk: limits of |d qdd / dt| [rad/s^3 or m/s^3].
+        torque: limits of |tau| [N m or N].
+        torque_rate: limits of |d tau / dt| [N m/s or N/s].
+    """
+
+    lower: Numbers
+    upper: Numbers
+    velocity: Numbers
+    acceleration: Numbers
+    jerk: Numbers
+    torque: Numbers
+    torque_rate: Numbers
+
+
+def motion_limits(
+    chain: Chain,
+    *,
+    lower: Bound = None,
+    upper: Bound = None,
+    velocity: Bound = None,
+    acceleration: Bound = None,
+    jerk: Bound = None,
+    torque: Bound = None,
+    torque_rate: Bound = None,
+) -> MotionLimits:
+    """Create motion limits from the limits of a chain and given values, which take precedence.
+
+    By default, position, velocity and torque limits (`limits.effort`) are those of the chain. Acceleration, jerk and
+    torque rate are unlimited by default, because robot descriptions contain no limits for them. Each limit is one
+    number for all joints, or one number per joint.
+
+    Args:
+        chain: the robot.
+        lower: lower position limit [rad or m].
+        upper: upper position limit [rad or m].
+        velocity: limit of |qd| [rad/s or m/s].
+        acceleration: limit of |qdd| [rad/s^2 or m/s^2].
+        jerk: limit of |d qdd / dt| [rad/s^3 or m/s^3].
+        torque: limit of |tau| [N m or N].
+        torque_rate: limit of |d tau / dt| [N m/s or N/s].
+
+    Raises:
+        IdentificationError: a limit has the wrong shape or is NaN; a limit other than a position limit is not positive;
+            or an upper position limit does not exceed the lower limit.
+    """
+    own = coordinate_limits(chain)
+    given = {"lower": lower, "upper": upper, "velocity": velocity, "acceleration": acceleration}
+    given |= {"jerk": jerk, "torque": torque, "torque_rate": torque_rate}
+    values = {}
+    for name, value in given.items():
+        value = np.asarray(own.get(name, np.inf) if value is None else value, float)
+        if value.shape not in ((), (1,), (chain.nv,)):
+            raise IdentificationError(
+                f"the {name} limit has shape {value.shape}; specify one number, or one for each of the {chain.nv} joints"
+            )
+        if np.isnan(value).any():
+            raise IdentificationError(f"the {name} limit contains NaN; omit it, or specify inf for no limit")
+        values[name] = np.broadcast_to(value, chain.nv).copy()
+    limits = MotionLimits(**values)
+    for j, name in enumerate(coordinate_names(chain)):
+        if not limits.lower[j] < limits.upper[j]:
+            raise IdentificationError(
+                f"{name}: the lower position limit {limits.lower[j]:g} is not below the upper limit {limits.upper[j]:g}",
+                "pass {lower} and {upper}, or lock the joint",
+                lower="..",
+                upper="..",
+            )
+        for kind in RATE_NAMES:
+            if not getattr(limits, kind)[j] > 0:
+                raise IdentificationError(
+                    f"{name}: the {kind} limit is {getattr(limits, kind)[j]:g}; specify a positive number, or inf for no limit"
+                )
+    return limits
+
+
+def bounded(chain: Chain, limits: MotionLimits) -> MotionLimits:
+    """The limits, with a finite position range for every joint.
+
+    A joint without position limits gets a range centred at zero, of one revolution or, if it is prismatic, 1 m. A joint
+    with only one position limit gets a range of the same size that starts or ends at this limit.
+    """
+    size = np.where(turning_joints(chain)[leading_joints(chain)], 2 * np.pi, 1.0)
+    free = np.isinf(limits.lower) & np.isinf(limits.upper)
+    lower, upper = np.where(free, -size / 2, limits.lower), np.where(free, size / 2, limits.upper)
+    lower, upper = np.where(np.isinf(lower), upper - size, lower), np.where(np.isinf(upper), lower + size, upper)
+    return limits._replace(lower=lower, upper=upper)
+
+
+def torque_and_rate(
+    chain: Chain, q: Float[Array, " n"], qd: Float[Array, " n"], qdd: Float[Array, " n"], qddd: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Torques of a motion, including friction, and their time derivatives [N m and N m/s, or N and N/s]."""
+
+    def torque(q, qd, qdd):
+        return inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd)
+
+    return jax.jvp(torque, (q, qd, qdd), (qd, qdd, qddd))
+
+
+@functools.partial(jax.jit, static_argnames=("clearance", "rates"))
+def _shares(chain: Chain, limits: MotionLimits, motion, clearance: Clearance | None, rates: bool):
+    def one(q, qd, qdd, qddd):
+        if rates:
+            tau, rate = torque_and_rate(chain, q, qd, qdd, qddd)
+        else:  # omitting torque rates halves the compilation time
+            tau, rate = inverse_dynamics(chain, q, qd, qdd) + friction_force(chain, qd), jnp.zeros_like(q)
+        middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
+        bounds = (half, *(getattr(limits, name) for name in RATE_NAMES))
+        parts = [x / bound for x, bound in zip((q - middle, qd, qdd, qddd, tau, rate), bounds, strict=True)]
+        least = jnp.asarray(jnp.inf, q.dtype) if clearance is None else jnp.min(jnp.asarray(clearance(q)))
+        return jnp.abs(jnp.stack(parts)), least
+
+    most, least = jax.vmap(one)(*motion)
+    return most.max(0), least.min()
+
+
+def largest_shares(
+    chain: Chain, limits: MotionLimits, motion: Float[np.ndarray, "4 N n"], clearance: Clearance | None
+) -> tuple[Float[np.ndarray, "6 n"], float]:
+    """Largest share of each limit used by samples of q, qd, qdd and qddd, and the smallest clearance.
+
+    A share is |x| / limit; for positions, it is the distance from the middle of the range, divided by half the range.
+    For a motion within its limits, all shares are at most 1, and the clearance is not negative. Without a clearance
+    function, the clearance is infinite.
+    """
+    rates = bool(np.isfinite(limits.torque_rate).any())
+    on_device = MotionLimits(*(jnp.asarray(x, jnp.float64) for x in limits))
+    most, least = _shares(chain, on_device, tuple(jnp.asarray(x, jnp.float64) for x in motion), clearance, rates)
+    return np.asarray(most), float(least)
+
+
+def limit_usage(
+    chain: Chain,
+    trajectory: JointTrajectory,
+    limits: MotionLimits,
+    times: Float[np.ndarray, " N"],
+    clearance: Clearance | None = None,
+) -> tuple[dict[str, Float[np.ndarray, " n"]], float]:
+    """Compute each joint's largest share of each limit at given times of a trajectory, and the smallest clearance.
+
+    The share of a position limit is the distance from the middle of the range, divided by half the range. Torques are
+    those of inverse dynamics plus friction. Jerks and torque rates are exact time derivatives. Torque rates are
+    computed only if at least one of them is limited; otherwise their shares are zero.
+
+    Args:
+        chain: the robot, whose inertias and friction determine the torques.
+        trajectory: the motion t -> q, qd, qdd.
+        limits: limits from `motion_limits`.
+        times: times at which the trajectory is evaluated [s].
+        clearance: function from q (n,) to distances, () or (m,), that must not be negative.
+
+    Returns:
+        The largest shares (n,), by name of the limit, and the smallest clearance (infinite without a clearance
+        function).
+    """
+    with jax.enable_x64(True):
+        t = jnp.asarray(times, jnp.float64)
+        (q, qd, qdd), (_, _, qddd) = jax.jit(lambda t: jax.jvp(trajectory, (t,), (jnp.ones_like(t),)))(t)
+        motion = np.stack([np.asarray(x) for x in (q, qd, qdd, qddd)])
+        most, least = largest_shares(as_float64(chain), bounded(chain, limits), motion, clearance)
+    return dict(zip(LIMIT_NAMES, most, strict=True)), least
+
+
+def repaired(
+    chain: Chain, limits: MotionLimits, offset: Float[np.ndarray, "4 N n"], clearance: Clearance | None
+) -> tuple[Float[np.ndarray, " n"], bool]:
+    """Find factors that scale each joint's motion about the middle of its range such that all limits are satisfied.
+
+    Each joint's distance from the middle, velocity, acceleration and jerk are proportional to its factor, so the motion
+    of each joint is first scaled down until it satisfies the limits on these quantities. If the torques or the
+    clearance still violate their limits, all joints are then scaled by a common factor, which is found by bisection.
+    Also returns whether such factors were found.
+
+    Args:
+        chain: the robot.
+        limits: limits, with finite position limits.
+        offset: q minus the middle of the ranges, qd, qdd and qddd, at the samples that must satisfy the limits.
+        clearance: the user's clearance function.
+    """
+    middle = np.zeros_like(offset)
+    middle[0] = (limits.upper + limits.lower) / 2
+
+    def holds(factors: np.ndarray) -> bool:
+        most, least = largest_shares(chain, limits, middle + factors * offset, clearance)
+        return bool(most.max() <= 1 and least >= 0)  # False for NaN
+
+    bounds = np.stack([(limits.upper - limits.lower) / 2, limits.velocity, limits.acceleration, limits.jerk])
+    linear = (np.abs(offset).max(1) / bounds).max(0)
+    factors = (1 - ROUNDING) / np.maximum(1, linear)
+    if holds(factors):
+        return factors, True
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        between = (low + high) / 2
+        low, high = (between, high) if holds(between * factors) else (low, between)
+    return low * factors, low > 0
+
+
+# -- output
+
+
+class TrajectorySamples(NamedTuple):
+    """A trajectory sampled uniformly from start to end.
+
+    Attributes:
+        t: times [s].
+        q: positions [rad or m].
+        qd: velocities [rad/s or m/s].
+        qdd: accelerations [rad/s^2 or m/s^2].
+        tau: torques required by the motion, including friction [N m or N].
+    """
+
+    t: Float[np.ndarray, " N"]
+    q: Float[np.ndarray, "N n"]
+    qd: Float[np.ndarray, "N n"]
+    qdd: Float[np.ndarray, "N n"]
+    tau: Float[np.ndarray, "N n"]
+
+
+def sample_trajectory(chain: Chain, trajectory: JointTrajectory, rate: float = 1000.0) -> TrajectorySamples:
+    """Sample a trajectory and its torques in float64, at t = 0, 1 / rate, ... up to its duration.
+
+    Args:
+        chain: the robot, whose inertias and friction determine the torques.
+        trajectory: the motion t -> q, qd, qdd.
+        rate: sample rate [1/s].
+
+    Raises:
+        IdentificationError: the rate is not positive, or is so low that there would be fewer than two samples.
+    """
+    if not (rate > 0 and np.isfinite(rate) and rate * trajectory.duration >= 1):
+        raise IdentificationError(
+            f"{rate:g} samples per second are too few for a motion of {trajectory.duration:g} s; specify a higher rate"
+        )
+    t = np.arange(int(trajectory.duration * rate + 1e-6) + 1) / rate
+    with jax.enable_x64(True):
+
+        @jax.jit
+        def sampled(chain, t):
+            motion = trajectory(t)
+            return *motion, jax.vmap(lambda *x: inverse_dynamics(chain, *x) + friction_force(chain, x[1]))(*motion)
+
+        return TrajectorySamples(t, *(np.asarray(x) for x in sampled(as_float64(chain), jnp.asarray(t))))
+
+
+def write_trajectory(path: str | os.PathLike[str], samples: TrajectorySamples) -> None:
+    """Write samples as a table with columns t, q1.., qd1.., qdd1.., tau1.., which `read_log` reads as a log.
+
+    All numbers are in SI units. The file is either written completely or left unchanged.
+
+    Args:
+        path: the file.
+        samples: the samples.
+
+    Raises:
+        ModelError: the file cannot be written; an existing file remains unchanged.
+    """
+    n = samples.q.shape[1]
+    names = ["t", *(f"{name}{j + 1}" for name in ("q", "qd", "qdd", "tau") for j in range(n))]
+    text = io.StringIO()
+    rows = np.column_stack(samples)
+    np.savetxt(text, rows + 0.0, fmt="%.10g", delimiter=",", header=",".join(names), comments="")  # + 0: no -0
+    write_whole(path, text.getvalue())
+
+
+def draw_trajectory(
+    path: str | os.PathLike[str], chain: Chain, samples: TrajectorySamples, limits: MotionLimits
+) -> None:
+    """Plot q, qd, qdd and tau of every joint over time, relative to their limits.
+
+    Positions are plotted as distances from the middle of their range, so that their limits are -1 and 1. Quantities
+    without a limit are plotted relative to their largest magnitude.
+
+    Args:
+        path: the file; its suffix determines the format (png if there is none).
+        chain: the robot.
+        samples: the samples.
+        limits: limits from `motion_limits`.
+
+    Raises:
+        ModelError: the file cannot be written; an existing file remains unchanged.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    limits = bounded(chain, limits)
+    middle, half = (limits.upper + limits.lower) / 2, (limits.upper - limits.lower) / 2
+    rows = (
+        ("position", samples.q - middle, half),
+        ("velocity", samples.qd, limits.velocity),
+        ("acceleration", samples.qdd, limits.acceleration),
+        ("torque", samples.tau, limits.torque),
+    )
+    figure = Figure(figsize=(9, 9), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(rows), 1, sharex=True)
+    for ax, (name, values, limit) in zip(axes, rows, strict=True):
+        own = np.maximum(np.abs(values).max(axis=0), 1e-12)
+        lines = ax.plot(samples.t, values / np.where(np.isfinite(limit), limit, own), linewidth=1)
+        for y in (-1, 1):
+            ax.axhline(y, color="black", linewidth=0.8, linestyle="--")
+        free = "" if np.isfinite(limit).any() else " (no limit: relative to the largest value)"
+        ax.set_ylabel(f"{name} / limit{free}")
+        ax.set_ylim(-1.1, 1.1)
+        ax.grid(alpha=0.3)
+    axes[-1].set(xlabel="t [s]", xlim=(samples.t[0], samples.t[-1]))
+    figure.legend(lines, chain.joint_names, loc="outside upper center", ncols=min(chain.n, 4), frameon=False)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=os.path.splitext(os.fspath(path))[1][1:] or "png", dpi=110)
+    write_whole(path, picture.getvalue())

@@ -1,0 +1,735 @@
+"""Parallel solver for a batch of excitation problems: D-optimality within limits by an augmented Lagrangian method.
+
+The unknowns are the coefficients z (n, k) of a motion in a linear basis. The problem is:
+
+    minimise  f(z) = -log det(H(z)) / b + w log cond(Sigma^-1/2 W(z)),    H = W^T Sigma^-1 W / N,
+    subject to  |x(z)| / limit <= 1  for x = q - middle, qd, qdd, qddd, tau, dtau/dt at all samples, and  clearance(q) >= 0.
+
+The constraints are written as c(z) <= 0, with multipliers mu and a penalty weight rho. Each round takes several steps
+of Adam on the Lagrangian of Powell, Hestenes and Rockafellar, f + sum(max(0, mu + rho c)^2 - mu^2) / (2 rho). It then
+updates the multipliers, mu <- max(0, mu + rho c) (Nocedal & Wright 2006, sec. 17.4). Gradients are exact and include
+the derivatives of the regressor.
+
+Quality of an excitation trajectory: log det of the information matrix and condition number of the regressor.
+
+Design of excitation trajectories: the most informative motion within a robot's limits.
+
+Comparison of an excitation design with random motions and with a recorded motion."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+from scipy import interpolate
+
+from ..dynamics import friction_force, inverse_dynamics
+from ..errors import IdentificationError
+from ..io.logs import Log, check_log
+from ..io.motion import coordinate_names
+from ..model.chain import Chain, with_leaves
+from ..model.rounded import rounding_note
+from .accumulate import accumulate
+from .base_parameters import BaseParameters, base_parameters, stacked
+from .columns import Columns, all_columns
+from .excitation import (
+    LIMIT_NAMES,
+    BSplines,
+    Clearance,
+    FourierSeries,
+    JointTrajectory,
+    MotionLimits,
+    balanced,
+    bounded,
+    largest_shares,
+    limit_usage,
+    motion_limits,
+    repaired,
+    rest_basis,
+    sample_trajectory,
+)
+from .factors import as_float64, check_identifiable
+from .preprocessing import Filters, preprocess
+
+RIDGE = (
+    1e-10  # added to H, which is scaled to about unit size, so that it can be factorised even for poor initial motions
+)
+
+
+class Setting(NamedTuple):
+    """Settings of an excitation problem that are static arguments of compiled functions.
+
+    Attributes:
+        columns: the identified columns.
+        kept: indices of the base parameters' columns.
+        clearance: the user's clearance function, or None.
+        torques: True if the torque of at least one joint is limited.
+        torque_rates: True if the torque rate of at least one joint is limited.
+        conditioned: True if the condition number is part of the cost.
+    """
+
+    columns: Columns
+    kept: tuple[int, ...]
+    clearance: Clearance | None
+    torques: bool
+    torque_rates: bool
+    conditioned: bool
+
+
+class ExcitationProblem(NamedTuple):
+    """Data of an excitation problem, shared by all motions of the batch.
+
+    Attributes:
+        chain: the robot.
+        coarse: (4, n, N, k) maps from z to q, qd, qdd and qddd at the samples used for the information matrix, torques
+            and clearance.
+        fine: (4, n, M, k) the same maps on a finer grid, for the quantities that are linear in z.
+        slopes: (N, N) map from values at the coarse samples to their time derivatives, by a quintic spline.
+        limits: limits of the motion; the position limits are finite.
+        weights: (n,) inverse standard deviations of the joint torques.
+        scale: (b,) magnitudes by which the columns of the regressor are divided.
+        condition_weight: weight w of the condition number.
+        margin: minimum clearance on the coarse grid.
+    """
+
+    chain: Chain
+    coarse: Float[Array, "4 n N k"]
+    fine: Float[Array, "4 n M k"]
+    slopes: Float[Array, "N N"]
+    limits: MotionLimits
+    weights: Float[Array, " n"]
+    scale: Float[Array, " b"]
+    condition_weight: Float[Array, ""]
+    margin: Float[Array, ""]
+
+
+class State(NamedTuple):
+    """State of one motion: coefficients, multipliers of the limits on the fine and coarse grids, and state of Adam."""
+
+    z: Float[Array, "n k"]
+    multipliers: tuple[Array, Array]
+    adam: PyTree
+
+
+def motion_at(matrices: Float[Array, "4 n N k"], limits: MotionLimits, z: Float[Array, "n k"]) -> Float[Array, "4 N n"]:
+    """q, qd, qdd and qddd for coefficients z; z = 0 corresponds to a robot at rest in the middle of the position ranges."""
+    motion = jnp.einsum("djmk,jk->dmj", matrices, z)
+    return motion.at[0].add(((limits.upper + limits.lower) / 2)[None])
+
+
+def regressor_rows(setting: Setting, chain: Chain, motion: Float[Array, "4 N n"]) -> Float[Array, "N n p"]:
+    """The complete regressor at every sample."""
+    return jax.vmap(setting.columns.matrix, in_axes=(None, 0, 0, 0))(chain, *motion[:3])
+
+
+def _criterion(setting: Setting, problem: ExcitationProblem, rows: Array) -> Array:
+    count = len(rows)
+    rows = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None] / problem.scale[None, None]
+    rows = rows.reshape(-1, rows.shape[2])
+    information = rows.T @ rows / count + RIDGE * jnp.eye(rows.shape[1], dtype=rows.dtype)
+    # use only one decomposition: a batch of LAPACK calls occupies a thread of XLA:CPU's pool while it waits for its
+    # subtasks in the same pool, so two batches deadlock on two cores (jaxlib 0.10.2)
+    if not setting.conditioned:
+        factor = jnp.linalg.cholesky(information)
+        return -2 * jnp.log(jnp.diagonal(factor)).sum() / rows.shape[1]
+    spectrum = jnp.linalg.eigvalsh(information * problem.scale[:, None] * problem.scale[None])
+    log_det = jnp.log(spectrum).sum() - 2 * jnp.log(problem.scale).sum()
+    return -log_det / rows.shape[1] + problem.condition_weight * jnp.log(spectrum[-1] / spectrum[0]) / 2
+
+
+def _excess(setting: Setting, problem: ExcitationProblem, z: Array, motion: Array, rows: Array) -> tuple[Array, Array]:
+    """Constraint values c, satisfied if c <= 0, for the limits that are linear in z, and for all other limits."""
+    limits = problem.limits
+    half = (limits.upper - limits.lower) / 2
+    bounds = jnp.stack([half, limits.velocity, limits.acceleration, limits.jerk])
+    linear = jnp.abs(jnp.einsum("djmk,jk->dmj", problem.fine, z)) / bounds[:, None] - 1
+    rest = []
+    if setting.torques or setting.torque_rates:
+        chain = problem.chain
+        if chain.coupling is None and chain.transmission is None:
+            tau = rows[:, :, : 10 * chain.n] @ chain.inertia.reshape(-1) + chain.armature[None] * motion[2]
+        else:  # joints and motors depend on common coordinates
+            tau = jax.vmap(inverse_dynamics, in_axes=(None, 0, 0, 0))(chain, *motion[:3])
+        tau += jax.vmap(friction_force, in_axes=(None, 0))(chain, motion[1])
+        rest.append(jnp.abs(tau) / limits.torque[None] - 1)
+    if setting.torque_rates:
+        rest.append(jnp.abs(problem.slopes @ tau) / limits.torque_rate[None] - 1)
+    if setting.clearance is not None:
+        rest.append(problem.margin - jnp.asarray(jax.vmap(setting.clearance)(motion[0])))
+    return linear, jnp.concatenate([x.reshape(-1) for x in rest]) if rest else jnp.zeros(0, z.dtype)
+
+
+def _excess_of(setting: Setting, problem: ExcitationProblem, z: Array) -> tuple[Array, Array]:
+    motion = motion_at(problem.coarse, problem.limits, z)
+    return _excess(setting, problem, z, motion, regressor_rows(setting, problem.chain, motion))
+
+
+def _lagrangian(setting: Setting, problem: ExcitationProblem, multipliers, penalty: Array, z: Array) -> Array:
+    motion = motion_at(problem.coarse, problem.limits, z)
+    rows = regressor_rows(setting, problem.chain, motion)
+    value = _criterion(setting, problem, rows)
+    for mu, c in zip(multipliers, _excess(setting, problem, z, motion, rows), strict=True):
+        value += jnp.sum(jnp.maximum(0, mu + penalty * c) ** 2 - mu**2) / (2 * penalty)
+    return value
+
+
+def _adam():
+    """Adam (Kingma & Ba 2015), with a shorter memory of squared gradients than usual because there are few steps."""
+    import optax
+
+    return optax.scale_by_adam(0.9, 0.99)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def begin(setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]) -> State:
+    """The initial state of all motions, with zero multipliers."""
+
+    def one(z):
+        shapes = jax.eval_shape(functools.partial(_excess_of, setting, problem), z)
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return State(z, zero, _adam().init(z))
+
+    return jax.vmap(one)(z)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def advance(
+    setting: Setting, problem: ExcitationProblem, state: State, rates: Float[Array, " steps"], penalty: Array
+) -> State:
+    """Perform one round for all motions: Adam steps with the given sizes, then an update of the multipliers."""
+
+    def one(state: State) -> State:
+        def step(carry, rate):
+            z, adam = carry
+            gradient = jax.grad(functools.partial(_lagrangian, setting, problem, state.multipliers, penalty))(z)
+            with jax.numpy_dtype_promotion("standard"):  # because optax mixes data types
+                direction, adam = _adam().update(gradient, adam)
+            return (z - rate * direction, adam), None
+
+        (z, adam), _ = jax.lax.scan(step, (state.z, state.adam), rates)
+        excess = _excess_of(setting, problem, z)
+        multipliers = jax.tree.map(lambda mu, c: jnp.maximum(0, mu + penalty * c), state.multipliers, excess)
+        return State(z, multipliers, adam)
+
+    return jax.vmap(one)(state)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def criteria(
+    setting: Setting, problem: ExcitationProblem, z: Float[Array, "s n k"]
+) -> tuple[Array, Float[Array, "s b"]]:
+    """The criterion f of every motion, and the weighted RMS of its base regressor's columns."""
+
+    def one(z):
+        rows = regressor_rows(setting, problem.chain, motion_at(problem.coarse, problem.limits, z))
+        weighted = rows[:, :, jnp.asarray(setting.kept)] * problem.weights[None, :, None]
+        return _criterion(setting, problem, rows), jnp.sqrt((weighted**2).sum(1).mean(0))
+
+    return jax.vmap(one)(z)
+
+
+# -- quality
+
+
+@dataclasses.dataclass(frozen=True)
+class ExcitationQuality:
+    """Measures of how well the samples of a motion determine the base parameters.
+
+    All measures are computed from the base regressor W of N samples and the information matrix H = W^T Sigma^-1 W / N,
+    where Sigma is the diagonal matrix of torque variances.
+
+    Attributes:
+        log_det: log det H. Of two motions with the same number of samples, the one with the larger value is better: a
+            difference of d reduces the standard deviations of the b base parameters by a factor of exp(d / (2 b)), in
+            the geometric mean over all directions. Such differences do not depend on the units of the parameters.
+        condition: condition number of Sigma^-1/2 W.
+        scaled_condition: condition number with columns scaled to unit norm; it does not depend on units.
+        parameters: number of base parameters.
+        samples: number of samples N.
+    """
+
+    log_det: float
+    condition: float
+    scaled_condition: float
+    parameters: int
+    samples: int
+
+
+def excitation_quality(
+    chain: Chain,
+    q: Float[np.ndarray, "N n"],
+    qd: Float[np.ndarray, "N n"],
+    qdd: Float[np.ndarray, "N n"],
+    columns: Columns | None = None,
+    base: BaseParameters | None = None,
+    torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
+) -> ExcitationQuality:
+    """Compute the log det of the information matrix and the condition number of the base regressor for a motion.
+
+    To compare motions, use the same columns, base parameters, noise, filter and number of samples.
+
+    Args:
+        chain: the robot; only its kinematics are used.
+        q: positions of the samples [rad or m].
+        qd: velocities of the samples [rad/s or m/s].
+        qdd: accelerations of the samples [rad/s^2 or m/s^2].
+        columns: columns to identify; by default all drive terms, motors and springs of the chain.
+        base: the base parameters of the columns; by default they are computed.
+        torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are 1.
+
+    Raises:
+        IdentificationError: there are fewer rows than base parameters; the motion does not excite all base parameters,
+            or does not determine them separately; or the noise is not one positive number per joint.
+
+    Cost: O(N p^2) for N samples and p columns, after compilation.
+    """
+    columns = columns or all_columns(chain)
+    base = base or base_parameters(chain, columns)
+    noise = checked_noise(torque_noise, chain.nv)
+    q, qd, qdd = (np.asarray(x, float) for x in (q, qd, qdd))
+    if q.size < base.size:
+        raise IdentificationError(
+            f"{q.size} rows of samples cannot determine {base.size} base parameters; use more samples of the motion"
+        )
+    with jax.enable_x64(True):
+        factors = accumulate(columns, as_float64(chain), q, qd, qdd, np.zeros_like(q))
+    w = stacked(factors, 1 / noise)[:, base.kept]
+    norms = np.linalg.norm(w, axis=0)
+    if np.any(norms == 0):
+        raise IdentificationError(f"the motion does not excite {base.names[int(np.argmin(norms))]!r}")
+    plain, scaled = (np.linalg.svd(x, compute_uv=False) for x in (w, w / norms))
+    if scaled[-1] == 0:
+        raise IdentificationError("the motion does not determine the base parameters separately")
+    log_det = 2 * (np.log(scaled).sum() + np.log(norms).sum()) - base.size * np.log(len(q))
+    return ExcitationQuality(
+        float(log_det), float(plain[0] / plain[-1]), float(scaled[0] / scaled[-1]), base.size, len(q)
+    )
+
+
+def variance_ratio(better: ExcitationQuality, other: ExcitationQuality) -> float:
+    """Compute the ratio of the parameter variances from motion `other` to those from `better`, as a geometric mean.
+
+    The result is exp((better.log_det - other.log_det) / parameters), the relative D-efficiency of the two motions for
+    the same number of samples. It is also the number of times that motion `other` would have to be repeated to yield a
+    confidence ellipsoid with the same volume as that from `better`.
+
+    Args:
+        better: quality of the motion to which `other` is compared.
+        other: quality of the other motion.
+
+    Raises:
+        IdentificationError: the two motions were rated with different numbers of base parameters.
+    """
+    if better.parameters != other.parameters:
+        raise IdentificationError(
+            f"the motions were rated with {better.parameters} and {other.parameters} base parameters; use the same for both"
+        )
+    return float(np.exp((better.log_det - other.log_det) / better.parameters))
+
+
+def checked_noise(torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None, n: int) -> Float[np.ndarray, " n"]:
+    """Check and return the standard deviations of the joint torques; 1 by default."""
+    noise = np.ones(n) if torque_noise is None else np.asarray(torque_noise, float)
+    if noise.shape != (n,) or not np.all((noise > 0) & np.isfinite(noise)):
+        raise IdentificationError(
+            f"the torque noise is {noise}; specify one positive number for each of the {n} joints"
+        )
+    return noise
+
+
+# -- design
+
+Progress = Callable[[str, int, int], None]
+STAGE = "designing the excitation"
+
+# samples per period of the fastest component; the information matrix contains up to four times its frequency
+SAMPLES_A_WAVE = 8
+FINER = 4  # refinement of the grid for limits that are linear in the coefficients
+VERIFIED = 10  # refinement of the grid for the final check of all limits
+STEPS = 20  # Adam steps per round
+EVERY = 4  # rounds between two checks of all limits, after which the best motion is stored
+SLOWEST_SIGN = 0.05  # smallest width of the smooth sign function during design, relative to the velocity limit
+RATE, LAST_RATE = 0.03, 0.02  # Adam's first step size relative to the limits, and its last relative to the first
+MOST_TIGHTER = 1.1  # largest factor by which torque limits are tightened on the coarse grid
+PENALTY, PENALTY_GROWTH, LARGEST_PENALTY = 1.0, 1.15, 100.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ExcitationDesign:
+    """An excitation trajectory, its quality, and its use of the limits.
+
+    Attributes:
+        trajectory: the motion t -> q, qd, qdd, which starts and ends at rest, with qdd = 0.
+        quality: quality of the motion, including log det of the information matrix and the condition number of the
+            weighted regressor.
+        random: quality of the random initial motions that could be scaled to satisfy the limits.
+        limits: the limits.
+        usage: largest share of each limit that each joint uses (n,), by name of the limit. The shares are computed on a
+            grid ten times finer than that of the optimisation.
+        clearance: smallest value of the user's clearance function on the grid used for `usage`; infinite if there is no
+            such function.
+        base: the base parameters that the motion excites.
+        rounds: number of rounds of the solver.
+        notes: remarks, for example that the search was interrupted.
+    """
+
+    trajectory: JointTrajectory
+    quality: ExcitationQuality
+    random: tuple[ExcitationQuality, ...]
+    limits: MotionLimits
+    usage: dict[str, Float[np.ndarray, " n"]]
+    clearance: float
+    base: BaseParameters
+    rounds: int
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExcitationSearch:
+    """Settings of the search for a design.
+
+    Attributes:
+        starts: number of random initial motions.
+        rounds: number of rounds, each of twenty steps.
+        time_limit: time after which the search stops and returns the best motion so far [s]; None means no limit.
+        seed: seed for the random initial motions.
+    """
+
+    starts: int = 4
+    rounds: int = 16
+    time_limit: float | None = None
+    seed: int = 0
+
+
+def optimal_excitation(
+    chain: Chain,
+    family: FourierSeries | BSplines | None = None,
+    *,
+    limits: MotionLimits | None = None,
+    usage: float = 0.95,
+    clearance: Clearance | None = None,
+    columns: Columns | None = None,
+    torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
+    condition_weight: float = 0.5,
+    search: ExcitationSearch | None = None,
+    progress: Progress | None = None,
+) -> ExcitationDesign:
+    """Find the motion of a family that is most informative about the base parameters and satisfies all limits.
+
+    The criterion combines log det(W^T Sigma^-1 W) of the base regressor W (D-optimality, Swevers et al. 1997), where
+    Sigma is the diagonal matrix of torque variances, and the condition number. Its gradients are exact.
+
+    Several random initial motions are optimised in parallel with an augmented Lagrangian method. Every few rounds, each
+    motion is scaled down until it satisfies all limits on a grid ten times finer than that of the optimisation. The
+    best of these motions is returned, even if the search is interrupted (Ctrl-C) or reaches its time limit. All
+    computations are in float64, regardless of JAX's configuration.
+
+    Torques are computed from the inertias and friction of the chain. If the chain has no inertias, torque limits are
+    meaningless.
+
+    Args:
+        chain: the robot.
+        family: family of motions and their duration; by default a Fourier series of ten harmonics with a period of 10
+            s.
+        limits: limits from `motion_limits`; by default the limits of the chain. A joint without position limits gets a
+            range of one revolution or, if it is prismatic, 1 m.
+        usage: largest permissible share of each limit. For example, 0.95 restricts positions to the central 95 % of
+            their range.
+        clearance: function from q (n,) to distances, () or (m,), that must not be negative, for example distances
+            between links. It must be traceable by JAX. Scale it so that its values span about ten units. It must be
+            positive in the middle of the position ranges, so that random initial motions can be scaled down until they
+            satisfy it.
+        columns: columns to identify; by default all drive terms, motors and springs of the chain.
+        torque_noise: (n,) standard deviations of the joint torques [N m or N]; only their ratios affect the motion. By
+            default all are equal.
+        condition_weight: weight w of the condition number in the criterion to be maximised, log det / b - w log cond,
+            for b base parameters. With w = 0, the motion is D-optimal and does not depend on the units of the
+            parameters. With w > 0, it depends on the units, because the condition number does.
+        search: settings of the search, such as the number of initial motions and the time limit.
+        progress: function that is called with the name of the stage, the number of rounds done, and the total number of
+            rounds.
+
+    Raises:
+        IdentificationError: a value is out of range; the robot is not supported; or no motion within the limits was
+            found, for example because gravity alone exceeds the torque limits.
+
+    Cost: starts * samples * steps evaluations of the regressor and its gradient. For 7 joints, each evaluation takes
+    about 0.1 ms on one core, and compilation takes 20 s, or less with a compilation cache. With default settings, two
+    designs for 7 joints took 13 s and 24 s of processor time.
+    """
+    check_identifiable(chain)
+    family = family or FourierSeries()
+    columns = columns or all_columns(chain)
+    limits = limits or motion_limits(chain)
+    if not 0 < usage <= 1:
+        raise IdentificationError(f"usage is {usage:g}; it must be above 0 and at most 1")
+    asked = search or ExcitationSearch()
+    if asked.starts < 1 or asked.rounds < 1 or condition_weight < 0:
+        raise IdentificationError(
+            f"starts is {asked.starts}, rounds {asked.rounds} and condition_weight {condition_weight:g}; they must be at least "
+            "1, 1 and 0, respectively"
+        )
+    noise = checked_noise(torque_noise, chain.nv)
+    report = progress or (lambda stage, done, total: None)
+    with jax.enable_x64(True):
+        whole = as_float64(chain)
+        report(STAGE, 0, asked.rounds)
+        base = base_parameters(chain, columns)
+        found = _Search(whole, family, limits, usage, clearance, columns, base, noise, condition_weight)
+        done, notes = found.run(asked, report)
+        notes += filter(None, [rounding_note(chain)])
+        if found.best is None:
+            raise IdentificationError(found.why_none())
+        trajectory = found.trajectory(found.best)
+
+        def rated(z: np.ndarray) -> ExcitationQuality:
+            q, qd, qdd, _ = found.motion(found.fine, z)[:, :-1]
+            return excitation_quality(whole, q, qd, qdd, columns, base, noise)
+
+        random = tuple(rated(z) for z in found.random)
+        used, least = limit_usage(chain, trajectory, limits, found.times(VERIFIED), clearance)
+        if np.isfinite(limits.torque).any() and not np.asarray(chain.inertia).any():
+            notes.append(
+                "the model has no inertials, so torques contain only friction, and torque limits are meaningless"
+            )
+        return ExcitationDesign(trajectory, rated(found.best), random, limits, used, least, base, done, tuple(notes))
+
+
+class _Search:
+    """State of a search: matrices, limits, random initial motions, and the best motion so far that satisfies all limits."""
+
+    def __init__(self, chain, family, limits, usage, clearance, columns, base, noise, condition_weight):
+        n = chain.nv
+        self.chain, self.family, self.clearance = chain, family, clearance
+        limits = bounded(chain, limits)
+        self.middle, half = (limits.upper + limits.lower) / 2, usage * (limits.upper - limits.lower) / 2
+        scaled = MotionLimits(self.middle - half, self.middle + half, *(usage * x for x in limits[2:]))
+        self.limits = scaled
+        self.samples = max(int(np.ceil(SAMPLES_A_WAVE * family.waves)), 2 * base.size // n + 1, 32)
+        fastest = 2 * np.pi * family.waves / family.duration
+        # an unlimited velocity is replaced by that of a motion over the full range at the highest frequency
+        velocity = np.minimum(scaled.velocity, half * fastest)
+        sizes = np.stack([half, velocity, np.minimum(scaled.acceleration, velocity * fastest)])
+        grids = [family.matrices(self.times(finer)) for finer in (1, FINER, VERIFIED)]
+        self.to_coefficients = balanced(grids[1], rest_basis(family), sizes)
+        coarse, self.fine, self.verified = (np.einsum("dml,jlk->djmk", m, self.to_coefficients) for m in grids)
+        times = self.times(1)
+        slopes = interpolate.make_interp_spline(times, np.eye(len(times)), k=5).derivative()(times)
+        rates = velocity if chain.coupling is None else np.abs(np.asarray(chain.coupling.matrix)) @ velocity
+        sign = jnp.maximum(chain.friction.coulomb_velocity, SLOWEST_SIGN * jnp.asarray(rates))
+        self.setting = Setting(
+            columns,
+            tuple(int(k) for k in base.kept),
+            clearance,
+            torques=bool(np.isfinite(limits.torque).any()),
+            torque_rates=bool(np.isfinite(limits.torque_rate).any()),
+            conditioned=condition_weight > 0,
+        )
+        self.problem = ExcitationProblem(
+            with_leaves(chain, {"friction.coulomb_velocity": sign}),
+            jnp.asarray(coarse),
+            jnp.asarray(self.fine),
+            jnp.asarray(slopes),
+            MotionLimits(*(jnp.asarray(x) for x in scaled)),
+            jnp.asarray(1 / noise * noise.min()),
+            jnp.ones(base.size),
+            jnp.asarray(condition_weight, jnp.float64),
+            jnp.zeros(()),
+        )
+        self.best, self.value, self.random = None, np.inf, []
+
+    def times(self, finer: int) -> Float[np.ndarray, " N"]:
+        count = finer * self.samples
+        return self.family.duration * np.arange(count + 1) / count
+
+    def run(self, asked: ExcitationSearch, report: Progress) -> tuple[int, list[str]]:
+        """Run the search; return the number of completed rounds, and notes on why it stopped early, if it did."""
+        began, done, notes, rounds = time.monotonic(), 0, [], asked.rounds
+        self.begin(asked.starts, asked.seed)
+        try:
+            while done < rounds:
+                if asked.time_limit is not None and time.monotonic() - began > asked.time_limit:
+                    notes.append(
+                        f"stopped at the time limit after {done} of {rounds} rounds; a longer search may find a better motion"
+                    )
+                    break
+                self.go_on(done, rounds)
+                done += 1
+                report(STAGE, done, rounds)
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            notes.append(f"interrupted after {done} of {rounds} rounds; this is the best motion so far")
+        if notes:  # the search stopped between two checks
+            self.take()
+        report(STAGE, rounds, rounds)
+        return done, notes
+
+    def begin(self, count: int, seed: int) -> None:
+        """Draw random initial motions, and scale each of them to satisfy the limits."""
+        shape = (count, self.chain.nv, self.to_coefficients.shape[2])
+        z, feasible = self._repaired(np.random.default_rng(seed).normal(size=shape))
+        self.random = list(z[feasible])
+        z = np.where(feasible[:, None, None], z, 0.1 * np.random.default_rng(seed + 1).normal(size=shape))
+        _, sizes = criteria(self.setting, self.problem, jnp.asarray(z))
+        sizes = np.sqrt((np.asarray(sizes) ** 2).mean(0))
+        self.problem = self.problem._replace(scale=jnp.asarray(np.where(sizes > 0, sizes, 1.0)))
+        self._keep(z, feasible)
+        self.state = begin(self.setting, self.problem, jnp.asarray(z))
+
+    def go_on(self, done: int, rounds: int) -> None:
+        """Perform one round; every few rounds, and after the last round, call `take`."""
+        share = (done * STEPS + np.arange(STEPS)) / (rounds * STEPS)
+        rates = RATE * (LAST_RATE + (1 - LAST_RATE) * (1 + np.cos(np.pi * share)) / 2)
+        penalty = min(PENALTY * PENALTY_GROWTH**done, LARGEST_PENALTY)
+        self.state = advance(self.setting, self.problem, self.state, jnp.asarray(rates), jnp.asarray(penalty))
+        jax.block_until_ready(self.state)
+        if (done + 1) % EVERY == 0 or done + 1 == rounds:
+            best = self.take()
+            if 2 * done > rounds:
+                self._tighten(np.asarray(self.state.z)[best])
+
+    def take(self) -> int:
+        """Scale the motions to satisfy the limits, store the best one if it is the best so far, and return its index."""
+        return self._keep(*self._repaired(np.asarray(self.state.z)))
+
+    def motion(self, matrices: np.ndarray, z: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "4 N n"]:
+        motion = np.einsum("djmk,jk->dmj", matrices, z)
+        motion[0] += self.middle
+        return motion
+
+    def trajectory(self, z: Float[np.ndarray, "n k"]) -> JointTrajectory:
+        coefficients = np.einsum("jlk,jk->jl", self.to_coefficients, z)
+        return self.family.trajectory(coefficients + self.middle[:, None] * self.family.constant)
+
+    def why_none(self) -> str:
+        most, least = self._shares(np.zeros(self.state.z.shape[1:]))
+        kind, joint = np.unravel_index(np.nanargmax(most), most.shape)
+        text = "no motion was found within all limits"
+        if most[kind, joint] > 1:
+            return (
+                f"{text}: at rest in the middle of the position ranges, {coordinate_names(self.chain)[joint]} needs "
+                f"{most[kind, joint]:.3g} times its {LIMIT_NAMES[kind]} limit; check the limits and the model's masses"
+            )
+        if least < 0:
+            return (
+                f"{text}: in the middle of the position ranges, the clearance is {least:.3g}; restrict the position limits to "
+                "configurations with positive clearance"
+            )
+        return f"{text}; try more rounds or initial motions, another seed, or narrower position limits"
+
+    def _shares(self, z: np.ndarray) -> tuple[np.ndarray, float]:
+        return largest_shares(self.chain, self.limits, self.motion(self.verified, z), self.clearance)
+
+    def _repaired(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        offsets = np.einsum("djmk,sjk->sdmj", self.verified, z)
+        factors, feasible = zip(*(repaired(self.chain, self.limits, x, self.clearance) for x in offsets), strict=True)
+        return z * np.stack(factors)[:, :, None], np.array(feasible)
+
+    def _keep(self, z: np.ndarray, feasible: np.ndarray) -> int:
+        """Store the best of the given motions if it is the best so far, and return its index."""
+        values = np.asarray(criteria(self.setting, self.problem, jnp.asarray(z))[0])
+        values = np.where(feasible & np.isfinite(values), values, np.inf)
+        best = int(np.argmin(values))
+        if values[best] < self.value:
+            self.best, self.value = z[best], float(values[best])
+        return best
+
+    def _tighten(self, z: np.ndarray) -> None:
+        """Tighten the coarse grid's torque and clearance limits by as much as a motion violates them on the finest grid."""
+        most, least = self._shares(z)
+        excess = dict(zip(LIMIT_NAMES, np.clip(most, 1, MOST_TIGHTER), strict=True))
+        limits = self.problem.limits
+        limits = limits._replace(
+            torque=limits.torque / excess["torque"], torque_rate=limits.torque_rate / excess["torque_rate"]
+        )
+        margin = self.problem.margin + max(0.0, -least)
+        self.problem = self.problem._replace(limits=limits, margin=margin)
+
+
+# -- compare
+
+
+def compare_with_log(
+    chain: Chain,
+    design: ExcitationDesign,
+    log: Log,
+    columns: Columns | None = None,
+    torque_noise: Sequence[float] | Float[np.ndarray, " n"] | None = None,
+    cutoff: float | None = None,
+) -> tuple[ExcitationQuality, ExcitationQuality]:
+    """Compare the quality of a design with that of a recorded motion.
+
+    Both motions are rated with the same filter, base parameters and number of samples. The design is sampled at the
+    log's rate, and both motions are preprocessed with the cutoff chosen for the log. The same number of evenly spaced
+    samples is then taken from each, even if their durations differ.
+
+    Args:
+        chain: the robot; only its kinematics affect the result.
+        design: the design.
+        log: the recorded motion.
+        columns: columns for which the motion was designed; by default as in `optimal_excitation`.
+        torque_noise: (n,) standard deviations of the joint torques [N m or N]; by default all are 1.
+        cutoff: cutoff of the filter [Hz]; by default that of `preprocess` for the log.
+
+    Returns:
+        The quality of the design, and the quality of the recorded motion.
+
+    Raises:
+        LogError: the log seems to be in degrees (`check_log`) or is too short to be filtered, or the cutoff is not between
+            0 and half the log's rate.
+        IdentificationError: as for `excitation_quality`.
+    """
+    recorded = preprocess(check_log(log, chain, allow_still=True), Filters(position_cutoff=cutoff, stride=1))
+    samples = sample_trajectory(chain, design.trajectory, 1 / float(np.median(np.diff(log.t))))
+    own = Log(t=samples.t, q=samples.q, qd=None, tau=samples.tau, source="design")
+    filtered = preprocess(own, Filters(position_cutoff=recorded.position_cutoff, stride=1))
+    count = min(len(recorded), len(filtered), max(1000, round(20 * recorded.position_cutoff * recorded.t[-1])))
+    rated = []
+    for x in (filtered, recorded):
+        pick = np.linspace(0, len(x) - 1, count).round().astype(int)
+        rated.append(excitation_quality(chain, x.q[pick], x.qd[pick], x.qdd[pick], columns, design.base, torque_noise))
+    return rated[0], rated[1]
+
+
+def summary(
+    design: ExcitationDesign,
+    joint_names: tuple[str, ...],
+    compared: tuple[ExcitationQuality, ExcitationQuality] | None = None,
+) -> str:
+    """Text that compares a design with random and recorded motions, and lists its largest share of each limit."""
+    lines = [
+        f"{'':30}{'log det':>10}{'condition':>12}{'scaled':>9}   variances of the parameters, relative to the design"
+    ]
+
+    def line(name: str, quality: ExcitationQuality, reference: ExcitationQuality) -> str:
+        ratio = variance_ratio(reference, quality)
+        note = "" if quality is reference else f"{ratio:.2f} times"
+        return f"{name:30}{quality.log_det:10.1f}{quality.condition:12.1f}{quality.scaled_condition:9.2f}   {note}"
+
+    quality = design.quality
+    lines.append(line(f"design ({quality.parameters} parameters)", quality, quality))
+    if design.random:
+        ranked = sorted(design.random, key=lambda x: x.log_det)
+        if len(ranked) > 1:
+            lines.append(line(f"best of {len(ranked)} random motions", ranked[-1], quality))
+        lines.append(line("median random motion", ranked[(len(ranked) - 1) // 2], quality))
+    if compared is not None:
+        lines.append(line("design, same filter as log", compared[0], compared[0]))
+        lines.append(line("log", compared[1], compared[0]))
+    lines.append("largest share of each limit that is used, on a grid ten times finer than that of the optimisation:")
+    for name, share in design.usage.items():
+        limit = getattr(design.limits, "upper" if name == "position" else name)
+        if np.isfinite(limit).any():
+            worst = int(np.argmax(share))
+            lines.append(f"  {name.replace('_', ' '):14}{100 * share[worst]:6.1f} %  ({joint_names[worst]})")
+        else:
+            lines.append(f"  {name.replace('_', ' '):14}  no limit set")
+    if np.isfinite(design.clearance):
+        lines.append(f"  smallest clearance {design.clearance:.3g}")
+    return "\n".join([*lines, *design.notes])

@@ -1,0 +1,617 @@
+"""Check whether a robot can be identified from joint logs, and convert its model to double precision.
+
+Pairs of links of mirrored limbs, and the inertial parameters of a mirrored body.
+
+Triangular factors of a stacked regressor (`QRFactors`): merging, exchange between processes, and files.
+
+Triangular factors of blocks of a stacked regressor, and the jackknife covariance of estimates.
+
+Residual torques of a robot are rarely white: filters correlate noise, friction errors repeat with the motion, and
+controllers are periodic. A jackknife, which leaves out one contiguous block of samples at a time, captures all these
+effects without a noise model. If the runs repeat a motion, a block is one stretch of the motion, from all repetitions:
+the errors of the model repeat with the motion, so blocks cut in time would not be independent.
+
+Let x be the fit to all K blocks. Block k has the Hessian H_k = W_k^T W_k and the score s_k = W_k^T (tau_k - W_k x), and
+H is the sum of all H_k. The fit without block k and the jackknife covariance J are then
+
+    x_(-k) - x = -(H - H_k)^-1 s_k,      J = (K - 1) / K sum_k (x_(-k) - mean) (x_(-k) - mean)^T.
+
+These expressions are exact and need only one triangular factor per block. Since blocks must be much longer than the
+correlation time of the residuals, there are few of them, and J has few degrees of freedom. J is therefore shrunk
+towards the covariance for independent residuals, after scaling the latter by the ratio of the two variances, averaged
+over the parameters.
+
+Source: Quenouille 1956, Tukey 1958; Kunsch 1989 (blocks); Cameron & Miller 2015, sec. VI (CR3, few clusters); Smyth 2004
+(variances shrunk towards a common one)."""
+
+import dataclasses
+import functools
+import io
+import itertools
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from .._jax_compat import process_allgather
+from ..errors import IdentificationError, OutputError
+from ..io.files import write_whole
+from ..model.chain import Chain
+from ..model.compiled import with_bodies
+from ..spatial.host import packed, pseudo_inertia_of
+
+
+def check_identifiable(chain: Chain) -> None:
+    """Raise an error if joint positions alone do not determine the robot's configuration.
+
+    Raises:
+        IdentificationError: the robot has a floating base or spherical joints.
+    """
+    quaternions = chain.topology.quaternion_joints
+    if any(size == 6 for _, size in quaternions):
+        raise IdentificationError(
+            "this robot has a floating base: a log of its joints describes neither the motion of the base nor the contacts. "
+            "Pass the base's pose and the contact wrenches (or the fixed frames) to identify_mechanism"
+        )
+    if quaternions:
+        name = chain.joint_names[quaternions[0][0]]
+        raise IdentificationError(
+            f"{name!r} is a spherical joint, whose orientation a log of joint positions does not contain: pass samples with "
+            "quaternions to identify_mechanism"
+        )
+
+
+def check_one_by_one(chain: Chain, what: str) -> None:
+    """Raise an error if the robot has coupled joints, for features that need uncoupled ones.
+
+    Raises:
+        IdentificationError: some joints mimic others, or the robot's coordinates differ from its joints.
+    """
+    if chain.coupling is not None:
+        raise IdentificationError(
+            f"{what} needs a robot with uncoupled joints, but {chain.n} joints of this one depend on {chain.nv} coordinates. "
+            "The drive terms viscous, coulomb and offset also work with coupled joints"
+        )
+
+
+def as_float64(chain: Chain) -> Chain:
+    """Convert a chain to double precision, without its single-precision rounding errors.
+
+    Call this function under `jax.enable_x64(True)`. Rotations are orthonormalised, axes are normalised, and screw
+    pitches that are zero up to rounding errors are set to zero. Otherwise, rounding errors would make additional
+    parameters seem identifiable, with a small effect on the torques.
+    """
+    whole = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), jnp.float64), chain)
+    if chain.dtype == np.float64:
+        return whole
+    u, _, vt = np.linalg.svd(np.asarray(whole.rotation))
+    w, v = np.split(np.array(whole.screw), 2, axis=1)
+    turns = np.any(w != 0, axis=1, keepdims=True)
+    size = np.linalg.norm(np.where(turns, w, v), axis=1, keepdims=True)
+    w, v = w / size, np.where(turns, v, v / size)
+    pitch = (w * v).sum(1, keepdims=True)
+    v = np.where(np.abs(pitch) < 1e-6 * np.linalg.norm(v, axis=1, keepdims=True), v - pitch * w, v)
+    return dataclasses.replace(whole, rotation=jnp.asarray(u @ vt), screw=jnp.asarray(np.hstack([w, v])))
+
+
+# -- mirror
+
+MIRROR = np.diag([1.0, -1.0, 1.0])  # reflection in the x-z plane of the base
+NEAR = 2e-3  # tolerance for the mirrored origins of two links, relative to the robot's extent
+FAR = 5e-2  # pairs specified by the user are rejected beyond this relative distance
+
+
+def mirrored_links(chain: Chain) -> tuple[tuple[str, str], ...]:
+    """Find pairs (left, right) of links of left and right limbs from the kinematics.
+
+    Two links form a pair if, with all joints at zero, their origins and joint axes are mirror images in the x-z plane
+    of the base frame (x forward, y to the left, z up), and if their parents also mirror each other. Links in this plane
+    and links without a unique counterpart are omitted.
+
+    Args:
+        chain: the robot.
+    """
+    turns, points = link_placements(chain)
+    axes = np.einsum("nij,nj->ni", turns, _directions(chain))
+    near, parents = NEAR * _extent(points), chain.topology.parents
+    partner: dict[int, int | None] = {-1: -1}
+    inner = ~with_bodies(chain.topology)
+    for i in range(chain.n):
+        image = MIRROR @ points[i]
+        same = [
+            j
+            for j in range(chain.n)
+            if partner.get(parents[i]) == parents[j]
+            and np.linalg.norm(points[j] - image) <= near
+            and abs(abs(axes[j] @ MIRROR @ axes[i]) - 1) < 1e-3
+        ]
+        partner[i] = i if inner[i] or i in same else same[0] if len(same) == 1 else None
+    sided = [(i, j) for i, j in partner.items() if j is not None and i != j and partner.get(j) == i]
+    return tuple((chain.link_names[i], chain.link_names[j]) for i, j in sided if points[i][1] > points[j][1])
+
+
+def mirrored_parameters(chain: Chain, left: str, right: str) -> Float[np.ndarray, "10 10"]:
+    """Matrix T that maps the parameters of a body on the left link to those of its mirror image on the right link.
+
+    Parameters are expressed in the frames of their links. With all joints at zero, these frames have the orientations
+    R_l and R_r and the origins p_l and p_r. The reflection F in the x-z plane of the base maps a point x_l of the left
+    link to x_r = Q x_l + d, with Q = R_r^T F R_l and d = R_r^T (F p_l - p_r). The pseudo-inertia of the mirror image is
+    J_r = A J_l A^T with A = [Q, d; 0, 1].
+
+    Raises:
+        IdentificationError: the chain does not have one of the links, or the two links are not mirror images of each
+            other.
+    """
+    for name in (left, right):
+        if name not in chain.link_names:
+            raise IdentificationError(f"there is no link {name!r}; the links are {', '.join(chain.link_names)}")
+    turns, points = link_placements(chain)
+    i, j = chain.link_names.index(left), chain.link_names.index(right)
+    apart = float(np.linalg.norm(MIRROR @ points[i] - points[j]))
+    if apart > FAR * _extent(points):
+        raise IdentificationError(
+            f"links {left!r} and {right!r} do not mirror each other in the x-z plane of the base: with all joints at zero, the "
+            f"mirrored origins are {apart:.3g} m apart; mirrored_links finds the pairs of a symmetric robot"
+        )
+    change = np.eye(4)
+    change[:3, :3] = turns[j].T @ MIRROR @ turns[i]
+    change[:3, 3] = turns[j].T @ (MIRROR @ points[i] - points[j])
+    return np.stack([_ten(change @ pseudo_inertia_of(unit) @ change.T) for unit in np.eye(10)], axis=1)
+
+
+def _ten(pseudo: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "10"]:
+    second = pseudo[:3, :3]
+    return packed(pseudo[3, 3], pseudo[:3, 3], np.trace(second) * np.eye(3) - second)
+
+
+def link_placements(chain: Chain) -> tuple[Float[np.ndarray, "n 3 3"], Float[np.ndarray, "n 3"]]:
+    """Orientations and origins of all links in the base frame, with all joints at zero."""
+    turns, points = np.array(chain.rotation, float), np.array(chain.translation, float)
+    for i, parent in enumerate(chain.topology.parents):
+        if parent >= 0:
+            points[i] = points[parent] + turns[parent] @ points[i]
+            turns[i] = turns[parent] @ turns[i]
+    for link, size in chain.topology.quaternion_joints:
+        if size == 6 and chain.topology.parents[link] < 0:  # for a floating base, use its own frame
+            root, origin = turns[link + 5], points[link + 5]
+            turns, points = root.T @ turns, (points - origin) @ root
+    return turns, points
+
+
+def _directions(chain: Chain) -> Float[np.ndarray, "n 3"]:
+    """Unit axes of the joints in their links' frames."""
+    turning, sliding = np.split(np.asarray(chain.screw, float), 2, axis=1)
+    axes = np.where(np.any(turning != 0, axis=1, keepdims=True), turning, sliding)
+    return axes / np.maximum(np.linalg.norm(axes, axis=1, keepdims=True), 1e-12)
+
+
+def _extent(points: Float[np.ndarray, "n 3"]) -> float:
+    return max(float(np.linalg.norm(points - points[0], axis=1).max()), 1e-6)
+
+
+# -- factors
+
+
+class QRFactors(NamedTuple):
+    """Triangular factors of the stacked regressor and torque, one per joint.
+
+    Attributes:
+        r: (n, p + 1, p + 1) factors for p columns; the last column is the torque.
+        counts: (n,) number of samples in each joint's factor.
+    """
+
+    r: np.ndarray
+    counts: np.ndarray
+
+    def with_signs(self, signs: Float[np.ndarray, " n"]) -> "QRFactors":
+        """The factors after multiplying each joint's torque by its sign."""
+        r = self.r.copy()
+        r[:, :, -1] *= signs[:, None]
+        return QRFactors(r, self.counts)
+
+    def joint_rms(self, kept: Int[np.ndarray, " b"], values: Float[np.ndarray, " b"]) -> Float[np.ndarray, " n"]:
+        """RMS torque residual of each joint, for given parameter values of the `kept` columns."""
+        residual = self.r[:, :, -1] - self.r[:, :, kept] @ values
+        return np.sqrt((residual**2).sum(1) / np.maximum(self.counts, 1))
+
+
+def merge_factors(*factors: QRFactors) -> QRFactors:
+    """Merge the factors of several parts of the samples, by a QR decomposition of the stacked factors.
+
+    The merged factor R of each joint satisfies R^T R = sum_k R_k^T R_k. Up to rounding errors, R therefore does not
+    depend on the devices, or on the order in which samples are accumulated.
+
+    Raises:
+        IdentificationError: there are no factors, or they come from different robots or columns.
+    """
+    if not factors:
+        raise IdentificationError("there are no factors to merge; pass at least one")
+    shapes = {f.r.shape for f in factors}
+    if len(shapes) > 1:
+        raise IdentificationError(
+            f"factors of shapes {' and '.join(map(str, sorted(shapes)))} are incompatible: they must come from one "
+            "robot and the same columns"
+        )
+    return QRFactors(combined([f.r for f in factors]), np.sum([f.counts for f in factors], axis=0))
+
+
+def merge_over_processes(factors: QRFactors) -> QRFactors:
+    """Merge the factors of all processes, and return the merged factors on every process.
+
+    Call `jax.distributed.initialize` first. Each process passes the factors of its own samples. With only one process,
+    the factors are returned unchanged. Each process sends 8 n (p + 1)^2 bytes, however many samples there are.
+
+    Args:
+        factors: factors of this process's samples.
+
+    Raises:
+        IdentificationError: the factors of the processes come from different robots or columns.
+    """
+    import jax
+
+    if jax.process_count() == 1:
+        return factors
+    counts = np.asarray(factors.counts, np.float64)
+    with jax.enable_x64(True):
+        r, counts = process_allgather((np.asarray(factors.r, np.float64), counts))
+    return merge_factors(*(QRFactors(np.asarray(a), np.asarray(b).astype(int)) for a, b in zip(r, counts, strict=True)))
+
+
+def save_factors(path: str | os.PathLike[str], factors: QRFactors) -> None:
+    """Save factors to an .npz archive that contains the arrays `r` and `counts`.
+
+    The file is written completely or not at all.
+
+    Args:
+        path: the file to write.
+        factors: the factors to save.
+
+    Raises:
+        OutputError: the file cannot be written. An existing file remains unchanged.
+    """
+    held = io.BytesIO()
+    np.savez(held, r=factors.r, counts=factors.counts)
+    write_whole(path, held.getvalue(), OutputError)
+
+
+def load_factors(path: str | os.PathLike[str]) -> QRFactors:
+    """Load factors saved by `save_factors`, for example to continue an accumulation.
+
+    Args:
+        path: the file.
+
+    Raises:
+        IdentificationError: the file is missing, or was not written by `save_factors`.
+    """
+    name = os.fspath(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            r, counts = np.asarray(archive["r"]), np.asarray(archive["counts"])
+    except FileNotFoundError:
+        raise IdentificationError(f"{name}: there is no such file; check the path") from None
+    except Exception as error:
+        raise IdentificationError(f"{name}: not a file written by `save_factors`: {error}") from None
+    if r.dtype.kind != "f" or counts.dtype.kind not in "iu" or (counts < 0).any():
+        raise IdentificationError(
+            f"{name}: invalid factors: r has type {r.dtype} and must be float; counts have type {counts.dtype} and must be "
+            "integers >= 0"
+        )
+    if r.ndim != 3 or r.shape[1] != r.shape[2] or counts.shape != r.shape[:1] or not np.isfinite(r).all():
+        raise IdentificationError(
+            f"{name}: invalid factors: r has shape {r.shape} and must be finite with shape (n, p + 1, p + 1); counts have "
+            f"shape {counts.shape} and must have shape (n,)"
+        )
+    return QRFactors(r, counts)
+
+
+def combined(factors: Sequence[Float[np.ndarray, "n w w"]]) -> Float[np.ndarray, "n w w"]:
+    """Merge several factors of each joint into one."""
+    return factors[0] if len(factors) == 1 else triangles_of(np.concatenate(factors, axis=1))
+
+
+def triangle_of(rows: Float[np.ndarray, "*batch m w"]) -> Float[np.ndarray, "*batch k w"]:
+    """Factor R of a QR decomposition, computed by Householder reflections."""
+    return np.asarray(np.linalg.qr(rows, mode="r"))
+
+
+def triangles_of(rows: Float[np.ndarray, "n m w"]) -> Float[np.ndarray, "n w w"]:
+    """Triangular factor of each joint's rows, padded with rows of zeros.
+
+    In a kinematic tree, a joint's rows are zero in the columns of all links that the joint does not move. These
+    columns, and rows of zeros, are excluded from the decomposition.
+    """
+    r = np.zeros((len(rows), rows.shape[2], rows.shape[2]), rows.dtype)
+    for joint, x in enumerate(rows):
+        seen, filled = np.flatnonzero(x.any(axis=0)), x.any(axis=1)
+        if len(seen):
+            small = triangle_of(x[filled][:, seen])
+            r[joint, seen[: len(small), None], seen] = small
+    return r
+
+
+# -- blocks
+
+BLOCKS = 16  # blocks stored for all runs together; each half of the data then has LEFT_OUT of them
+LEFT_OUT = 8  # jackknife blocks
+PRIOR_DEGREES = 5.0  # degrees of freedom of the shrinkage target; those of the blocks are LEFT_OUT - 1
+SINGULAR = 1e-10  # directions with a smaller relative singular value, for columns of unit norm, are not fitted
+LEAST_LEFT = 0.05  # minimum fraction of the information on a direction that is attributed to the other blocks
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockFactors:
+    """Triangular factors of the stacked regressor and torque, one for each joint and each contiguous block of a run.
+
+    Attributes:
+        r: (k, n, w, w) factors of k blocks and n joints; the last of the w columns is the torque.
+        counts: (k, n) number of samples in each factor.
+        runs: (k,) index of the run to which each block belongs; no block spans two runs.
+        groups: (k,) the stretch of the motion that each block shows, if the runs repeat a motion (`Motion.groups`);
+            blocks that show the same stretch are left out together. None if every block is a motion of its own.
+    """
+
+    r: Float[np.ndarray, "k n w w"]
+    counts: Int[np.ndarray, "k n"]
+    runs: Int[np.ndarray, " k"]
+    groups: Int[np.ndarray, " k"] | None = None
+
+    def of(self, chosen: slice | Int[np.ndarray, " m"] | Bool[np.ndarray, " k"]) -> "BlockFactors":
+        """Some of the blocks."""
+        groups = None if self.groups is None else self.groups[chosen]
+        return BlockFactors(self.r[chosen], self.counts[chosen], self.runs[chosen], groups)
+
+    def merged(self, labels: Int[np.ndarray, " k"]) -> "BlockFactors":
+        """Merge all blocks with the same label; the results are sorted by label."""
+        found, first = np.unique(labels, return_index=True)
+        parts = [self.r[labels == label] for label in found]
+        r = np.stack([x[0] if len(x) == 1 else triangles_of(below(x)) for x in parts])
+        counts = np.stack([self.counts[labels == label].sum(0) for label in found])
+        return dataclasses.replace(self.of(first), r=r, counts=counts)
+
+    @functools.cached_property
+    def total(self) -> QRFactors:
+        """One factor per joint, merged from all blocks."""
+        whole = self.merged(np.zeros(len(self.runs), int))
+        return QRFactors(whole.r[0], whole.counts[0])
+
+    @property
+    def by_run(self) -> QRFactors:
+        """The factors of each run and joint, as an array of shape (runs n, w, w)."""
+        runs = self.merged(self.runs)
+        return QRFactors(runs.r.reshape(-1, *runs.r.shape[2:]), runs.counts.reshape(-1))
+
+    @functools.cached_property
+    def left_out(self) -> "BlockFactors":
+        """The blocks merged into about `LEFT_OUT` longer ones of about equal length.
+
+        None spans two runs, unless the runs repeat a motion: each then shows one stretch of the motion, in all runs.
+        """
+        if self.groups is not None:
+            order = self.order_of_groups
+            return self.merged(order * min(LEFT_OUT, order.max() + 1) // (order.max() + 1))
+        labels, first = np.zeros(len(self.runs), int), 0
+        samples = self.counts.max(axis=1)
+        for run in np.unique(self.runs):
+            mine = np.flatnonzero(self.runs == run)
+            many = min(len(mine), max(1, round(LEFT_OUT * samples[mine].sum() / max(samples.sum(), 1))))
+            labels[mine] = first + np.arange(len(mine)) * many // len(mine)
+            first += many
+        return self.merged(labels)
+
+    @property
+    def order_of_groups(self) -> Int[np.ndarray, " k"]:
+        """For each block, the number of its group, counted from zero without gaps; of the block without groups."""
+        own = np.arange(len(self.runs)) if self.groups is None else self.groups
+        return np.unique(own, return_inverse=True)[1]
+
+    @property
+    def halves(self) -> tuple["BlockFactors", "BlockFactors"]:
+        """The first and the second half of the blocks, or of the motion if the runs repeat it."""
+        order = self.order_of_groups
+        late = order >= (order.max() + 1) // 2
+        return self.of(~late), self.of(late)
+
+    def joined(self, other: "BlockFactors") -> "BlockFactors":
+        """These blocks and those of another object, sorted by run; both may contain blocks of the same run."""
+        if self.r.shape[1:] != other.r.shape[1:]:
+            raise IdentificationError(
+                f"blocks of shapes {self.r.shape} and {other.r.shape} are incompatible: they must come from one robot "
+                "and the same columns"
+            )
+        runs = np.concatenate([self.runs, other.runs])
+        order = np.argsort(runs, kind="stable")
+        both = lambda a, b: np.concatenate([a, b])[order]
+        groups = None if self.groups is None or other.groups is None else both(self.groups, other.groups)
+        return BlockFactors(both(self.r, other.r), both(self.counts, other.counts), runs[order], groups)
+
+
+def block_factors(
+    factors: Sequence[QRFactors], runs: Sequence[int] | None = None, groups: Sequence[int] | None = None
+) -> BlockFactors:
+    """Combine the factors of contiguous stretches of a log, in their order, into blocks.
+
+    With these blocks, the standard deviations of `weighted_least_squares` account for correlated residuals. About
+    sixteen stretches are enough. Each must be much longer than a period of the slowest joint's motion.
+
+    Args:
+        factors: factors of the stretches, for example from `accumulate_stream`.
+        runs: run number of each stretch; by default all stretches belong to one run.
+        groups: if a motion is repeated, the number of the part of the motion that each stretch shows: stretches with
+            equal numbers are left out together, since model errors repeat with the motion.
+
+    Raises:
+        IdentificationError: there are no factors, the factors come from different robots or columns, or the number of
+            run numbers or groups differs from the number of factors.
+    """
+    shapes = {f.r.shape for f in factors}
+    if len(shapes) != 1 or any(x is not None and len(x) != len(factors) for x in (runs, groups)):
+        raise IdentificationError(
+            f"{len(factors)} factors of shapes {' and '.join(map(str, sorted(shapes)))} cannot form blocks: pass at least "
+            "one factor, all from the same robot and columns, and one run number (and group) per factor"
+        )
+    labels = np.zeros(len(factors), int) if runs is None else np.asarray(runs, int)
+    parts = None if groups is None else np.asarray(groups, int)
+    return BlockFactors(np.stack([f.r for f in factors]), np.stack([f.counts for f in factors]), labels, parts)
+
+
+def block_edges(lengths: Sequence[int], count: int = BLOCKS) -> list[list[tuple[int, int]]]:
+    """Limits (start, stop) of the blocks of each run, in samples: `count` blocks in total, of about equal length."""
+    total = max(sum(lengths), 1)
+    many = [min(length, max(1, round(count * length / total))) for length in lengths]
+    return [equal_blocks(length, m) for length, m in zip(lengths, many, strict=True)]
+
+
+def equal_blocks(length: int, count: int) -> list[tuple[int, int]]:
+    """Limits (start, stop) of `count` blocks of about equal length."""
+    return list(itertools.pairwise(np.linspace(0, length, count + 1).astype(int).tolist()))
+
+
+def contiguous(lengths: Sequence[int], count: int = BLOCKS) -> list[Int[np.ndarray, " _"]]:
+    """For each run, the number of the block of `block_edges` to which each of its samples belongs."""
+    return [np.repeat(np.arange(len(own)), [b - a for a, b in own]) for own in block_edges(list(lengths), count)]
+
+
+class RowBlocks:
+    """Blocks of rows [W, tau] of all joints, accumulated from chunks of rows, run by run.
+
+    Attributes:
+        labels: for each run, the number of the block to which each of its samples belongs.
+        grouped: True if equal numbers in all runs mean the same stretch of a repeated motion.
+        blocks: for each run, the numbers of its blocks.
+        r: (k, n, w, w) triangular factors of the rows absorbed so far, for each block and joint.
+        counts: (k, n) number of samples absorbed so far, for each block and joint.
+    """
+
+    def __init__(self, labels: Sequence[Int[np.ndarray, " _"]], n: int, width: int, grouped: bool = False):
+        self.labels, self.grouped = labels, grouped
+        self.blocks = [np.unique(own) for own in labels]
+        self.starts = np.cumsum([0, *map(len, self.blocks)])
+        self.r = np.zeros((self.starts[-1], n, width, width))
+        self.counts = np.zeros((self.starts[-1], n), int)
+
+    def absorb(
+        self, run: int, at: int, rows: Float[np.ndarray, "m n w"], weights: Float[np.ndarray, "m n"] | None = None
+    ) -> None:
+        """Absorb rows of a run with their weights; the first row has index `at` in the run."""
+        mask = np.ones(rows.shape[:2]) if weights is None else weights
+        own = self.labels[run][at : at + len(rows)]
+        for label in np.unique(own):
+            k = self.starts[run] + int(np.searchsorted(self.blocks[run], label))
+            part = rows_of(own, label)
+            scaled = (rows[part] * mask[part, :, None]).transpose(1, 0, 2)
+            both = np.concatenate([self.r[k], scaled], axis=1) if self.counts[k].any() else scaled
+            self.r[k] = triangles_of(both)
+            self.counts[k] += (mask[part] != 0).sum(0)
+
+    @property
+    def factors(self) -> BlockFactors:
+        """The factors of all rows absorbed so far."""
+        groups = np.concatenate(self.blocks) if self.grouped else None
+        return BlockFactors(self.r, self.counts, np.repeat(np.arange(len(self.labels)), np.diff(self.starts)), groups)
+
+
+def rows_of(labels: Int[np.ndarray, " N"], label: int | np.integer) -> slice | Int[np.ndarray, " m"]:
+    """Indices of the samples with a label, as a slice if they are consecutive."""
+    rows = np.flatnonzero(labels == label)
+    return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
+
+
+def dense_blocks(
+    rows: Sequence[Float[np.ndarray, "_ n w"]],
+    weights: Sequence[Float[np.ndarray, "_ n"]] | None = None,
+    groups: Sequence[Int[np.ndarray, " _"]] | None = None,
+) -> BlockFactors:
+    """Divide rows [W, tau] in memory, optionally weighted, into blocks of runs, or of a motion that the runs repeat."""
+    labels = contiguous([len(x) for x in rows]) if groups is None else groups
+    found = RowBlocks(labels, rows[0].shape[1], rows[0].shape[2], groups is not None)
+    for run, x in enumerate(rows):
+        found.absorb(run, 0, x, None if weights is None else weights[run])
+    return found.factors
+
+
+def weighted_blocks(
+    blocks: BlockFactors, columns: Int[np.ndarray, " c"], weights: Float[np.ndarray, "runs n"]
+) -> list[Float[np.ndarray, "_ c"]]:
+    """Triangular factor of selected columns for each jackknife block, over the rows of all joints weighted by run and joint."""
+    if blocks.groups is not None and len(weights) > 1:  # blocks that are left out together may span runs
+        held = dataclasses.replace(blocks, r=blocks.r * weights[blocks.runs][:, :, None, None]).left_out
+        weights = np.ones_like(weights[:1])
+    else:
+        held = blocks.left_out
+    scale = weights[held.runs if len(weights) > 1 else 0 * held.runs]
+    rows = ((r[:, :, columns] * w[:, None, None]).reshape(-1, len(columns)) for r, w in zip(held.r, scale, strict=True))
+    return [triangle_of(x[x.any(axis=1)]) for x in rows]
+
+
+def least_squares_covariance(
+    parts: Sequence[Float[np.ndarray, "_ c"]],
+    values: Float[np.ndarray, " b"],
+    independent: Float[np.ndarray, "b b"],
+    curved: Sequence[Float[np.ndarray, "_ b"]] | None = None,
+    besides: Float[np.ndarray, "k b"] | None = None,
+) -> Float[np.ndarray, "b b"]:
+    """Jackknife covariance of a least-squares solution, from blocks of rows [W, y].
+
+    The last column y is the right-hand side.
+
+    Args:
+        parts: the rows of each block.
+        values: the solution.
+        independent: covariance of the solution for independent residuals.
+        curved: square root V of the Hessian V^T V of each block, needed if the weights depend on the residuals; by
+            default W.
+        besides: further rows of the fit, which are never left out, for example prior knowledge.
+    """
+    curved = [part[:, :-1] for part in parts] if curved is None else curved
+    whole = triangle_of(np.concatenate([*curved, *(() if besides is None else (besides,))]))
+    norms = np.linalg.norm(whole, axis=0)
+    norms[norms == 0] = 1.0
+    back = np.linalg.pinv(whole / norms, rcond=SINGULAR) / norms[:, None]
+    scores = np.stack([(part[:, :-1] @ back).T @ (part[:, -1] - part[:, :-1] @ values) for part in parts])
+    return left_out_covariance(np.stack([(v @ back).T @ (v @ back) for v in curved]), scores, back, independent)
+
+
+def left_out_covariance(
+    shares: Float[np.ndarray, "k b b"],
+    scores: Float[np.ndarray, "k b"],
+    back: Float[np.ndarray, "b b"],
+    independent: Float[np.ndarray, "b b"],
+) -> Float[np.ndarray, "b b"]:
+    """Jackknife covariance of the solution of sum_k (s_k - H_k dx) = 0, from the solutions with one block left out.
+
+    Args:
+        shares: H_k H^-1 for each block, or similar matrices whose sum is the identity.
+        scores: the score s_k of each block, in the same coordinates as `shares`.
+        back: matrix that maps from these coordinates to the parameter values.
+        independent: covariance of the values for independent residuals, which is returned if there is only one block.
+    """
+    k = len(scores)
+    plain = np.diag(independent)
+    if k < 2 or not plain.max(initial=0) > 0:
+        return independent
+    changes = np.stack([-back @ _without(share, s) for share, s in zip(shares, scores, strict=True)])
+    off = changes - changes.mean(axis=0)
+    found = (1 - 1 / k) * off.T @ off
+    ratio = float(np.mean(np.diag(found)[plain > 0] / plain[plain > 0]))
+    return ((k - 1) * found + PRIOR_DEGREES * ratio * independent) / (k - 1 + PRIOR_DEGREES)
+
+
+def block_degrees(blocks: int) -> float:
+    """Degrees of freedom of the jackknife covariance for Student's t (Smyth 2004), infinite for a single block."""
+    return blocks - 1 + PRIOR_DEGREES if blocks > 1 else np.inf
+
+
+def _without(share: Float[np.ndarray, "b b"], score: Float[np.ndarray, " b"]) -> Float[np.ndarray, " b"]:
+    """Solve (I - share) x = score, replacing singular values of I - share below `LEAST_LEFT` by this value."""
+    u, s, vt = np.linalg.svd(np.eye(len(score)) - share)
+    return vt.T @ ((u.T @ score) / np.maximum(s, LEAST_LEFT))
+
+
+def below(r: Float[np.ndarray, "k n m w"]) -> Float[np.ndarray, "n km w"]:
+    """The rows of all blocks, stacked on top of each other for each joint."""
+    k, n, m, w = r.shape
+    return r.transpose(1, 0, 2, 3).reshape(n, k * m, w)

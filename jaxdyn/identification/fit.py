@@ -1,0 +1,508 @@
+"""Regression used by `identify`, on whole runs or parts of them."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..model.chain import Chain
+from .accumulate import accumulate_samples
+from .base_parameters import (
+    BaseParameters,
+    UndeterminedError,
+    impossible_links,
+    nearest_parameters,
+    prior_parameters,
+    with_parameters,
+    with_stand_ins,
+    with_thickness,
+)
+from .columns import Columns, ExtraColumns
+from .consistency import DENSITIES, Consistency
+from .consistent import (
+    ConsistentEstimate,
+    LinkBounds,
+    consistent_least_squares,
+    consistent_problem,
+    consistent_within,
+    link_bounds,
+    unusual_links,
+)
+from .factors import BLOCKS, BlockFactors, as_float64, triangle_of
+from .friction_fit import FrictionFit, base_with_friction, chain_with_friction, with_signals
+from .friction_model import FrictionModel
+from .knowledge import Knowledge, Known
+from .least_squares import Estimate, SplitHalf, ordinary_least_squares, split_half, weighted_least_squares
+from .prediction import filtering_of_friction, fit_quality, predict
+from .preprocessing import REPEATED, Motion, divide, picked, split
+from .result import Evaluation, Identification
+from .selection import Setup, TermChoice
+from .stretches import FullRun, Stretch, fit_friction_beside, stretch
+from .torque_model import TorqueModel, torque_model
+
+HOLDOUT = 0.3  # share of each fitted run to hold out if there are no validation runs
+POSSIBLE = Consistency()
+Progress = Callable[[str, int, int], None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solution:
+    """Estimates from one set of QR factors, with the parameters of a friction model stored separately.
+
+    Attributes:
+        blocks: the QR factors, with the friction model's torque subtracted.
+        ols: estimate by ordinary least squares.
+        wls: estimate by weighted least squares.
+        split_half: agreement between fits to the two halves of the blocks; None if either half is not informative enough.
+        consistent: the physically consistent estimate; None if not requested.
+        parameters: (p,) the identified full parameters.
+        nearest: (p,) the full parameters nearest to the prior among those that reproduce the base parameters of `wls`.
+        friction: the friction model fitted with `parameters`; None if there is none.
+        free: the friction model fitted with `nearest`; None if there is none.
+    """
+
+    blocks: BlockFactors
+    ols: Estimate
+    wls: Estimate
+    split_half: SplitHalf | None
+    consistent: ConsistentEstimate | None
+    parameters: Float[np.ndarray, " p"]
+    nearest: Float[np.ndarray, " p"]
+    friction: FrictionFit | None = None
+    free: FrictionFit | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fitting:
+    """A regression and its runs, for use under `jax.enable_x64(True)`.
+
+    Attributes:
+        setup: the robot, the identified columns, and the friction model.
+        consistent: physical-consistency constraints; None for plain least squares.
+        runs: all runs, with the runs to fit before the validation runs.
+        fitted: number of runs to fit.
+        model: the robot in float64.
+        base: the base parameters.
+        prior: (p,) prior values of the full parameters, used for those that the motion does not determine.
+        without_inertia: names of links without inertia in the model, for which a default prior is used.
+        thickened: names of links whose prior inertia was flat, thin or inconsistent and was therefore thickened.
+        report: callback that receives the name of the current stage, the number of steps done, and the total number of
+            steps.
+        known: further prior knowledge of the parameters; None if there is none.
+        motion: the distinct motion of all runs; None if no motion is repeated.
+    """
+
+    setup: Setup
+    consistent: Consistency | None
+    runs: Sequence[FullRun]
+    fitted: int
+    model: Chain
+    base: BaseParameters
+    prior: Float[np.ndarray, " p"]
+    without_inertia: tuple[str, ...]
+    thickened: tuple[str, ...]
+    report: Progress
+    known: Known | None = None
+    motion: Motion | None = None
+
+    @property
+    def chain(self) -> Chain:
+        """The robot as given to `identify`."""
+        return self.setup.chain
+
+    @property
+    def columns(self) -> Columns:
+        """Columns of the regressor."""
+        return self.setup.columns
+
+    @property
+    def independence(self) -> float:
+        """Smallest fraction of effectively independent samples among the fitted runs."""
+        return min(run.decimated.independence for run in self.runs[: self.fitted])
+
+    @property
+    def bounds(self) -> LinkBounds | None:
+        """Bounds on the size and density of links; None if there are none."""
+        densities = None if self.consistent is None else self.consistent.densities
+        return None if densities is None else link_bounds(self.setup.chain, densities)
+
+    @property
+    def fitted_motion(self) -> Motion | None:
+        """The distinct motion of the fitted runs; None if they do not repeat any."""
+        return None if self.motion is None else self.motion.first(self.fitted)
+
+    def identified(
+        self, holdout: float | None, sources: Sequence[str]
+    ) -> tuple[list[Evaluation], Solution | None, Solution]:
+        """Evaluate held-out stretches, if any; return the solution without them (if any) and that from all fitted data.
+
+        If the fitted runs repeat a motion, a stretch of the motion is held out, from all of its repetitions. If the rest
+        of the motion does not determine the parameters, the end of each run is held out; its motion was seen before.
+
+        Args:
+            holdout: share of each fitted run to hold out at its end; None means that nothing is held out. The held-out
+                part is predicted by a first fit that excludes it. The final fit uses all data.
+            sources: names of the fitted runs.
+        """
+        if holdout is None:
+            parts, start = self.stretches(1.0, None)
+            return [], None, self.solved(self.accumulated(parts[: self.fitted]), start)
+        if self.fitted_motion is not None:
+            try:
+                return self._held_out(holdout, sources, self.fitted_motion)
+            except UndeterminedError:
+                pass
+        return self._held_out(holdout, sources, None)
+
+    def _held_out(
+        self, holdout: float, sources: Sequence[str], motion: Motion | None
+    ) -> tuple[list[Evaluation], Solution, Solution]:
+        parts, first = self.stretches(1 - holdout, None, motion)
+        halves = self.divided(parts, holdout, motion)
+        early, late = ([half[k] for half in halves] for k in (0, 1))
+        blocks = self.accumulated(early, 1 - holdout, motion, holdout)
+        without = self.solved(blocks, first)
+        held = [
+            self.evaluated(f"held out: {held_out_of(holdout, motion)}{source}", part, without, (k, early))
+            for k, (source, part) in enumerate(zip(sources, late, strict=True))
+            if part is not None
+        ]
+        if first is None:
+            whole = blocks.joined(self.accumulated(late, holdout, motion, holdout, late=True))
+            return held, without, self.solved(whole, None)
+        parts, found = self.stretches(1.0, first.model)
+        return held, without, self.solved(self.accumulated(parts[: self.fitted]), found)
+
+    def divided(
+        self, parts: Sequence[Stretch], holdout: float, motion: Motion | None
+    ) -> list[tuple[Stretch | None, Stretch | None]]:
+        """Split each fitted run into a part to fit and a held-out part; None for a part without samples.
+
+        Raises:
+            LogError: a run is too short to be split.
+            UndeterminedError: nothing of a repeated motion would be held out or left.
+        """
+        if motion is None:
+            return [part.cut(holdout) for part in parts[: self.fitted]]
+        found = [part.cut_at(motion.held(k, part.samples.t, holdout)) for k, part in enumerate(parts[: self.fitted])]
+        if not all(any(x is not None for x in half) for half in zip(*found, strict=True)):
+            raise UndeterminedError("the repeated motion is too short to hold out a part of it")
+        return found
+
+    def stretches(
+        self, share: float, start: FrictionModel | None, motion: Motion | None = None
+    ) -> tuple[list[Stretch], FrictionFit | None]:
+        """Return all runs as stretches, and the friction model fitted to the first part of each fitted run.
+
+        Args:
+            share: share of each fitted run, from its beginning, to which the friction model is fitted.
+            start: initial friction model; by default that of the setup.
+            motion: if the runs repeat a motion, the motion of which a share is fitted.
+        """
+        model = self.model
+        friction = self.setup.friction if start is None else start
+        if friction is None:
+            return self.as_stretches(None), None
+        self.report("fitting friction", 0, 1)
+        parts = [run.samples for run in self.runs[: self.fitted]]
+        if share < 1 and motion is not None:
+            parts = [picked(s, divide(s, motion.held(k, s.t, 1 - share))[0]) for k, s in enumerate(parts)]
+            if not (parts := [s for s in parts if len(s)]):
+                raise UndeterminedError("nothing of the repeated motion is left to fit")
+        elif share < 1:
+            parts = [split(s, share)[0] for s in parts]
+        columns, stride = self.setup.columns, self.runs[0].stride
+        found = fit_friction_beside(model, columns, self.base, parts, friction, stride, free=self.setup.fitted_joints)
+        self.report("fitting friction", 1, 1)
+        return self.as_stretches(found), found
+
+    def as_stretches(self, friction: FrictionFit | None) -> list[Stretch]:
+        """All runs as stretches, with the columns of a fitted friction model, if any."""
+        return [stretch(self.model, self.setup.columns, run, friction, self.setup.terms.dead_zone) for run in self.runs]
+
+    def accumulated(
+        self,
+        parts: Sequence[Stretch | None],
+        share: float = 1.0,
+        motion: Motion | None = None,
+        holdout: float = 0.0,
+        late: bool = False,
+    ) -> BlockFactors:
+        """Compute the QR factors of the given stretches in blocks, with the friction model's columns last.
+
+        Args:
+            parts: a stretch of each fitted run; None for runs of which nothing is fitted.
+            share: fraction of the runs that the stretches cover; the number of blocks is proportional to it.
+            motion: the motion that the runs repeat, by default that of the fitted runs if they are fitted whole.
+            holdout: held-out share of the repeated motion.
+            late: True if the stretches are those that are held out.
+        """
+        motion = self.fitted_motion if share == 1.0 else motion
+        count, listed = max(1, round(BLOCKS * share)), [(k, p) for k, p in enumerate(parts) if p is not None]
+        total = sum(len(p.samples) for _, p in listed)
+        advance = lambda done: self.report("accumulating the regressor", done, total)
+        runs = [(p.samples, p.tau, p.weights, p.signals) for _, p in listed]
+        groups = None
+        if motion is not None:
+            first = BLOCKS if late else 0  # stretches that are held out have other numbers than those that are fitted
+            groups = [first + motion.groups(k, p.samples.t, count, holdout, late) for k, p in listed]
+        blocks = accumulate_samples(self.setup.columns, self.model, runs, advance, count, groups=groups)
+        return dataclasses.replace(blocks, runs=np.array([k for k, _ in listed])[blocks.runs])
+
+    def solved(self, blocks: BlockFactors, friction: FrictionFit | None) -> Solution:
+        """Estimate the parameters from factors whose last columns are those of the friction model."""
+        b, p, n = self.base.size, len(self.prior), self.model.n
+        names = () if friction is None else friction.model.names(n)
+        base = with_signals(self.base, names) if names else self.base
+        prior, stated, filled = np.concatenate([self.prior, np.zeros(len(names))]), None, lambda x: x
+        if self.known is not None:
+            blocks, filled = self.known.taken_off(blocks), self.known.filled_in
+            stated = self.known.stated(blocks.r.shape[3])
+        estimates = (ordinary_least_squares, weighted_least_squares)
+        ols, wls = (f(blocks, base, self.independence, known=stated) for f in estimates)
+        halves = split_half(blocks, base, self.independence)
+        halves = halves and dataclasses.replace(halves, names=halves.names[:b], differences=halves.differences[:b])
+        possible = self.possible(blocks, base, wls, prior, names, stated)
+        nearest = filled(nearest_parameters(base, wls.values, prior))
+        whole = nearest if possible is None else filled(possible.parameters)
+        fits: list[FrictionFit | None] = [None, None]
+        if friction is not None:
+            beside = lambda x: np.concatenate([self.base.matrix @ x[:p], x[p:]])
+            of = (wls if possible is None else possible).covariance, wls.covariance
+            fits = [
+                dataclasses.replace(friction, values=beside(x), covariance=c, parameters=x[:p])
+                for x, c in zip((whole, nearest), of, strict=True)
+            ]
+        return Solution(
+            blocks=_taken_off(blocks, wls.values[b:]),
+            ols=_first(ols, b),
+            wls=_first(wls, b),
+            split_half=halves,
+            consistent=possible
+            and dataclasses.replace(
+                possible,
+                parameters=whole[:p],
+                bounds=possible.bounds[:p],
+                pull=possible.pull[:b],
+                values=possible.values[:b],
+                covariance=possible.covariance[:b, :b],
+            ),
+            parameters=whole[:p],
+            nearest=nearest[:p],
+            friction=fits[0],
+            free=fits[1],
+        )
+
+    def possible(
+        self,
+        blocks: BlockFactors,
+        base: BaseParameters,
+        wls: Estimate,
+        prior: np.ndarray,
+        names: tuple[str, ...],
+        stated: Float[np.ndarray, "k w"] | None,
+    ) -> ConsistentEstimate | None:
+        """Compute the physically consistent estimate, if requested; `names` are those of the friction parameters."""
+        if self.consistent is None:
+            return None
+        columns = self.setup.columns
+        if names:
+            columns = dataclasses.replace(columns, extra=(*columns.extra, named_columns(names)))
+        consistent = self.setup.known(self.consistent, columns.names(self.model.n))
+        constraints = consistent.constraints
+        if self.known is not None and constraints is not None:
+            constraints = constraints.given(self.known.fixed, self.known.values)
+        problem = consistent_problem(
+            blocks,
+            base,
+            wls,
+            columns,
+            prior,
+            constraints=constraints,
+            independence=self.independence,
+            weight=consistent.prior_weight,
+            divergence=consistent.divergence,
+            known=stated,
+            stand_ins=tuple(self.chain.link_names.index(name) for name in self.without_inertia),
+        )
+        bounds = self.bounds
+        found = consistent_least_squares(problem, base) if bounds is None else consistent_within(problem, base, bounds)
+        return found.with_covariance_of(wls)
+
+    def evaluated(
+        self,
+        title: str,
+        part: Stretch,
+        solution: Solution,
+        apart: tuple[int, Sequence[Stretch | None]] | None = None,
+    ) -> Evaluation:
+        """Evaluate a solution on a stretch; the torques are predicted by the model that would be saved for it.
+
+        Args:
+            apart: for validation, the number of the stretch's run and the fitted stretches, to find repeated motion.
+        """
+        s, columns = part.samples, self.setup.columns
+        torques = lambda x: predict(columns, self.model, x, s.q, s.qd, s.qdd) + part.given
+        filtering = lambda x: filtering_of_friction(columns, self.model, x, s)
+        nearest = torques(solution.nearest) + filtering(solution.nearest)
+        if solution.friction is None or solution.free is None:
+            sharp = torques(solution.parameters)
+            predicted, unfiltered = sharp + filtering(solution.parameters), lambda: sharp
+        else:
+            assert part.run is not None and part.signals is not None
+            predict_by = functools.partial(self.model_of(solution).predict, part.run, part.rows)
+            predicted, unfiltered = predict_by(filtered=True), lambda: predict_by(filtered=False)
+            nearest = nearest + part.signals @ solution.free.values[self.base.size :]
+        as_logged = predicted if self.setup.filters.logged_cutoff is not None else unfiltered()
+        fit, unconstrained = (fit_quality(s.tau, torque, s.qd) for torque in (predicted, nearest))
+        logged = None if part.logged is None else (part.logged, as_logged)
+        repeated = False
+        if apart is not None and self.motion is not None:
+            run, fitted = apart
+            shown = [(k, x.samples.t) for k, x in enumerate(fitted) if x is not None]
+            repeated = self.motion.repeats_those(run, s.t, shown)
+            title = f"{title} ({REPEATED})" if repeated else title
+        return Evaluation(title, s, predicted, fit, unconstrained, logged, part.run, part.rows, repeats_fitted=repeated)
+
+    def seen(self, titles: Sequence[str], solution: Solution) -> list[Evaluation]:
+        """Evaluate the solution on each run: first those that were fitted, then those for validation."""
+        parts = self.as_stretches(solution.friction)
+        fitted = parts[: self.fitted]
+        return [
+            self.evaluated(title, part, solution, None if k < self.fitted else (k, fitted))
+            for k, (title, part) in enumerate(zip(titles, parts, strict=True))
+        ]
+
+    def model_of(self, solution: Solution) -> TorqueModel:
+        """The complete torque model of a solution, in float64."""
+        columns = self.setup.columns
+        chain = with_parameters(self.model, columns, solution.parameters)
+        return torque_model(chain, columns, solution.parameters, solution.friction, self.setup.delay)
+
+    def identified_chain(self, solution: Solution) -> Chain:
+        """The robot with a solution's parameters and an approximation of its friction model, in the original precision."""
+        model = self.model
+        if solution.friction is not None:
+            whole = [run.samples for run in self.runs[: self.fitted]]
+            model = chain_with_friction(dataclasses.replace(solution.friction, chain=model), whole)
+        found = with_parameters(model, self.setup.columns, solution.parameters)
+        like = lambda new, old: jnp.asarray(np.asarray(new), old.dtype)
+        return jax.tree.map(like, found, self.setup.chain)
+
+    def identification(
+        self,
+        solution: Solution,
+        fitted: Sequence[Evaluation],
+        validation: Sequence[Evaluation],
+        *,
+        without: Solution | None,
+        notes: Iterable[str],
+        choice: TermChoice | None = None,
+    ) -> Identification:
+        """Assemble the result of `identify` from a solution and its evaluations.
+
+        Args:
+            without: the solution that excluded the held-out stretches and predicted them; None if nothing was held out.
+        """
+        identified, setup, zone = self.identified_chain(solution), self.setup, self.setup.terms.dead_zone
+        if zone:
+            notes = [
+                *notes,
+                f"dead zone: samples at which a joint is slower than {zone:g} rad/s (m/s) are excluded from that joint's "
+                "equations",
+            ]
+        densities = (self.consistent and self.consistent.densities) or DENSITIES
+        return Identification(
+            chain=identified,
+            prior=setup.chain,
+            columns=setup.columns,
+            base=self.base,
+            ols=solution.ols,
+            wls=solution.wls,
+            consistent=solution.consistent,
+            parameters=solution.parameters,
+            unconstrained=solution.nearest,
+            fitted=tuple(fitted),
+            validation=tuple(validation),
+            held_out_model=None if without is None else self.model_of(without),
+            friction=solution.friction,
+            delay=setup.delay,
+            choice=choice,
+            factors=solution.blocks.total,
+            split_half=solution.split_half,
+            inconsistent_links=impossible_links(identified),
+            notes=tuple(dict.fromkeys(notes)),
+            unusual_links=unusual_links(identified, densities, setup.chain),
+        )
+
+
+def begin(
+    setup: Setup,
+    consistent: Consistency | None,
+    runs: Sequence[FullRun],
+    fitted: int,
+    report: Progress,
+    knowledge: Knowledge | None = None,
+    choose_base: Callable[[Known | None], BaseParameters] | None = None,
+    motion: Motion | None = None,
+) -> Fitting:
+    """Create the regression, with its base parameters and prior.
+
+    Args:
+        choose_base: function that computes the base parameters for given prior knowledge. By default, they are computed
+            from the full regressor at random states.
+        motion: the distinct motion of all runs; None if no motion is repeated.
+    """
+    model = as_float64(setup.chain)
+    if setup.friction is not None:  # filter its columns like the torques
+        friction = dataclasses.replace(setup.friction, cutoff=runs[0].decimated.torque_cutoff)
+        setup = dataclasses.replace(setup, friction=friction)
+    report("finding base parameters", 0, 1)
+    known = None if knowledge is None else knowledge.of(setup.chain, setup.columns)
+    if choose_base is None:
+        base = base_with_friction(setup.chain, setup.columns, setup.friction, knowledge)
+    else:
+        base = choose_base(known)
+    report("finding base parameters", 1, 1)
+    filled, bodiless = with_stand_ins(model)
+    filled, thin = (filled, ()) if consistent is None else with_thickness(filled)
+    prior = prior_parameters(filled, setup.columns)
+    return Fitting(setup, consistent, runs, fitted, model, base, prior, bodiless, thin, report, known, motion)
+
+
+def named_columns(names: tuple[str, ...], positive: bool = False) -> ExtraColumns:
+    """Placeholder for columns that are computed elsewhere: from whole runs, or for one of several robots."""
+
+    def matrix(chain: Chain, q: Array, qd: Array, qdd: Array) -> Array:
+        raise NotImplementedError("these columns can only be computed from whole runs, not for a single state")
+
+    return ExtraColumns(names, ("",) * len(names), matrix, positive=positive)
+
+
+def held_out_of(share: float, motion: Motion | None) -> str:
+    """What is held out of a run, for titles."""
+    return f"last {100 * share:g} % of " if motion is None else f"{100 * share:g} % of the motion in "
+
+
+def _first(estimate: Estimate, b: int) -> Estimate:
+    """The first b values of an estimate."""
+    if len(estimate.values) == b:
+        return estimate
+    independent = None if estimate.independent is None else estimate.independent[:b, :b]
+    return dataclasses.replace(
+        estimate, values=estimate.values[:b], covariance=estimate.covariance[:b, :b], independent=independent
+    )
+
+
+def _taken_off(blocks: BlockFactors, values: Float[np.ndarray, " k"]) -> BlockFactors:
+    """Remove the last k columns from the factors; subtract their torque at the given values from the measured torque."""
+    if not len(values):
+        return blocks
+    p = blocks.r.shape[3] - 1 - len(values)
+    torque = blocks.r[..., -1:] - blocks.r[..., p:-1] @ values[:, None]
+    rest = np.concatenate([blocks.r[..., :p], torque], axis=3)
+    return dataclasses.replace(blocks, r=np.stack([triangle_of(block) for block in rest]))

@@ -1,0 +1,794 @@
+"""Rigid-body regressor for friction fits, computed in chunks, and its triangular factors with friction columns.
+
+The regressor of a run is stored between evaluations if it takes at most `HELD` bytes; otherwise, it is recomputed. For
+long runs, memory use therefore grows only with the size of the friction columns.
+
+Combined fit of friction and the rigid body: linear parameters by least squares, others by Gauss-Newton steps.
+
+The problem is linear in all parameters except a few widths, velocity scales and exponents, so it is separable (Golub &
+Pereyra 1973). For given nonlinear parameters a, the linear parameters c of the friction columns F are computed exactly.
+The columns D = (dF/da) c, which describe changes of a, are appended to the other columns in each joint's triangular
+factor. A least-squares solution for all columns together then gives the variable-projection step. Rows of the
+regressor are processed in chunks.
+
+Approximation of a friction model by the dissipative friction of a chain, for files and simulators.
+
+Selection of a friction model for each joint, based on the error on held-out runs."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import optimize
+
+from .._summary import data_frame
+from ..dynamics import friction_force
+from ..errors import IdentificationError
+from ..model.chain import Chain, with_leaves
+from ..model.compiled import is_ordinary, turning_joints
+from .base_parameters import (
+    BaseParameters,
+    UndeterminedError,
+    base_parameters,
+    base_parameters_beside,
+)
+from .columns import Columns
+from .factors import BLOCKS, BlockFactors, RowBlocks, as_float64, contiguous, least_squares_covariance, triangle_of
+from .friction_model import FrictionModel, by_joint, nonlinear_values, shifted
+from .friction_terms import (
+    Coulomb,
+    FrictionTerm,
+    LoadDependent,
+    LoadedSlip,
+    MaxwellSlip,
+    PowerViscous,
+    Stribeck,
+    chain_terms,
+)
+from .knowledge import Knowledge
+from .prediction import SHORT, chunk_rows, dry_rows, filled, fit_quality, predict_samples
+from .preprocessing import Samples, repeated_motion
+
+HELD = 1 << 28  # largest size of a cached regressor in bytes: 130 000 samples of 6 joints and 40 parameters
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """A run prepared for fitting: friction uses all samples, but the regressor has rows only for some of them.
+
+    Attributes:
+        chain: the robot, in float64.
+        columns: columns of the rigid body.
+        base: base parameters of `columns`.
+        samples: samples at the log's rate.
+        kept: indices of the samples that are rows of the regressor.
+        dry: columns of dry friction among `columns`, low-pass filtered like the torques, at all samples.
+        held: chunks of the regressor, if it is cached; otherwise empty.
+    """
+
+    chain: Chain
+    columns: Columns
+    base: BaseParameters
+    samples: Samples
+    kept: Int[np.ndarray, " M"]
+    dry: Float[np.ndarray, "N n d"]
+    held: tuple[np.ndarray, ...] = ()
+
+    @property
+    def tau(self) -> Float[np.ndarray, "M n"]:
+        """Measured torques of the rows [N m or N]."""
+        return self.samples.tau[self.kept]
+
+    def load(self, values: Float[np.ndarray, " b"]) -> Float[np.ndarray, "N n"]:
+        """Rigid-body torques at all samples, excluding friction, computed from base parameters [N m or N]."""
+        rigid = np.where(self.columns.of_friction(self.chain.n)[self.base.kept], 0.0, values)
+        return base_torque(self.chain, self.columns, self.base, rigid, self.samples)
+
+    def chunks(self) -> Iterator[tuple[slice, Float[np.ndarray, "m n b"]]]:
+        """Iterate over chunks of the base regressor: the slice of row indices, and the regressor of these rows."""
+        for k, at in enumerate(range(0, len(self.kept), SHORT)):
+            part = slice(at, min(at + SHORT, len(self.kept)))
+            yield part, self.held[k] if self.held else self._regressor(self.kept[part])
+
+    def _regressor(self, rows: Int[np.ndarray, " m"]) -> Float[np.ndarray, "m n b"]:
+        states = [filled(x[rows]) for x in (self.samples.q, self.samples.qd, self.samples.qdd)]
+        with jax.enable_x64(True):
+            whole = chunk_rows(self.columns, self.chain, *states)[: len(rows)]
+        whole[:, :, self.columns.apart_from_dry(self.chain.n)[3]] = self.dry[rows]
+        return whole[:, :, self.base.kept]
+
+
+def base_torque(
+    chain: Chain, columns: Columns, base: BaseParameters, values: Float[np.ndarray, " b"], samples: Samples
+) -> Float[np.ndarray, "N n"]:
+    """Torques at the samples, computed from base parameters [N m or N]."""
+    parameters = np.zeros(base.matrix.shape[1])
+    parameters[base.kept] = values
+    with jax.enable_x64(True):
+        return predict_samples(columns, chain, parameters, samples)
+
+
+def prepare(chain: Chain, columns: Columns, base: BaseParameters, samples: Samples, stride: int = 1) -> Run:
+    """Prepare a run whose rows are every stride-th sample of each segment.
+
+    The regressor of M rows takes 8 M n b bytes; it is stored if this is at most `HELD`, and recomputed otherwise.
+    """
+    with jax.enable_x64(True):
+        model = as_float64(chain)
+    kept = np.concatenate([np.arange(a, b, stride) for a, b in samples.segments])
+    run = Run(model, columns, base, samples, kept, dry_rows(columns.apart_from_dry(chain.n)[1], chain, samples))
+    if 8 * len(kept) * chain.n * base.size > HELD:
+        return run
+    return dataclasses.replace(run, held=tuple(rows for _, rows in run.chunks()))
+
+
+def factors_with(
+    runs: Sequence[Run],
+    known: Sequence[np.ndarray],
+    blocks: Sequence[np.ndarray],
+    groups: Sequence[Int[np.ndarray, " _"]] | None = None,
+) -> BlockFactors:
+    """Triangular factors of [W_j, F_j, tau_j] for each joint and each block of all runs.
+
+    Args:
+        known: for each run, the mask (M, n) of the rows to use.
+        blocks: for each run, the friction columns (M, n, k) of each joint.
+        groups: for each run, the stretch of a repeated motion that each row shows.
+    """
+    n, size = runs[0].samples.n, runs[0].base.size + blocks[0].shape[2] + 1
+    labels = contiguous([len(run.kept) for run in runs]) if groups is None else groups
+    found = RowBlocks(labels, n, size, groups is not None)
+    for k, (run, mask, columns) in enumerate(zip(runs, known, blocks, strict=True)):
+        tau = run.tau
+        for part, rows in run.chunks():
+            whole = np.concatenate([rows, columns[part], tau[part][:, :, None]], axis=2)
+            found.absorb(k, part.start, whole, mask[part].astype(float))
+    return found.factors
+
+
+# -- fit
+
+SPREAD = 1.0  # prior standard deviation of the logarithm of a nonlinear parameter, about its initial value
+LONGEST_STEP = 1.0  # largest change of the logarithm of a nonlinear parameter in one iteration
+CONVERGED = 0.01  # gain in log-likelihood below which the iterations end
+DAMPINGS = (1e-3, 1.0, 30.0, 1e3)  # damping factors, tried in this order until a step decreases the cost
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FrictionFit:
+    """Friction model and rigid body fitted to runs.
+
+    Attributes:
+        chain: the robot.
+        columns: columns of the rigid body and its rotors.
+        base: base parameters of `columns`.
+        model: the friction model with the fitted nonlinear parameters of each joint.
+        values: (b + f,) base parameters, followed by the linear friction parameters, in SI units.
+        covariance: (b + f, b + f) covariance of the values for fixed nonlinear parameters, from a block jackknife as in
+            `Estimate.covariance`.
+        noise: (n,) standard deviation of each joint's residual torque [N m or N].
+        nonlinear: (n, p) nonlinear parameters, in the order of `model.nonlinear_names`.
+        nonlinear_deviations: (n, p) standard deviations of the logarithms of the nonlinear parameters; infinite if the
+            data do not determine them.
+        likelihood: concentrated log-likelihood minus the regularisation, for comparison of fits to the same data.
+        iterations: number of Gauss-Newton steps taken.
+        parameters: (p,) full parameters of `columns`, if they were estimated as well; the linear friction parameters are
+            then those beside them. Otherwise, the latter contain combinations with parameters of `columns` that act alike
+            (`BaseParameters.of_signals`).
+    """
+
+    chain: Chain
+    columns: Columns
+    base: BaseParameters
+    model: FrictionModel
+    values: Float[np.ndarray, " b"]
+    covariance: Float[np.ndarray, "b b"]
+    noise: Float[np.ndarray, " n"]
+    nonlinear: Float[np.ndarray, "n p"]
+    nonlinear_deviations: Float[np.ndarray, "n p"]
+    likelihood: float
+    iterations: int
+    parameters: Float[np.ndarray, " w"] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of `values`."""
+        return (*self.base.names, *self.model.names(self.chain.n))
+
+    @property
+    def coefficients(self) -> Float[np.ndarray, "n k"]:
+        """Linear friction parameters by joint, in the order of `FrictionModel.blocks`; zero for absent terms."""
+        return by_joint(self.values[self.base.size :], self.model.chosen(self.chain.n))
+
+    def load(self, samples: Samples) -> Float[np.ndarray, "N n"]:
+        """Rigid-body torques at the samples, excluding friction [N m or N]."""
+        return self._torque(np.where(self.columns.of_friction(self.chain.n), 0.0, self._whole), samples)
+
+    @property
+    def _whole(self) -> Float[np.ndarray, " p"]:
+        """Parameters of all columns; zero for those that are not leading if only base parameters were estimated."""
+        if self.parameters is not None:
+            return self.parameters
+        whole = np.zeros(self.base.matrix.shape[1])
+        whole[self.base.kept] = self.values[: self.base.size]
+        return whole
+
+    def _torque(self, parameters: Float[np.ndarray, " p"], samples: Samples) -> Float[np.ndarray, "N n"]:
+        with jax.enable_x64(True):
+            return predict_samples(self.columns, as_float64(self.chain), parameters, samples)
+
+    def signals(self, samples: Samples) -> Float[np.ndarray, "N n f"]:
+        """Columns of the friction model for samples at the log's rate, for `accumulate` and `predict`."""
+        return self.model.signals(samples, self.load(samples))
+
+    def predict(self, samples: Samples) -> Float[np.ndarray, "N n"]:
+        """Torques for samples at the log's rate, including friction [N m or N]."""
+        return self._torque(self._whole, samples) + self.friction(samples)
+
+    def friction(self, samples: Samples) -> Float[np.ndarray, "N n"]:
+        """Friction torques for samples at the log's rate [N m or N]."""
+        return self.signals(samples) @ self.values[self.base.size :]
+
+    def rows(self) -> tuple[list[str], list[float], list[float], list[str]]:
+        """Names, values, standard deviations and units of the friction parameters, with the nonlinear parameters last."""
+        n, size = self.chain.n, self.base.size
+        turns = turning_joints(self.chain).tolist()
+        names, units = list(self.model.names(n)), list(self.model.units(turns))
+        values, deviations = self.values[size:].tolist(), np.sqrt(np.diag(self.covariance))[size:].tolist()
+        for k, name in enumerate(self.model.nonlinear_names()):
+            for j in np.flatnonzero(np.isfinite(self.nonlinear_deviations[:, k])):
+                value = float(self.nonlinear[j, k])
+                names.append(f"{name} of joint {j + 1}")
+                values.append(value)
+                deviations.append(abs(value) * float(self.nonlinear_deviations[j, k]))
+                units.append("")
+        return names, values, deviations, units
+
+    def to_pandas(self) -> Any:
+        """Friction parameters as a `pandas.DataFrame` with one row per parameter.
+
+        The columns are value, standard_deviation and unit.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        names, *columns = self.rows()
+        return data_frame(dict(zip(("value", "standard_deviation", "unit"), columns, strict=True)), names, "parameter")
+
+
+def fit_friction(
+    chain: Chain,
+    runs: Sequence[Samples],
+    model: FrictionModel,
+    *,
+    iterations: int = 10,
+    stride: int = 1,
+    base: BaseParameters | None = None,
+    columns: Columns | None = None,
+    free: Sequence[int] | None = None,
+) -> FrictionFit:
+    """Fit a friction model, including its nonlinear parameters, together with the rigid-body parameters and rotor inertias.
+
+    The fit minimises
+
+        sum_j N_j log |tau_j - W_j x - F_j(a) c|
+
+    For joint j, W_j is the regressor of the base parameters x, F_j(a) contains the friction columns, and N_j is the
+    number of rows. The vectors c and a are the linear and the nonlinear parameters of friction. The logarithm weights
+    each joint by its noise.
+
+    Load-dependent terms use the loads from the rigid-body parameters of the previous iteration. Samples at which the
+    friction memory is not yet known (`FrictionModel.known`) are excluded.
+
+    Args:
+        chain: the robot; only its kinematics and gravity are used.
+        runs: samples at the log's rate (`preprocess` with stride 1).
+        model: the friction model, with initial nonlinear parameters.
+        iterations: maximum number of Gauss-Newton steps; 0 keeps the initial nonlinear parameters.
+        stride: decimation of the regressor's rows. Friction columns are computed at the log's rate before they are
+            decimated.
+        base: base parameters of `columns`; by default they are computed.
+        columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
+        free: numbers of the joints whose nonlinear parameters are fitted, counted from 1; the others keep their initial
+            values. By default, those of all joints are fitted.
+
+    Raises:
+        IdentificationError: no runs were given, or there are too few samples to determine the parameters.
+
+    Cost: about 0.5 s per iteration for 6 joints and 10 000 samples after decimation by `stride`.
+
+    Memory: the rigid-body regressor is processed in chunks, but the friction columns of whole runs are stored. For N
+    samples of n joints, with k columns and p nonlinear parameters per joint, they take 8 N n k (p + 1) bytes, for
+    example 0.6 GiB for a million samples of 6 joints with two Maxwell-slip terms. If memory is insufficient, pass
+    shorter or fewer runs.
+    """
+    columns = columns or Columns(("armature",))
+    base = base_with_friction(chain, columns, model) if base is None else base
+    prepared = [prepare(chain, columns, base, s, stride) for s in runs]
+    return fit_prepared(chain, columns, base, prepared, model, iterations, free)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Solution:
+    model: FrictionModel
+    values: np.ndarray  # base parameters, then linear friction parameters
+    covariance: np.ndarray
+    noise: np.ndarray
+    cost: float
+    blocks: list[np.ndarray]
+    factors: BlockFactors
+
+
+def fit_prepared(
+    chain: Chain,
+    columns: Columns,
+    base: BaseParameters,
+    runs: Sequence[Run],
+    model: FrictionModel,
+    iterations: int,
+    free: Sequence[int] | None = None,
+) -> FrictionFit:
+    """Variant of `fit_friction` for runs from `prepare`, which lets several fits share the regressors of the runs."""
+    if not runs:
+        raise IdentificationError("no run was given for the friction fit; pass at least one")
+    n = chain.n
+    start = model.for_joints(n)
+    known = [start.known(run.samples)[run.kept] for run in runs]
+    chosen = start.chosen(n)
+    independence = np.mean([min(1.0, 1.8 * run.samples.torque_cutoff / run.samples.rate) for run in runs])
+    share = float(independence) * (len(runs[0].samples) / len(runs[0].kept))
+    share = min(1.0, share)
+    counts = np.sum([mask.sum(0) for mask in known], axis=0)
+    if (counts * share).sum() <= base.size + chosen.sum():
+        raise UndeterminedError(
+            f"{int(counts.sum())} rows of samples cannot determine {base.size + int(chosen.sum())} parameters; log a longer run"
+        )
+
+    def evaluate(model: FrictionModel, rigid: np.ndarray, shift: np.ndarray) -> _Solution:
+        blocks = [model.blocks(run.samples, run.load(rigid))[run.kept] for run in runs]
+        factors = factors_with(runs, known, blocks)
+        values, covariance, noise = _solve(factors.total.r, counts, share, base.size, chosen)
+        cost = share * float(counts @ np.log(noise)) + 0.5 * ((shift / SPREAD) ** 2).sum()
+        return _Solution(model, values, covariance, noise, cost, blocks, factors)
+
+    width = nonlinear_values(start, n).shape[1]
+    shift = np.zeros((n, width))
+    now = evaluate(start, _first_guess(runs), shift)
+    for _ in range(2 if start.needs_load else 0):
+        now = evaluate(start, now.values[: base.size], shift)
+    deviations, taken = np.full((n, width), np.inf), 0
+    damping = 0
+    fitted = np.ones(n, bool) if free is None else np.isin(np.arange(1, n + 1), free)
+    for _ in range(iterations if width and fitted.any() else 0):
+        factors = factors_with(runs, known, _with_slopes(now, runs, base.size, chosen, fitted)).total.r
+        better = None
+        while better is None and damping < len(DAMPINGS):
+            step, deviations = _step(factors, now.noise, share, base.size, chosen, shift, DAMPINGS[damping])
+            trial = shift + np.clip(step, -LONGEST_STEP, LONGEST_STEP)
+            with jax.enable_x64(True):
+                moved = shifted(start, trial)
+            found = evaluate(moved, now.values[: base.size], trial)
+            better = found if found.cost < now.cost else None
+            damping += 0 if better is not None else 1
+        if better is None:
+            break
+        gain, now, shift = now.cost - better.cost, better, trial
+        taken, damping = taken + 1, max(0, damping - 1)
+        if gain < CONVERGED:
+            break
+    return FrictionFit(
+        chain=chain,
+        columns=columns,
+        base=base,
+        model=now.model,
+        values=now.values,
+        covariance=_left_out(now, _in_motion(now, runs, known), base.size, chosen),
+        noise=now.noise,
+        nonlinear=nonlinear_values(now.model, n),
+        nonlinear_deviations=deviations,
+        likelihood=-now.cost,
+        iterations=taken,
+    )
+
+
+def _first_guess(runs: Sequence[Run]) -> np.ndarray:
+    """Rigid-body parameters from a fit with viscous, Coulomb and constant friction, for the initial loads."""
+    speeds = [run.samples.qd[run.kept] for run in runs]
+    plain = [np.stack([qd, np.tanh(qd / 0.02), np.ones_like(qd)], axis=2) for qd in speeds]
+    factors, size = factors_with(runs, [np.ones_like(qd) for qd in speeds], plain).total, runs[0].base.size
+    a, y, _ = _stack(factors.r, size, [np.ones((len(factors.r), 3), bool)], np.ones(len(factors.r)))
+    return _least_squares(a, y)[0][:size]
+
+
+def _in_motion(now: _Solution, runs: Sequence[Run], known: Sequence[np.ndarray]) -> BlockFactors:
+    """The factors of a solution, in blocks of the motion if the runs repeat it."""
+    motion = repeated_motion([run.samples for run in runs])
+    if motion is None:
+        return now.factors
+    groups = [motion.groups(k, run.samples.t[run.kept], BLOCKS) for k, run in enumerate(runs)]
+    return factors_with(runs, known, now.blocks, groups)
+
+
+def _left_out(now: _Solution, factors: BlockFactors, size: int, chosen: np.ndarray) -> np.ndarray:
+    """Jackknife covariance of the linear parameters."""
+    stacks = [_stack(r, size, [chosen], now.noise) for r in factors.left_out.r]
+    parts = [triangle_of(np.column_stack([a, y])) for a, y, _ in stacks]
+    return least_squares_covariance(parts, now.values, now.covariance)
+
+
+def _with_slopes(
+    now: _Solution, runs: Sequence[Run], size: int, chosen: np.ndarray, fitted: np.ndarray
+) -> list[np.ndarray]:
+    """Friction columns of each run, and derivatives of the friction torques with respect to the nonlinear parameters.
+
+    The derivatives are zero at joints whose nonlinear parameters are not fitted.
+    """
+    coefficients = by_joint(now.values[size:], chosen) * fitted[:, None]
+    beside = []
+    for run, block in zip(runs, now.blocks, strict=True):
+        slopes = now.model.slopes(run.samples, run.load(now.values[:size]))[run.kept]
+        beside.append(np.concatenate([block, np.einsum("tjkp,jk->tjp", slopes, coefficients)], axis=2))
+    return beside
+
+
+def _stack(
+    factors: Float[np.ndarray, "n c c"], size: int, groups: Sequence[np.ndarray], noise: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[slice]]:
+    """Stack the weighted factors of all joints as one system: common columns, then each group's columns by joint."""
+    total = size + sum(int(group.sum()) for group in groups)
+    matrix, right, rows = [], [], []
+    at = 0
+    for j, r in enumerate(factors):
+        a = np.zeros((len(r), total))
+        a[:, :size] = r[:, :size]
+        source, target = size, size
+        for group in groups:
+            own = np.flatnonzero(group[j])
+            first = target + int(group[:j].sum())
+            a[:, first : first + len(own)] = r[:, source + own]
+            source, target = source + group.shape[1], target + int(group.sum())
+        matrix.append(a / noise[j])
+        right.append(r[:, -1] / noise[j])
+        rows.append(slice(at, at + len(r)))
+        at += len(r)
+    return np.concatenate(matrix), np.concatenate(right), rows
+
+
+def _least_squares(a: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Least-squares solution and (A^T A)^-1, computed with columns of unit norm; zero in directions without excitation."""
+    norms = np.linalg.norm(a, axis=0)
+    norms = np.where(norms > 0, norms, 1.0)
+    u, s, vt = np.linalg.svd(a / norms, full_matrices=False)
+    inverse = np.where(s > 1e-10 * s[0], 1 / np.where(s > 0, s, 1), 0.0)
+    half = vt.T * inverse / norms[:, None]
+    return half @ (u.T @ y), half @ half.T
+
+
+def _solve(factors, counts, share, size, chosen, rounds=4):
+    noise = np.ones(len(factors))
+    values, inverse = np.zeros(0), np.zeros((0, 0))
+    for _ in range(rounds):
+        a, y, rows = _stack(factors, size, [chosen], noise)
+        values, inverse = _least_squares(a, y)
+        residual = y - a @ values
+        rms = np.array([np.linalg.norm(residual[part]) * noise[j] for j, part in enumerate(rows)])
+        noise = np.maximum(rms / np.sqrt(np.maximum(counts, 1)), 1e-12)
+    return values, inverse / share, noise
+
+
+def _step(factors, noise, share, size, chosen, shift, damping):
+    """Gauss-Newton step in the logarithms of the nonlinear parameters, and their standard deviations without the prior."""
+    moving = np.array(
+        [[np.linalg.norm(r[:, size + chosen.shape[1] + p]) > 0 for p in range(shift.shape[1])] for r in factors]
+    )
+    a, y, _ = _stack(factors, size, [chosen, moving], noise)
+    a, y = a * np.sqrt(share), y * np.sqrt(share)
+    count = int(moving.sum())
+    own = np.zeros((count, a.shape[1]))
+    own[:, a.shape[1] - count :] = np.eye(count)
+    held = np.concatenate([a, own / SPREAD, own * np.sqrt(damping)])
+    target = np.concatenate([y, -shift[moving] / SPREAD, np.zeros(count)])
+    solution, _ = _least_squares(held, target)
+    _, inverse = _least_squares(a, y)
+    step, deviations = np.zeros(shift.shape), np.full(shift.shape, np.inf)
+    step[moving] = solution[a.shape[1] - count :]
+    deviations[moving] = np.sqrt(np.diag(inverse)[a.shape[1] - count :])
+    return step, deviations
+
+
+def with_signals(base: BaseParameters, names: Sequence[str]) -> BaseParameters:
+    """Append signal columns to base parameters; each signal must be linearly independent of all other columns.
+
+    The result is for estimators that use factors from `accumulate(..., signals=...)`.
+
+    Args:
+        base: base parameters of the other columns.
+        names: one name per signal, for example from `FrictionModel.names`.
+    """
+    b, p = base.matrix.shape
+    k = len(names)
+    matrix = np.block([[base.matrix, np.zeros((b, k))], [_added(base, names), np.eye(k)]])
+    kept = np.concatenate([base.kept, p + np.arange(k)])
+    return dataclasses.replace(base, kept=kept, matrix=matrix, names=(*base.names, *names))
+
+
+def _added(base: BaseParameters, names: Sequence[str]) -> Float[np.ndarray, "k p"]:
+    """Coefficients with which parameters of the other columns add to those of the named signals."""
+    rows = {} if base.of_signals is None else dict(zip(base.signals, base.of_signals, strict=True))
+    return np.array([rows.get(name, np.zeros(base.matrix.shape[1])) for name in names])
+
+
+def base_with_friction(
+    chain: Chain, columns: Columns, model: FrictionModel | None, knowledge: Knowledge | None = None
+) -> BaseParameters:
+    """Base parameters of the columns that are fitted together with a friction model, if any."""
+    if model is None or not is_ordinary(chain):
+        return base_parameters(chain, columns, knowledge=knowledge)
+    return base_parameters_beside(chain, columns, model.at_states, model.names(chain.n), knowledge)
+
+
+# -- nearest
+
+WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)  # candidate widths of the smooth sign function [rad/s or m/s]
+_LAW = ("friction.viscous", "friction.coulomb", "friction.offset", "friction.stribeck")
+
+
+def chain_with_friction(fit: FrictionFit, runs: Sequence[Samples], width: float | None = None) -> Chain:
+    """Return the chain with the viscous, Coulomb and constant friction that best fits a friction model on given runs.
+
+    The friction of a chain cannot have memory or depend on the load. For simulation and files, the friction of each
+    joint is therefore approximated by f = fv qd + fc tanh(qd / width) + off with fv >= 0 and fc >= 0, fitted to the
+    torques of the friction model by least squares.
+
+    Args:
+        fit: the fitted friction model.
+        runs: samples at the log's rate.
+        width: width of the smooth sign function [rad/s or m/s]. By default, the width with the best fit is selected for each
+            joint. The candidates are five widths from 0.005 to 0.1, and the width of the Coulomb term, or that of the
+            chain if there is no Coulomb term. If the fit has extra columns, which may depend on the chain's width, the
+            default is the chain's width.
+    """
+    # use unfiltered friction, which acts on the joints
+    fit = dataclasses.replace(fit, model=dataclasses.replace(fit.model, cutoff=None))
+    friction = np.concatenate([fit.friction(s) for s in runs])
+    chain, tried = fit.chain, () if fit.columns.extra else WIDTHS
+    dry = [term for term in fit.model.terms if type(term) is Coulomb and term.joints is None]
+    if dry and tried:
+        own = jnp.broadcast_to(jnp.asarray(dry[0].width, chain.dtype), (chain.n,))
+        chain = dataclasses.replace(chain, friction=dataclasses.replace(chain.friction, coulomb_velocity=own))
+    return with_nearest_friction(chain, np.concatenate([s.qd for s in runs]), friction, tried, width)
+
+
+def with_nearest_friction(
+    chain: Chain,
+    qd: Float[np.ndarray, "N n"],
+    friction: Float[np.ndarray, "N n"],
+    widths: Sequence[float] = (),
+    width: float | None = None,
+) -> Chain:
+    """Return the chain with the dissipative friction that best fits given torques, as in `chain_with_friction`.
+
+    Args:
+        widths: candidate widths of the smooth sign function, in addition to that of the chain.
+        width: the only candidate width, if not None.
+    """
+    found = []
+    for j, own in enumerate(np.asarray(chain.friction.coulomb_velocity, float).tolist()):
+        laws = []
+        for w in (own, *widths) if width is None else (width,):
+            columns = np.stack([qd[:, j], np.tanh(qd[:, j] / w), np.ones(len(qd))], axis=1)
+            law = _dissipative(columns, friction[:, j])
+            laws.append((float(np.linalg.norm(friction[:, j] - columns @ law)), w, *law))
+        found.append(min(laws)[1:])
+    like = lambda x: jnp.asarray(np.array(x), chain.dtype)
+    w, viscous, coulomb, offset = map(like, zip(*found, strict=True))
+    law = dataclasses.replace(
+        chain.friction,
+        viscous=viscous,
+        coulomb=coulomb,
+        offset=offset,
+        coulomb_velocity=w,
+        stribeck=like(np.zeros(chain.n)),
+    )
+    return dataclasses.replace(chain, friction=law)
+
+
+def _dissipative(columns: Float[np.ndarray, "N 3"], torque: Float[np.ndarray, " N"]) -> Float[np.ndarray, "3"]:
+    """Least-squares coefficients of a viscous, a Coulomb and a constant column; the first two are non-negative."""
+    found = np.linalg.lstsq(columns, torque, rcond=None)[0]
+    if found[:2].min() >= 0:
+        return found
+    return optimize.lsq_linear(columns, torque, (np.array([0, 0, -np.inf]), np.inf), method="bvls").x
+
+
+def dissipative_chain(chain: Chain, runs: Sequence[Samples]) -> tuple[Chain, tuple[str, ...]]:
+    """Replace negative friction and armature of a chain; return the new chain and the names of the modified joints.
+
+    If viscous or Coulomb friction of a joint is negative, its friction is replaced by fv qd + fc tanh(qd / width) + off
+    with fv >= 0 and fc >= 0, fitted to the original friction at the velocities of the runs by least squares. A negative
+    armature is replaced by zero. All other parameters are unchanged.
+    """
+    law = chain.friction
+    viscous, coulomb, armature = (np.asarray(x, float) for x in (law.viscous, law.coulomb, chain.armature))
+    driven = (viscous < 0) | (coulomb < 0)
+    changed = driven | (armature < 0)
+    if not changed.any():
+        return chain, ()
+    leaves = {"armature": jnp.maximum(chain.armature, 0)}
+    if driven.any():
+        qd = np.concatenate([s.qd for s in runs])
+        with jax.enable_x64(True):
+            force = np.asarray(jax.vmap(lambda v: friction_force(as_float64(chain), v))(jnp.asarray(qd)))
+        found = with_nearest_friction(chain, qd, force)
+        for name in _LAW:
+            leaf = name.partition(".")[2]
+            leaves[name] = jnp.where(jnp.asarray(driven), getattr(found.friction, leaf), getattr(law, leaf))
+    return with_leaves(chain, leaves), tuple(chain.joint_names[j] for j in np.flatnonzero(changed))
+
+
+# -- choice
+
+STRETCHES = 3  # number of stretches into which a single run is divided
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FrictionComparison:
+    """Comparison of friction models by cross-validation.
+
+    Attributes:
+        names: names of the models.
+        errors: (models, n) relative torque error of each joint on held-out runs [%], over all samples; RMS over the
+            folds.
+        moving: (models, n) relative torque error of each joint on held-out runs [%], over the samples at which the
+            joint moves; RMS over the folds.
+        best: name of the model selected for each joint.
+        model: the friction model with each joint's selected terms.
+    """
+
+    names: tuple[str, ...]
+    errors: Float[np.ndarray, "m n"]
+    moving: Float[np.ndarray, "m n"]
+    best: tuple[str, ...]
+    model: FrictionModel
+
+    def to_pandas(self) -> Any:
+        """Held-out errors [%] as a `pandas.DataFrame` with one row per model.
+
+        Each column label is a pair of "all" or "moving" and the joint's number, counted from 1.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        blocks = {"all": self.errors, "moving": self.moving}
+        columns = {(key, j + 1): column for key, x in blocks.items() for j, column in enumerate(x.T)}
+        return data_frame(columns, self.names, "model")
+
+    def __str__(self) -> str:
+        title = "held-out error [%]"
+        width = max(len(title), *map(len, self.names))
+
+        def line(name: str, row: np.ndarray) -> str:
+            marks = ["*" if name == best else " " for best in self.best]
+            return f"{name:{width}s} " + " ".join(f"{x:6.2f}{mark}" for x, mark in zip(row, marks, strict=True))
+
+        head = f"{title:{width}s} " + " ".join(f"{'joint ' + str(j + 1):7s}" for j in range(len(self.best)))
+        return "\n".join([head, *map(line, self.names, self.errors), "* chosen"])
+
+
+def friction_candidates(cutoff: float | None = None) -> dict[str, FrictionModel]:
+    """Candidate friction models for `choose_friction`, by name, from simple to complex.
+
+    Args:
+        cutoff: low-pass cutoff of the measured torques [Hz].
+    """
+    plain = chain_terms(0.01)
+    slip = (*plain, MaxwellSlip(width=1e-4))
+    slips = (*slip, MaxwellSlip(width=1e-3))
+    models = {
+        "plain": plain,
+        "Stribeck": (*plain, Stribeck()),
+        "slip": slip,
+        "two slips": slips,
+        "slip, power": (*slip, PowerViscous()),
+        "two slips, Stribeck": (*slips, Stribeck()),
+        "slip, load": (*slip, LoadedSlip()),
+        "slip, power, load": (*slip, PowerViscous(), LoadedSlip()),
+        "two slips, power, load": (*slips, PowerViscous(), LoadedSlip()),
+        "sliding load": (*plain, PowerViscous(), LoadDependent()),
+    }
+    return {name: FrictionModel(terms, cutoff) for name, terms in models.items()}
+
+
+def choose_friction(
+    chain: Chain,
+    runs: Sequence[Samples],
+    models: Mapping[str, FrictionModel] | None = None,
+    *,
+    iterations: int = 0,
+    stride: int = 1,
+    tolerance: float = 0.01,
+    base: BaseParameters | None = None,
+    columns: Columns | None = None,
+) -> FrictionComparison:
+    """Select a friction model for each joint by leave-one-run-out cross-validation.
+
+    Each model is fitted to all runs but one, and then predicts the run that was left out. A single run is divided into
+    three stretches, which are treated as separate runs. The score of a model is the mean of its relative errors over
+    all samples and over the samples in motion. For each joint, the model with the fewest linear parameters is selected
+    among those whose score is within `tolerance` of the lowest.
+
+    Args:
+        chain: the robot; only its kinematics and gravity are used.
+        runs: samples at the log's rate (`preprocess` with stride 1). If the model is to predict friction at rest, the
+            runs should include phases at rest.
+        models: friction models by name; by default `friction_candidates` with the cutoff of the torques.
+        iterations: maximum number of Gauss-Newton steps on the nonlinear parameters in each fold; 0 keeps the given
+            nonlinear parameters.
+        stride: decimation of the regressor's rows, as in `fit_friction`.
+        tolerance: relative increase of the score that is accepted for a simpler model.
+        base: base parameters of `columns`; by default they are computed.
+        columns: columns of the rigid body and rotors; by default `Columns(("armature",))`.
+
+    Raises:
+        IdentificationError: no runs or no models were given, or the models have different cutoffs.
+
+    Cost: one fit per model and run.
+    """
+    if not runs:
+        raise IdentificationError("no run was given for the friction selection; pass at least one")
+    models = friction_candidates(runs[0].torque_cutoff) if models is None else models
+    if not models or len({model.cutoff for model in models.values()}) > 1:
+        raise IdentificationError("specify at least one friction model, all with the same cutoff")
+    columns = columns or Columns(("armature",))
+    common = [term for term in next(iter(models.values())).terms if all(_has(model, term) for model in models.values())]
+    base = base_with_friction(chain, columns, FrictionModel(tuple(common))) if base is None else base
+    if len(runs) == 1:
+        cuts = np.linspace(0, len(runs[0]), STRETCHES + 1).astype(int).tolist()
+        runs = [runs[0].part(a, b) for a, b in itertools.pairwise(cuts)]
+    ready = [prepare(chain, columns, base, samples, stride) for samples in runs]
+    squares = np.zeros((len(models), 2, chain.n))
+    for k, model in enumerate(models.values()):
+        for out in ready:
+            fit = fit_prepared(chain, columns, base, [run for run in ready if run is not out], model, iterations)
+            known = fit.model.known(out.samples)
+            tau, prediction = (np.where(known, x, 0.0) for x in (out.samples.tau, fit.predict(out.samples)))
+            quality = fit_quality(tau, prediction, out.samples.qd)
+            squares[k] += np.stack([quality.relative, quality.relative_moving]) ** 2
+    errors, moving = np.sqrt(squares / len(ready)).transpose(1, 0, 2)
+    names = tuple(models)
+    size = [sum(len(term.labels) for term in model.terms) for model in models.values()]
+    score = errors + moving
+    best = []
+    for j in range(chain.n):
+        good = np.flatnonzero(score[:, j] <= (1 + tolerance) * score[:, j].min())
+        best.append(names[min(good, key=lambda k: (size[k], score[k, j]))])
+    return FrictionComparison(names, errors, moving, tuple(best), combine_friction([models[name] for name in best]))
+
+
+def _has(model: FrictionModel, term: FrictionTerm) -> bool:
+    """True if a model contains a term of the same kind for the same joints."""
+    return any(type(own) is type(term) and own.joints == term.joints for own in model.terms)
+
+
+def combine_friction(models: Sequence[FrictionModel]) -> FrictionModel:
+    """Combine one friction model per joint into a single model, and merge equal terms of several joints."""
+    found: dict[tuple, tuple[FrictionTerm, list[int]]] = {}
+    for j, model in enumerate(models):
+        for term in model.terms:
+            if term.joints is None or j + 1 in term.joints:
+                leaves, kind = jax.tree.flatten(
+                    dataclasses.replace(term, joints=None)
+                )  # the kind has all static fields
+                key = (kind, tuple((np.shape(leaf), np.asarray(leaf).tobytes()) for leaf in leaves))
+                found.setdefault(key, (term, []))[1].append(j + 1)
+    everyone = range(1, len(models) + 1)
+    terms = tuple(
+        dataclasses.replace(term, joints=None if joints == list(everyone) else tuple(joints))
+        for term, joints in found.values()
+    )
+    return FrictionModel(terms, models[0].cutoff)

@@ -1,0 +1,376 @@
+"""Identification of stiffness, damping and rotors of elastic joints, from encoders on both sides of the gear.
+
+`identify_mechanism`: identification of robots with a floating base, contacts or closed loops."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import IdentificationError, LogError
+from ..io.logs import Log
+from ..model.chain import Chain
+from ..model.compiled import driven_joints, leading_joints
+from .accumulate import accumulate_samples
+from .base_parameters import BaseParameters, base_parameters, given_samples_torque
+from .columns import Columns, all_columns
+from .consistency import Consistency
+from .factors import BLOCKS, equal_blocks
+from .fit import HOLDOUT, POSSIBLE, Fitting, Progress, Solution, begin
+from .knowledge import Knowledge, Known
+from .mechanisms import (
+    MechanismLog,
+    MechanismSamples,
+    left_over,
+    mechanism_samples,
+    narrow_cutoff,
+    projected_blocks,
+    remaining_parameters,
+    unknown_forces,
+)
+from .prediction import fit_quality, predict_samples
+from .preprocessing import REPEATED, Filters, Motion, Samples, left_out_deviations, preprocess, repeated_motion, split
+from .result import Evaluation, Identification
+from .selection import Setup
+from .selection_search import Terms
+from .stretches import full_run
+
+ELASTIC_BLOCKS = 16  # jackknife blocks for the standard deviations
+LARGEST_CONDITION = 1e6  # maximum condition number of the columns after scaling to unit norm
+NAMES = ("stiffness", "damping", "rotor_inertia", "viscous", "coulomb", "offset")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ElasticIdentification:
+    """Result of `identify_elastic_joints`.
+
+    Attributes:
+        values: (n, 6) identified parameters of each joint's motor equation: stiffness K [N m/rad], damping D [N m
+            s/rad], reflected rotor inertia J [kg m^2], viscous friction B [N m s/rad], Coulomb friction F [N m], and
+            offset [N m].
+        standard_deviations: (n, 6) standard deviations of the values, from a jackknife over sixteen blocks.
+        residual: (n,) RMS error of the motor equation [N m].
+        links: log of the links, for `identify` with a chain without the rotors' armature and friction. The log contains
+            the low-pass filtered link positions q [rad] and the spring torques K (theta - q) + D (thetad - qd) [N m].
+    """
+
+    values: Float[np.ndarray, "n 6"]
+    standard_deviations: Float[np.ndarray, "n 6"]
+    residual: Float[np.ndarray, " n"]
+    links: Log
+
+    @property
+    def stiffness(self) -> Float[np.ndarray, " n"]:
+        """Stiffness K of each joint [N m/rad], for `jaxdyn.mechanisms.elastic_joints`."""
+        return self.values[:, 0]
+
+    @property
+    def damping(self) -> Float[np.ndarray, " n"]:
+        """Damping D of each joint [N m s/rad]."""
+        return self.values[:, 1]
+
+    @property
+    def rotor_inertia(self) -> Float[np.ndarray, " n"]:
+        """Reflected rotor inertia J of each joint, gear_ratio^2 times that of the rotor [kg m^2]."""
+        return self.values[:, 2]
+
+
+def identify_elastic_joints(
+    log: Log, theta: Float[np.ndarray, "N n"], filters: Filters | None = None, coulomb_velocity: float = 0.02
+) -> ElasticIdentification:
+    """Identify stiffness, damping and rotor inertia of elastic joints from encoders of the links and of the motors.
+
+    For each joint, the motor equation of Spong's model (`jaxdyn.mechanisms.ElasticJoints`) is fitted by least squares:
+
+        gear_ratio tau_m = J thetadd + B thetad + F tanh(thetad / v) + offset + K (theta - q) + D (thetad - qd)
+
+    The equation is linear in the unknowns K, D, J, B, F and offset, and does not need a model of the links. The offset
+    combines the rest angle of the spring with the offsets of the encoders and the motor. The identified spring torque
+    is the torque on the link, so it can be used to identify the links (`ElasticIdentification.links`).
+
+    Encoder noise biases K towards zero, because the deflection theta - q is typically only about 1 mrad. The relative
+    bias is the variance of the low-pass filtered noise divided by the variance of theta - q. High-resolution encoders
+    on both sides, large accelerations and large loads keep the bias small.
+
+    Args:
+        log: a log with time [s], link positions q [rad] and motor torques referred to the joints, gear_ratio * tau_m
+            [N m].
+        theta: motor positions referred to the joints, rotor angle / gear_ratio, at the log's times [rad].
+        filters: cutoffs and stride, as for `preprocess`.
+        coulomb_velocity: v, the width of the smooth sign function in Coulomb friction [rad/s].
+
+    Raises:
+        LogError: theta has the wrong shape or is not finite; see `preprocess` for other causes.
+        IdentificationError: the parameters of a joint cannot be determined separately, because the joint is at rest
+            or its spring does not deflect.
+
+    Cost: about 0.1 s for 20 000 rows of 7 joints.
+    """
+    theta, n = np.asarray(theta, float), log.n
+    if theta.shape != log.q.shape or not np.isfinite(theta).all():
+        raise LogError(
+            f"{log.source}: motor positions must be finite and of shape {log.q.shape}; their shape is {theta.shape}"
+        )
+    both = dataclasses.replace(
+        log, q=np.hstack([log.q, theta]), qd=None, tau=np.hstack([log.tau, np.zeros_like(theta)])
+    )
+    samples = preprocess(both, filters)
+    q, qd, tau = samples.q[:, :n], samples.qd[:, :n], samples.tau[:, :n]
+    motor, rate, acceleration = (x[:, n:] for x in (samples.q, samples.qd, samples.qdd))
+    columns = motor - q, rate - qd, acceleration, rate, np.tanh(rate / coulomb_velocity), np.ones_like(rate)
+    rows = np.stack(columns, axis=2)
+    fits = [_fitted(rows[:, j], tau[:, j], f"{log.source}: joint {j + 1}") for j in range(n)]
+    values, deviations, residual = (np.array(x) for x in zip(*fits, strict=True))
+    spring = np.einsum("tjk,jk->tj", rows[:, :, :2], values[:, :2])
+    links = Log(samples.t, q, qd, spring, f"links of {log.source}", samples.notes)
+    return ElasticIdentification(values, deviations, residual, links)
+
+
+def _fitted(
+    rows: Float[np.ndarray, "N 6"], tau: Float[np.ndarray, " N"], where: str
+) -> tuple[Float[np.ndarray, "6"], Float[np.ndarray, "6"], float]:
+    """Values, standard deviations and residual of one joint."""
+    scale = np.linalg.norm(rows, axis=0)
+    if not (scale > 0).all() or np.linalg.cond(rows / scale) > LARGEST_CONDITION:
+        raise IdentificationError(
+            f"{where}: stiffness, rotor inertia and friction cannot be separated, because the joint hardly moves or its "
+            "spring does not deflect; log a motion with varying speed and load"
+        )
+    solved = lambda keep: np.linalg.lstsq(rows[keep] / scale, tau[keep], rcond=None)[0] / scale
+    everything = np.arange(len(rows))
+    values = solved(everything)
+    left_out = [solved(np.delete(everything, slice(a, b))) for a, b in equal_blocks(len(rows), ELASTIC_BLOCKS)]
+    return values, left_out_deviations(np.array(left_out)), float(np.sqrt(np.mean((tau - rows @ values) ** 2)))
+
+
+# -- identify
+
+ROUNDS = 3  # number of fits with updated weights, if unmeasured forces are eliminated
+LEAST_NOISE = 1e-4  # smallest noise of a row, relative to its RMS
+
+
+def identify_mechanism(
+    chain: Chain,
+    logs: MechanismLog | Sequence[MechanismLog],
+    validate: MechanismLog | Sequence[MechanismLog] | float = HOLDOUT,
+    *,
+    columns: Columns | None = None,
+    filters: Filters | None = None,
+    consistent: Consistency | None = POSSIBLE,
+    knowledge: Knowledge | None = None,
+    progress: Progress | None = None,
+) -> Identification:
+    """Identify a robot with a floating base, contacts, spherical joints or closed loops, such as a humanoid or a linkage.
+
+    The equations of motion are W pi = S^T tau + sum_i J_i^T F_i, with the regressor W, the parameters pi, the drive
+    torques tau and the contact wrenches F_i. For a floating base, six rows have no drive torque. The available
+    measurements determine which rows are fitted:
+
+    - If joint torques and contact wrenches were measured, all rows are fitted.
+    - If no joint torque was measured (tau is NaN), the six rows of the base are fitted. They determine all identifiable
+      link parameters but no drive parameters (Ayusawa, Venture & Nakamura 2014; Mistry, Schaal & Yamane 2009).
+    - If unmeasured forces act at fixed frames or in closed loops, the rows are weighted by their noise and projected
+      onto the orthogonal complement of the range of the forces' transposed Jacobians. The result is the same as if
+      parameters and forces were estimated together.
+
+    Everything else is as in `identify`: base parameters, ordinary and weighted least squares, physically consistent
+    links, jackknife standard deviations, and validation on held-out data.
+
+    Args:
+        chain: the robot, with its floating base (`load(..., floating_base=True)`); its inertias are the prior.
+        logs: the runs to fit.
+        validate: validation runs, or the share of each run to hold out at its end, as in `identify`.
+        columns: terms to identify in addition to the links' parameters; by default drive terms, motors and springs if
+            any joint torque was measured, and none otherwise.
+        filters: cutoffs and stride for all runs, as for `preprocess`. The default cutoff is 0.4 times that of
+            `preprocess`, but at least 8 Hz, because noise in the base's acceleration affects all columns of the
+            regressor and biases all parameters.
+        consistent: physical-consistency constraints and prior knowledge of the links; None for plain least squares.
+        knowledge: as in `identify`, for example that left and right limbs mirror each other.
+        progress: callback that receives the name of the current stage, the number of steps done, and the total number
+            of steps.
+
+    Raises:
+        LogError: a log does not match the chain, or lacks a measurement, which the message names.
+        IdentificationError: no log was given, the motion does not excite the parameters, or there are at least as many
+            unmeasured forces as equations.
+    """
+    listed = lambda some: [some] if isinstance(some, MechanismLog) else list(some)
+    share = float(validate) if isinstance(validate, int | float) else None
+    fitted, unseen = listed(logs), [] if share is not None else listed(validate)  # type: ignore[arg-type]
+    if not fitted:
+        raise IdentificationError("no log was given; pass at least one run to fit")
+    report = progress or (lambda stage, done, total: None)
+    runs = _prepared(chain, [*fitted, *unseen], filters, report)
+    first = runs[: len(fitted)]
+    if columns is None:
+        joints = np.any([run.measured for run in first], axis=0)
+        columns = (
+            all_columns(chain) if joints[driven_joints(chain.topology)[leading_joints(chain)]].any() else Columns(())
+        )
+    weighed = consistent is not None and consistent.mass is not None
+    consistent = None if consistent is None else consistent.of(columns.names(chain.n))
+    with jax.enable_x64(True):
+        fit = _begin(chain, columns, consistent, first, report, knowledge)
+        held = []
+        partial = None
+        if share is not None:
+            halves = [_split(run, 1 - share) for run in first]
+            partial = fit.solved([a for a, _ in halves], report)
+            named = f"held out: last {100 * share:g} % of "
+            held = [fit.evaluated(named + b.samples.source, b, partial) for _, b in halves]
+            motion = repeated_motion([run.samples for run in first])
+            held = [_marked(x, motion, k, [a.samples for a, _ in halves]) for k, x in enumerate(held)]
+        solution = fit.solved(first, report)
+        titles = [*(f"fitted: {x.source}" for x in fitted), *(f"validation: {x.source}" for x in unseen)]
+        seen = [fit.evaluated(title, run, solution) for title, run in zip(titles, runs, strict=True)]
+        notes = [f"{run.samples.source}: {note}" for run in runs for note in run.samples.notes]
+        motion = repeated_motion([run.samples for run in runs]) if unseen else None
+        known = [run.samples for run in first]
+        checked = [_marked(x, motion, k, known) for k, x in enumerate(seen) if k >= len(fitted)]
+        validation = [*held, *checked]
+        result = fit.fitting.identification(solution, seen[: len(fitted)], validation, without=partial, notes=notes)
+    if result.has_free_base and result.total_mass.deviation is None and not weighed:
+        result = dataclasses.replace(result, notes=(_undetermined(result, first), *result.notes))
+    return result
+
+
+def _marked(evaluation: Evaluation, motion: Motion | None, run: int, fitted: Sequence[Samples]) -> Evaluation:
+    """The evaluation of a run, marked if most of its motion repeats that of the fitted samples."""
+    if motion is None or not motion.repeats_those(run, evaluation.samples.t, [(k, s.t) for k, s in enumerate(fitted)]):
+        return evaluation
+    return dataclasses.replace(evaluation, title=f"{evaluation.title} ({REPEATED})", repeats_fitted=True)
+
+
+def _undetermined(result: Identification, runs: Sequence[MechanismSamples]) -> str:
+    """Note for the user that the fitted rows do not determine the total mass."""
+    frames = ", ".join(dict.fromkeys(frame for run in runs for frame in run.held))
+    carried = f", because unmeasured forces at {frames} carry it" if frames else ""
+    return (
+        f"the total mass is {result.total_mass}{carried}: measure the contact wrenches, weigh the robot and specify its mass "
+        "(Consistency(mass=...), --mass), or use only the predicted torques"
+    )
+
+
+def _prepared(
+    chain: Chain, logs: Sequence[MechanismLog], filters: Filters | None, report: Progress
+) -> list[MechanismSamples]:
+    runs, filters = [], filters or Filters()
+    for k, log in enumerate(logs):
+        report("preparing logs", k, len(logs))
+        if filters.position_cutoff is None and filters.torque_cutoff is None:
+            filters = filters.but(position_cutoff=narrow_cutoff(chain, log))
+        run = mechanism_samples(chain, log, filters)
+        cutoffs = run.samples.position_cutoff, run.samples.torque_cutoff
+        filters = filters.but(position_cutoff=cutoffs[0], torque_cutoff=cutoffs[1])
+        runs.append(run)
+    report("preparing logs", len(logs), len(logs))
+    return runs
+
+
+def _split(run: MechanismSamples, share: float) -> tuple[MechanismSamples, MechanismSamples]:
+    first, last = split(run.samples, share)
+    return dataclasses.replace(run, samples=first), dataclasses.replace(run, samples=last)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Fit:
+    """The fit of `identify` for the rows of a mechanism; `projected` is True if unmeasured forces are eliminated."""
+
+    fitting: Fitting
+    projected: bool
+
+    def solved(self, runs: Sequence[MechanismSamples], report: Progress) -> Solution:
+        """Solution of the fit to the given runs."""
+        fitting = self.fitting
+        given = [_given(fitting, run) for run in runs]
+        motion = repeated_motion([run.samples for run in runs])
+        groups = motion and [motion.groups(k, run.samples.t, BLOCKS) for k, run in enumerate(runs)]
+        total = sum(len(run) for run in runs)
+        advance = lambda done: report("accumulating the regressor", done, total)
+        if not self.projected:
+            data = [
+                (run.samples, run.samples.tau - known, _weights(run), None)
+                for run, known in zip(runs, given, strict=True)
+            ]
+            blocks = accumulate_samples(fitting.columns, fitting.model, data, advance, BLOCKS, groups=groups)
+            return fitting.solved(blocks, None)
+        tau = np.concatenate([run.samples.tau for run in runs])
+        noise = np.maximum(np.sqrt((tau**2).mean(axis=0)), 1e-3 * np.abs(tau).max())
+        least, plain = LEAST_NOISE * noise, dataclasses.replace(fitting, consistent=None)
+        for _ in range(ROUNDS - 1):
+            blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance, groups)
+            values = plain.solved(blocks, None).parameters
+            noise = np.maximum(self._noise(runs, values, noise), least)
+        blocks = projected_blocks(fitting.columns, fitting.chain, runs, given, noise, BLOCKS, advance, groups)
+        solution = fitting.solved(blocks, None)
+        wls = dataclasses.replace(solution.wls, noise=noise * solution.wls.noise[0], joint_residuals=noise)
+        return dataclasses.replace(solution, wls=wls)
+
+    def _noise(
+        self, runs: Sequence[MechanismSamples], parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
+    ) -> Float[np.ndarray, " nv"]:
+        """Standard deviation of the errors in each row, corrected for the share absorbed by the unmeasured forces."""
+        squares, left = np.zeros_like(noise), np.zeros_like(noise)
+        for run in runs:
+            squares += ((run.samples.tau - self.predicted(run, parameters, noise)) ** 2).sum(axis=0)
+            left += ((left_over(unknown_forces(self.fitting.chain, run), noise) * noise) ** 2).sum(axis=(0, 1))
+        return np.sqrt(squares / np.maximum(left, 1e-9))
+
+    def predicted(
+        self, run: MechanismSamples, parameters: np.ndarray, noise: Float[np.ndarray, " nv"]
+    ) -> Float[np.ndarray, "N nv"]:
+        """Generalised forces predicted with the given parameters, including the effect of unmeasured forces."""
+        fitting, s = self.fitting, run.samples
+        torque = predict_samples(fitting.columns, fitting.model, parameters, s) + _given(fitting, run)
+        return self._with_forces(run, noise, torque) if self.projected else torque
+
+    def _with_forces(
+        self, run: MechanismSamples, noise: Float[np.ndarray, " nv"], torque: Float[np.ndarray, "N nv"]
+    ) -> Float[np.ndarray, "N nv"]:
+        """Predicted torques plus the effect of the best-fitting unmeasured forces."""
+        s, through = run.samples, left_over(unknown_forces(self.fitting.chain, run), noise)
+        error = np.einsum("tmj,tj->tm", through, s.tau - torque)
+        return s.tau - noise * np.einsum("tmj,tm->tj", through * noise, error)
+
+    def evaluated(self, title: str, run: MechanismSamples, solution: Solution) -> Evaluation:
+        """Evaluate a solution on the measured rows; the torques of unmeasured rows are NaN."""
+        s, noise = run.samples, solution.wls.noise
+        noise = noise if self.projected else np.ones(self.fitting.chain.nv)
+        found, nearest = (self.predicted(run, x, noise) for x in (solution.parameters, solution.nearest))
+        seen = dataclasses.replace(s, tau=np.where(run.measured, s.tau, np.nan))
+        fits = [fit_quality(seen.tau, x, s.qd) for x in (found, nearest)]
+        forces = functools.partial(self._with_forces, run, noise) if self.projected else None
+        return Evaluation(title, seen, found, fits[0], fits[1], with_forces=forces)
+
+
+def _weights(run: MechanismSamples) -> np.ndarray:
+    return np.broadcast_to(run.measured.astype(float), run.samples.tau.shape)
+
+
+def _given(fitting: Fitting, run: MechanismSamples) -> np.ndarray:
+    return given_samples_torque(fitting.model, fitting.columns, run.samples) * run.measured
+
+
+def _begin(
+    chain: Chain,
+    columns: Columns,
+    consistent: Consistency | None,
+    runs: Sequence[MechanismSamples],
+    report: Progress,
+    knowledge: Knowledge | None,
+) -> _Fit:
+    """Create the regression, with its base parameters and its prior."""
+    projected = any(run.is_held for run in runs)
+    rows = np.any([run.measured for run in runs], axis=0).astype(float)
+
+    def choose_base(known: Known | None) -> BaseParameters:
+        base = base_parameters(chain, columns, rows=rows, knowledge=knowledge)
+        return remaining_parameters(chain, columns, runs, base, known) if projected else base
+
+    whole = [full_run(run.samples, 1) for run in runs]
+    setup = Setup(chain, columns, None, Filters(), None, Terms(columns.drive_terms, extra=columns.extra, choose=()))
+    return _Fit(begin(setup, consistent, whole, len(runs), report, knowledge, choose_base), projected)

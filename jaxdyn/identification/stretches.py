@@ -1,0 +1,199 @@
+"""Stretches of runs that `identify` fits or predicts, with their samples, known torques and row weights."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ..errors import LogError
+from ..io.logs import Log
+from ..model.chain import Chain
+from .base_parameters import BaseParameters, given_samples_torque
+from .columns import Columns
+from .friction_fit import FrictionFit, fit_friction
+from .friction_model import FrictionModel
+from .friction_terms import FRICTION
+from .preprocessing import (
+    LEAST_SAMPLES,
+    Filters,
+    Motion,
+    Samples,
+    default_stride,
+    divide,
+    picked,
+    preprocess_alike,
+    repeated_motion,
+    split,
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stretch:
+    """Consecutive samples of one run, with their known torques and weights.
+
+    Attributes:
+        samples: the samples.
+        given: known torques of the drive terms that are in the chain but not identified [N m or N].
+        weights: one weight per sample and joint: 0 if the row is excluded, otherwise 1.
+        signals: columns of the friction model; None if there is none.
+        logged: raw torques, without filtering; None if unknown.
+        run: the run at the log's rate, which a friction model needs; otherwise None.
+        rows: indices of the samples in `run`; None if there is no friction model.
+    """
+
+    samples: Samples
+    given: Float[np.ndarray, "N n"]
+    weights: Float[np.ndarray, "N n"]
+    signals: Float[np.ndarray, "N n k"] | None = None
+    logged: Float[np.ndarray, "N n"] | None = None
+    run: Samples | None = None
+    rows: Int[np.ndarray, " N"] | None = None
+
+    @property
+    def tau(self) -> Float[np.ndarray, "N n"]:
+        """Measured torques minus known torques, to which the columns are fitted."""
+        return self.samples.tau - self.given
+
+    def cut(self, holdout: float) -> tuple["Stretch", "Stretch"]:
+        """Split the stretch into a part to fit and a held-out part, which is the last fraction `holdout` of the samples.
+
+        Raises:
+            LogError: one of the parts would be too short.
+        """
+        try:
+            first, last = split(self.samples, 1 - holdout)
+        except LogError as error:
+            raise LogError(f"{error}; log a longer run, or pass a separate validation run") from None
+        start, end = len(first), len(self.samples) - len(last)
+        return self._with(first, slice(start)), self._with(last, slice(end, None))
+
+    def cut_at(self, held: Bool[np.ndarray, " N"]) -> tuple["Stretch | None", "Stretch | None"]:
+        """Split the stretch into a part to fit and a held-out part, given by a mask; None for a part without samples."""
+        parts = (self._with(picked(self.samples, rows), rows) for rows in divide(self.samples, held))
+        first, last = (part if len(part.samples) >= LEAST_SAMPLES else None for part in parts)
+        return first, last
+
+    def _with(self, samples: Samples, part: slice | Int[np.ndarray, " M"]) -> "Stretch":
+        """The stretch of the given samples, which are a part of the samples of this one."""
+        of = lambda x: None if x is None else x[part]
+        rest = self.given[part], self.weights[part], of(self.signals), of(self.logged), self.run, of(self.rows)
+        return Stretch(samples, *rest)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FullRun:
+    """A run at the log's rate, for friction with memory, and its decimated samples.
+
+    Attributes:
+        samples: all samples.
+        decimated: the decimated samples.
+        kept: indices of the decimated samples.
+        stride: decimation factor: every stride-th sample is kept.
+        logged: raw torques of the decimated samples; None if unknown.
+    """
+
+    samples: Samples
+    decimated: Samples
+    kept: Int[np.ndarray, " M"]
+    stride: int
+    logged: Float[np.ndarray, "M n"] | None = None
+
+
+def full_run(samples: Samples, stride: int) -> FullRun:
+    """Combine all samples of a run with a decimated copy, which keeps every stride-th sample of each continuous piece."""
+    kept = [np.arange(a, b, stride) for a, b in samples.segments]
+    ends = np.cumsum([0, *map(len, kept)]).tolist()
+    rows = np.concatenate(kept)
+    return FullRun(samples, samples.rows(rows, itertools.pairwise(ends), rate=samples.rate / stride), rows, stride)
+
+
+def prepared(
+    runs: Iterable[Log | Samples], filters: Filters, full_rate: bool, report: Callable[[int], None] = lambda done: None
+) -> list[FullRun]:
+    """Preprocess all runs with the same filters, and decimate them; with `full_rate`, also keep all samples.
+
+    Args:
+        report: callback that receives the number of runs done.
+    """
+    found, runs = [], list(runs)
+    for one in preprocess_alike(runs, filters.but(stride=1) if full_rate else filters):
+        default = default_stride(one.rate, max(one.position_cutoff, one.torque_cutoff))
+        found.append(full_run(one, (filters.stride or default) if full_rate else 1))
+        report(len(found))
+    stride = found[0].stride
+    alike = [run if run.stride == stride else full_run(run.samples, stride) for run in found]
+    return [
+        dataclasses.replace(
+            run, logged=logged_torque(log, run.decimated, filters.delay) if isinstance(log, Log) else None
+        )
+        for log, run in zip(runs, alike, strict=True)
+    ]
+
+
+def motion_of(runs: Iterable[Log | Samples], filters: Filters) -> Motion | None:
+    """The distinct motion of runs, whichever terms are fitted to them; None if no motion is repeated.
+
+    It is found behind the filters that the user asks for, without delays. Were it found behind the selected filters, the
+    selection and the fit could hold out different stretches, and so could the fits of two models.
+    """
+    return repeated_motion([run.decimated for run in prepared(runs, filters.but(delay=None), False)])
+
+
+def logged_torque(log: Log, samples: Samples, delay: Any = None) -> Float[np.ndarray, "N n"]:
+    """Raw torques of a log, interpolated linearly at the sample times plus `delay`.
+
+    Args:
+        delay: delay of the torques relative to the positions, one value or one per joint [s]; None means no delay.
+    """
+    late = np.broadcast_to(0.0 if delay is None else np.asarray(delay, float), log.n)
+    return np.stack([np.interp(samples.t + d, log.t, tau) for d, tau in zip(late, log.tau.T, strict=True)], axis=1)
+
+
+def stretch(chain: Chain, columns: Columns, run: FullRun, friction: FrictionFit | None, dead_zone: float) -> Stretch:
+    """Convert a run to a stretch, with the columns of a fitted friction model, if any.
+
+    A joint's row is excluded if the joint moves more slowly than `dead_zone` [rad/s or m/s], or if its friction memory
+    is not yet known.
+    """
+    s = run.decimated
+    weights = (np.abs(s.qd) >= dead_zone).astype(float)
+    if friction is None:
+        return Stretch(s, given_samples_torque(chain, columns, s), weights, None, run.logged)
+    given = given_samples_torque(chain, with_friction_terms(columns), s)
+    weights = weights * friction.model.known(run.samples)[run.kept]
+    return Stretch(s, given, weights, friction.signals(run.samples)[run.kept], run.logged, run.samples, run.kept)
+
+
+def fit_friction_beside(
+    chain: Chain,
+    columns: Columns,
+    base: BaseParameters,
+    runs: Sequence[Samples],
+    friction: FrictionModel,
+    stride: int,
+    iterations: int = 10,
+    free: Sequence[int] | None = None,
+) -> FrictionFit:
+    """Fit a friction model together with the regressor's columns to runs at the log's rate.
+
+    Args:
+        iterations: maximum number of Gauss-Newton steps on the nonlinear parameters.
+        free: numbers of the joints whose nonlinear parameters are fitted; by default all.
+    """
+    rigid = [
+        dataclasses.replace(
+            s, tau=s.tau - given_samples_torque(chain, with_friction_terms(columns), s)
+        )  # the torque that remains for the columns
+        for s in runs
+    ]
+    return fit_friction(
+        chain, rigid, friction, stride=stride, base=base, columns=columns, iterations=iterations, free=free
+    )
+
+
+def with_friction_terms(columns: Columns) -> Columns:
+    """Add the columns of viscous, Coulomb and constant friction, which a friction model replaces."""
+    return dataclasses.replace(columns, drive_terms=(*columns.drive_terms, *FRICTION))

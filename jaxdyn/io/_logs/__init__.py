@@ -1,1 +1,0 @@
-"""Read logged runs as tables: files, columns, units and unusable rows."""

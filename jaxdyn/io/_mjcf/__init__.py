@@ -1,1 +1,0 @@
-"""Convert MJCF files and compiled MuJoCo models to chains, and chains to MJCF files."""

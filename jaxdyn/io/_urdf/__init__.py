@@ -1,1 +1,0 @@
-"""Convert URDF documents to chains, and chains to URDF documents."""

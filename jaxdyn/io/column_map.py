@@ -1,0 +1,724 @@
+"""Assign the columns of a table to the time, positions, velocities and torques of a log.
+
+Column maps: TOML files that assign the columns of a log to quantities, with units, signs, offsets and gains."""
+
+import dataclasses
+import itertools
+import math
+import os
+import pathlib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import LogError
+from .tables import NO_TIME, BadCell, Table, TextForm
+
+ALIASES = {
+    "t": ("t", "time", "timestamp", "stamp", "datetime", "__time", "__index_level_0__"),
+    "q": ("q", "pos", "position"),
+    "qd": ("qd", "dq", "v", "vel", "velocity"),
+    "tau": ("tau", "torque", "effort"),
+    "i": ("i", "current"),
+    "temperature": ("temperature", "temp"),
+}
+# motor-side columns, read if the log lacks the joint-side quantity
+MOTOR_SIDE = {"qm": "q", "qdm": "qd", "taum": "tau"}
+_KIND = {alias: kind for kind, names in ALIASES.items() for alias in names} | MOTOR_SIDE
+_UNIT = re.compile(r"\s*[\[(](s|rad|rad/s|n\s?m|a|°?c|k)[\])]$|_(m|meas|measured|s|rad)$")
+_LISTED = 20  # maximum number of columns of one kind in a message
+_NUMBERED = re.compile(r"([a-z]+)[ _.]?[\[(]?(\d{1,6})[\])]?$")
+
+
+def stem_of(name: str) -> tuple[str, int | None]:
+    """Stem and joint number of a column name: ("q", 3) for "Q_3 [rad]"."""
+    plain = _UNIT.sub("", name.lower())
+    match = _NUMBERED.match(plain)
+    return (match[1], int(match[2])) if match else (plain, None)
+
+
+def find_columns(
+    path: pathlib.Path, names: Sequence[str], currents: bool, joints: Sequence[str] = ()
+) -> tuple[dict[str, list[str]], list[str], list[str]]:
+    """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes.
+
+    If the table has both torques and currents, the currents are returned if `currents` is True, otherwise the torques. If no
+    positions are numbered, columns are found by the names of the joints (`named_columns`).
+    """
+    stems = [stem_of(name) for name in names]
+    if not any(_KIND.get(stem) == "q" for stem, _ in stems):
+        kinds = named_columns(path, names, joints)
+        clock = clock_columns(names)
+        if "i" in kinds and "tau" in kinds:
+            del kinds["tau" if currents else "i"]
+        if kinds and len(clock) == 1 and ("tau" in kinds or "i" in kinds):
+            kinds = {"t": clock, **kinds}
+            used = {name for some in kinds.values() for name in some}
+            return kinds, [name for name in names if name and name not in used], []
+        if kinds:
+            what = (
+                f"{len(clock)} columns of time"
+                if len(clock) != 1
+                else "torques (or currents) of some joints are missing"
+            )
+            raise LogError(
+                f"{path}: positions are called by joint, such as {kinds['q'][0]!r}, but {what}; {_listed(names)}",
+                "If the columns have other names, list them in a column map (docs/logs.md): {columns}",
+                columns="'map.toml'",
+            )
+    joint_side = {_KIND[stem] for stem, _ in stems if stem in _KIND and stem not in MOTOR_SIDE}
+    numbered: dict[str, dict[int, str]] = {kind: {} for kind in ALIASES}
+    whole: dict[str, str] = {}
+    ignored: list[str] = []
+    motor: list[str] = []
+    for name, (stem, number) in zip(names, stems, strict=True):
+        kind = _KIND.get(stem)
+        double = stem in MOTOR_SIDE and kind in joint_side
+        if kind is None or double or (kind == "t" and number is not None):
+            ignored += [name] if name else []
+            continue
+        known = whole.get(kind) if number is None else numbered[kind].get(number)
+        if known is not None:
+            raise LogError(
+                f"{path}: columns {known!r} and {name!r} denote the same quantity; rename or remove one of them"
+            )
+        if number is None:
+            whole[kind] = name
+        else:
+            numbered[kind][number] = name
+        motor += [name] if stem in MOTOR_SIDE else []
+    both = [kind for kind in ("tau", "i") if kind in whole or numbered[kind]]
+    if len(both) == 2:
+        left = "tau" if currents else "i"
+        ignored += [whole.pop(left)] if left in whole else numbered[left].values()
+        numbered[left] = {}
+    heat = numbered["temperature"]
+    if heat and (set(heat) != set(numbered["q"]) or "temperature" in whole):  # not one temperature per joint
+        ignored += heat.values()
+        numbered["temperature"] = {}
+    there = _listed(names)
+    kinds: dict[str, list[str]] = {}
+    for kind in ALIASES:
+        if kind in whole and numbered[kind]:
+            raise LogError(
+                f"{path}: {whole[kind]!r} and {next(iter(numbered[kind].values()))!r} both contain {kind}; remove one"
+            )
+        if kind in whole:
+            kinds[kind] = [whole[kind]]
+        elif numbered[kind]:
+            kinds[kind] = [numbered[kind][k] for k in sorted(numbered[kind])]
+    first = 0 if 0 in numbered["q"] else 1
+    missing = [kind for kind in ("t", "q") if kind not in kinds] + _missing_numbers(numbered, first)
+    if "tau" not in kinds and "i" not in kinds:
+        missing.append("tau (or currents i)")
+    if missing:
+        raise LogError(
+            f"{path}: missing columns: {', '.join(missing)}; {there}. "
+            "Expected: t, q1 .. qn, tau1 .. taun (or currents i1 .. in with gains) and optionally qd1 .. qdn",
+            "If the columns have other names, list them in a column map (docs/logs.md): {columns}",
+            columns="'map.toml'",
+        )
+    notes = []
+    if first == 0:
+        notes.append("joints are numbered from 0 in the file: q0 is joint 1")
+    if motor:
+        notes.append(f"columns {', '.join(motor)} are motor-side: convert them to joint values with motor_to_joint")
+    return kinds, ignored, notes
+
+
+_WORDS = {word: kind for kind, words in ALIASES.items() if kind != "t" for word in words}
+_WORDS |= {
+    "positions": "q",
+    "velocities": "qd",
+    "torques": "tau",
+    "efforts": "tau",
+    "currents": "i",
+    "temperatures": "temperature",
+}
+
+
+def named_columns(path: pathlib.Path, names: Sequence[str], joints: Sequence[str]) -> dict[str, list[str]]:
+    """Find columns that are called by quantity and joint, in the order of the joints; those of other joints are left out.
+
+    Examples are shoulder/position, position_shoulder, effort[shoulder] and /joint_states/shoulder/velocity. A column with the
+    name of a joint contains its position. Without positions for any joint, the result is empty; a quantity that some
+    joints lack is left out.
+
+    Raises:
+        LogError: positions of some joints are missing, or two columns denote the same quantity.
+    """
+    if not joints:
+        return {}
+    word, joint = ("|".join(sorted(map(re.escape, some), key=len, reverse=True)) for some in (_WORDS, joints))
+    by_name = {name.lower(): name for name in joints}
+    apart = r"[/._ -]"
+    form = re.compile(
+        rf"(?:.*[/.])?(?:(?P<w1>{word}){apart}(?P<j1>{joint})|(?P<j2>{joint}){apart}(?P<w2>{word})|(?P<w3>{word})[\[(](?P<j3>{joint})[\])])",
+        re.IGNORECASE,
+    )
+    found: dict[tuple[str, str], str] = {}
+    for name in names:
+        match = form.fullmatch(name) or form.fullmatch(_UNIT.sub("", name.lower()))
+        if match is None:
+            continue
+        of = match.groupdict()
+        key = _WORDS[(of["w1"] or of["w2"] or of["w3"]).lower()], by_name[(of["j1"] or of["j2"] or of["j3"]).lower()]
+        if key in found:
+            raise LogError(
+                f"{path}: columns {found[key]!r} and {name!r} both look like {key[0]} of joint {key[1]!r}",
+                "Name the right ones in a column map (docs/logs.md): {columns}",
+                columns="'map.toml'",
+            )
+        found[key] = name
+    if not any(kind == "q" for kind, _ in found):
+        found |= {("q", joint): joint for joint in joints if joint in names}
+    missing = [joint for joint in joints if ("q", joint) not in found]
+    if len(missing) == len(joints):
+        return {}
+    if missing:
+        raise LogError(
+            f"{path}: no columns contain the positions of {', '.join(missing)}; {_listed(names)}",
+            "If the columns have other names, list them in a column map (docs/logs.md): {columns}. If these joints do not "
+            "move, load the model with them locked: {lock}",
+            columns="'map.toml'",
+            lock="{'JOINT': POSITION, ..}",
+        )
+    kinds = list(dict.fromkeys(kind for kind, _ in found))
+    return {kind: [found[kind, j] for j in joints] for kind in kinds if all((kind, j) in found for j in joints)}
+
+
+def _missing_numbers(numbered: Mapping[str, Mapping[int, str]], first: int) -> list[str]:
+    """Names of missing columns. Each quantity in the table needs one column per position, numbered from `first`."""
+    count = max(numbered["q"], default=first - 1) + 1 - first
+    missing = []
+    for kind in ("q", "qd", "tau", "i"):
+        if numbered[kind]:
+            expected = range(first, first + max(count, len(numbered[kind])))
+            lacking = (k for k in expected if k not in numbered[kind])
+            missing += [f"{kind}{k}" for k in itertools.islice(lacking, _LISTED)]
+            more = len(expected) - sum(k in expected for k in numbered[kind]) - _LISTED
+            if more > 0:
+                missing[-1] += f" and {more} more"
+    return missing
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"the columns are {', '.join(filter(None, names))}"
+
+
+def clock_columns(names: Sequence[str]) -> list[str]:
+    """The columns that are called like a time."""
+    return [name for name in names if stem_of(name) in [(alias, None) for alias in ALIASES["t"]]]
+
+
+def with_clock(table: Table) -> Table:
+    """Combine two columns of time into one called time: seconds and their fraction, or a date and a time of day.
+
+    The first are called sec and nanosec, secs and nsecs, stamp_sec and stamp_nanosec, header.stamp.sec and ..., with any common
+    beginning. Their fraction must be less than a second, so that a full time in nanoseconds is not added to one in seconds.
+    """
+    if table.kinds is not None:
+        return table
+    lower = {name.lower(): name for name in table.names if table.names.count(name) == 1}
+    if "date" in lower and "time" in lower:
+        pair = [lower["date"], lower["time"]]
+        return combined(table, pair, [1e-9, 1e-9], "time") if _are_times(table, pair) else table
+    pairs = []
+    for name in table.names:
+        start = _SECONDS.fullmatch(name)
+        for ending, unit in _FRACTIONS.items() if start else ():
+            if (other := lower.get(f"{start[1]}{ending}".lower())) is not None:  # type: ignore[index]
+                pairs.append((name, other, unit))
+    pairs = [pair for pair in pairs if not set(clock_columns(table.names)) - set(pair[:2])]
+    if len(pairs) != 1:
+        return table
+    whole, fraction, unit = pairs[0]
+    arrays, bad = table.read([whole, fraction])
+    known = {row for row, _, _ in bad}
+    usable = [row for row in range(len(arrays[whole])) if row not in known] if known else slice(None)
+    x, part = arrays[whole][usable], arrays[fraction][usable]
+    if x.ndim != 1 or (x % 1 != 0).any() or not ((part >= 0) & (part * unit < 1)).all():
+        return table
+    return combined(table, [whole, fraction], [1.0, unit], "time")
+
+
+def _are_times(table: Table, names: Sequence[str]) -> bool:
+    return all(array.dtype.kind == "i" for array in table.read(names)[0].values())
+
+
+_SECONDS = re.compile(r"(.*?)(?:secs|sec|seconds|s)", re.IGNORECASE | re.DOTALL)
+_FRACTIONS = {
+    **dict.fromkeys(("nanosec", "nanosecs", "nsec", "nsecs", "nanoseconds", "ns"), 1e-9),
+    **dict.fromkeys(("microsec", "usec", "usecs", "microseconds", "us"), 1e-6),
+}
+
+
+def combined(table: Table, names: Sequence[str], units: Sequence[float], title: str) -> Table:
+    """Replace columns of time by their sum, an exact count of nanoseconds.
+
+    The sum takes the place of the first column. The others lose their names, so that numbers of columns remain valid.
+
+    Args:
+        units: unit of each column [s]; ignored for columns of dates and times of day.
+        title: name of the sum.
+    """
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        asked = [name for name in wanted if name != title or title in names]
+        asked = list(dict.fromkeys([*(x for x in asked if x != title), *(names if title in wanted else ())]))
+        arrays, bad = table.read(asked)
+        if title in wanted:
+            parts = [arrays[name] for name in names]
+            lost = np.zeros(len(parts[0]), bool)
+            total = np.zeros(len(parts[0]), np.int64)
+            for part, unit in zip(parts, units, strict=True):
+                whole, rest = (part, 0.0) if part.dtype.kind == "i" else (np.floor(part), part - np.floor(part))
+                scale = 1 if part.dtype.kind == "i" else round(1e9 * unit)
+                wrong = (part == NO_TIME) if part.dtype.kind == "i" else ~(np.abs(part) * scale < 2**62)
+                lost |= wrong
+                total += np.where(wrong, 0, whole).astype(np.int64) * scale
+                total += np.where(wrong, 0, np.rint(scale * rest)).astype(np.int64)
+            arrays[title] = np.where(lost, NO_TIME, total)
+        return {name: arrays[name] for name in wanted}, [
+            (row, title if column in names else column, text) for row, column, text in bad
+        ]
+
+    rest = [title if name == names[0] else "" if name in names else name for name in table.names]
+    spoken = " and ".join(repr(name) for name in names)
+    return Table(tuple(rest), read, table.line, (*table.notes, f"time is the sum of columns {spoken}"), table.kinds)
+
+
+def seconds_of(stamps: np.ndarray, start: int | None = None) -> tuple[np.ndarray, list[str]]:
+    """Times in seconds. Stamps that are counts of nanoseconds (integers) are counted from `start`, by default the first one."""
+    if stamps.dtype.kind != "i":
+        return stamps, []
+    known = stamps != NO_TIME
+    start = start if start is not None else int(stamps[known][0]) if known.any() else 0
+    t = np.where(known, (np.where(known, stamps, start) - start) * 1e-9, np.nan)
+    return t, [f"time is counted from {start // 10**9}.{start % 10**9:09d} s"]
+
+
+def blocks_of(path: pathlib.Path, kinds: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Concatenate the columns of each quantity into one (N, n) array."""
+    time = arrays[kinds["t"][0]]
+    if time.ndim == 0 or not len(time):
+        raise LogError(f"{path}: {kinds['t'][0]!r} has shape {time.shape}: the log contains no samples")
+    samples = len(time)
+    blocks: dict[str, np.ndarray] = {}
+    for kind, names in kinds.items():
+        for name in names:
+            array = arrays[name]
+            if array.ndim > 2 or array.ndim == 0 or len(array) != samples or (kind == "t" and array.size != samples):
+                raise LogError(
+                    f"{path}: array {name!r} has shape {array.shape}, but {kinds['t'][0]!r} has {samples} samples; "
+                    "one row per sample is expected, and one column per joint"
+                )
+            if kind != "t" and array.dtype.kind == "i":
+                raise LogError(f"{path}: column {name!r} contains times, not numbers")
+            if array.size != samples and len(names) > 1:
+                raise LogError(
+                    f"{path}: array {name!r} has shape {array.shape}, unlike {', '.join(x for x in names if x != name)}; "
+                    "provide one column per joint, or one array for all joints"
+                )
+        blocks[kind] = np.concatenate([arrays[name].reshape(samples, -1) for name in names], axis=1)
+    wide = blocks.get("temperature")
+    if wide is not None and wide.shape[1] == 1:  # one sensor for all joints
+        blocks["temperature"] = np.tile(wide, blocks["q"].shape[1])
+    for kind in blocks:
+        if kind != "t" and blocks[kind].shape[1] != blocks["q"].shape[1]:
+            raise LogError(
+                f"{path}: {blocks['q'].shape[1]} joints have positions, but {blocks[kind].shape[1]} have {kind}"
+            )
+    return blocks
+
+
+def labels_of(names: Sequence[str], block: np.ndarray) -> list[str]:
+    return list(names) if len(names) == block.shape[1] else [f"{names[0]}[:, {k}]" for k in range(block.shape[1])]
+
+
+# -- column map
+
+UNITS: dict[str, dict[str, float]] = {
+    "t": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0},
+    "q": {"rad": 1.0, "mrad": 1e-3, "deg": math.pi / 180, "rev": 2 * math.pi, "m": 1.0, "cm": 1e-2, "mm": 1e-3},
+    "qd": {
+        "rad/s": 1.0,
+        "mrad/s": 1e-3,
+        "deg/s": math.pi / 180,
+        "rev/s": 2 * math.pi,
+        "rpm": math.pi / 30,
+        "m/s": 1.0,
+        "cm/s": 1e-2,
+        "mm/s": 1e-3,
+    },
+    "tau": {"Nm": 1.0, "mNm": 1e-3, "kNm": 1e3, "Ncm": 1e-2, "N": 1.0, "mN": 1e-3, "kN": 1e3},
+    "i": {"A": 1.0, "mA": 1e-3},
+    "temperature": {"degC": 1.0, "K": 1.0},
+}
+# offset of each unit whose zero is not that of the standard unit (here degC), added after scaling
+_ZEROS = {"K": -273.15}
+_FILE_KEYS = {"separator": str, "decimal": str, "skip_lines": int, "header": bool, "topic": str, "joints": list}
+CLOCK = "the sum of the columns of time"
+_KEYS = ("column", "columns", "unit", "scale", "sign", "offset", "gains")
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnMap:
+    """The contents of a column map.
+
+    Attributes:
+        source: name of the file, for messages.
+        form: separator, decimal mark and header of a text file.
+        topic: topic of a bag's joint states.
+        joints: joint names in a bag, in the robot's order.
+        kinds: for each quantity (t, q, qd, tau, i or temperature), the keys and values of its table in the map.
+        text: text of the file, used to find line numbers for messages.
+    """
+
+    source: str
+    form: TextForm
+    topic: str | None
+    joints: tuple[str, ...] | None
+    kinds: dict[str, dict[str, Any]]
+    text: str
+
+    @property
+    def has_clock_in_parts(self) -> bool:
+        """True if time is the sum of several columns."""
+        columns = self.kinds.get("t", {}).get("columns")
+        return isinstance(columns, list) and len(columns) > 1
+
+    def error(self, kind: str | None, key: str | None, what: str = "", remedy: str = "", **arguments: str) -> LogError:
+        """Create a `LogError` that names the file, the line and the key."""
+        line = _line_of(self.text, kind, key)
+        places = [self.source, f"line {line}" if line else "", f"[{kind}]" if kind else "", key or ""]
+        return LogError(what, remedy, place=", ".join(place for place in places if place), **arguments)
+
+
+def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> ColumnMap:
+    """Read a column map from a TOML file, or from a mapping with the same structure.
+
+    ```toml
+    separator = ";"            # of a text file, if it is not detected: any single character, " " for blanks
+    decimal = ","              # default "."
+    skip_lines = 3             # lines to skip above the header line
+    header = false             # no header line: columns are identified by numbers, starting with 1
+
+    [t]
+    column = "Timestamp (ms)"  # a name, or a number starting with 1
+    unit = "ms"                # without a unit, also dates and times of day; columns = ["sec", "nanosec"] with
+                               # unit = ["s", "ns"], or columns = ["date", "time"], are added
+
+    [q]
+    columns = ["A1", "A2"]     # in the robot's joint order; or "A*" or "*/position", where * is a number
+                               # or the name of a joint; or one (N, n) array of an .npz file
+    unit = "deg"               # one for all joints, or one per joint
+    sign = [1, -1]
+    offset = [0.0, 1.5708]     # added last, in SI units
+
+    [i]                        # or [tau]; optionally [qd] and [temperature]
+    columns = ["I1", "I2"]
+    gains = [14.87, 13.26]     # tau = gain x current [N m/A]
+    ```
+
+    If all columns are specified by number and `header` is omitted, a header line is detected automatically.
+
+    Each value in the log is converted to sign x scale x unit x value + offset. Temperatures in K are then converted to degC.
+
+    For a bag, specify `topic` and `joints` (the joint names in the bag, in the robot's order) as top-level keys. The columns
+    may be omitted. A table `[i]` with `gains` declares that the efforts in the bag are currents.
+
+    Raises:
+        LogError: the file cannot be read or is not TOML, or a key, unit or type is unknown or unsuitable. The message names
+            the file, line and key.
+    """
+    if isinstance(given, Mapping):
+        source, text, content = "the column map", "", dict(given)
+    else:
+        source = os.fspath(given)
+        try:
+            text = pathlib.Path(given).read_text("utf-8-sig")
+            content = tomllib.loads(text)
+        except OSError as error:
+            raise LogError(f"{source}: the column map cannot be read: {error.strerror or error}") from None
+        except (ValueError, RecursionError) as error:  # not TOML, nested too deeply, or a null character in the path
+            raise LogError(f"{source}: the column map is not TOML: {error}") from None
+    if _beyond_64_bits(content):
+        raise LogError(f"{source}: an integer in the column map exceeds the 64 bits of TOML integers")
+    kinds = {key: value for key, value in content.items() if isinstance(value, Mapping)}
+    plain = {key: value for key, value in content.items() if key not in kinds}
+    empty = ColumnMap(source, TextForm(), None, None, {}, text)
+    for key, value in plain.items():
+        if key not in _FILE_KEYS:
+            raise empty.error(None, key, f"unknown key; known keys are {', '.join(_FILE_KEYS)}, and {_tables()}")
+        if not isinstance(value, _FILE_KEYS[key]) or (_FILE_KEYS[key] is int and isinstance(value, bool)):
+            raise empty.error(None, key, f"{value!r} is not {_SPOKEN[_FILE_KEYS[key]]}")
+    for kind, keys in kinds.items():
+        if kind not in UNITS:
+            raise empty.error(kind, None, f"unknown table; known tables are {_tables()}")
+        for key in keys:
+            if key not in _KEYS or (key == "gains" and kind != "i"):
+                raise empty.error(kind, key, f"unknown key; known keys are {', '.join(_KEYS)} (gains only in [i])")
+        if "column" in keys and "columns" in keys:
+            raise empty.error(kind, "column", "specify column or columns, not both")
+    if "tau" in kinds and "i" in kinds:
+        raise empty.error("i", None, "specify [tau] or [i], not both; [i] replaces torques by currents and gains")
+    separator, decimal = plain.get("separator"), plain.get("decimal", ".")
+    if separator is not None and len(separator) != 1:
+        raise empty.error(
+            None, "separator", f'{separator!r} is not a single character; write " " for blanks, "\\t" for tabs'
+        )
+    if decimal not in (".", ",") or decimal == separator:
+        raise empty.error(None, "decimal", f"{decimal!r} is neither '.' nor ',', or is also the separator")
+    if plain.get("skip_lines", 0) < 0:
+        raise empty.error(None, "skip_lines", "the number of lines cannot be negative")
+    joints, topic = plain.get("joints"), plain.get("topic")
+    if joints is not None and (not joints or not all(isinstance(x, str) for x in joints)):
+        raise empty.error(None, "joints", f"{joints!r} is not a list of joint names")
+    header = plain.get("header", None if _by_numbers(kinds) else True)
+    form = TextForm(separator, decimal, plain.get("skip_lines", 0), header)
+    return ColumnMap(
+        source,
+        form,
+        topic,
+        None if joints is None else tuple(joints),
+        {k: dict(v) for k, v in kinds.items()},
+        text,
+    )
+
+
+def _by_numbers(kinds: Mapping[str, Mapping[str, Any]]) -> bool:
+    """True if all columns are specified by number."""
+    given = [keys[key] for keys in kinds.values() for key in ("column", "columns") if key in keys]
+    flat = [item for value in given for item in (value if isinstance(value, list) else [value])]
+    return bool(flat) and all(isinstance(item, int) for item in flat)
+
+
+def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
+    """True if an integer at any depth exceeds 64 bits."""
+    rest: list[Any] = [content]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, Mapping):
+            rest += value.values()
+        elif isinstance(value, list | tuple):
+            rest += value
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return True
+    return False
+
+
+def with_map(
+    table: Table, path: pathlib.Path, columns: ColumnMap, joints: Sequence[str] = (), *, torques: bool = True
+) -> Table:
+    """Assign the columns of a table to quantities, and convert them to SI units, as specified in a column map.
+
+    Args:
+        joints: names of the robot's joints, by which patterns such as */position select and order columns.
+        torques: require torques or currents.
+
+    Raises:
+        LogError: a column is missing or used twice, or the number of values of a key differs from the number of columns.
+    """
+    if columns.has_clock_in_parts:
+        table = with_combined_clock(table, path, columns)
+        columns = dataclasses.replace(columns, kinds={**columns.kinds, "t": {"column": CLOCK}})
+    known = table.kinds or {}
+    kinds = dict(known)
+    if columns.kinds.keys() & {"i"}:
+        kinds.pop("tau", None)
+    # for each column name: quantity, index among the columns of the quantity, number of these columns
+    changes: dict[str, list[tuple[str, int | None, int]]] = {}
+    for kind, keys in columns.kinds.items():
+        names = _resolve(table, path, columns, kind, keys, known.get("tau" if kind == "i" else kind), joints)
+        for place, name in enumerate(names):
+            changes.setdefault(name, []).append((kind, place if len(names) > 1 else None, len(names)))
+        kinds["tau" if "gains" in keys else kind] = names
+    for name, uses in changes.items():
+        if len(uses) > 1:
+            kind = uses[1][0]
+            raise columns.error(
+                kind, "columns", f"column {name!r} of {path} is used twice, by [{uses[0][0]}] and [{kind}]"
+            )
+    missing = [kind for kind in ("t", "q") if kind not in kinds]
+    if missing:
+        raise LogError(f"{columns.source}: [{missing[0]}] is missing: specify the column of {path} that contains it")
+    if torques and "tau" not in kinds and "i" not in kinds:
+        raise LogError(f"{columns.source}: [tau] or [i] is missing: specify the columns of {path} that contain torques")
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        arrays, bad = table.read(wanted)
+        for name in wanted:
+            for kind, place, count in changes.get(name, ()):
+                if arrays[name].dtype.kind == "i":  # dates and times of day
+                    if kind != "t" or set(columns.kinds["t"]) & {"unit", "scale", "sign", "offset"}:
+                        raise columns.error(kind, None, f"column {name!r} of {path} contains times, not numbers")
+                    continue
+                wide = arrays[name].shape[1] if arrays[name].ndim == 2 and count == 1 else count
+                factor, offset = _factors(columns, kind, wide)
+                if place is not None:
+                    factor, offset = factor[place], offset[place]
+                elif wide == 1:
+                    factor, offset = factor[0], offset[0]
+                arrays[name] = factor * arrays[name] + offset
+        return arrays, bad
+
+    what = "; ".join(_spoken(kind, keys) for kind, keys in columns.kinds.items() if set(keys) - {"column", "columns"})
+    note = f"columns as specified in {columns.source}" + (f": {what}" if what else "")
+    return Table(table.names, read, table.line, (*table.notes, note), kinds)
+
+
+def with_combined_clock(table: Table, path: pathlib.Path, columns: ColumnMap) -> Table:
+    """Replace the columns of time in a map by their sum, called `CLOCK`."""
+    keys = columns.kinds["t"]
+    names = _resolve(table, path, columns, "t", keys, None, ())
+    if extra := set(keys) - {"columns", "unit"}:
+        raise columns.error("t", sorted(extra)[0], "columns of time that are added have only units")
+    units, _ = _factors(columns, "t", len(names))
+    return combined(table, names, units.tolist(), CLOCK)
+
+
+def _resolve(
+    table: Table,
+    path: pathlib.Path,
+    columns: ColumnMap,
+    kind: str,
+    keys: Mapping[str, Any],
+    known: list[str] | None,
+    joints: Sequence[str],
+) -> list[str]:
+    """Find the names of the columns of one quantity."""
+    key = "column" if "column" in keys else "columns"
+    if key not in keys:
+        if known is None:
+            there = f"; {path} does not contain this quantity" if table.kinds else ""
+            raise columns.error(kind, None, f"key {'column' if kind == 't' else 'columns'} is missing{there}")
+        return known
+    wanted = keys[key]
+    wanted = wanted if isinstance(wanted, list) else [wanted]
+    names = []
+    for item in wanted:
+        if isinstance(item, str) and item.count("*") == 1 and item not in table.names:
+            names += _matching(table, path, columns, kind, key, item, joints if len(wanted) == 1 else ())
+            continue
+        if isinstance(item, int) and not isinstance(item, bool):
+            if not 1 <= item <= len(table.names):
+                raise columns.error(
+                    kind, key, f"{item} is not a column of {path}, which has columns 1 to {len(table.names)}"
+                )
+            name = table.names[item - 1]
+            # tables of text files also accept "column N" as a name
+            item = name if table.names.count(name) == 1 else f"column {item}"
+        elif item not in table.names:
+            raise columns.error(
+                kind, key, f"{item!r} is not a column of {path}; its columns are {', '.join(table.names)}"
+            )
+        elif table.names.count(item) > 1:
+            raise columns.error(
+                kind, key, f"{path} has several columns {item!r}; specify the column by its number, counted from 1"
+            )
+        names.append(item)
+    if not names:
+        raise columns.error(kind, key, "no columns are specified; time needs one, other quantities one per joint")
+    return names
+
+
+def _matching(
+    table: Table, path: pathlib.Path, columns: ColumnMap, kind: str, key: str, pattern: str, joints: Sequence[str]
+) -> list[str]:
+    """Find the columns that match a pattern with one *, which stands for the robot's joint names, or for their numbers."""
+    before, after = (re.escape(part) for part in pattern.split("*"))
+    found = [(m[1], name) for name in table.names if (m := re.fullmatch(f"{before}(.+?){after}", name))]
+    repeated = [name for _, name in found if table.names.count(name) > 1]
+    if repeated:
+        raise columns.error(
+            kind, key, f"{path} has several columns {repeated[0]!r}; specify the columns by numbers, counted from 1"
+        )
+    held = [[name for star, name in found if joint == star or joint in re.split("[/.]", name)] for joint in joints]
+    if held and all(len(some) == 1 for some in held):
+        return [name for some in held for name in some]
+    groups: dict[tuple[str, str], dict[int, str]] = {}  # by the text around the number
+    for star, name in found:
+        if m := re.fullmatch(r"(.*?)([0-9]{1,9})(\D*)", star):
+            group = groups.setdefault((m[1], m[3]), {})
+            if int(m[2]) in group:
+                raise columns.error(kind, key, f"{pattern!r} matches both {group[int(m[2])]!r} and {name!r} of {path}")
+            group[int(m[2])] = name
+    numbers = groups.get(("", "")) or (next(iter(groups.values())) if len(groups) == 1 else {})
+    if not numbers or max(numbers) - min(numbers) >= len(numbers) or min(numbers) > 1:
+        there = ", ".join(name for _, name in found) or "none"
+        by_name = f", or columns with the robot's joint names ({', '.join(joints)})" if joints else ""
+        raise columns.error(
+            kind, key, f"{pattern!r} must match columns numbered from 0 or 1 without gaps{by_name}; {path} has {there}"
+        )
+    return [numbers[k] for k in sorted(numbers)]
+
+
+def _factors(columns: ColumnMap, kind: str, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute factor (sign x scale x unit x gain) and offset (offset x gain, and -273.15 for kelvins) of each column."""
+    keys = columns.kinds[kind]
+
+    def one_each(key: str, usual: Any) -> list[Any]:
+        value = keys.get(key, usual)
+        if not isinstance(value, list):
+            return [value] * count
+        if len(value) != count:
+            raise columns.error(
+                kind, key, f"{len(value)} values for {count} columns; specify one for all columns, or one per column"
+            )
+        return value
+
+    def numbers(key: str, usual: float) -> np.ndarray:
+        values = one_each(key, usual)
+        for x in values:
+            if isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x):
+                raise columns.error(kind, key, f"{x!r} is not a finite number")
+            if (key == "sign" and abs(x) != 1) or (x == 0 and key != "offset"):
+                raise columns.error(
+                    kind,
+                    key,
+                    f"{x:g} is not a valid {key}: {'use 1 or -1' if key == 'sign' else 'it erases the column'}",
+                )
+        return np.array(values, np.float64)
+
+    units, zeros = [], []
+    for unit in one_each("unit", None):
+        plain = re.sub(r"[\s*·]", "", unit) if isinstance(unit, str) else unit
+        if plain is not None and (not isinstance(plain, str) or plain not in UNITS[kind]):
+            raise columns.error(
+                kind, "unit", f"{unit!r} is unknown; choose among {', '.join(UNITS[kind])}, or specify a scale"
+            )
+        units.append(1.0 if plain is None else UNITS[kind][plain])
+        zeros.append(0.0 if plain is None else _ZEROS.get(plain, 0.0))
+    gains = numbers("gains", 1.0)
+    factors = gains * numbers("sign", 1.0) * numbers("scale", 1.0) * np.array(units)
+    return factors, gains * numbers("offset", 0.0) + np.array(zeros)
+
+
+def _spoken(kind: str, keys: Mapping[str, Any]) -> str:
+    given = ", ".join(f"{key} {value}" for key, value in keys.items() if key not in ("column", "columns"))
+    return f"{kind} with {given}"
+
+
+def _tables() -> str:
+    return ", ".join(f"[{kind}]" for kind in UNITS)
+
+
+_SPOKEN = {str: "a text in quotes", int: "an integer", bool: "true or false", list: "a list"}
+
+
+def _line_of(text: str, kind: str | None, key: str | None) -> int:
+    """Find the line number of a table, or of a key in the table; 0 if unknown."""
+    at, found = None, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        plain = line.strip()
+        if match := re.match(r"\[\s*\"?([\w-]+)\"?\s*\]", plain):
+            at = match[1]
+            if at == kind and not found:
+                found = number
+        elif at == kind and key and re.match(rf"\"?{re.escape(key)}\"?\s*=", plain):
+            return number
+    return found

@@ -1,0 +1,897 @@
+"""Read a log as one table. Several files of one run are concatenated, or joined by their time stamps.
+
+Logged runs of robots: `Log`, and `read_log`, which reads a log and rejects unusable data.
+
+`read_log_chunks`: read a log in parts, for files larger than memory.
+
+Write logs as text files."""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import os
+import pathlib
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from .._summary import data_frame, numbered
+from ..errors import LogError, OutputError
+from ..model.chain import Chain
+from ..model.compiled import coordinate_limits
+from .bags import is_bag, open_bag
+from .column_map import (
+    CLOCK,
+    ColumnMap,
+    blocks_of,
+    clock_columns,
+    find_columns,
+    labels_of,
+    read_column_map,
+    seconds_of,
+    with_clock,
+    with_combined_clock,
+    with_map,
+)
+from .files import write_whole
+from .tables import (
+    GAP,
+    STILL,
+    TEXT_SUFFIXES,
+    BadCell,
+    BadRows,
+    Table,
+    begins_with_number,
+    checked_suffix,
+    find_bad_rows,
+    jumps,
+    looks_like_degrees,
+    open_table,
+    parquet_column,
+    repeated_note,
+    repeats,
+    segments,
+    smooth_speed,
+    text_table,
+    velocity_scale,
+)
+
+
+def open_log(
+    paths: Sequence[pathlib.Path],
+    joint_names: Sequence[str] | None,
+    given: ColumnMap | None,
+    topic: str | None,
+    *,
+    torques: bool = True,
+) -> Table:
+    """Open the files of one run as one table, with columns assigned by the column map `given`, if any.
+
+    Args:
+        torques: require torques.
+
+    Raises:
+        LogError: see `read_log`.
+    """
+    bags = [is_bag(path) for path in paths]
+    if any(bags) and not all(bags):
+        raise LogError(
+            f"{paths[bags.index(True)]}: this is a bag, but {paths[bags.index(False)]} is not; convert one of the two"
+        )
+    if all(bags):
+        names = joint_names if given is None or given.joints is None else given.joints
+        table = open_bag(paths, names, topic or (given.topic if given else None), efforts=torques)
+    elif topic is not None:
+        raise LogError(remedy="{topic} is for bags, which this is not; omit it", place=paths[0], topic="")
+    else:
+        tables = [open_table(path, given.form if given else None) for path in paths]
+        if given is None or "t" not in given.kinds:
+            tables = [with_clock(table) for table in tables]
+        table, given = (tables[0], given) if len(tables) == 1 else _joined(paths, tables, given)
+    return table if given is None else with_map(table, paths[0], given, joint_names or (), torques=torques)
+
+
+def _joined(
+    paths: Sequence[pathlib.Path], tables: Sequence[Table], given: ColumnMap | None
+) -> tuple[Table, ColumnMap | None]:
+    """Concatenate the tables of one run if they have the same columns; otherwise join them by time, combined as in the map."""
+    if all(set(table.names) == set(tables[0].names) for table in tables):
+        return _one_after_the_other(paths, tables), given
+    if given is not None and given.has_clock_in_parts:
+        tables = [with_combined_clock(table, path, given) for table, path in zip(tables, paths, strict=True)]
+        given = dataclasses.replace(given, kinds={**given.kinds, "t": {"column": CLOCK}})
+    return _side_by_side(
+        paths, tables, [_clock(path, table, given) for path, table in zip(paths, tables, strict=True)]
+    ), given
+
+
+def _one_after_the_other(paths: Sequence[pathlib.Path], tables: Sequence[Table]) -> Table:
+    """Concatenate tables with the same columns, in the order of the files."""
+    starts: list[int] = []
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        blocks, cells = [], []
+        starts[:] = []
+        for table in tables:
+            arrays, bad = table.read(wanted)
+            starts.append(sum(len(block[wanted[0]]) for block in blocks))
+            cells += [(starts[-1] + row, column, text) for row, column, text in bad]
+            blocks.append(arrays)
+        return {name: np.concatenate([block[name] for block in blocks]) for name in wanted}, cells
+
+    def line(row: int) -> str:
+        part = int(np.searchsorted(starts, row, "right")) - 1
+        return f"{tables[part].line(row - starts[part])} of {paths[part].name}"
+
+    notes = [f"{path.name}: {note}" for path, table in zip(paths, tables, strict=True) for note in table.notes]
+    return Table(tables[0].names, read, line, (f"{len(paths)} files concatenated", *notes))
+
+
+def _side_by_side(paths: Sequence[pathlib.Path], tables: Sequence[Table], clocks: Sequence[str]) -> Table:
+    """Join tables with different columns by time. Later tables are interpolated linearly to the time stamps of the first."""
+    owner: dict[str, int] = {}
+    for k, (table, clock) in enumerate(zip(tables, clocks, strict=True)):
+        for name in table.names:
+            if not name or (k and name == clock):
+                continue
+            if name in owner:
+                raise LogError(f"{paths[k]}: column {name!r} is also in {paths[owner[name]]}; rename or remove one")
+            owner[name] = k
+    times = [_stamps(path, table, clock) for path, table, clock in zip(paths, tables, clocks, strict=True)]
+    exact = all(t.dtype.kind == "i" for t in times)  # counts of nanoseconds, which lose digits as seconds since 1970
+    start = times[0][0] if exact else 0
+    times = [(t - start) * 1e-9 if t.dtype.kind == "i" else t for t in times]
+    keep = np.ones(len(times[0]), bool)
+    for t in times[1:]:
+        after = np.clip(np.searchsorted(t, times[0], "left"), 1, len(t) - 1)
+        steps = np.diff(t)
+        bridged = (steps[after - 1] <= GAP * np.median(steps)) | np.isin(times[0], t)
+        keep &= (times[0] >= t[0]) & (times[0] <= t[-1]) & bridged
+    rows = np.flatnonzero(keep)
+    if len(rows) < 2:
+        raise LogError(f"{paths[0]}: the files of this run do not overlap in time with {paths[1]}")
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        arrays, cells = {}, []
+        for k, (table, t) in enumerate(zip(tables, times, strict=True)):
+            here = [name for name in wanted if owner[name] == k]
+            own, bad = table.read(here) if here else ({}, [])
+            if k == 0:
+                places = {int(row): place for place, row in enumerate(rows)}
+                cells += [(places[row], column, text) for row, column, text in bad if row in places]
+                arrays |= {name: array[rows] for name, array in own.items()}
+                continue
+            if bad:
+                row, column, text = bad[0]
+                raise LogError(f"{paths[k]}: {table.line(row)}, column {column!r}: {text}")
+            for name, array in own.items():
+                flat = array.reshape(len(t), -1)
+                across = np.stack([np.interp(times[0][rows], t, column) for column in flat.T], axis=1)
+                arrays[name] = across.reshape(len(rows), *array.shape[1:])
+        return {name: arrays[name] for name in wanted}, cells
+
+    others = ", ".join(path.name for path in paths[1:])
+    note = f"{others} interpolated linearly to the time stamps of {paths[0].name}"
+    lost = f"; {np.count_nonzero(~keep)} of {len(keep)} rows omitted because some files have no values at these times"
+    notes = (note + lost * (not keep.all()), *(note for table in tables for note in table.notes))
+    return Table(tuple(owner), read, lambda row: tables[0].line(int(rows[row])), notes)
+
+
+def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
+    """Find the time column: the column specified in the column map, or the one with a standard name."""
+    named = given.kinds.get("t", {}).get("column") if given else None
+    if isinstance(named, int) and 1 <= named <= len(table.names):
+        named = table.names[named - 1]
+    if named in table.names:
+        return str(named)
+    found = clock_columns(table.names)
+    if len(found) != 1:
+        raise LogError(
+            f"{path}: {len(found)} columns are called t, time, timestamp or stamp; each file of a run needs exactly one, "
+            f"because files are joined by time; the columns are {', '.join(table.names[:40])}"
+        )
+    return found[0]
+
+
+def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
+    """Read the time stamps by which tables are joined.
+
+    Raises:
+        LogError: fewer than two stamps, or stamps that are not finite or do not increase.
+    """
+    arrays, bad = table.read([clock])
+    t = arrays[clock].reshape(-1)
+    if bad or not np.isfinite(t).all():
+        row = bad[0][0] if bad else int(np.flatnonzero(~np.isfinite(t))[0])
+        raise LogError(
+            f"{path}: {table.line(row)}, column {clock!r}: files are joined by time stamps, but this value is not a "
+            "finite number"
+        )
+    back = np.flatnonzero(np.diff(t) <= 0)
+    if len(t) < 2 or len(back):
+        where = f" at {table.line(int(back[0]) + 1)}" if len(back) else ""
+        raise LogError(f"{path}: time does not increase{where}; the files of a run are joined by time")
+    return t
+
+
+# -- log
+
+MINIMUM_ROWS = 20
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Log:
+    """A logged run of a robot with n joints and N samples, in SI units and radians.
+
+    Attributes:
+        t: time stamps, strictly increasing; steps may vary [s].
+        q: joint positions [rad or m].
+        qd: joint velocities as logged, if any [rad/s or m/s].
+        tau: joint torques [N m or N].
+        source: origin of the log, such as its file name.
+        notes: remarks made while reading and checking the log.
+        path: the file from which the log was read, or the first of several files.
+        temperature: joint temperatures, if logged [°C], for `TemperatureDependent` friction.
+        units_checked: the values are in SI units and radians although they look like degrees, as for multi-turn joints; see
+            `check_log`.
+
+    Raises:
+        LogError: the arrays do not have the same number of samples and joints.
+    """
+
+    t: Float[np.ndarray, " N"]
+    q: Float[np.ndarray, "N n"]
+    qd: Float[np.ndarray, "N n"] | None
+    tau: Float[np.ndarray, "N n"]
+    source: str = "memory"
+    notes: tuple[str, ...] = ()
+    path: pathlib.Path | None = None
+    temperature: Float[np.ndarray, "N n"] | None = None
+    units_checked: bool = False
+
+    def __post_init__(self) -> None:
+        shape = (*np.shape(self.t), *np.shape(self.q)[1:])
+        for name in ("q", "qd", "tau", "temperature"):
+            x = getattr(self, name)
+            if x is not None and (np.shape(x) != shape or len(shape) != 2):
+                raise LogError(
+                    f"{self.source}: {name} has shape {np.shape(x)}, but t has shape {np.shape(self.t)}",
+                    "pass one row per time stamp, and one column per joint, in all arrays",
+                )
+
+    @property
+    def n(self) -> int:
+        """Number of joints."""
+        return self.q.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    def __repr__(self) -> str:
+        span = self.t[-1] - self.t[0] if len(self) else 0.0
+        return f"Log({self.source}: {len(self)} samples in {span:.6g} s, {self.n} joints, {len(self.notes)} notes)"
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` indexed by time, with q1.., tau1.. and, if logged, qd1.., temperature1.. as columns.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        blocks = {"q": self.q, "qd": self.qd, "tau": self.tau, "temperature": self.temperature}
+        columns = [numbered(name, block) for name, block in blocks.items() if block is not None]
+        return data_frame({key: x for block in columns for key, x in block.items()}, self.t, "t")
+
+
+def read_log(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    joints: int | Sequence[str] | None = None,
+    *,
+    gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
+    rows: tuple[int, int] | None = None,
+    on_bad_rows: Literal["raise", "drop"] = "raise",
+    columns: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    topic: str | None = None,
+    units_checked: bool = False,
+    numbered: Sequence[str] | None = None,
+) -> Log:
+    """Read a log from a .csv (.tsv, .txt), .npz or .parquet file, or from a ROS bag.
+
+    Parquet requires the extra `jaxdyn[parquet]`, bags require `jaxdyn[bags]`. A bag is a ROS 1 .bag, the folder of a ROS 2 bag,
+    or an .mcap or .db3 file with `sensor_msgs/JointState` messages. Header stamps are read as time, and efforts as torques.
+    Joints are identified by name (pass `chain.joint_names` as `joints`), in any order, and may be spread over several messages.
+    If the bag has no such messages or `topic` has trajectories, `trajectory_msgs/JointTrajectory` messages are read instead.
+
+    In other files, columns are recognised by name, in any order and case, with joints numbered from 1 or 0. Columns with other
+    names are ignored and listed in a note. The recognised names are:
+
+    - time [s]: `t`, `time`, `timestamp`, `stamp` or `datetime`, as numbers, or as dates and times (ISO 8601, or the timestamps
+      of Parquet and NumPy); or seconds and nanoseconds in two columns, `sec` and `nanosec` (`secs`, `nsecs`, ..) with any
+      common beginning; or a date and a time of day, `date` and `time`;
+    - positions [rad or m]: `q1`, `pos1`, `position1`; motor side `qm1`;
+    - velocities, optional [rad/s or m/s]: `qd1`, `dq1`, `v1`, `vel1`, `velocity1`; motor side `qdm1`;
+    - torques [N m or N]: `tau1`, `torque1`, `effort1`, motor side `taum1`; or currents [A]: `i1`, `current1`;
+    - temperatures of the joints, optional [°C]: `temperature1`, `temp1`, or one column for all; empty cells are interpolated.
+
+    If no positions are numbered and the joint names are given, columns are found by joint name, as in `shoulder/position`,
+    `position_shoulder`, `effort[shoulder]` or `/joint_states/shoulder/velocity`; other joints are left out, with a note.
+
+    `q_1`, `q.1`, `q[1]` and `q(1)` are equivalent to `q1`. Suffixes `_m`, `_meas`, `_measured`, `_s`, `_rad` and SI units in
+    brackets are ignored. In .npz and .parquet files, a quantity may also be one (N, n) array named `q`, `qd`, `tau` or `i`.
+    Text files may have commas, semicolons, tabs or blanks as separators, `#` comments, a byte-order mark and any line endings.
+
+    Rows that repeat an earlier row exactly, with its time stamp, are removed with a note.
+    Gaps (time steps longer than 5 times the median step) are noted but accepted: `preprocess` treats the pieces separately.
+
+    Args:
+        path: the file, or the files of one run. Files with the same columns are concatenated. Files with different columns
+            are interpolated linearly to the time stamps of the first file, except in gaps.
+        joints: the required number of joints, or the joint names, which select and order the joints of a bag, and of a table
+            whose columns are called by joint name.
+        gains: one gain per joint [N m/A], required if the log has currents: tau_j = gain_j x current_j. If the log has
+            torques but no currents, the torques are multiplied by the gains. If it has both, the torques are ignored.
+        rows: first and last data row to read, inclusive and counted from 1. Other rows are not checked.
+        on_bad_rows: "raise" reports implausible rows as an error; "drop" removes up to a tenth of all rows, with a note. A
+            row is implausible if it contains NaN, infinity or a number beyond 1e6, if its time stamp is out of order or far
+            from all others, or if a position jumps away and back.
+        columns: a column map for other names, units, signs, offsets and gains: a TOML file (docs/logs.md) or a mapping.
+        topic: topic of the joint states in a bag; detected if None.
+        numbered: names of the joints that the numbers in the file stand for, if these are more than `joints`, for example
+            because some of them are locked in the model. The columns of the others are not read, and a note lists them.
+        units_checked: do not check the log for degrees and millimetres when it is used (`check_log`).
+
+    Raises:
+        LogError: the file cannot be read; columns are missing, repeated or incomplete; the log has currents, but no gains are
+            passed; cells are not finite or not plausible; time does not increase or is not in seconds; positions jump; there
+            are fewer than 20 samples; no joint moves or no torque was recorded. The message names the file, row and column.
+
+    Cost: about 0.1 s for a CSV file with 20 000 rows and 22 columns.
+    """
+    files = [pathlib.Path(p) for p in ([path] if isinstance(path, str | os.PathLike) else path)]
+    path = pathlib.Path("+".join(map(str, files)))  # for messages
+    names = None if joints is None or isinstance(joints, int) else tuple(joints)
+    given = None if columns is None else read_column_map(columns)
+    if given is not None and gains is not None and "gains" in given.kinds.get("i", {}):
+        raise given.error("i", "gains", remedy="{gains} is also passed; omit one of the two", gains="")
+    table = open_log(files, names, given, topic)
+    if table.kinds is None:
+        kinds, ignored, notes = find_columns(path, table.names, gains is not None, names or ())
+    else:
+        kinds, ignored, notes = table.kinds, [], []
+    arrays, cells = table.read([name for names in kinds.values() for name in names])
+    source = "+".join(file.name for file in files)
+    blocks = blocks_of(path, kinds, arrays)
+    blocks["t"], counted = seconds_of(blocks["t"])
+    first, last = row_range(path, rows, len(blocks["t"]))
+    blocks = {kind: block[first:last] for kind, block in blocks.items()}
+    notes = [*table.notes, *notes, *counted]
+    if rows is not None:
+        notes.append(f"rows {rows[0]} to {rows[1]} of {len(arrays[kinds['t'][0]])} read")
+    if ignored:
+        notes.append(f"columns ignored: {', '.join(ignored)}")
+    if names is not None and numbered is not None and blocks["q"].shape[1] == len(numbered) != len(names):
+        kinds, blocks, others = _selected(path, kinds, blocks, names, tuple(numbered))
+        notes.append(f"columns of {', '.join(others)} left out, which are not among the robot's joints")
+        notes += [f"{name} is left out, but moves (it spans {x:.2g})" for name, x in others.items() if x > STILL]
+    n = blocks["q"].shape[1]
+    wanted = joints if names is None else len(names)
+    if wanted is not None and n != wanted:
+        fault = f"{path}: the log has {n} joints, but the robot has {wanted}; the positions are {', '.join(kinds['q'])}"
+        if n > wanted:
+            raise LogError(
+                fault,
+                "List only the columns of the robot's joints in a column map (docs/logs.md): {columns}",
+                columns="'map.toml'",
+            )
+        raise LogError(fault, "Load the model with the missing joints locked: {lock}", lock="{'JOINT': POSITION, ..}")
+    again = repeats(np.concatenate([blocks["t"], *(block for kind, block in blocks.items() if kind != "t")], axis=1))
+    at = np.flatnonzero(~again)
+    if again.any():
+        notes.append(repeated_note(int(np.count_nonzero(again))))
+        blocks = {kind: block[at] for kind, block in blocks.items()}
+    heat = blocks.pop("temperature", None)
+    labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
+    values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
+    t = blocks["t"][:, 0]
+    rank = np.cumsum(~again) - 1
+    inside = lambda row: first <= row < last and not again[row - first]
+    cells = [(int(rank[row - first]), column, text) for row, column, text in cells if inside(row)]
+    place = lambda row: table.line(first + int(at[row]))
+    bad, report = _bad_rows(find_bad_rows(t, values, labels, n, kinds["t"][0]), cells, place)
+    keep = np.ones(len(t), bool)
+    if len(bad):
+        counted = f"{len(bad)} of {len(t)} rows cannot be used: {report}"
+        _refuse_rows(path, counted, on_bad_rows, len(bad) > len(t) / 10)
+        keep[bad] = False
+        notes.append(f"{counted}; dropped: {_ranges(at[np.sort(bad)] + first + 1)}")
+    _refuse_jumps(path, blocks["q"], keep, labels, place)
+    if keep.sum() < MINIMUM_ROWS:
+        raise LogError(f"{path}: {keep.sum()} samples are too few; at least {MINIMUM_ROWS} are needed")
+    numbers = np.flatnonzero(keep)
+    blocks = {kind: block[keep] for kind, block in blocks.items()}
+    notes += check_time(path, blocks["t"][:, 0], lambda row: place(int(numbers[row])))
+    tau = _torques(path, blocks, gains, notes)
+    notes += _check_variance(path, blocks["q"], tau, kinds)
+    if heat is not None:
+        heat = filled(blocks["t"][:, 0], heat[keep])
+    return Log(
+        blocks["t"][:, 0], blocks["q"], blocks.get("qd"), tau, source, tuple(notes), files[0], heat, units_checked
+    )
+
+
+def _selected(
+    path: pathlib.Path,
+    kinds: Mapping[str, list[str]],
+    blocks: Mapping[str, np.ndarray],
+    joints: Sequence[str],
+    numbered: Sequence[str],
+) -> tuple[dict[str, list[str]], dict[str, np.ndarray], dict[str, float]]:
+    """Keep the columns of some of the joints; also return the names of the others, and how far they move."""
+    if unknown := [name for name in joints if name not in numbered]:
+        raise LogError(f"{path}: numbered= lacks {', '.join(unknown)}; it must contain all of the robot's joints")
+    pick = [list(numbered).index(name) for name in joints]
+    of_joints = lambda kind, names: [names[k] for k in pick] if kind != "t" and len(names) == len(numbered) else names
+    return (
+        {kind: of_joints(kind, names) for kind, names in kinds.items()},
+        {kind: block if kind == "t" else block[:, pick] for kind, block in blocks.items()},
+        {name: float(np.ptp(x)) for name, x in zip(numbered, blocks["q"].T, strict=True) if name not in joints},
+    )
+
+
+def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"] | None:
+    """Interpolate the missing values of slow signals in time. Return None if a column contains no numbers."""
+    known = np.isfinite(values)
+    if not known.any(axis=0).all():
+        return None
+    return np.stack([np.interp(t, t[ok], x[ok]) for ok, x in zip(known.T, values.T, strict=True)], axis=1)
+
+
+def named_apart(logs: Sequence[Log]) -> list[Log]:
+    """Make the sources of logs distinct: folder/name for files with the same name, and name (1), .. for parts of one file.
+
+    Logs that were not read from a file are unchanged.
+    """
+    names = [log.source for log in logs]
+    parts = [log.path.absolute().parts if log.path is not None and names.count(log.source) > 1 else () for log in logs]
+    files, depth = {p for p in parts if p}, 2
+    while len({p[-depth:] for p in files}) < len(files):
+        depth += 1
+    out, seen = [], Counter[tuple[str, ...]]()
+    for log, p in zip(logs, parts, strict=True):
+        seen[p] += 1
+        name = "/".join(p[-depth:]) if len(files) > 1 else log.source
+        name += f" ({seen[p]})" if parts.count(p) > 1 else ""
+        out.append(dataclasses.replace(log, source=name) if p else log)
+    return out
+
+
+def check_log(
+    log: Log,
+    chain: Chain | None = None,
+    *,
+    position_limits: Float[np.ndarray, "k 2"] | None = None,
+    velocity_limit: Float[np.ndarray, " k"] | None = None,
+    joint_names: Sequence[str] | None = None,
+    units_checked: bool = False,
+    allow_still: bool = False,
+) -> Log:
+    """Check the units and plausibility of a log. Clear faults raise an error; doubtful data are noted in the returned log.
+
+    `identify`, `identify_together`, `identify_payload`, `calibrate_gains`, `compare_models` and `compare_with_log` check their
+    logs in this way, with `allow_still=True`.
+
+    A joint is assumed to be logged in degrees (or millimetres) if one of these conditions is satisfied:
+
+    - |q| exceeds 4 pi, and also the joint's limits, if any;
+    - more than half of the positions q are outside the limits, whereas all q pi/180 are inside;
+    - the speed exceeds three times the velocity limit for a tenth of the time, whereas 1/57 of it is within the limit;
+    - the logged velocity is 57.3 or 1/57.3 times the derivative of the logged position, within 20 %.
+
+    Limits that allow no motion (0 .. 0, as CAD programs export them) are ignored for joints that move, with a note.
+
+    The following only add notes: positions more than 0.1 rad (m) beyond the limits, speeds more than 10 % above the limit, and
+    logged velocities that differ in sign or scale from the derivative of the positions.
+
+    Args:
+        log: the log.
+        chain: the robot, for default limits and names: those of its joints, or of its coordinates if joints are coupled.
+        position_limits: lower and upper limit of each joint; infinite for a joint without limits [rad or m].
+        velocity_limit: largest |qd| of each joint [rad/s or m/s].
+        joint_names: joint names for messages.
+        units_checked: accept values that look like degrees as SI units and radians, as for multi-turn joints. The returned
+            log is marked (`Log.units_checked`), so that this check is omitted wherever it is used.
+        allow_still: accept joints that do not move, with a note. Parameters that affect only such a joint cannot be identified.
+
+    Raises:
+        LogError: the time does not increase, values look like degrees, the positions of a joint span less than 1e-3 rad (m), or
+            the number of limits or names differs from the number of joints.
+    """
+    n = log.n
+    if chain is not None:
+        given = coordinate_limits(chain)
+        position_limits = np.stack([given["lower"], given["upper"]], 1) if position_limits is None else position_limits
+        velocity_limit = given["velocity"] if velocity_limit is None else velocity_limit
+        joint_names = joint_names or chain.topology.coordinate_names or chain.joint_names[: chain.nv]
+    limits = np.tile([-np.inf, np.inf], (n, 1)) if position_limits is None else position_limits.astype(np.float64)
+    fastest = np.full(n, np.inf) if velocity_limit is None else velocity_limit.astype(np.float64)
+    names = [f"joint {j + 1}" for j in range(n)] if joint_names is None else list(joint_names)
+    for what, given in (("position limits", limits), ("velocity limits", fastest), ("joint names", names)):
+        if len(given) != n:
+            raise LogError(f"{log.source}: {len(given)} {what} for a log with {n} joints; is it from another robot?")
+    if not np.all(np.diff(log.t) > 0):
+        raise LogError(f"{log.source}: the time does not increase from sample to sample", "sort the samples by time")
+    notes = list(log.notes)
+    none = (limits[:, 0] == limits[:, 1]) & (np.ptp(log.q, axis=0) >= STILL)
+    if none.any():  # exporters of CAD programs write zeros for limits that are not set
+        which = ", ".join(name for name, unset in zip(names, none, strict=True) if unset)
+        value = ", ".join(dict.fromkeys(f"{x:.4g} .. {x:.4g}" for x in limits[none, 0]))
+        notes.append(
+            f"the model's position limits of {which} are {value}, which allows no motion; they are ignored here"
+        )
+    limits = np.where(none[:, None], [-np.inf, np.inf], limits)
+    fastest = np.where(fastest > 0, fastest, np.inf)
+    speed = smooth_speed(log.t, log.q)
+    scale = np.full(n, np.nan) if log.qd is None else velocity_scale(log.qd, speed)
+    units_checked = units_checked or log.units_checked
+    if not units_checked:
+        for joint, name in enumerate(names):
+            reason = looks_like_degrees(
+                log.q[:, joint], limits[joint], speed[:, joint], float(fastest[joint]), float(scale[joint])
+            )
+            if reason:
+                raise LogError(
+                    f"{log.source}: the values of {name} look like degrees (or millimetres), not radians (metres): {reason}",
+                    "Convert the log, or pass {units_checked} if the values are correct (a multi-turn joint)",
+                    units_checked="True to read_log",
+                )
+    for joint, name in enumerate(names):
+        q, (low, high) = log.q[:, joint], limits[joint]
+        if np.ptp(q) < STILL:
+            text = f"{name} does not move (it spans {np.ptp(q):.2g})"
+            if not allow_still:
+                raise LogError(
+                    f"{log.source}: {text}, so its friction and most of its inertia cannot be identified",
+                    "log a run in which it moves, or pass {allow_still}",
+                    allow_still="True",
+                )
+            notes.append(text)
+        beyond = np.maximum(low - q, q - high)
+        if beyond.max() > 0.1:
+            notes.append(
+                f"{name} is beyond its position limits {low:.4g} .. {high:.4g} by up to {beyond.max():.3g}, "
+                f"in {np.count_nonzero(beyond > 0.1)} of {len(log)} samples"
+            )
+        top = np.abs(speed[:, joint]).max()
+        if top > 1.1 * fastest[joint]:
+            notes.append(f"{name} moves at up to {top:.3g}, above its velocity limit {fastest[joint]:.4g}")
+        if np.isfinite(scale[joint]) and not 0.8 < scale[joint] < 1.25:
+            notes.append(f"the logged velocity of {name} is {scale[joint]:.3g} times the derivative of its position")
+    return dataclasses.replace(log, notes=tuple(dict.fromkeys(notes)), units_checked=units_checked)
+
+
+def row_range(path: pathlib.Path, rows: tuple[int, int] | None, count: int) -> tuple[int, int]:
+    if rows is None:
+        return 0, count
+    if not 1 <= rows[0] < rows[1] <= count:
+        raise LogError(f"{path}: rows={rows} is not a range (first, last) within the file's rows 1 to {count}")
+    return rows[0] - 1, rows[1]
+
+
+def _bad_rows(
+    found: Sequence[BadRows], cells: Sequence[BadCell], place: Callable[[int], str]
+) -> tuple[np.ndarray, str]:
+    """Return the indices of the unusable rows, and a text that lists the faults."""
+    text = {(row, column): cell for row, column, cell in cells}
+    said = []
+    for reason in found:
+        row = int(reason.rows[0])
+        value = text.get((row, reason.column), f"{reason.value:.6g}")
+        said.append(f"{len(reason.rows)} {reason.what}, first at {place(row)}, column {reason.column!r} ({value})")
+    return np.concatenate([reason.rows for reason in found]) if found else np.zeros(0, int), "; ".join(said)
+
+
+def _refuse_rows(path: pathlib.Path, counted: str, on_bad_rows: str, too_many: bool) -> None:
+    if on_bad_rows == "raise" and not too_many:
+        raise LogError(
+            f"{path}: {counted}",
+            "Repair the file, drop these rows with {on_bad_rows}, or select the rows to read with {rows}",
+            on_bad_rows="'drop'",
+            rows="(first, last)",
+        )
+    if too_many:
+        raise LogError(
+            f"{path}: {counted}. This is more than a tenth, too many to drop",
+            "repair the file, or select the rows to read with {rows}",
+            rows="(first, last)",
+        )
+
+
+def _ranges(numbers: np.ndarray) -> str:
+    """Row numbers as ranges: 2-10, 17."""
+    parts = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    shown = [f"{p[0]}" if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts[:8]]
+    return f"rows {', '.join(shown)}" + (f" and {len(parts) - 8} more places" if len(parts) > 8 else "")
+
+
+def _refuse_jumps(
+    path: pathlib.Path, q: np.ndarray, keep: np.ndarray, labels: Sequence[str], place: Callable[[int], str]
+) -> None:
+    found = jumps(q, keep)
+    if found:
+        joint, row = min(found, key=lambda pair: pair[1])
+        raise LogError(
+            f"{path}: {len(found)} jumps in position, first at {place(row)}, column {labels[joint]!r}, which reaches "
+            f"{q[row, joint]:.6g} in one step",
+            "Unwrap angles that jump by a full turn (numpy.unwrap), or select rows without jumps with {rows}",
+            rows="(first, last)",
+        )
+
+
+def check_time(path: pathlib.Path, t: np.ndarray, place: Callable[[int], str]) -> list[str]:
+    steps = np.diff(t)
+    median = float(np.median(steps))
+    if median > 0.5:
+        raise LogError(
+            f"{path}: the median time step is {median:.6g} s, too long for a robot log; "
+            "is the time in milliseconds or smaller units? Convert it to seconds"
+        )
+    longest = int(np.argmax(steps))
+    gaps = len(segments(t)) - 1
+    if gaps == 0:
+        return []
+    return [
+        f"gaps in time: {gaps} (steps longer than {GAP:g} times the median of {median:.6g} s); "
+        f"the longest, {steps[longest]:.6g} s, follows {place(longest)}"
+    ]
+
+
+def _torques(
+    path: pathlib.Path, blocks: dict[str, np.ndarray], gains: Sequence[float] | np.ndarray | None, notes: list[str]
+) -> np.ndarray:
+    n = blocks["q"].shape[1]
+    if gains is None:
+        if "i" in blocks:
+            raise LogError(
+                f"{path}: the log has motor currents, not torques",
+                "specify {gains}, one per joint [N m/A], for tau = gain x current",
+                gains="[..]",
+            )
+        return blocks["tau"]
+    factors = np.asarray(gains, dtype=np.float64)
+    if factors.shape != (n,) or not np.isfinite(factors).all() or (factors == 0).any():
+        raise LogError(f"{path}: gains must be {n} finite numbers other than zero, one per joint, not {gains}")
+    listed = ", ".join(f"{g:g}" for g in factors)
+    notes.append(f"tau = {'gain x current' if 'i' in blocks else 'factor x logged torque'} with {listed}")
+    return (blocks["i"] if "i" in blocks else blocks["tau"]) * factors
+
+
+def _check_variance(path: pathlib.Path, q: np.ndarray, tau: np.ndarray, kinds: dict[str, list[str]]) -> list[str]:
+    still, silent = np.ptp(q, axis=0) == 0, np.ptp(tau, axis=0) == 0
+    if still.all():
+        raise LogError(
+            f"{path}: positions are constant ({', '.join(kinds['q'])}): nothing can be identified from a robot at rest"
+        )
+    kind = "tau" if "tau" in kinds else "i"
+    names = labels_of(kinds[kind], tau)
+    if silent.all():
+        raise LogError(f"{path}: torques are constant ({', '.join(names)}): were torques recorded?")
+    constant = [name for name, flag in zip(names, silent, strict=True) if flag]
+    return [f"columns {', '.join(constant)} are constant: was the torque recorded?"] if constant else []
+
+
+# -- chunks
+
+Part = tuple[tuple[str, ...], dict[str, np.ndarray]]  # column names, and one array per name
+
+
+def read_log_chunks(
+    path: str | os.PathLike[str],
+    rows: int = 100_000,
+    joints: int | None = None,
+    *,
+    gains: Sequence[float] | Float[np.ndarray, " n"] | None = None,
+) -> Iterator[Log]:
+    """Read a log in parts of `rows` samples, each a `Log`, with only one part in memory at a time.
+
+    Columns, units and `gains` are the same as for `read_log`. Text files are read line by line, Parquet files in batches,
+    and the arrays of .npz archives (compressed or not) as streams.
+
+    As in `read_log`, implausible rows, jumps, and time stamps that do not increase raise an error; here, they cannot be
+    dropped. Checks that require the entire log, for example whether any joint moves, are omitted.
+
+    Args:
+        path: a .csv (.tsv, .txt), .npz or .parquet file.
+        rows: samples per part; at least 100.
+        joints: the required number of joints.
+        gains: as for `read_log` [N m/A].
+
+    Yields:
+        The parts of the log in order.
+
+    Raises:
+        LogError: the log cannot be used. The message names the file, row and column. The causes are:
+
+            - the file cannot be read, or columns are missing;
+            - numbers are not finite or are implausible, or positions jump;
+            - time does not increase;
+            - the log has currents, but no gains are passed.
+    """
+    path = pathlib.Path(path)
+    if rows < 100:
+        raise LogError(f"{path}: parts of {rows} samples are too short; use at least 100")
+    suffix = checked_suffix(path)
+    parts = (
+        _text(path, rows, gains is not None)
+        if suffix in TEXT_SUFFIXES
+        else _npz(path, rows)
+        if suffix == ".npz"
+        else _parquet(path, rows, gains is not None)
+    )
+    at, removed, last, start = 0, 0, np.zeros((0, 0)), None
+    factors = None if gains is None else np.asarray(gains, np.float64)
+    with contextlib.closing(parts):
+        for names, arrays in parts:
+            kinds, _, notes = find_columns(path, names, gains is not None)
+            blocks = blocks_of(path, kinds, {name: arrays[name] for held in kinds.values() for name in held})
+            if start is None and blocks["t"].dtype.kind == "i":
+                start = int(blocks["t"][0, 0])
+            blocks["t"], counted = seconds_of(blocks["t"], start)
+            notes += counted
+            heat, n = blocks.pop("temperature", None), blocks["q"].shape[1]
+            if joints is not None and n != joints:
+                raise LogError(f"{path}: the log has {n} joints, but the robot has {joints}")
+            if "i" in blocks and (factors is None or factors.shape != (n,)):
+                raise LogError(
+                    f"{path}: the log has motor currents",
+                    f"specify {{gains}}, one for each of the {n} joints [N m/A]",
+                    gains="[..]",
+                )
+            every = np.concatenate([blocks["t"], *(block for kind, block in blocks.items() if kind != "t")], axis=1)
+            last = last if len(last) else every[:0]
+            new = ~repeats(np.concatenate([last, every]))[len(last) :]
+            removed += int(np.count_nonzero(~new))
+            if not new.any():
+                at += len(new)
+                continue
+            if removed:
+                notes.append(repeated_note(removed))
+                removed = 0
+            blocks = {kind: block[new] for kind, block in blocks.items()}
+            heat = None if heat is None else heat[new]
+            _check(path, kinds, blocks, at, last)
+            tau = blocks["i"] if "i" in blocks else blocks["tau"]
+            t, q, qd = blocks["t"][:, 0], blocks["q"], blocks.get("qd")
+            heat = None if heat is None else filled(t, heat)
+            tau = tau if factors is None else tau * factors
+            yield Log(t, q, qd, tau, path.name, tuple(notes), temperature=heat)
+            at, last = at + len(new), every[new][-1:]
+
+
+def _check(
+    path: pathlib.Path,
+    kinds: dict[str, list[str]],
+    blocks: dict[str, np.ndarray],
+    at: int,
+    last: np.ndarray,
+) -> None:
+    """Check a part of a log that starts at row `at`. `last` is the row before it, if any, with the time first."""
+    n = blocks["q"].shape[1]
+    labels = [label for kind in blocks if kind != "t" for label in labels_of(kinds[kind], blocks[kind])]
+    t = blocks["t"][:, 0]
+    values = np.concatenate([block for kind, block in blocks.items() if kind != "t"], axis=1)
+    found = find_bad_rows(t, values, labels, n)
+    if found:
+        bad = found[0]
+        raise LogError(
+            f"{path}: unusable rows among rows {at + 1} to {at + len(t)}: {len(bad.rows)} {bad.what}, first at row "
+            f"{at + int(bad.rows[0]) + 1}, column {bad.column!r} ({bad.value:.6g}). Repair the file"
+        )
+    if len(last) and t[0] <= last[0, 0]:
+        raise LogError(f"{path}: time does not increase at row {at + 1}: {t[0]:.9g} s follows {last[0, 0]:.9g} s")
+    for joint, row in jumps(values[:, :n], np.ones(len(t), bool)):
+        raise LogError(
+            f"{path}: the position jumps at row {at + row + 1}, column {labels[joint]!r}: unwrap angles that jump by a full "
+            "turn (numpy.unwrap)"
+        )
+
+
+def _text(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
+    """Read a text file in parts. The lines above the first row of numbers are repeated at the start of each part."""
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        head: list[str] = []
+        for line in file:
+            named = line.strip() and not line.lstrip().startswith("#")
+            if named and begins_with_number(line):
+                file_lines = itertools.chain([line], file)
+                break
+            head.append(line)
+            if named:
+                file_lines = file
+                break
+        else:
+            raise LogError(f"{path}: the file contains no data")
+        at = 0
+        while lines := list(itertools.islice(file_lines, rows)):
+            table = with_clock(text_table(path, "".join([*head, *lines])))
+            arrays, bad = table.read(_used(path, table.names, currents))
+            if bad:
+                row, column, what = bad[0]
+                raise LogError(f"{path}: data row {at + row + 1}, column {column!r}: {what}")
+            yield table.names, arrays
+            at += len(next(iter(arrays.values())))
+
+
+def _used(path: pathlib.Path, names: Sequence[str], currents: bool) -> list[str]:
+    return [name for held in find_columns(path, names, currents)[0].values() for name in held]
+
+
+def _npz(path: pathlib.Path, rows: int) -> Generator[Part]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {name.removesuffix(".npy"): archive.open(name) for name in archive.namelist()}
+            shapes = {}
+            for name, member in members.items():
+                version = np.lib.format.read_magic(member)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, by_columns, dtype = read(member)
+                if by_columns and len(shape) > 1:
+                    raise LogError(
+                        f"{path}: {name!r} is stored in column-major order: save numpy.ascontiguousarray({name}) instead"
+                    )
+                if dtype.kind not in "fiu" or not shape:
+                    raise LogError(f"{path}: array {name!r} of shape {shape} contains {dtype}, not columns of numbers")
+                shapes[name] = shape, dtype
+            total = max(shape[0] for shape, _ in shapes.values())
+            for at in range(0, total, rows):
+                arrays = {}
+                for name, (shape, dtype) in shapes.items():
+                    count = min(rows, shape[0] - at)
+                    width = int(np.prod(shape[1:], dtype=int))
+                    raw = members[name].read(max(count, 0) * width * dtype.itemsize)
+                    arrays[name] = np.frombuffer(raw, dtype).reshape(-1, *shape[1:]).astype(np.float64)
+                yield tuple(arrays), arrays
+    except LogError:
+        raise
+    except Exception as error:  # on damaged bytes, zipfile, zlib and NumPy raise all kinds of exceptions
+        raise LogError(f"{path}: this is not a NumPy archive, or it is damaged: {error}") from error
+
+
+def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
+    whole = open_table(path)  # raises if the file is damaged or pyarrow is not installed
+    names = with_clock(whole).names
+    used = _used(path, names, currents)
+    wanted = [old for old, new in zip(whole.names, names, strict=True) if old in used or old != new]
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=rows, columns=wanted):
+            arrays = {name: parquet_column(path, name, batch.column(name)) for name in wanted}
+            part = with_clock(Table(tuple(wanted), lambda some, arrays=arrays: ({x: arrays[x] for x in some}, []), str))
+            yield names, part.read(used)[0]
+    except (arrow.ArrowException, OSError) as error:
+        raise LogError(f"{path}: the file is damaged: {error}") from error
+
+
+# -- write
+
+
+def write_log(path: str | os.PathLike[str], log: Log) -> None:
+    """Write a log atomically as a CSV table that `read_log` can read.
+
+    The columns are t [s], q1.. [rad or m], tau1.. [N m or N] and, if available, qd1.. [rad/s or m/s] and temperature1.. [°C].
+    Numbers have ten significant digits.
+
+    Raises:
+        OutputError: the file cannot be written; an existing file is left unchanged.
+    """
+    blocks = {"q": log.q, "qd": log.qd, "tau": log.tau, "temperature": log.temperature}
+    there = {name: block for name, block in blocks.items() if block is not None}
+    header = ",".join(["t", *(f"{name}{j + 1}" for name in there for j in range(log.n))])
+    text = io.StringIO()
+    np.savetxt(text, np.column_stack([log.t, *there.values()]) + 0.0, "%.10g", ",", header=header, comments="")
+    write_whole(path, text.getvalue(), OutputError)

@@ -1,0 +1,373 @@
+"""Write chains as new MJCF files: `to_mjcf`, `write_mjcf`.
+
+The body of link i is placed at M_i in its parent. Its hinge rotates about the axis of the screw A_i = (w, v), which passes
+through the point w x v. The pose of the body in its parent is therefore M_i exp([A_i] q_i), exactly as in the chain.
+
+MuJoCo does not support massless links between joints. The joints of such links are assigned to the next body with mass, since
+M_1 exp([A_1] q_1) M_2 = M_1 M_2 exp([Ad(M_2^-1) A_1] q_1).
+"""
+
+import functools
+import os
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import ModelError
+from ..model.chain import Chain
+from ..spatial.host import about_com, pose_of
+from .files import write_whole
+from .urdf_document import arrays_of, check_consistent, written
+
+_LEAST = 1e-15  # MuJoCo's mjMINVAL, the lower bound on a moving body's mass and principal moments
+_FAR = 1e10  # replaces an infinite position limit of a joint whose other limit is finite
+_FREE, _BALL, _SINGLE = 6, 3, 1
+_text = functools.partial(written, form="MJCF")
+
+
+class _Joint(NamedTuple):
+    """A MuJoCo joint: its first link, the number of links it represents, and its screw and anchor in the body's frame."""
+
+    link: int
+    size: int
+    screw: Float[np.ndarray, "6"]
+    anchor: Float[np.ndarray, "3"]
+
+
+class _Body(NamedTuple):
+    """A body: the link that defines its frame, its parent link, its pose in the parent, and its joints in order."""
+
+    link: int
+    parent: int
+    pose: Float[np.ndarray, "4 4"]
+    joints: tuple[_Joint, ...]
+
+
+def write_mjcf(chain: Chain, path: str | os.PathLike[str], name: str = "robot") -> tuple[str, ...]:
+    """Write `to_mjcf(chain, name)` to a file atomically.
+
+    Returns:
+        Descriptions of the features of the chain that were omitted because MJCF does not support them.
+
+    Raises:
+        ModelError: as for `to_mjcf`, or the file cannot be written.
+    """
+    text = to_mjcf(chain, name)
+    write_whole(path, text)
+    return without_place(chain)
+
+
+def to_mjcf(chain: Chain, name: str = "robot") -> str:
+    """Convert a chain or tree to MJCF text for MuJoCo, with one body per link; `loads(text)` restores the numbers.
+
+    - Inertias are written as mass, centre of mass, principal moments and principal axes (`quat`).
+    - Joints have armature, damping (viscous friction), frictionloss (Coulomb friction), springs, position limits and effort
+      limits (`actuatorfrcrange`).
+    - A free joint becomes a joint of type free, and a spherical joint becomes a joint of type ball.
+    - If each motor of a transmission drives a single joint, the inertia, viscous friction and Coulomb friction of the motor
+      are added to those of the joint.
+    - Named frames become sites, and a base pose becomes the pose of the base body.
+    - Gravity becomes the attribute `gravity` of `<option>`.
+
+    Without friction, `mujoco.mj_inverse` equals `inverse_dynamics`; for free joints, convert with `layouts` first.
+
+    Features that MJCF lacks are omitted and listed in a comment at the top of the text: torque offsets, the width of the smooth
+    sign function in Coulomb friction (MuJoCo uses a constraint), Stribeck friction, and velocity limits. Position limits of
+    zero width, which MuJoCo rejects, are also omitted.
+
+    Raises:
+        ModelError: the chain cannot be written as MJCF. The causes are:
+
+            - an inertia is inconsistent or is rejected by MuJoCo (a moving body without mass or with a zero principal moment);
+            - a joint is helical, joints mimic others, or a free joint is not at the root;
+            - a motor drives several joints;
+            - a number is not finite, or a name cannot be written.
+    """
+    arrays = arrays_of(chain, decimals=False)
+    _check(chain)
+    arrays = _with_motors(chain, arrays)
+    root = ET.Element("mujoco", model=name)
+    ET.SubElement(root, "compiler", angle="radian", autolimits="false")
+    ET.SubElement(root, "option", gravity=_text(np.asarray(chain.gravity, float), "gravity"))
+    world = ET.SubElement(root, "worldbody")
+    topology = chain.topology
+    base = world
+    if topology.base_name != "world":
+        base = ET.SubElement(world, "body", name=topology.base_name)
+        if chain.base_pose is not None:
+            _place(base, np.asarray(chain.base_pose, float), f"the pose of the base {topology.base_name!r}")
+    elif chain.base_pose is not None:
+        raise ModelError(
+            "the base is called 'world' and has a base pose, but MuJoCo's world body cannot have a pose; rename the base"
+        )
+    nodes = {-1: base}
+    for body in _bodies(chain, arrays):
+        free = body.joints[0].size == _FREE
+        if free and chain.base_pose is not None:
+            raise ModelError(
+                "in MuJoCo, a free joint is relative to the world, but the chain has a base pose; remove base_pose"
+            )
+        nodes[body.link] = _write_body(world if free else nodes[body.parent], chain, arrays, body)
+    for frame, i, pose in zip(
+        topology.frame_names, topology.frame_links, np.asarray(chain.frame_poses, float), strict=True
+    ):
+        if i not in nodes:
+            raise ModelError(
+                f"frame {frame!r} is fixed to link {topology.link_names[i]!r}, which has no mass and is therefore "
+                "not a body in MuJoCo; fix the frame to a link with mass"
+            )
+        _place(ET.SubElement(nodes[i], "site", name=frame), pose, f"frame {frame!r}")
+    ET.indent(root)
+    missing = without_place(chain)
+    listed = "; ".join(missing).replace("--", "- -")
+    comment = f"<!-- not supported by MJCF, omitted: {listed} -->\n" if missing else ""
+    text = comment + ET.tostring(root, encoding="unicode") + "\n"
+    try:
+        ET.fromstring(text)
+    except ET.ParseError as error:
+        raise ModelError(f"a name in the chain cannot be written as XML: {error}") from None
+    return text
+
+
+def without_place(chain: Chain) -> tuple[str, ...]:
+    """Describe the features that an MJCF file omits and that differ from their neutral values."""
+    arrays = arrays_of(chain, decimals=False)
+    driven = _with_motors(chain, arrays)
+
+    def joints(which: np.ndarray) -> str:
+        names = [chain.joint_names[i] for i in np.flatnonzero(which)]
+        return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+    low, high = arrays["limits.position"].T
+    found = {
+        "torque offsets": driven["friction.offset"] != 0,
+        "the width of the smooth sign function in Coulomb friction": arrays["friction.coulomb"] != 0,
+        "Stribeck friction": driven["friction.stribeck"] != 0,
+        "velocity limits": np.isfinite(arrays["limits.velocity"]),
+        "position limits of zero width": np.isfinite(low) & (low == high),
+    }
+    return tuple(f"{what} ({joints(which)})" for what, which in found.items() if which.any())
+
+
+def _check(chain: Chain) -> None:
+    """Raise an error for features that MuJoCo lacks and for inconsistent inertias."""
+    if chain.coupling is not None:
+        raise ModelError(
+            "the chain has coupled joints (mimic joints or another coupling), for which MuJoCo has only soft constraints; "
+            "lock these joints, or save the unchanged model with save_model"
+        )
+    for joint, screw in zip(chain.joint_names, np.asarray(chain.screw, float), strict=True):
+        pitch = screw[:3] @ screw[3:]
+        if np.any(screw[:3]) and abs(pitch) > 1e2 * np.finfo(chain.dtype).eps * (1 + np.linalg.norm(screw[3:])):
+            raise ModelError(f"joint {joint!r} is helical (pitch {pitch:g} m/rad); MuJoCo has only hinges and slides")
+    if "world" in (*chain.link_names, *chain.frame_names):
+        raise ModelError("a link or frame is called 'world', which is the name of MuJoCo's root body; rename it")
+    for link, pi in zip(chain.link_names, np.asarray(chain.inertia, float), strict=True):
+        if not np.all(np.isfinite(pi)):
+            raise ModelError(f"link {link!r}: its inertia {pi.tolist()} is not finite; MJCF cannot represent it")
+    check_consistent(chain, "save the unchanged model with save_model: MuJoCo rejects such a body")
+
+
+def _with_motors(chain: Chain, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Add the drives of motors, each of which must drive a single joint, to the drives of the joints.
+
+    A motor with rotor inertia J, viscous friction B, Coulomb friction fc and gear ratio r adds r^2 J to the armature, r^2 B to
+    the viscous friction and |r| fc to the Coulomb friction of its joint.
+    """
+    if chain.transmission is None:
+        return arrays
+    ratios = np.asarray(chain.transmission.matrix, float)
+    if np.any((ratios != 0).sum(axis=1) > 1):
+        motor = int(np.argmax((ratios != 0).sum(axis=1) > 1))
+        driven = ", ".join(chain.joint_names[j] for j in np.flatnonzero(ratios[motor]))
+        raise ModelError(
+            f"motor {motor + 1} of the transmission drives {driven} together, which MJCF cannot represent; save the model "
+            "with save_model instead"
+        )
+    motors = {
+        "armature": (ratios**2, chain.transmission.rotor_inertia),
+        "friction.viscous": (ratios**2, chain.transmission.friction.viscous),
+        "friction.coulomb": (np.abs(ratios), chain.transmission.friction.coulomb),
+        "friction.stribeck": (np.abs(ratios), chain.transmission.friction.stribeck),
+        "friction.offset": (ratios, chain.transmission.friction.offset),
+    }
+    return arrays | {leaf: arrays[leaf] + matrix.T @ np.asarray(x, float) for leaf, (matrix, x) in motors.items()}
+
+
+def _bodies(chain: Chain, arrays: dict[str, np.ndarray]) -> Iterable[_Body]:
+    """Iterate over the bodies, parents first: one per link with mass.
+
+    The joints of massless links are assigned to the only body that these links carry.
+    """
+    parents, sizes = chain.topology.parents, dict(chain.topology.quaternion_joints)
+    inner = {link + k for link, size in sizes.items() for k in range(size - 1)}
+    started: dict[int, _Body] = {}  # bodies without mass so far, by their last link
+    children = np.bincount(np.array([p for p in parents if p >= 0], int), minlength=chain.n)
+    for i in range(chain.n):
+        if parents[i] in inner and i - 1 != parents[i]:
+            raise ModelError(
+                f"link {chain.link_names[i]!r} is attached to an intermediate link of a spherical or free joint; "
+                "attach it to the joint's last link"
+            )
+        if i in sizes:
+            last = i + sizes[i] - 1
+            if np.any(arrays["inertia"][i:last]):
+                raise ModelError(
+                    f"the links before {chain.link_names[last]!r} have inertia: only the last link of a spherical or free "
+                    "joint may have inertia"
+                )
+        elif i - 1 in inner and parents[i] == i - 1:
+            continue  # a later part of the previous joint
+        else:
+            last = i
+        pose = pose_of(arrays["rotation"][i], arrays["translation"][i])
+        w, v = np.split(arrays["screw"][i], 2)
+        joint = _Joint(i, last - i + 1, arrays["screw"][i], np.cross(w, v))
+        _check_free(chain, joint, pose)
+        body = _Body(last, parents[i], pose, (joint,))
+        if parents[i] in started:
+            body = _joined(chain, started.pop(parents[i]), body)
+        if np.any(arrays["inertia"][last]):
+            _check_mass(chain.link_names[last], arrays["inertia"][last])
+            yield body
+        elif children[last] == 1:
+            started[last] = body
+        else:
+            what = "carries several" if children[last] else "is the last"
+            raise ModelError(
+                f"link {chain.link_names[last]!r} has no mass and {what}: MuJoCo rejects moving bodies without mass; add mass"
+            )
+
+
+def _joined(chain: Chain, first: _Body, second: _Body) -> _Body:
+    """Join two bodies into one. The joints of the first body are expressed in the frame of the second."""
+    rotation, p = second.pose[:3, :3], second.pose[:3, 3]
+    turned = np.abs(rotation - np.eye(3)).max() > 1e-12
+    moved = []
+    for joint in first.joints:
+        if joint.size == _FREE or second.joints[0].size == _FREE or (joint.size == _BALL and turned):
+            raise ModelError(
+                f"link {chain.link_names[first.link]!r} has no mass and is between a free joint and another joint, or "
+                "between a spherical joint and a joint with rotated axes: MuJoCo rejects such links; add mass"
+            )
+        w, v = np.split(joint.screw, 2)
+        screw = np.concatenate([rotation.T @ w, rotation.T @ (v - np.cross(p, w))])
+        moved.append(joint._replace(screw=screw, anchor=rotation.T @ (joint.anchor - p)))
+    return _Body(second.link, first.parent, first.pose @ second.pose, (*moved, *second.joints))
+
+
+def _check_free(chain: Chain, joint: _Joint, pose: np.ndarray) -> None:
+    if joint.size == _FREE and (chain.topology.parents[joint.link] >= 0 or np.abs(pose - np.eye(4)).max() > 1e-12):
+        raise ModelError(
+            f"the free joint {chain.joint_names[joint.link]!r} does not start at the base frame, which MuJoCo requires"
+        )
+
+
+def _check_mass(link: str, pi: np.ndarray) -> None:
+    """Raise an error for a moving body that MuJoCo's compiler rejects."""
+    moments = np.linalg.eigvalsh(about_com(pi)[1])
+    if pi[0] < _LEAST or moments[0] < _LEAST:
+        raise ModelError(
+            f"link {link!r}: mass {pi[0]:g} kg and principal moments {', '.join(f'{x:.3g}' for x in moments)} kg m^2: MuJoCo "
+            f"rejects a moving body if one of these is below {_LEAST:g} (a point mass, a rod without width); increase it"
+        )
+
+
+def _write_body(parent: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], body: _Body) -> ET.Element:
+    link = chain.link_names[body.link]
+    node = ET.SubElement(parent, "body", name=link)
+    if body.joints[0].size != _FREE:
+        _place(node, body.pose, f"link {link!r}")
+    for joint in body.joints:
+        _write_joint(node, chain, arrays, joint)
+    pi = arrays["inertia"][body.link]
+    com, inertia = about_com(pi)
+    moments, axes = np.linalg.eigh(inertia)
+    axes[:, 2] *= np.sign(np.linalg.det(axes))
+    moments[2] = min(moments[2], moments[0] + moments[1])  # rounding can violate the triangle inequality of a flat body
+    label = f"the inertia of link {link!r}"
+    node.append(
+        ET.Element(
+            "inertial",
+            pos=_text(com, label),
+            quat=_text(_quaternion(axes), label),
+            mass=_text(pi[:1], label),
+            diaginertia=_text(moments, label),
+        )
+    )
+    return node
+
+
+def _write_joint(node: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], joint: _Joint) -> None:
+    name, i = chain.joint_names[joint.link], joint.link
+    parts = slice(i, i + joint.size)
+    if joint.size != _SINGLE:
+        stem = name.removesuffix("_wx")
+        for leaf in ("armature", "friction.viscous", "friction.coulomb", "springs.stiffness"):
+            values = arrays[leaf][parts]
+            if np.any(values != values[0]) or (joint.size == _FREE and leaf != "friction.viscous" and np.any(values)):
+                raise ModelError(
+                    f"{leaf} of {stem!r} is {values.tolist()}; MuJoCo supports one value for a ball joint, "
+                    "and for a free joint only damping"
+                )
+            if leaf == "springs.stiffness" and np.any(values):
+                raise ModelError(f"the spring of {stem!r}, a spherical joint, has no counterpart in MuJoCo")
+        kind = {_FREE: "free", _BALL: "ball"}[joint.size]
+        element = ET.SubElement(node, "joint", name=stem, type=kind)
+        if joint.size == _BALL and np.any(joint.anchor):
+            element.set("pos", _text(joint.anchor, name))
+        _drive(element, name, arrays, i, spring=False)
+        return
+    w, v = joint.screw[:3], joint.screw[3:]
+    if np.any(w):
+        element = ET.SubElement(node, "joint", name=name, type="hinge", axis=_text(w, name))
+        if np.any(joint.anchor):
+            element.set("pos", _text(joint.anchor, name))
+    else:
+        element = ET.SubElement(node, "joint", name=name, type="slide", axis=_text(v, name))
+    low, high = arrays["limits.position"][i]
+    if low < high and np.any(np.isfinite([low, high])):
+        element.set("limited", "true")
+        element.set("range", _text(np.clip([low, high], -_FAR, _FAR), name))
+    if np.isfinite(effort := arrays["limits.effort"][i]) and effort > 0:
+        element.set("actuatorfrclimited", "true")
+        element.set("actuatorfrcrange", _text([-effort, effort], name))
+    _drive(element, name, arrays, i, spring=True)
+
+
+def _drive(element: ET.Element, name: str, arrays: dict[str, np.ndarray], i: int, spring: bool) -> None:
+    leaves = {"armature": "armature", "damping": "friction.viscous", "frictionloss": "friction.coulomb"}
+    leaves |= {"stiffness": "springs.stiffness", "springref": "springs.rest_position"} if spring else {}
+    for key, leaf in leaves.items():
+        value = arrays[leaf][i]
+        if leaf != "springs.rest_position" and value < 0:
+            raise ModelError(f"{leaf} of joint {name!r} is negative ({value:g}), which MuJoCo rejects")
+        if value != 0:
+            element.set(key, _text([value], f"{leaf} of joint {name!r}"))
+
+
+def _place(node: ET.Element, pose: np.ndarray, label: str) -> None:
+    if np.any(pose[:3, 3]):
+        node.set("pos", _text(pose[:3, 3], label))
+    if np.any(pose[:3, :3] != np.eye(3)):
+        node.set("quat", _text(_quaternion(pose[:3, :3]), label))
+
+
+def _quaternion(r: np.ndarray) -> np.ndarray:
+    """Quaternion (w, x, y, z) of a rotation matrix, computed from its largest component (Shepperd 1978)."""
+    trace = np.trace(r)
+    squares = np.array([trace, *np.diag(r)])
+    k = int(np.argmax(squares))
+    x, y, z = r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]
+    if k == 0:
+        q = np.array([1 + trace, x, y, z])
+    else:
+        i = k - 1
+        q = np.zeros(4)
+        q[0] = (x, y, z)[i]
+        q[1:] = r[i] + r[:, i]
+        q[k] = 1 + 2 * r[i, i] - trace
+    return q / np.linalg.norm(q)

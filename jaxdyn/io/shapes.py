@@ -1,0 +1,366 @@
+"""Read triangle meshes with the optional dependency trimesh.
+
+Geometry from a robot description: shapes on the links.
+
+Compute link inertias from the shapes in a robot description, for files without inertias.
+
+Geometry in a URDF: `<visual>` and `<collision>` shapes with their poses, colours and mesh files.
+
+Geometry of a compiled MuJoCo model: geoms with their poses, colours and meshes."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..errors import ModelError
+from ..model.chain import Chain, frame_index, with_inertial_parameters
+from ..spatial import solids
+from .files import read_bytes
+from .mjcf import body_names, pose_matrix, unsupported
+from .urdf import origin_pose, parse_robot
+from .urdf_document import Node, attribute, number, numbers, only_child
+
+Surface = tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]]
+Colour = tuple[float, float, float, float]
+
+
+def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
+    """Read the surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour or None.
+
+    Textures are not read.
+
+    Raises:
+        ModelError: trimesh is not installed (the message names the extra to install), or cannot read the file.
+    """
+    try:
+        import trimesh
+    except ImportError as error:
+        raise ModelError(
+            "meshes require trimesh, which is not installed", f'pip install "jaxdyn[view]" ({error})'
+        ) from error
+    try:
+        scene = trimesh.load_scene(file)
+        meshes = [mesh for mesh in scene.dump() if isinstance(mesh, trimesh.Trimesh)]
+    except Exception as error:  # trimesh's readers raise all kinds of exceptions
+        raise ModelError(f"{file}: the mesh cannot be read: {type(error).__name__}: {error}") from None
+    if not meshes:
+        raise ModelError(f"{file}: the mesh contains no triangles")
+    return [((np.asarray(m.vertices, float), np.asarray(m.faces, int)), _mesh_colour(m)) for m in meshes]
+
+
+def _mesh_colour(mesh) -> Colour | None:
+    """Return the main colour of a mesh, or None if the file specifies none."""
+    visual = mesh.visual
+    if not getattr(visual, "defined", False):
+        return None
+    material = getattr(visual, "material", None)
+    rgba = visual.main_color if material is None else material.main_color
+    red, green, blue, opacity = np.asarray(rgba, float)[:4] / 255
+    return float(red), float(green), float(blue), float(opacity)
+
+
+# -- geometry
+
+Kind = Literal["box", "cylinder", "capsule", "sphere", "ellipsoid", "mesh"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Geometry:
+    """A shape that is fixed to a link.
+
+    Attributes:
+        link: name of the link or body in the file.
+        kind: box, cylinder, capsule, sphere, ellipsoid or mesh.
+        pose: pose of the shape's frame in the link frame [m]. Except for meshes, the origin is the centre of the shape; the
+            axis of a cylinder or capsule is z.
+        size: edge lengths of a box [m]; (radius, radius, length) of a cylinder, or of a capsule without its caps [m];
+            (radius, radius, radius) of a sphere [m]; semi-axes of an ellipsoid [m]; scale factors of a mesh along x, y, z.
+        colour: red, green, blue and opacity, each from 0 to 1; None if the file does not specify a colour.
+        file: mesh file; None for other shapes and for a mesh held in `triangles`.
+        triangles: vertices in the shape's frame [m] and faces of a mesh held in memory; otherwise None.
+    """
+
+    link: str
+    kind: Kind
+    pose: Float[np.ndarray, "4 4"]
+    size: tuple[float, float, float]
+    colour: tuple[float, float, float, float] | None = None
+    file: Path | None = None
+    triangles: tuple[Float[np.ndarray, "V 3"], Int[np.ndarray, "F 3"]] | None = None
+
+
+# -- shapes
+
+
+def with_inertias_of_shapes(
+    chain: Chain, shapes: Sequence[Geometry], density: float, *, keep_given: bool = True
+) -> Chain:
+    """Return the chain with link inertias computed from shapes, which are treated as solids of uniform density.
+
+    Use this function for robot descriptions without `<inertial>`. Example:
+    `with_inertias_of_shapes(load(path, ignore_inertials=True), read_geometry(path, collision=True)[0], 1000.0)`.
+
+    Since real links are hollow and contain motors and gears, the result is only a first model for simulation and a prior for
+    identification.
+
+    The inertia of a shape on a fused link is added to the moving link that carries the fused link. Shapes on the base are
+    ignored. The inertias of several shapes on one link are summed, even if the shapes overlap. Meshes must be closed (see
+    `spatial.solids.mesh`); reading mesh files requires trimesh.
+
+    Args:
+        shapes: shapes from `read_geometry` or `geometry_from_mujoco`.
+        density: density of the solids [kg/m^3].
+        keep_given: keep the inertia of links that already have mass.
+
+    Raises:
+        ModelError: the density is not positive, a shape is on an unknown link, or a mesh cannot be read or does not
+            enclose a volume.
+    """
+    if not density > 0:
+        raise ModelError(f"the density is {density:g} kg/m^3; it must be positive")
+    given = np.asarray(chain.inertia)
+    found = np.zeros((chain.n, 10))
+    for shape in shapes:
+        link, frame = frame_index(chain, shape.link)
+        if link < 0:
+            continue
+        pose = np.asarray(shape.pose, float)
+        if frame is not None:
+            pose = np.asarray(chain.frame_poses[frame], float) @ pose
+        found[link] += np.asarray(_solid(shape, density, pose), float)
+    kept = (given[:, 0] > 0) & keep_given
+    return with_inertial_parameters(chain, jnp.asarray(np.where(kept[:, None], given, found), chain.dtype))
+
+
+def _solid(shape: Geometry, density: float, pose: np.ndarray) -> np.ndarray:
+    """Compute the ten inertial parameters of a shape in the frame of its link."""
+    x, y, z = shape.size
+    if shape.kind == "mesh":
+        surfaces = [shape.triangles] if shape.triangles is not None else [s for s, _ in read_mesh(_file(shape))]
+        scale = np.ones(3) if shape.triangles is not None else np.array(shape.size)
+        bodies = [_mesh(shape, vertices * scale, faces, density, pose) for vertices, faces in surfaces]
+        return np.sum(bodies, axis=0)
+    volume = {
+        "box": x * y * z,
+        "sphere": 4 / 3 * np.pi * x**3,
+        "ellipsoid": 4 / 3 * np.pi * x * y * z,
+        "cylinder": np.pi * x**2 * z,
+        "capsule": np.pi * x**2 * z + 4 / 3 * np.pi * x**3,
+    }[shape.kind]
+    sizes = {"box": (shape.size,), "sphere": (x,), "ellipsoid": (shape.size,)}.get(shape.kind, (x, z))
+    return np.asarray(getattr(solids, shape.kind)(density * volume, *sizes, pose=pose))
+
+
+def _file(shape: Geometry):
+    if shape.file is None:
+        raise ModelError(f"the mesh of link {shape.link!r} has neither a file nor triangles")
+    return shape.file
+
+
+def _mesh(shape: Geometry, vertices: np.ndarray, faces: np.ndarray, density: float, pose: np.ndarray) -> np.ndarray:
+    body = np.asarray(solids.mesh(vertices, faces, density, pose))
+    if not np.isfinite(body).all():
+        raise ModelError(
+            f"the mesh of link {shape.link!r} does not enclose a volume, so its mass is undefined; close the mesh"
+        )
+    return body
+
+
+# -- geometry
+
+_GREY = (0.7, 0.7, 0.7, 1.0)
+
+
+def read_urdf_geometry(
+    path: str | os.PathLike[str],
+    *,
+    collision: bool = False,
+    packages: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
+    """Read the `<visual>` or `<collision>` shapes of all links in a URDF file, with notes on shapes that cannot be drawn.
+
+    The search paths of meshes and the errors are those of `read_geometry`.
+    """
+    robot = parse_robot(read_bytes(path), os.fspath(path))
+    palette = dict(_named_colours(robot.document.root))
+    shapes: list[Geometry] = []
+    notes: list[str] = []
+    for name, link in robot.links.items():
+        for node in link.node.findall("collision" if collision else "visual"):
+            shape, note = _shape(node, name, Path(path), packages or {})  # type: ignore[arg-type]
+            if note:
+                notes.append(note)
+            if shape is not None:
+                shapes.append(dataclasses.replace(shape, colour=_colour(node, palette)))  # type: ignore[arg-type]
+    return tuple(shapes), tuple(notes)
+
+
+def _shape(
+    node: Node, link: str, urdf: Path, packages: Mapping[str, str | os.PathLike[str]]
+) -> tuple[Geometry | None, str | None]:
+    label = f"the {node.tag} of link {link!r}"
+    geometry = only_child(node, "geometry", label)
+    tags = () if geometry is None else geometry
+    inside = [child for child in tags if isinstance(child.tag, str) and not child.tag.startswith("xacro:")]
+    if len(inside) != 1:
+        return None, f"{node.where}: {label} has {len(inside)} shapes instead of one; omitted"
+    shape: Node = inside[0]  # type: ignore[assignment]
+    pose = origin_pose(node, label)
+    if shape.tag == "box":
+        x, y, z = numbers(shape, "size", 3, label)
+        return Geometry(link, "box", pose, (x, y, z)), None
+    if shape.tag in ("cylinder", "capsule"):
+        radius, length = number(shape, "radius", label), number(shape, "length", label)
+        return Geometry(link, shape.tag, pose, (radius, radius, length)), None  # type: ignore[arg-type]
+    if shape.tag == "sphere":
+        radius = number(shape, "radius", label)
+        return Geometry(link, "sphere", pose, (radius, radius, radius)), None
+    if shape.tag == "mesh":
+        name = attribute(shape, "filename", label)
+        file = find_mesh(name, urdf, packages)
+        if file is None:
+            return None, f"{shape.where}: the mesh file {name} was not found; {label} is omitted"
+        x, y, z = numbers(shape, "scale", 3, label, (1.0, 1.0, 1.0))
+        return Geometry(link, "mesh", pose, (x, y, z), None, file), None
+    return None, f"{shape.where}: {label} is a <{shape.tag}>, which is not a URDF shape; omitted"
+
+
+def find_mesh(name: str, urdf: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Path | None:
+    """Find a mesh file by its name in a URDF; None if it is missing. The search paths are those of `read_geometry`."""
+    scheme, mark, rest = name.partition("://")
+    folder = urdf.absolute().parent
+    if not mark or len(scheme) == 1:
+        candidates = [folder / name]
+    elif scheme == "file":
+        candidates = [folder / rest]
+    elif scheme in ("package", "model"):
+        package, _, inside = rest.partition("/")
+        candidates = [place / inside for place in _places(package, folder, packages)]
+    else:
+        candidates = []
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _places(package: str, folder: Path, packages: Mapping[str, str | os.PathLike[str]]) -> Iterator[Path]:
+    """Iterate over the candidate folders of a package, in the order of the search."""
+    if package in packages:
+        yield Path(packages[package])
+    for above in (folder, *folder.parents):
+        if above.name == package:
+            yield above
+        yield above / package
+    for root in filter(None, os.environ.get("ROS_PACKAGE_PATH", "").split(os.pathsep)):
+        yield Path(root) if Path(root).name == package else Path(root) / package
+    for root in filter(None, os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)):
+        yield Path(root) / "share" / package
+
+
+def _named_colours(root: Node) -> Iterator[tuple[str, tuple[float, float, float, float]]]:
+    """Iterate over the names and colours of all named materials in the file that have a colour."""
+    for node in root.iter("material"):
+        colour = node.find("color")
+        if colour is not None and node.get("name"):
+            yield str(node.get("name")), _rgba(colour)  # type: ignore[arg-type]
+
+
+def _colour(
+    node: Node, palette: Mapping[str, tuple[float, float, float, float]]
+) -> tuple[float, float, float, float] | None:
+    material = node.find("material")
+    if material is None:
+        return None
+    colour = material.find("color")
+    return palette.get(material.get("name", "")) if colour is None else _rgba(colour)  # type: ignore[arg-type]
+
+
+def _rgba(node: Node) -> tuple[float, float, float, float]:
+    values = np.clip(numbers(node, "rgba", 4, "a material", _GREY), 0.0, 1.0)
+    return float(values[0]), float(values[1]), float(values[2]), float(values[3])
+
+
+# -- geometry
+
+_SHOWN = 3  # groups 0, 1 and 2, which MuJoCo's viewer shows by default
+_DEFAULT = (0.5, 0.5, 0.5, 1.0)  # default rgba of a geom, which is replaced by the colour of its material, if any
+
+
+def geometry_from_mujoco(model: Any, *, collision: bool = False) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
+    """Return the shapes of all bodies of a compiled MuJoCo model (`mujoco.MjModel`), and notes on omitted parts.
+
+    The shapes are the visible geoms in groups 0 to 2, which MuJoCo's viewer shows by default. A shape has the colour of the
+    geom, or the colour of its material if the geom has the default colour; textures are not read.
+
+    Planes are omitted, since the viewer draws its own ground. Height fields are omitted with a note. If the model has equality
+    constraints, a note states that they are not enforced: the robot is shown at the given positions.
+
+    Args:
+        collision: return instead the geoms that can be in contact (contype or conaffinity is not 0), in any group.
+
+    Source: MuJoCo's XML reference (mujoco.readthedocs.io, body/geom).
+    """
+    import mujoco
+
+    package: Any = mujoco
+    of = package.mjtGeom
+    names = body_names(model)
+    kinds: dict[int, Kind] = {
+        int(of.mjGEOM_BOX): "box",
+        int(of.mjGEOM_CYLINDER): "cylinder",
+        int(of.mjGEOM_CAPSULE): "capsule",
+        int(of.mjGEOM_SPHERE): "sphere",
+        int(of.mjGEOM_ELLIPSOID): "ellipsoid",
+        int(of.mjGEOM_MESH): "mesh",
+    }
+    shapes: list[Geometry] = []
+    notes: list[str] = []
+    for g in range(model.ngeom):
+        colour, kind = _geom_colour(model, g), kinds.get(int(model.geom_type[g]))
+        touches = bool(model.geom_contype[g] or model.geom_conaffinity[g])
+        if not (touches if collision else int(model.geom_group[g]) < _SHOWN and colour[3] > 0):
+            continue
+        link = names[int(model.geom_bodyid[g])]
+        if kind is None:
+            if int(model.geom_type[g]) != int(of.mjGEOM_PLANE):
+                name = model.geom(g).name or f"number {g}"
+                notes.append(f"geom {name} of body {link!r} is neither a simple shape nor a mesh; omitted")
+            continue
+        pose, triangles = pose_matrix(model.geom_pos[g], model.geom_quat[g]), None
+        if kind == "mesh":
+            triangles = _triangles(model, int(model.geom_dataid[g]))
+        shapes.append(Geometry(link, kind, pose, _size(kind, model.geom_size[g]), colour, None, triangles))
+    if "equality" in (acting := unsupported(model)):
+        notes.append(f"{acting['equality']} are not enforced: positions are shown as given")
+    return tuple(shapes), tuple(notes)
+
+
+def _size(kind: Kind, size: Float[np.ndarray, "3"]) -> tuple[float, float, float]:
+    """Convert MuJoCo's half sizes to the size of a shape as in `Geometry`."""
+    x, y, z = (float(s) for s in size)
+    if kind == "box":
+        return 2 * x, 2 * y, 2 * z
+    if kind in ("cylinder", "capsule"):
+        return x, x, 2 * y
+    if kind == "sphere":
+        return x, x, x
+    return (x, y, z) if kind == "ellipsoid" else (1.0, 1.0, 1.0)
+
+
+def _triangles(model: Any, mesh: int) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices and faces of a mesh in its geom's frame: the origin is the centre of mass, the axes are principal axes."""
+    first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
+    face, faces = int(model.mesh_faceadr[mesh]), int(model.mesh_facenum[mesh])
+    return np.array(model.mesh_vert[first : first + count], float), np.array(model.mesh_face[face : face + faces], int)
+
+
+def _geom_colour(model: Any, geom: int) -> tuple[float, float, float, float]:
+    rgba, material = model.geom_rgba[geom], int(model.geom_matid[geom])
+    if material >= 0 and np.allclose(rgba, _DEFAULT):
+        rgba = model.mat_rgba[material]
+    red, green, blue, opacity = (float(x) for x in np.clip(rgba, 0.0, 1.0))
+    return red, green, blue, opacity

@@ -1,0 +1,557 @@
+"""Detect joints that were not logged in radians or metres, based on the logged values.
+
+Detect unusable rows and time gaps in a log.
+
+Tables of numbers in files: text with a header line, NumPy archives and Parquet, accessed by column names."""
+
+import bisect
+import contextlib
+import dataclasses
+import datetime
+import itertools
+import os
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ..errors import LogError
+
+STILL = 1e-3  # minimum span of a moving joint [rad or m]; minimum RMS speed to estimate a velocity scale [rad/s or m/s]
+LARGE = 4 * np.pi  # positions above this are suspicious, unless the joint's limits allow them [rad]
+
+
+def smooth_speed(t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N n"]) -> Float[np.ndarray, "N n"]:
+    """Joint velocities from position differences over about 50 ms. They are coarse, but insensitive to sample noise."""
+    half = min(max(1, round(0.025 / float(np.median(np.diff(t))))), (len(t) - 1) // 2)
+    index = np.arange(len(t))
+    after, before = np.minimum(index + half, len(t) - 1), np.maximum(index - half, 0)
+    return (q[after] - q[before]) / (t[after] - t[before])[:, None]
+
+
+def velocity_scale(qd: Float[np.ndarray, "N n"], speed: Float[np.ndarray, "N n"]) -> Float[np.ndarray, " n"]:
+    """Least-squares factor s in qd = s dq/dt for each joint; NaN for a joint that does not move."""
+    power = (speed**2).sum(axis=0)
+    moves = np.sqrt(power / len(speed)) > STILL
+    return np.where(moves, (qd * speed).sum(axis=0) / np.where(moves, power, 1.0), np.nan)
+
+
+def looks_like_degrees(
+    q: Float[np.ndarray, " N"],
+    limits: Float[np.ndarray, "2"],
+    speed: Float[np.ndarray, " N"],
+    fastest: float,
+    scale: float,
+) -> str:
+    """Explain why a joint's values look like degrees. The text is empty if they do not."""
+    largest = np.abs(q).max()
+    reach = np.abs(limits).max()
+    if largest > LARGE and not (np.isfinite(reach) and reach >= largest):
+        return f"|q| reaches {largest:.4g}" + (f", but the limits only {reach:.4g}" if np.isfinite(reach) else "")
+    beyond = ((q < limits[0] - 0.1) | (q > limits[1] + 0.1)).mean()
+    radians = np.radians(q)
+    if beyond > 0.5 and ((radians >= limits[0] - 0.1) & (radians <= limits[1] + 0.1)).all():
+        return f"{100 * beyond:.0f} % of the positions are beyond the limits {limits[0]:.4g} .. {limits[1]:.4g}"
+    typical = float(np.percentile(np.abs(speed), 90))
+    if typical > 3 * fastest >= 3 * np.radians(typical):
+        return f"the joint moves faster than {typical:.4g} for a tenth of the time, but its velocity limit is {fastest:.4g}"
+    for factor in (180 / np.pi, np.pi / 180):
+        if 0.8 < scale / factor < 1.25:
+            return f"the logged velocity is {scale:.4g} times the derivative of the logged position"
+    return ""
+
+
+# -- rows
+
+ABSURD = 1e6  # maximum plausible magnitude of positions, velocities, torques and currents, in SI units
+GAP = 5.0  # a time step longer than this multiple of the median step is a gap
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BadRows:
+    """Rows with the same fault: their indices from 0, a description, and the column and value of the first occurrence."""
+
+    rows: Int[np.ndarray, " k"]
+    what: str
+    column: str
+    value: float
+
+
+def find_bad_rows(
+    t: Float[np.ndarray, " N"],
+    values: Float[np.ndarray, "N m"],
+    labels: Sequence[str],
+    positions: int,
+    clock: str = "t",
+) -> list[BadRows]:
+    """Find implausible rows, grouped by fault. Each criterion is applied to the rows that passed the previous ones.
+
+    1. Rows with NaN or infinite numbers, or with numbers beyond 1e6.
+    2. Rows whose time stamps differ from the median time by more than ten times the interquartile range, if they are few: at
+       most 10, or at most 1 % of all rows.
+    3. The smallest set of rows whose removal makes time increase: all rows outside a longest increasing subsequence of the
+       time stamps.
+    4. Rows in which a position jumps away and back. A jump is a step of more than 3 rad (or m) that is also more than 20
+       times the joint's largest step, not counting the largest 1 % of its steps (at least 5 steps).
+
+    Args:
+        t: time stamps [s].
+        values: all other numbers, with joint positions first.
+        labels: column names of `values`.
+        positions: number of position columns.
+        clock: name of the time column.
+    """
+    found: list[BadRows] = []
+    everything = np.column_stack([t, values])
+    names = [clock, *labels]
+    alive = np.ones(len(t), bool)
+
+    def note(cells: Bool[np.ndarray, "N m1"], what: str) -> None:
+        cells = cells & alive[:, None]
+        rows = np.flatnonzero(cells.any(axis=1))
+        if len(rows):
+            column = int(np.argmax(cells[rows[0]]))
+            found.append(BadRows(rows, what, names[column], float(everything[rows[0], column])))
+            alive[rows] = False
+
+    note(~np.isfinite(everything), "with NaN or infinite numbers")
+    with np.errstate(invalid="ignore"):
+        large = np.abs(everything) > ABSURD
+    large[:, 0] = False
+    note(large, f"with numbers beyond {ABSURD:.0e}")
+    if alive.sum() < 3:
+        return found
+    low, middle, high = np.percentile(t[alive], [25, 50, 75])
+    far = alive & (np.abs(t - middle) > 10 * (high - low))
+    if far.sum() <= max(10, len(t) // 100):
+        note(_first_column(far, everything), "with time stamps far from all the others")
+    kept = np.flatnonzero(alive)
+    steps = np.diff(t[kept])
+    if (steps <= 0).any():
+        back, same = int((steps < 0).sum()), int((steps == 0).sum())
+        out = np.zeros(len(t), bool)
+        out[np.delete(kept, _longest_increasing(t[kept]))] = True
+        note(
+            _first_column(out, everything),
+            f"at which time does not increase ({back} steps back, {same} repeated stamps)",
+        )
+    for joint, row in jumps(values[:, :positions], alive, there_and_back=True):
+        cells = np.zeros(everything.shape, bool)
+        cells[row, 1 + joint] = True
+        note(cells, "at which a position jumps away and back")
+    return found
+
+
+def repeats(rows: Float[np.ndarray, "N m"]) -> Bool[np.ndarray, " N"]:
+    """Rows that repeat an earlier row exactly, as loggers write that run faster than their source; the first column is time."""
+    again = np.zeros(len(rows), bool)
+    if not (np.diff(rows[:, 0]) > 0).all():
+        rows = np.ascontiguousarray(rows + 0.0)  # -0 becomes 0
+        whole = rows.view([("", rows.dtype)] * rows.shape[1])[:, 0]
+        again[:] = True
+        again[np.unique(whole.view(np.dtype((np.void, whole.dtype.itemsize))), return_index=True)[1]] = False
+    return again
+
+
+def repeated_note(count: int) -> str:
+    return f"{count} rows removed that repeat an earlier row exactly, with its time stamp"
+
+
+def _first_column(rows: Bool[np.ndarray, " N"], like: np.ndarray) -> Bool[np.ndarray, "N m"]:
+    cells = np.zeros(like.shape, bool)
+    cells[:, 0] = rows
+    return cells
+
+
+def jumps(
+    q: Float[np.ndarray, "N n"], alive: Bool[np.ndarray, " N"], there_and_back: bool = False
+) -> list[tuple[int, int]]:
+    """Find the pairs (joint, row) at which a position jumps. With `there_and_back`, it must jump again on the next step."""
+    kept = np.flatnonzero(alive)
+    if len(kept) < 3:
+        return []
+    steps = np.abs(np.diff(q[kept], axis=0))
+    rank = max(0, len(steps) - 1 - max(5, len(steps) // 100))
+    jump = steps > np.maximum(3.0, 20 * np.partition(steps, rank, axis=0)[rank])
+    if there_and_back:
+        row, joint = np.nonzero(jump[:-1] & jump[1:])
+    else:
+        row, joint = np.nonzero(jump)
+    return [(int(j), int(kept[k + 1])) for k, j in zip(row, joint, strict=True)]
+
+
+def _longest_increasing(t: Float[np.ndarray, " N"]) -> list[int]:
+    """Indices of a longest strictly increasing subsequence, by patience sorting, O(N log N)."""
+    tails: list[float] = []
+    owners: list[int] = []
+    before = [-1] * len(t)
+    for k, value in enumerate(t.tolist()):
+        place = bisect.bisect_left(tails, value)
+        before[k] = owners[place - 1] if place else -1
+        if place == len(tails):
+            tails.append(value)
+            owners.append(k)
+        else:
+            tails[place], owners[place] = value, k
+    chain = []
+    k = owners[-1] if owners else -1
+    while k >= 0:
+        chain.append(k)
+        k = before[k]
+    return chain[::-1]
+
+
+def segments(t: Float[np.ndarray, " N"], gap: float | None = None) -> tuple[tuple[int, int], ...]:
+    """Split a log at gaps in time into pieces, and return them as row ranges (start, stop), with stop excluded.
+
+    Args:
+        t: increasing time stamps [s].
+        gap: longest time step within a piece [s]; by default 5 times the median step.
+    """
+    steps = np.diff(t)
+    limit = GAP * float(np.median(steps)) if gap is None else gap
+    cuts = [0, *(np.flatnonzero(steps > limit) + 1).tolist(), len(t)]
+    return tuple(itertools.pairwise(cuts))
+
+
+# -- table
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+SUFFIXES = (*TEXT_SUFFIXES, ".npz", ".parquet")
+
+BadCell = tuple[int, str, str]  # row index from 0, column, fault
+
+NO_TIME = np.iinfo(np.int64).min  # an unknown stamp [ns]; also NumPy's NaT
+_DATE = r"(?:(?P<year>\d{4})(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<day>\d\d?)|(?P<d>\d\d?)\.(?P<m>\d\d?)\.(?P<y>\d{4}))"
+_CLOCK = r"(?P<hour>\d\d?):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?"
+_ZONE = r"\s*(?:Z|UTC|(?P<zone>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)?)?"
+_STAMP = re.compile(f"(?:{_DATE})?(?:(?:^|(?<=\\d)T|(?<=\\d) +){_CLOCK}{_ZONE})?$", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """An open table with known column names; numbers are read on demand.
+
+    Attributes:
+        names: column names, in the order of the file.
+        read: function from column names to their arrays, (N,) or (N, k), and a list of unusable cells, whose values are NaN.
+            Columns of dates and times of day are int64, in nanoseconds (`NO_TIME` if unusable); all others are float64.
+        line: function from a row index, counted from 0, to its place in the file, for messages: "row 12 (line 13)".
+        notes: remarks made while opening the table.
+        kinds: columns of time, positions and other quantities, in joint order; None if only column names identify them.
+    """
+
+    names: tuple[str, ...]
+    read: Callable[[Sequence[str]], tuple[dict[str, np.ndarray], list[BadCell]]]
+    line: Callable[[int], str]
+    notes: tuple[str, ...] = ()
+    kinds: dict[str, list[str]] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TextForm:
+    """The layout of a text file.
+
+    Attributes:
+        separator: the character between columns; " " stands for any number of blanks; detected if None.
+        decimal: decimal mark, "." or ",". Decimal commas are also detected if semicolons or tabs separate the columns.
+        skip_lines: number of lines to skip above the header line.
+        header: whether there is a header line; detected if None. Without one, columns are called column 1, column 2, ...
+    """
+
+    separator: str | None = None
+    decimal: str = "."
+    skip_lines: int = 0
+    header: bool | None = True
+
+
+def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
+    """Open a .csv, .tsv, .txt, .npz or .parquet file.
+
+    Args:
+        form: the layout of a text file.
+
+    Raises:
+        LogError: the file is missing, unsupported or empty, has no header line, or cannot be decoded.
+    """
+    suffix = checked_suffix(path)
+    if suffix == ".npz":
+        return _open_npz(path)
+    return _open_parquet(path) if suffix == ".parquet" else _open_text(path, form or TextForm())
+
+
+def checked_suffix(path: pathlib.Path) -> str:
+    """Check that a log file exists, is supported and is not empty, and return its suffix in lower case.
+
+    Raises:
+        LogError: the file is missing, unsupported or empty.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
+    if not os.path.isfile(path):  # unlike pathlib, accepts any path
+        raise LogError(f"{path}: there is no such file")
+    if path.stat().st_size == 0:
+        raise LogError(f"{path}: the file is empty")
+    return suffix
+
+
+def _row(row: int) -> str:
+    return f"row {row + 1}"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return cell.isascii() and "_" not in cell  # Python also accepts other digits and underscores; NumPy does not
+
+
+def stamp_of(cell: str) -> int | None:
+    """Nanoseconds since 1970 of a date and time (ISO 8601, or day.month.year), or since midnight of a time of day.
+
+    None for other texts. Without a time zone, the time is read as UTC.
+    """
+    match = _STAMP.match(cell) if cell else None
+    if match is None:
+        return None
+    part = match.groupdict()
+    number = lambda *names: next((int(part[name]) for name in names if part[name] is not None), 0)
+    days = 0
+    if part["year"] or part["y"]:
+        try:
+            days = datetime.date(number("year", "y"), number("month", "m"), number("day", "d")).toordinal() - _EPOCH
+        except ValueError:
+            return None
+    shift = (60 * number("hours") + number("minutes")) * (-1 if part["zone"] == "-" else 1)
+    seconds = 86400 * days + 3600 * number("hour") + 60 * (number("minute") - shift) + number("second")
+    return 10**9 * seconds + int(f"{part['fraction'] or '':0<9}"[:9])
+
+
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+
+
+def begins_with_number(line: str) -> bool:
+    """True if a line is a row of numbers (or times) instead of names."""
+    cell = _cells(line, _delimiter(line))[0]
+    return _is_number(cell) or stamp_of(cell) is not None
+
+
+def _cells(line: str, delimiter: str | None) -> list[str]:
+    return [cell.strip().strip("\"'").strip() for cell in line.split(delimiter)]
+
+
+def _delimiter(header: str) -> str | None:
+    return next((mark for mark in (";", "\t", ",") if mark in header), None)
+
+
+def _open_text(path: pathlib.Path, form: TextForm) -> Table:
+    raw = path.read_bytes()
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        try:
+            text = raw.decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise LogError(
+                f"{path}: the file begins with the byte-order mark of UTF-16, but cannot be decoded as UTF-16: {error}; was it "
+                "truncated?"
+            ) from None
+    else:
+        text = raw.decode("utf-8-sig", errors="replace")
+    return text_table(path, text, form)
+
+
+def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Table:
+    """Create a table from the text of a file, or from part of the text preceded by the header lines of the file."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    filled = [
+        k
+        for k, line in enumerate(lines)
+        if k >= form.skip_lines and line and not line.isspace() and not line.lstrip().startswith("#")
+    ]
+    if not filled:
+        raise LogError(f"{path}: the file contains no data")
+    notes: tuple[str, ...] = ()
+    first = filled[0]
+    blank = form.separator is not None and form.separator.isspace() and form.separator != "\t"
+    delimiter = _delimiter(lines[first]) if form.separator is None else None if blank else form.separator
+    header = form.header if form.header is not None else not begins_with_number(lines[first])
+    if not header:
+        names = [f"column {k + 1}" for k in range(len(_cells(lines[first].strip(), delimiter)))]
+    elif _is_number(start := _cells(lines[first], delimiter)[0]) or stamp_of(start) is not None:
+        comments = [k for k in range(first) if lines[k].lstrip().startswith("#")]
+        comment = lines[comments[-1]].lstrip().lstrip("#") if comments else ""
+        names = _cells(comment.strip(), delimiter)
+        if len(names) != len(_cells(lines[first], delimiter)) or any(_is_number(name) for name in names):
+            raise LogError(
+                f"{path}: line {first + 1} contains numbers instead of the header; "
+                "add a first line with column names, such as t,q1,q2,tau1,tau2",
+                "or give the columns by number in a column map (docs/logs.md): {columns}",
+                columns="'map.toml'",
+            )
+        notes = (f"column names taken from the comment in line {comments[-1] + 1}",)
+    else:
+        names, filled = _cells(lines[first].strip(), delimiter), filled[1:]
+    if not filled:
+        raise LogError(f"{path}: there is a header line, but no data below it")
+    body = [lines[k] for k in filled]
+    if delimiter != "," and (form.decimal == "," or (delimiter in (";", "\t") and "," in body[0])):
+        body = [line.replace(",", ".") for line in body]
+        notes += ("decimal commas read as points",)
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        columns = [names.index(name) if name in names else int(name.removeprefix("column ")) - 1 for name in wanted]
+        bad = _wrong_widths(body, delimiter, len(names), wanted)
+        left_out = {row for row, _, _ in bad}
+        sample = next((line for row, line in enumerate(body) if row not in left_out), "")
+        cells = _cells(sample.partition("#")[0], delimiter)
+        out: dict[str, np.ndarray] = {}
+        for name, column in zip(wanted, columns, strict=True):
+            if column < len(cells) and stamp_of(cells[column]) is not None:
+                out[name], lost = _stamps(body, delimiter, column, name, left_out)
+                bad += lost
+        plain = [(name, column) for name, column in zip(wanted, columns, strict=True) if name not in out]
+        values = None
+        if not left_out and plain:
+            with contextlib.suppress(ValueError):
+                usecols = [column for _, column in plain]
+                values = np.loadtxt(body, delimiter=delimiter, usecols=usecols, ndmin=2, comments="#")
+        if values is None:
+            values, lost = _read_slowly(
+                body, delimiter, [column for _, column in plain], [name for name, _ in plain], left_out
+            )
+            bad += lost
+        out |= {name: values[:, k] for k, (name, _) in enumerate(plain)}
+        return {name: out[name] for name in wanted}, bad
+
+    return Table(tuple(names), read, lambda row: f"row {row + 1} (line {filled[row] + 1})", notes)
+
+
+def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Sequence[str]) -> list[BadCell]:
+    """Find rows whose number of cells differs from the number of columns, so that cells cannot be assigned to columns.
+
+    Empty cells after the last column are accepted.
+    """
+    bad = []
+    for row, line in enumerate(body):
+        text = line.partition("#")[0] if "#" in line else line
+        count = len(text.split()) if delimiter is None else text.count(delimiter) + 1
+        if count == width or (count > width and not any(_cells(text, delimiter)[width:])):
+            continue
+        bad += [(row, name, f"the row has {count} cells, not {width}") for name in wanted]
+    return bad
+
+
+def _stamps(
+    body: list[str], delimiter: str | None, column: int, name: str, left_out: set[int]
+) -> tuple[np.ndarray, list[BadCell]]:
+    """Read a column of dates or times of day, and list the cells that are none."""
+    values, bad = np.full(len(body), NO_TIME), list[BadCell]()
+    for row, line in enumerate(body):
+        if row in left_out:
+            continue
+        cell = _cells(line.partition("#")[0], delimiter)[column]
+        stamp = stamp_of(cell)
+        if stamp is None:
+            bad.append((row, name, f"not a time: {cell!r}"))
+        else:
+            values[row] = stamp
+    return values, bad
+
+
+def _read_slowly(
+    body: list[str], delimiter: str | None, columns: list[int], names: Sequence[str], left_out: set[int]
+) -> tuple[np.ndarray, list[BadCell]]:
+    """Read cell by cell, and list the cells that are not numbers."""
+    values = np.full((len(body), len(columns)), np.nan)
+    bad: list[BadCell] = []
+    for row, line in enumerate(body):
+        if row in left_out:
+            continue
+        cells = _cells(line.partition("#")[0], delimiter)
+        for k, column in enumerate(columns):
+            if _is_number(cells[column]):
+                values[row, k] = float(cells[column])
+            else:
+                bad.append((row, names[k], f"not a number: {cells[column]!r}"))
+    return values, bad
+
+
+def _numeric(path: pathlib.Path, name: str, array: np.ndarray) -> np.ndarray:
+    """Return an array as float64, or as int64 in nanoseconds if it contains times."""
+    if array.dtype.kind in "mM":
+        return array.astype(f"{array.dtype.kind}8[ns]").view(np.int64)
+    if array.dtype.kind in "OU" and array.ndim == 1 and len(array):  # texts
+        stamps = [stamp_of(cell) if isinstance(cell, str) else None for cell in array.tolist()]
+        if stamps[0] is not None:
+            return np.array([NO_TIME if x is None else x for x in stamps])
+    if array.dtype.kind not in "fiu":
+        raise LogError(f"{path}: column {name!r} contains {array.dtype}, not numbers")
+    return array.astype(np.float64)
+
+
+def _open_npz(path: pathlib.Path) -> Table:
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            names = tuple(archive.files)
+    except Exception as error:
+        raise LogError(f"{path}: this is not a NumPy archive, or it is damaged: {error}") from error
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {}
+            for name in wanted:
+                try:
+                    arrays[name] = np.asarray(archive[name])  # bytes, if the member is not an array
+                except Exception as error:  # on damaged bytes, NumPy and zipfile raise all kinds of exceptions
+                    why = "it contains objects, not numbers" if "pickle" in str(error) else f"it is damaged: {error}"
+                    raise LogError(f"{path}: array {name!r} cannot be read: {why}") from error
+        return {name: _numeric(path, name, array) for name, array in arrays.items()}, []
+
+    return Table(names, read, _row)
+
+
+def _open_parquet(path: pathlib.Path) -> Table:
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise LogError(
+            f"{path}: reading Parquet requires pyarrow, which is not installed: pip install 'jaxdyn[parquet]', "
+            "or save the log as .csv or .npz"
+        ) from error
+    try:
+        names = tuple(parquet.read_schema(path).names)
+    except (arrow.ArrowException, OSError, ValueError) as error:  # ValueError: column names that are not text
+        raise LogError(f"{path}: this is not a Parquet file, or it is damaged: {error}") from error
+
+    def read(wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], list[BadCell]]:
+        try:
+            table = parquet.read_table(path, columns=list(wanted))
+        except (arrow.ArrowException, OSError) as error:
+            raise LogError(f"{path}: the file is damaged: {error}") from error
+        return {name: parquet_column(path, name, table.column(name).combine_chunks()) for name in wanted}, []
+
+    return Table(names, read, _row)
+
+
+def parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
+    """Convert a column to an array of numbers: (N,), or (N, k) if the column contains lists of k numbers.
+
+    Raises:
+        LogError: the column does not contain numbers, or lists have different lengths.
+    """
+    if re.match("(fixed_size_|large_)?list", str(column.type)):
+        from pyarrow import compute
+
+        flat, lengths = column.flatten(), compute.list_value_length(column).unique()  # type: ignore[attr-defined]
+        if column.null_count or len(lengths) != 1:
+            raise LogError(f"{path}: the lists in column {name!r} have different lengths")
+        return _numeric(path, name, flat.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
+    if re.match(r"time\d", str(column.type)):  # a time of day, which is not a timestamp
+        column = column.cast("time64[ns]").cast("int64")
+        return np.asarray(column.fill_null(NO_TIME).to_numpy(zero_copy_only=False))
+    return _numeric(path, name, column.to_numpy(zero_copy_only=False))

@@ -1,0 +1,387 @@
+"""Write chains as new URDF files: `to_urdf`, `save_urdf`.
+
+`update_urdf`: write identified parameters to a copy of the URDF file from which a chain was loaded."""
+
+import os
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import DTypeLike
+
+from ..errors import ModelError
+from ..model.chain import Chain
+from ..spatial.host import pose_of
+from .files import read_bytes, write_whole
+from .urdf import FREE, Arrangement, arrange, chain_arrays, parse_robot
+from .urdf_document import (
+    DRIVES,
+    HEAD,
+    arrays_of,
+    check_consistent,
+    check_writable,
+    fresh,
+    insert,
+    remove,
+    set_drive,
+    set_gravity,
+    set_inertial,
+    set_origin,
+    shortest,
+    written,
+)
+
+
+def to_urdf(chain: Chain, name: str = "robot", *, allow_nonphysical: bool = False) -> str:
+    """Convert a chain or tree to URDF text; `loads(text)` restores its numbers.
+
+    - Inertias are written as mass m, centre of mass c = h / m (h is the first moment) and inertia about the centre of mass,
+      I_c = I_o + m [c]^2 (I_o is the inertia about the link's origin). An all-zero inertia is omitted.
+    - Named frames become links on fixed joints.
+    - Armature, torque offset, Coulomb velocity, Stribeck term and spring of a joint are written to a `<jaxdyn>` element,
+      which other readers ignore.
+    - Infinite limits for which URDF requires a number are written as the largest double.
+    - A link whose joint axis does not pass through the link's origin is attached by a fixed joint to an additional link
+      `<name>_axis` on the axis, so that all named links keep their poses.
+    - A free joint becomes a floating joint, which `load` converts back to a free joint. A planar joint remains two prismatic
+      joints and a continuous joint.
+    - Coupled joints become mimic joints. Each of them follows the joint whose position is the coordinate it depends on.
+    - Gravity, unless it is (0, 0, -9.81), is written to a `<jaxdyn>` element as well.
+
+    Joints are read back in depth-first order, as in every loaded chain. A URDF does not contain the choice of the
+    tip; for a serial chain, pass `tip=chain.topology.tip_name` to `loads`.
+
+    Args:
+        allow_nonphysical: also write physically inconsistent inertias.
+
+    Raises:
+        ModelError: the chain cannot be written as a URDF. The causes are:
+
+            - an inertia is inconsistent, or cannot be written as mass and centre of mass to nine digits (a first moment
+              without mass);
+            - a joint is helical or spherical;
+            - a coupling does not represent mimic joints;
+            - the chain has a transmission or a base pose;
+            - a free joint has limits, different drives of its parts, or inertia before its last link;
+            - a number is not finite, or a name cannot be written.
+    """
+    arrays = arrays_of(chain)
+    check_writable(chain)
+    topology = chain.topology
+    robot = ET.Element("robot", name=name)
+    set_gravity(robot, arrays["gravity"])
+    ET.SubElement(robot, "link", name=topology.base_name)
+    taken = {topology.base_name, *topology.link_names, *topology.frame_names}
+    joint_names = set(topology.joint_names)
+    free = {link for link, _ in topology.quaternion_joints}
+    parts = {i for link in free for i in range(link, link + 6)}
+    inner = parts - {link + 5 for link in free}
+
+    def name_of(i: int, what: str) -> str:
+        if i in inner:
+            raise ModelError(
+                f"{what} is attached to an intermediate link of the free joint {topology.joint_names[i]!r}; attach "
+                "it to the joint's last link"
+            )
+        return topology.base_name if i < 0 else topology.link_names[i]
+
+    mimics = _mimics(chain)
+    for i, (link, joint) in enumerate(zip(topology.link_names, topology.joint_names, strict=True)):
+        if i in free:
+            _write_free(robot, chain, arrays, i, joint_names)
+        if i in parts:
+            continue
+        node, child, offset = _write_joint(
+            robot, chain, arrays, i, name_of(topology.parents[i], f"link {link!r}"), taken
+        )
+        if i in mimics:
+            master, multiplier, shift = mimics[i]
+            mimic = ET.SubElement(node, "mimic", joint=master)
+            mimic.set("multiplier", written([multiplier], f"the multiplier of joint {joint!r}"))
+            mimic.set("offset", written([shift], f"the offset of joint {joint!r}"))
+        if child != link:
+            place = pose_of(translation=-offset)
+            _joint(robot, fresh(f"{link}_fixed", joint_names), "fixed", (child, link), place, chain.dtype)
+    for frame, i, pose in zip(topology.frame_names, topology.frame_links, shortest(chain.frame_poses), strict=True):
+        ET.SubElement(robot, "link", name=frame)
+        parent = name_of(i, f"frame {frame!r}")
+        _joint(robot, fresh(f"{frame}_fixed", joint_names), "fixed", (parent, frame), pose, chain.dtype)
+    ET.indent(robot)
+    text = HEAD + ET.tostring(robot, encoding="unicode") + "\n"
+    parse_robot(text, "the URDF to be written")  # raises an error if a name is invalid in XML
+    if not allow_nonphysical:
+        check_consistent(chain)
+    return text
+
+
+def save_urdf(
+    chain: Chain, path: str | os.PathLike[str], name: str = "robot", *, allow_nonphysical: bool = False
+) -> None:
+    """Write `to_urdf(chain, name)` to a file atomically.
+
+    Raises:
+        ModelError: see `to_urdf`, or the file cannot be written.
+    """
+    write_whole(path, to_urdf(chain, name, allow_nonphysical=allow_nonphysical))
+
+
+def _write_joint(
+    robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], i: int, parent: str, taken: set[str]
+) -> tuple[ET.Element, str, np.ndarray]:
+    """Write the elements of a joint with one degree of freedom and of its link.
+
+    Returns:
+        The joint element, the name of its child link (an inserted link if the axis does not pass through the origin of
+        chain link i), and the offset of the axis from that origin.
+    """
+    link, joint = chain.link_names[i], chain.joint_names[i]
+    eps = 1e2 * float(np.finfo(chain.dtype).eps)
+    w, v = arrays["screw"][i, :3], arrays["screw"][i, 3:]
+    revolute = bool(np.any(w))
+    if revolute and abs(w @ v) > eps * (1 + np.linalg.norm(v)):
+        raise ModelError(
+            f"joint {joint!r} is helical (pitch {w @ v:g} m/rad); URDF supports only revolute and prismatic joints"
+        )
+    place = pose_of(arrays["rotation"][i], arrays["translation"][i])
+    offset = np.cross(w, v)
+    child = link
+    if np.linalg.norm(offset) > eps:
+        child = fresh(f"{link}_axis", taken)
+        place[:3, 3] += place[:3, :3] @ offset
+        ET.SubElement(robot, "link", name=child)
+    set_inertial(ET.SubElement(robot, "link", name=link), link, arrays["inertia"][i], chain.dtype)
+    limits = (*arrays["limits.position"][i], arrays["limits.velocity"][i], arrays["limits.effort"][i])
+    kind = "prismatic" if not revolute else "continuous" if np.all(np.isinf(limits[:2])) else "revolute"
+    node = _joint(robot, joint, kind, (parent, child), place, chain.dtype)
+    ET.SubElement(node, "axis", xyz=written(w if revolute else v, f"the axis of joint {joint!r}"))
+    keys = ("velocity", "effort") if kind == "continuous" else ("lower", "upper", "velocity", "effort")
+    if kind != "continuous" or np.any(np.isfinite(limits[2:])):
+        bounded = np.clip(limits[-len(keys) :], -sys.float_info.max, sys.float_info.max)
+        ET.SubElement(
+            node,
+            "limit",
+            {k: written([x], f"a limit of joint {joint!r}") for k, x in zip(keys, bounded, strict=True)},
+        )
+    set_drive(node, joint, chain, arrays, i)
+    return node, child, offset
+
+
+def _write_free(
+    robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], first: int, joint_names: set[str]
+) -> None:
+    """Write the elements of a free joint, as a floating joint, and of its body."""
+    joints, body = chain.joint_names[first : first + 6], chain.link_names[first + 5]
+    stem = joints[0].removesuffix("_" + FREE[0])
+    named = joints == tuple(f"{stem}_{x}" for x in FREE)
+    name = fresh(stem, joint_names) if named else joints[0]
+    if np.any(arrays["inertia"][first : first + 5]):
+        raise ModelError(
+            f"the links before {body!r} have inertia: only the last of a free joint's six links may have inertia"
+        )
+    if not all(np.all(np.isinf(x[first : first + 6])) for key, x in arrays.items() if key.startswith("limits.")):
+        raise ModelError(
+            f"the free joint {name!r} has limits, which a floating joint in URDF cannot have; make them infinite"
+        )
+    for leaf in DRIVES:
+        values = arrays[leaf][first : first + 6]
+        if np.any(values != values[0]):
+            raise ModelError(
+                f"the six parts of the free joint {name!r} differ in {leaf}; URDF supports only a single value for all of them"
+            )
+    set_inertial(ET.SubElement(robot, "link", name=body), body, arrays["inertia"][first + 5], chain.dtype)
+    node = _joint(robot, name, "floating", (chain.topology.base_name, body), np.eye(4), chain.dtype)
+    set_drive(node, name, chain, arrays, first)
+
+
+def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
+    """Find the joints that mimic another joint: the other joint's name, the multiplier and the offset, by joint index.
+
+    Raises:
+        ModelError: the coupling does not represent mimic joints.
+    """
+    if chain.coupling is None:
+        return {}
+    matrix, offset = map(shortest, (chain.coupling.matrix, chain.coupling.offset))
+    names = chain.topology.coordinate_names or (None,) * matrix.shape[1]
+    unit = (np.count_nonzero(matrix, axis=1) == 1) & (offset == 0)
+    masters: list[int] = []
+    for column, name in enumerate(names):
+        own = [chain.joint_names[i] for i in np.flatnonzero(unit & (matrix[:, column] == 1))]
+        if not own:
+            what = f"coordinate {column + 1}" if name is None else f"the coordinate {name!r}"
+            raise ModelError(
+                f"{what} of the coupling is not the position of a joint; in URDF, joints can only mimic joints"
+            )
+        masters.append(chain.joint_names.index(name if name in own else own[0]))
+    if masters != sorted(masters):
+        raise ModelError("the coordinates of the coupling are not in the order of their joints; sort the coordinates")
+    found: dict[int, tuple[str, float, float]] = {}
+    for i in sorted(set(range(chain.n)) - set(masters)):
+        columns = np.flatnonzero(matrix[i])
+        if len(columns) > 1:
+            those = ", ".join(repr(chain.joint_names[masters[c]]) for c in columns)
+            raise ModelError(
+                f"joint {chain.joint_names[i]!r} follows {those}; a mimic joint in URDF follows only one joint"
+            )
+        column = int(columns[0]) if len(columns) else 0
+        found[i] = (chain.joint_names[masters[column]], matrix[i, column], offset[i])
+    return found
+
+
+def _joint(
+    robot: ET.Element, name: str, kind: str, ends: tuple[str, str], pose: Float[np.ndarray, "4 4"], dtype: DTypeLike
+) -> ET.Element:
+    node = ET.SubElement(robot, "joint", name=name, type=kind)
+    set_origin(ET.SubElement(node, "origin"), pose, f"joint {name!r}", dtype)
+    for role, link in zip(("parent", "child"), ends, strict=True):
+        ET.SubElement(node, role, link=link)
+    return node
+
+
+# -- update
+
+
+def update_urdf(
+    source_path: str | os.PathLike[str],
+    chain: Chain,
+    path: str | os.PathLike[str],
+    *,
+    lock: Mapping[str, float] | None = None,
+    tip: str | None = None,
+    floating_base: bool | str = False,
+    ignore_mimic: bool = False,
+    allow_nonphysical: bool = False,
+) -> None:
+    """Write a copy of a URDF file with the inertias and friction of a chain that was loaded from the file and identified.
+
+    - The inertias of fused links are included in those of the moving links, and removed from the fused links.
+    - A locked joint becomes a fixed joint at the locked position.
+    - Relative mesh paths are adapted to the new location of the file.
+
+    Everything else is unchanged, for example names, comments, base links, and branches outside the chain.
+
+    Args:
+        source_path: the URDF file from which the chain was loaded.
+        chain: the identified chain.
+        path: the file to write, which may be `source_path`.
+        lock: as passed to `load`.
+        tip: as passed to `load`.
+        floating_base: as passed to `load`.
+        ignore_mimic: as passed to `load`.
+        allow_nonphysical: also write physically inconsistent inertias.
+
+    Raises:
+        ModelError: the file cannot be updated. The causes are:
+
+            - the source cannot be read as a URDF, or the chain was not loaded from it;
+            - the chain differs from the source in properties that this function does not write, for which `save_urdf` is
+              required: placements, axes, limits, frames, the drive of a floating base, or different drives of the parts of a
+              planar joint;
+            - a part of a planar joint is locked;
+            - the chain has features that URDF lacks;
+            - an inertia is inconsistent, or cannot be written as mass and centre of mass;
+            - the file cannot be written.
+    """
+    source = os.fspath(source_path)
+    robot = parse_robot(read_bytes(source_path), source, inertials=False)  # inertias are replaced
+    parts = arrange(robot, lock, tip, floating_base, ignore_mimic)
+    layout = parts.layout
+    arrays = arrays_of(chain)
+    check_writable(chain)
+    _check_layout(source, chain, parts)
+    strange = set(chain.frame_names) - set(layout.frames)
+    if strange:
+        raise ModelError(
+            f"{source}: the file does not contain the chain's frame {min(strange)!r}; use save_urdf to write it"
+        )
+    for name in layout.locked:
+        if name not in robot.joints or robot.joints[name].kind == "planar":
+            raise ModelError(
+                f"{source}: {name!r} is a part of a planar joint, which cannot be locked in an updated file; use save_urdf"
+            )
+    for i, joint in enumerate(layout.joints):
+        if joint.child in robot.links:  # otherwise, an internal link of a planar or floating joint
+            set_inertial(robot.links[joint.child].node, joint.child, arrays["inertia"][i], chain.dtype)
+            if joint.node.tag == "joint":  # a floating base that `load` added has no element
+                set_drive(joint.node, joint.name, chain, arrays, i)
+        elif np.any(arrays["inertia"][i]):
+            raise ModelError(
+                f"{source}: link {joint.child!r} is internal to a joint with several degrees of freedom but has "
+                "inertia; move the inertia to the joint's last link"
+            )
+    for frame, (i, _) in layout.frames.items():
+        if i >= 0:
+            remove(robot.links[frame].node, {"inertial"})
+    for name, value in layout.locked.items():
+        joint = robot.joints[name]
+        joint.node.set("type", "fixed")
+        remove(joint.node, {"axis", "limit", "dynamics", "mimic", "jaxdyn", "calibration", "safety_controller"})
+        origin = joint.node.find("origin")
+        set_origin(insert(joint.node, "origin") if origin is None else origin, joint.pose_at(value), f"joint {name!r}")
+    for joint in robot.joints.values():
+        if joint.mimic is not None and joint.mimic[0] in layout.locked:  # with ignore_mimic, the joint is independent
+            remove(joint.node, {"mimic"})
+    set_gravity(robot.document.root, arrays["gravity"])
+    _keep_meshes(robot.document.root, os.path.dirname(source), os.path.dirname(os.fspath(path)))
+    body = ET.tostring(robot.document.root, encoding="unicode")
+    text = HEAD + "\n".join((*robot.document.before, body, *robot.document.after)) + "\n"
+    again = arrange(parse_robot(text, source, inertials=False), None, tip, floating_base, ignore_mimic)
+    _check_same(source, chain, arrays, again)
+    if not allow_nonphysical:
+        check_consistent(chain)
+    write_whole(path, text)
+
+
+def _check_layout(source: str, chain: Chain, parts: Arrangement) -> None:
+    """Raise an error if the joints, links or couplings of a chain differ from those in the file."""
+    layout = parts.layout
+    advice = "pass the file, lock=, tip=, floating_base= and ignore_mimic= with which the chain was loaded"
+    for kind, ours, theirs in (
+        ("joints", chain.joint_names, tuple(joint.name for joint in layout.joints)),
+        ("links", chain.link_names, tuple(joint.child for joint in layout.joints)),
+    ):
+        if ours != theirs:
+            raise ModelError(
+                f"{source}: the file has the moving {kind} {', '.join(theirs)}, but the chain has {', '.join(ours)}; {advice}"
+            )
+    if (chain.topology.parents, chain.topology.quaternion_joints) != (layout.parents, parts.quaternion_joints):
+        raise ModelError(f"{source}: the links of the chain are connected differently from those in the file; {advice}")
+    if (chain.coupling is None) != (parts.coupling is None):
+        where = "the file" if chain.coupling is None else "the chain"
+        raise ModelError(f"{source}: only {where} has joints that mimic others; {advice}")
+
+
+def _check_same(source: str, chain: Chain, arrays: Mapping[str, np.ndarray], parts: Arrangement) -> None:
+    """Raise an error if the updated file, apart from inertias, would not describe the chain."""
+    layout = parts.layout
+    tolerance = max(1e-12, 1e2 * float(np.finfo(chain.dtype).eps))
+    pairs = [
+        (key, name, arrays[key][i], written[i])
+        for key, written in chain_arrays(layout).items()
+        if key != "inertia"
+        for i, name in enumerate(chain.joint_names)
+    ]
+    if chain.coupling is not None and parts.coupling is not None:
+        both = (np.column_stack([x.matrix, x.offset]) for x in (chain.coupling, parts.coupling))
+        pairs += [("coupling", *rows) for rows in zip(chain.joint_names, *both, strict=True)]
+    poses = np.asarray(chain.frame_poses).astype(float)
+    for frame, i, pose in zip(chain.frame_names, chain.topology.frame_links, poses, strict=True):
+        index, written = layout.frames[frame]
+        pairs.append(("frame_poses", frame, pose, written if index == i else np.full((4, 4), np.nan)))
+    for key, name, ours, theirs in pairs:
+        ours, theirs = np.atleast_1d(ours), np.atleast_1d(theirs)
+        if not np.allclose(ours, theirs, rtol=tolerance, atol=tolerance):
+            raise ModelError(
+                f"{source}: {key} of {name!r} differs between the chain and the file, but update_urdf writes only inertias and "
+                "friction. Write the entire chain with save_urdf, or pass the lock= and tip= with which it was loaded"
+            )
+
+
+def _keep_meshes(root: ET.Element, before: str, after: str) -> None:
+    """Adapt relative paths of meshes and textures for a file that moves from the folder `before` to the folder `after`."""
+    for element in root.iter():
+        name = element.get("filename") if element.tag in ("mesh", "texture") else None
+        if name and "://" not in name and not os.path.isabs(name):
+            element.set("filename", os.path.relpath(os.path.join(before, name), after or "."))

@@ -1,1 +1,0 @@
-"""Commercial robots, textbook robots, and their building blocks."""

@@ -1,1 +1,0 @@
-"""Extensions of a chain: closed loops, elastic joints and moving bases."""

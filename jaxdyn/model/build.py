@@ -1,0 +1,582 @@
+"""`make_chain`: builds a `Chain` from arrays and rejects inconsistent models. All other builders use it.
+
+Chains from screw axes, by the product-of-exponentials formula of Lynch & Park 2017.
+
+Chains from Denavit-Hartenberg tables, standard or modified."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ModelError, warn
+from ..spatial.host import Values, adjoint, inertia_tensor, pose_inverse
+from ..spatial.inertia import (
+    inertial_parameters_from_com,
+    inertial_parameters_to_com,
+    transform_inertial_parameters,
+)
+from .chain import (
+    COULOMB_VELOCITY,
+    STRIBECK_VELOCITY,
+    Chain,
+    Friction,
+    JointLimits,
+    Springs,
+    Topology,
+    frame_index,
+    named_leaves,
+)
+from .compiled import checked
+from .configuration import check_coordinates
+from .rounded import meant_angle, with_unrounded
+
+EARTH = (0.0, 0.0, -9.81)
+LARGEST = 1e12  # larger values are implausible in any SI unit, and products of them overflow
+# tolerated violation of the triangle inequality; the published inertias of xArm6 and Romeo violate it by 13 % and 12 %
+SLIGHTLY = 0.15
+
+
+# default leaves of a joint
+JOINT_LEAVES: dict[str, Any] = {
+    "armature": 0.0,
+    "friction.viscous": 0.0,
+    "friction.coulomb": 0.0,
+    "friction.coulomb_velocity": COULOMB_VELOCITY,
+    "friction.stribeck": 0.0,
+    "friction.stribeck_velocity": STRIBECK_VELOCITY,
+    "friction.offset": 0.0,
+    "springs.stiffness": 0.0,
+    "springs.rest_position": 0.0,
+    "limits.position": (-np.inf, np.inf),
+    "limits.velocity": np.inf,
+    "limits.effort": np.inf,
+}
+_LINK_LEAVES = {"rotation": (3, 3), "translation": (3,), "screw": (6,), "inertia": (10,)}
+_POSITIVE = "armature", "friction.viscous", "friction.coulomb", "springs.stiffness", "friction.stribeck"
+_WIDTHS = {
+    "friction.coulomb_velocity": "the velocity v_c in the smoothed sign tanh(qd / v_c) of Coulomb friction",
+    "friction.stribeck_velocity": "the velocity over which the break-away friction decays",
+}
+
+
+def make_chain(
+    rotation: Values,
+    translation: Values,
+    screw: Values,
+    inertia: Values,
+    *,
+    topology: Topology | None = None,
+    frames: Mapping[str, tuple[int, Values]] | None = None,
+    armature: Values = 0.0,
+    friction: Friction | None = None,
+    limits: JointLimits | None = None,
+    gravity: Values = EARTH,
+) -> Chain:
+    """Build a `Chain` from arrays with one entry per joint, and check it.
+
+    The arguments are the leaves of `Chain`, in the same units; a scalar applies to every joint. The leaves are stored in
+    JAX's default float type. Add transmissions and couplings afterwards with `with_transmission` and `with_coupling`, and
+    springs and `base_pose` with `dataclasses.replace`.
+
+    Args:
+        topology: names and parents; None for a serial chain with joints joint1, joint2, ... and links link1, link2, ...
+        frames: for each named frame, the index of its link (-1 for the base) and its 4x4 pose in that link [m].
+
+    Raises:
+        ModelError: a shape is wrong; a number is NaN or beyond 1e12 (except limits); an axis is zero or a rotation
+            invalid; a name is repeated; an inertia is physically inconsistent (negative mass or principal moment, or a
+            violated triangle inequality).
+    """
+    modules = named_leaves({"friction": friction or Friction(), "limits": limits or JointLimits()})
+    leaves = {"rotation": rotation, "translation": translation, "screw": screw, "inertia": inertia}
+    return build_chain({**leaves, "armature": armature, "gravity": gravity, **modules}, topology, frames)
+
+
+def build_chain(
+    leaves: Mapping[str, Values],
+    topology: Topology | None = None,
+    frames: Mapping[str, tuple[int, Values]] | None = None,
+    *,
+    allow_nonphysical: bool = False,
+) -> Chain:
+    """Build a chain as `make_chain` does, from a mapping of dotted names to leaves that may set every joint property.
+
+    Args:
+        allow_nonphysical: accept physically inconsistent inertias, for example from unconstrained identification.
+    """
+    given = {**JOINT_LEAVES, "gravity": EARTH, **leaves}
+    links = _link_arrays(given)
+    n = len(links["screw"])
+    topology = Topology.serial(n) if topology is None else topology
+    if len(topology.parents) != n:
+        raise ModelError(
+            f"the topology has {len(topology.parents)} joints, but there are {n} screws; pass one screw per joint"
+        )
+    _normalise(links, topology)
+    slight = {} if allow_nonphysical else _slight_faults(topology.link_names, links["inertia"])
+    topology, poses = _with_frames(topology, frames or {})
+    joints = {name: _per_joint(name, given[name], n) for name in JOINT_LEAVES}
+    _check_joints(topology, joints, allow_nonphysical)
+    gravity = np.asarray(given["gravity"], float)
+    if gravity.shape != (3,) or not np.all(np.isfinite(gravity)):
+        raise ModelError(f"gravity is {gravity}; pass an acceleration (x, y, z) in world axes, such as (0, 0, -9.81)")
+    if slight:
+        texts = "; ".join(error.fault for error in slight.values())
+        warn(f"physically inconsistent inertias are used unchanged: {texts}")
+    arrays = jax.device_put({**links, **joints, "gravity": gravity, "frame_poses": poses})  # compiles nothing
+    chain = Chain(**grouped(arrays), topology=topology)
+    check_sizes(chain)
+    check_coordinates(chain)
+    return chain
+
+
+def check_sizes(chain: Chain) -> None:
+    """Reject implausibly large numbers; joint limits are exempt, since they may be infinite."""
+    for name, x in named_leaves(chain).items():
+        beyond = np.argwhere(~(np.abs(np.asarray(x)) <= LARGEST))
+        if len(beyond) and not name.startswith("limits."):
+            where = tuple(int(i) for i in beyond[0])
+            value = float(np.asarray(x)[where])
+            raise ModelError(f"{name} is {value:g} at index {where}, which is implausible for a robot; check the units")
+
+
+def grouped(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Group leaves with dotted names into the arguments of `Chain`."""
+    fields: dict[str, Any] = {name: x for name, x in leaves.items() if "." not in name}
+    for part, module in (("friction", Friction), ("springs", Springs), ("limits", JointLimits)):
+        inner = {name.removeprefix(f"{part}."): x for name, x in leaves.items() if name.startswith(f"{part}.")}
+        fields[part] = module(**inner)
+    return fields
+
+
+def _link_arrays(given: Mapping[str, Values]) -> dict[str, np.ndarray]:
+    """Return placements, screws and inertias after checking their shapes and that they are finite."""
+    arrays = {name: np.asarray(given[name], float) for name in _LINK_LEAVES}
+    n = len(arrays["screw"]) if arrays["screw"].ndim == 2 else 0
+    if n == 0:
+        raise ModelError(
+            "the chain has no movable joint; a robot needs at least one revolute, prismatic or helical joint"
+        )
+    for name, x in arrays.items():
+        shape = (n, *_LINK_LEAVES[name])
+        if x.shape != shape:
+            raise ModelError(f"{name} has shape {x.shape}, but {n} joints require {shape}; pass one entry per joint")
+        if not np.all(np.isfinite(x)):
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
+            raise ModelError(f"{name} is NaN or infinite at index {where}; pass finite numbers")
+    return arrays
+
+
+def _normalise(links: dict[str, np.ndarray], topology: Topology) -> None:
+    """Orthonormalise the rotations and normalise the screws, to within rounding errors."""
+    links["rotation"], links["screw"] = _orthonormal(links["rotation"]), links["screw"].copy()
+    for i, joint in enumerate(topology.joint_names):
+        rotation = links["rotation"][i]
+        if np.abs(rotation.T @ rotation - np.eye(3)).max() > 1e-6 or np.linalg.det(rotation) < 0:
+            raise ModelError(
+                f"the placement of joint {joint!r} is not a rotation (R^T R != 1 or det R = -1); pass an orthonormal "
+                "matrix with determinant 1"
+            )
+        links["screw"][i] = _unit_screw(joint, links["screw"][i])
+
+
+def _slight_faults(names: tuple[str, ...], inertia: np.ndarray) -> dict[str, ModelError]:
+    """Faults of slightly inconsistent inertias, by link; raise an error for larger inconsistencies."""
+    of_links = dict(zip(names, inertia, strict=True))
+    slight = inertia_faults(of_links)
+    for link in slight:
+        check_inertia(link, of_links[link], SLIGHTLY)
+    return slight
+
+
+def _with_frames(topology: Topology, frames: Mapping[str, tuple[int, Values]]) -> tuple[Topology, np.ndarray]:
+    """The topology with the named frames added, and the poses of these frames."""
+    for name, (_, pose) in frames.items():
+        check_pose(f"frame {name!r}", np.asarray(pose, float))
+    poses = np.array([np.asarray(pose, float) for _, pose in frames.values()]).reshape(len(frames), 4, 4)
+    links = tuple(link for link, _ in frames.values())
+    topology = dataclasses.replace(topology, frame_names=tuple(frames), frame_links=links)
+    if topology.tip_name not in (*topology.link_names, *frames, None):
+        raise ModelError(
+            f"unknown tip {topology.tip_name!r}; the links and frames are {', '.join((*topology.link_names, *frames))}"
+        )
+    return topology, poses
+
+
+def _per_joint(name: str, x: Values, n: int) -> np.ndarray:
+    shape = (n, *np.shape(JOINT_LEAVES[name]))
+    try:
+        y = np.broadcast_to(np.asarray(x, float), shape).copy()
+    except ValueError:
+        raise ModelError(
+            f"{name} has shape {np.shape(x)}, but {n} joints require {shape} or one value for all"
+        ) from None
+    if np.any(np.isnan(y)):
+        raise ModelError(f"{name} contains NaN; pass a number for every joint")
+    return y
+
+
+def _check_joints(topology: Topology, joints: Mapping[str, np.ndarray], allow_nonphysical: bool) -> None:
+    lower, upper = joints["limits.position"].T
+    if np.any(lower > upper):
+        j = int(np.argmax(lower > upper))
+        name = topology.joint_names[j]
+        raise ModelError(f"joint {name!r}: lower limit {lower[j]:g} exceeds upper limit {upper[j]:g}; swap them")
+    for name in () if allow_nonphysical else _POSITIVE:
+        if np.any(joints[name] < 0):
+            raise ModelError(f"{name} is {joints[name].min():g}; it must not be negative")
+    for name, meaning in _WIDTHS.items():
+        if np.any(joints[name] <= 0):
+            raise ModelError(f"{name} must be positive, because it is {meaning}")
+
+
+def check_inertia(link: str, pi: Values, tolerance: float = 0.0) -> None:
+    """Check that inertial parameters are physically consistent.
+
+    The mass must not be negative. The inertia about the centre of mass must be positive semidefinite, and its principal
+    moments must satisfy the triangle inequality. A virtual link, with neither mass nor inertia, is allowed.
+
+    Args:
+        tolerance: tolerated violation of the triangle inequality, relative to the largest moment.
+
+    Raises:
+        ModelError: the parameters are inconsistent; the message names the link, the inconsistent number and a remedy.
+    """
+    pi = np.asarray(pi, float)
+    mass, h = pi[0], pi[1:4]
+    beyond = ~(np.abs(pi) <= LARGEST)
+    if beyond.any():
+        raise ModelError(f"link {link!r}: {pi[beyond][0]:g} is implausible for a rigid body", "check the units")
+    if mass < 0 or (mass == 0 and np.any(h != 0)):
+        raise ModelError(f"link {link!r}: mass {mass:g} kg is not positive", "specify a positive mass")
+    io = inertia_tensor(pi)
+    ic = io - (h @ h * np.eye(3) - np.outer(h, h)) / mass if mass > 0 else io
+    moments = np.linalg.eigvalsh(ic)
+    # tolerate rounding in the parallel-axis terms, so that a point mass far from the origin remains consistent
+    slack = 1e-6 * max(np.abs(moments).max(), 1e-9) + 1e-9 * np.abs(io).max()
+    if moments[0] < -slack:
+        raise ModelError(
+            f"link {link!r}: its inertia about the centre of mass has the negative principal moment {moments[0]:.3g} kg m^2",
+            "this is impossible for a rigid body. Check the units and whether the inertia is about the centre of mass",
+        )
+    if moments[0] + moments[1] < moments[2] * (1 - tolerance) - slack:
+        a, b, c = moments
+        raise ModelError(
+            f"link {link!r}: its principal moments {a:.4g}, {b:.4g}, {c:.4g} kg m^2 violate the triangle inequality "
+            f"({a:.4g} + {b:.4g} < {c:.4g})",
+            "this is impossible for a rigid body. Check the units and the frame of the inertia",
+        )
+
+
+def inertia_faults(inertia: Mapping[str, np.ndarray], tolerance: float = 0.0) -> dict[str, ModelError]:
+    """Errors raised by `check_inertia`, by link; consistent links are omitted."""
+    found = {}
+    for link, pi in inertia.items():
+        try:
+            check_inertia(link, pi, tolerance)
+        except ModelError as error:
+            found[link] = error
+    return found
+
+
+def check_pose(name: str, t: np.ndarray) -> None:
+    """Check that a matrix is a rigid motion.
+
+    Raises:
+        ModelError: the shape is not (4, 4), the last row is not 0 0 0 1, or the rotation is invalid.
+    """
+    if t.shape != (4, 4):
+        raise ModelError(f"{name} has shape {t.shape}; pass a pose as a homogeneous 4x4 matrix")
+    r = t[:3, :3]
+    if not np.all(np.isfinite(t)) or np.abs(t[3] - [0, 0, 0, 1]).max() > 1e-9:
+        raise ModelError(
+            f"{name} is not a homogeneous matrix: it contains NaN or its last row is not 0 0 0 1; pass the pose as "
+            "[[R, p], [0, 1]]"
+        )
+    if np.abs(r.T @ r - np.eye(3)).max() > 1e-6 or np.linalg.det(r) < 0:
+        raise ModelError(
+            f"{name} is not a rotation (R^T R != 1 or det R = -1); pass an orthonormal R with determinant 1"
+        )
+
+
+def _orthonormal(rotation: np.ndarray) -> np.ndarray:
+    """Orthonormalise rotations given to few digits; leave those that are already orthonormal to within rounding."""
+    for _ in range(2):
+        excess = np.swapaxes(rotation, 1, 2) @ rotation - np.eye(3)
+        size = np.abs(excess).max((1, 2), keepdims=True)
+        rotation = np.where((size > 1e-14) & (size < 1e-6), rotation - 0.5 * rotation @ excess, rotation)
+    return rotation
+
+
+def _unit_screw(joint: str, screw: np.ndarray) -> np.ndarray:
+    """The screw normalised to |w| = 1, or to |v| = 1 if w = 0, to within rounding."""
+    turns = bool(np.any(screw[:3] != 0))
+    size = float(np.linalg.norm(screw[:3] if turns else screw[3:]))
+    if abs(size - 1) > 1e-6:
+        part = "rotation part has length" if turns else "prismatic axis has length"
+        raise ModelError(f"joint {joint!r}: the screw's {part} {size:g}; normalise it to 1")
+    return screw / size if abs(size - 1) > 1e-15 else screw
+
+
+@checked
+def with_masses(chain: Chain, masses: Float[Array, " n"]) -> Chain:
+    """Replace the masses of all links [kg]; centres of mass and inertias about them are unchanged.
+
+    The parameters of a link change by (1, c, -[c]^2) per kilogram, as if a point mass were added at its centre of mass c.
+    Derivatives with respect to `masses` are therefore those at fixed centres of mass, whereas derivatives with respect to
+    `chain.inertia[:, 0]` are those at fixed first moments m c and fixed inertias about the link's origin. Massless links have
+    their centre of mass at the link's origin.
+
+    Raises:
+        ModelError: `masses` does not have one entry per link.
+    """
+
+    def changed(pi, mass):
+        _, com, inertia = inertial_parameters_to_com(pi)
+        return inertial_parameters_from_com(mass, com, inertia)
+
+    pi = jax.vmap(changed)(chain.inertia, jnp.asarray(masses, chain.dtype))
+    return dataclasses.replace(chain, inertia=pi)
+
+
+@checked
+def attach(
+    chain: Chain,
+    frame: str | None,
+    mass: float | Float[Array, ""],
+    com: Float[Array, "3"] | Sequence[float] = (0.0, 0.0, 0.0),
+    inertia: Float[Array, "3 3"] | Sequence[Sequence[float]] | None = None,
+) -> Chain:
+    """Attach a body, for example a tool or a payload, rigidly to a link or frame, and return the new chain.
+
+    The ten inertial parameters of the body, expressed in the link's frame, are added to those of the link that carries the
+    frame, so the result is differentiable with respect to the mass, the centre of mass and the inertia. The derivative with
+    respect to `mass` is that at a fixed centre of mass and a fixed inertia about it.
+
+    Args:
+        frame: name of the link or frame; None: the chain's tip.
+        mass: mass of the body [kg]; a negative mass removes a body.
+        com: centre of mass c of the body, in the frame [m].
+        inertia: inertia of the body about c, in the axes of the frame [kg m^2]; None: a point mass.
+
+    Raises:
+        ModelError: the frame is unknown, or fixed to the base; or `mass`, `com` or `inertia` has a wrong shape.
+    """
+    link, k = frame_index(chain, frame)
+    if link < 0:
+        raise ModelError(
+            f"{frame!r} is fixed to the base, which does not move",
+            f"attach the body to a link: {', '.join(chain.link_names)}",
+        )
+    mass, com = jnp.asarray(mass, chain.dtype), jnp.asarray(com, chain.dtype)
+    inertia = jnp.zeros((3, 3), chain.dtype) if inertia is None else jnp.asarray(inertia, chain.dtype)
+    if com.shape != (3,) or inertia.shape != (3, 3):
+        raise ModelError(f"com and inertia have shapes {com.shape} and {inertia.shape}; expected (3,) and (3, 3)")
+    pi = inertial_parameters_from_com(mass, com, inertia)
+    pi = pi if k is None else transform_inertial_parameters(chain.frame_poses[k], pi)
+    return dataclasses.replace(chain, inertia=chain.inertia.at[link].add(pi))
+
+
+# -- screws
+
+
+def from_screws(
+    screws: Values,
+    home_poses: Values,
+    spatial_inertias: Values,
+    *,
+    tip_pose: Values | None = None,
+    **leaves: Any,
+) -> Chain:
+    """Build a chain from the screw axes and the link poses in its home position q = 0.
+
+    In a serial chain, the pose of link i is T_0i(q) = exp([S_1] q_1) ... exp([S_i] q_i) M_i (Lynch & Park 2017, sec. 4.1 and
+    8.3). The link frames of the chain are the frames {i} with the home poses M_i; a joint axis need not pass through the
+    origin of its link frame. The joint screw in {i} is A_i = Ad(M_i^-1) S_i, and the placement of {i} in its parent frame p
+    is M_p^-1 M_i.
+
+    Args:
+        screws: space screws S_i = (w, v) in base coordinates at q = 0, one per row, (n, 6) [1, m/rad]. A revolute axis
+            through the point p has v = -w x p, and a helical joint with pitch h [m/rad] has v = -w x p + h w. A prismatic
+            joint has w = 0 and |v| = 1. The code that accompanies the book stores screws as columns; transpose such arrays.
+        home_poses: poses M_i of the link frames {i} in the base (not in the previous link) at q = 0, (n, 4, 4) [m].
+        spatial_inertias: spatial inertias G_i of the links in {i}, (n, 6, 6), angular part first [kg m^2, kg m, kg]; the
+            origin of {i} need not be at the centre of mass. Alternatively, ten inertial parameters per link about the origin
+            of {i}, (n, 10) [kg, kg m, kg m^2].
+        tip_pose: pose of the tip in the base at q = 0 [m]. The frame "tip" is added to the last link and becomes the
+            chain's tip.
+        leaves: further arguments of `make_chain` (topology, frames, friction, armature, limits, gravity).
+
+    Raises:
+        ModelError: a shape is wrong; a pose is not a rigid motion; a matrix is not a spatial inertia; also the errors of
+            `make_chain`.
+    """
+    s = np.asarray(screws, float)
+    if s.ndim != 2 or s.shape[1] != 6 or s.shape[0] == 0:
+        hint = "; if the screws are columns, as in the book's code, transpose the array" if s.shape[:1] == (6,) else ""
+        raise ModelError(f"screws has shape {s.shape}, but must have shape (n, 6), with one screw (w, v) per row{hint}")
+    n = s.shape[0]
+    poses = np.asarray(home_poses, float)
+    if poses.shape != (n, 4, 4):
+        raise ModelError(f"home_poses has shape {poses.shape}, but {n} screws require ({n}, 4, 4)")
+    for i in range(n):
+        check_pose(f"home pose {i + 1}", poses[i])
+    inverse = np.array([pose_inverse(t) for t in poses])
+    topology = leaves.get("topology")
+    parents = range(-1, n - 1) if topology is None else topology.parents
+    placement = np.array([inverse[p] @ t if 0 <= p < n else t for p, t in zip(parents, poses, strict=False)])
+    if len(placement) != n:
+        raise ModelError(
+            f"the topology has {len(placement)} parents, but there are {n} screws; pass one parent per screw"
+        )
+    if tip_pose is not None:
+        tip = np.asarray(tip_pose, float)
+        check_pose("tip_pose", tip)
+        leaves |= with_tip(n, leaves, "tip", inverse[-1] @ tip)
+    return make_chain(
+        rotation=placement[:, :3, :3],
+        translation=placement[:, :3, 3],
+        screw=np.array([adjoint(t) @ x for t, x in zip(inverse, s, strict=True)]),
+        inertia=_from_spatial(np.asarray(spatial_inertias, float), n),
+        **leaves,
+    )
+
+
+def with_tip(n: int, leaves: Mapping[str, Any], name: str, pose: np.ndarray) -> dict[str, Any]:
+    """The frames and topology in `leaves`, with a tip frame added to the last link."""
+    topology = dataclasses.replace(leaves.get("topology") or Topology.serial(n), tip_name=name)
+    return {"topology": topology, "frames": {**(leaves.get("frames") or {}), name: (n - 1, pose)}}
+
+
+def _from_spatial(g: np.ndarray, n: int) -> np.ndarray:
+    if g.shape == (n, 10):
+        return g
+    if g.shape != (n, 6, 6):
+        raise ModelError(f"spatial_inertias has shape {g.shape}, but {n} links require ({n}, 6, 6) or ({n}, 10)")
+    for i, x in enumerate(g):
+        slack = 1e-9 * max(np.abs(x).max(), 1e-300)
+        if np.abs(x - x.T).max() > slack:
+            raise ModelError(f"spatial inertia of link {i + 1} is not symmetric")
+        if np.abs(x[3:, 3:] - x[5, 5] * np.eye(3)).max() > slack:
+            raise ModelError(
+                f"the lower right block of the spatial inertia of link {i + 1} is not its mass times the identity matrix; "
+                "twists are (w, v), so the rotational inertia must be in the upper left block"
+            )
+        if np.abs(x[:3, 3:] + x[:3, 3:].T).max() > slack:
+            raise ModelError(
+                f"the upper right block of the spatial inertia of link {i + 1} is not skew-symmetric; "
+                "it must be m [c], with centre of mass c"
+            )
+    pick = [(5, 5), (2, 4), (0, 5), (1, 3), (0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
+    return np.stack([g[:, i, j] for i, j in pick], axis=1)
+
+
+# -- dh
+
+
+def from_dh(
+    a: Values,
+    alpha: Values,
+    d: Values,
+    theta: Values,
+    *,
+    inertia: Values | None = None,
+    convention: Literal["standard", "modified"] = "standard",
+    joint_types: str | Sequence[str] | None = None,
+    base_pose: Values | None = None,
+    tool_pose: Values | None = None,
+    **leaves: Any,
+) -> Chain:
+    """Build a chain from a Denavit-Hartenberg table, one row per joint.
+
+    The joint position q_i is added to theta_i (revolute joints) or to d_i (prismatic joints).
+
+    Standard convention (Spong, Hutchinson & Vidyasagar 2020, sec. 3.2): T_{i-1,i} = Rz(theta_i) Tz(d_i) Tx(a_i)
+    Rx(alpha_i); the axis of joint i is z_{i-1}, and frame i is at the distal end of the link.
+
+    Modified convention (Craig 2005, sec. 3.4): T_{i-1,i} = Rx(alpha_{i-1}) Tx(a_{i-1}) Rz(theta_i) Tz(d_i); the
+    axis of joint i is z_i, and row i of the table contains a_{i-1} and alpha_{i-1}.
+
+    The link frames of the chain are the DH frames 1..n, to which poses, inertial parameters and the regressor refer. In
+    the standard convention, the joint axis does not in general pass through the origin of the link frame: A_i =
+    Ad(T^-1) (z, 0) with T = T_{i-1,i} at q = 0.
+
+    Args:
+        a: link lengths [m], (n,).
+        alpha: link twists [rad], (n,).
+        d: link offsets [m], (n,); for prismatic joints, the values at q = 0.
+        theta: joint angles [rad], (n,); for revolute joints, the values at q = 0.
+        inertia: ten inertial parameters per link about the origin of its DH frame, (n, 10) [kg, kg m, kg m^2] (see
+            `jaxdyn.spatial.solids`); None for zeros, for example before identification.
+        joint_types: "R" (revolute) or "P" (prismatic) for each joint, as in "RRP"; None if all are revolute.
+        base_pose: pose of DH frame 0 in the base [m]; None if the two frames coincide.
+        tool_pose: pose of a tool in DH frame n [m]; it becomes the frame "tool", which is the chain's tip.
+        leaves: other arguments of `make_chain`: topology, frames, friction, armature, limits, gravity.
+
+    Raises:
+        ModelError: columns have different lengths; the convention or a joint type is unknown; a pose is not a rigid
+            motion; also the errors of `make_chain`.
+    """
+    columns = {"a": a, "alpha": alpha, "d": d, "theta": theta}
+    table = {name: np.atleast_1d(np.asarray(x, float)) for name, x in columns.items()}
+    n = table["a"].size
+    for name, x in table.items():
+        if x.shape != (n,):
+            raise ModelError(f"the DH column {name} has shape {x.shape}, but a has {n} entries; pass one per joint")
+    types = "R" * n if joint_types is None else "".join(joint_types)
+    if len(types) != n:
+        raise ModelError(f"{len(types)} joint types ({types}) are given for the {n} rows of the DH table")
+    unknown = set(types) - set("RP")
+    if unknown:
+        raise ModelError(f"unknown joint type {sorted(unknown)[0]!r}; use R (revolute) or P (prismatic)")
+    if convention not in ("standard", "modified"):
+        raise ModelError(f"unknown DH convention {convention!r}; it must be 'standard' or 'modified' (Craig's)")
+    base = np.eye(4) if base_pose is None else np.asarray(base_pose, float)
+    check_pose("base_pose", base)
+    pose, screw = _placed(table, types, convention, base)
+    if tool_pose is not None:
+        tool = np.asarray(tool_pose, float)
+        check_pose("tool_pose", tool)
+        leaves |= with_tip(n, leaves, "tool", tool)
+    chain = make_chain(
+        pose[:, :3, :3], pose[:, :3, 3], screw, np.zeros((n, 10)) if inertia is None else inertia, **leaves
+    )
+    meant = {name: np.array([meant_angle(x) for x in table[name].tolist()]) for name in ("alpha", "theta")}
+    pose, screw = _placed(table | meant, types, convention, base)
+    return with_unrounded(chain, pose[:, :3, :3], pose[:, :3, 3], screw)
+
+
+def _placed(
+    table: Mapping[str, np.ndarray], types: str, convention: str, base: np.ndarray
+) -> tuple[Float[np.ndarray, "n 4 4"], Float[np.ndarray, "n 6"]]:
+    """Placements and screws of the rows of a DH table."""
+    n = len(types)
+    pose, screw = np.empty((n, 4, 4)), np.empty((n, 6))
+    for i in range(n):
+        length_twist = _screw_motion(0, table["alpha"][i], table["a"][i])
+        angle_offset = _screw_motion(2, table["theta"][i], table["d"][i])
+        axis = np.eye(6)[2 if types[i] == "R" else 5]
+        if convention == "standard":
+            pose[i] = angle_offset @ length_twist
+            screw[i] = adjoint(pose_inverse(pose[i])) @ axis
+        else:
+            pose[i] = length_twist @ angle_offset
+            screw[i] = axis
+    pose[0] = base @ pose[0]
+    return pose, screw
+
+
+def _screw_motion(axis: int, angle: float, distance: float) -> np.ndarray:
+    """Rotation about a coordinate axis and translation along it; the two commute."""
+    t = np.eye(4)
+    j, k = (axis + 1) % 3, (axis + 2) % 3
+    t[j, j] = t[k, k] = np.cos(angle)
+    t[k, j] = np.sin(angle)
+    t[j, k] = -t[k, j]
+    t[axis, 3] = distance
+    return t

@@ -1,0 +1,307 @@
+"""Layout of q and v: the entries that belong to each joint.
+
+The way into public functions: shapes are checked, and calls outside JAX's transformations are compiled."""
+
+import functools
+import inspect
+import math
+import os
+import typing
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from jaxtyping import AbstractArray, Bool, Float, Int
+
+from .._jax_compat import Tracer, trace_state_clean
+from ..errors import ControlError, JaxdynError, ModelError, TrajectoryError
+from .chain import Chain, Topology
+
+
+class QuaternionJoint(NamedTuple):
+    """A spherical or free joint: its first link, number of links (3 or 6), first index in v and first index in q."""
+
+    link: int
+    size: int
+    column: int
+    start: int
+
+    @property
+    def quaternion(self) -> slice:
+        """Slice of q that contains the joint's quaternion."""
+        start = self.start + self.size - 3
+        return slice(start, start + 4)
+
+    @property
+    def columns(self) -> slice:
+        """Slice of v that contains the joint's velocities."""
+        return slice(self.column, self.column + self.size)
+
+
+def turning_joints(chain: Chain) -> Bool[np.ndarray, " n"]:
+    """Mask of revolute and helical joints, whose positions are angles [rad]."""
+    return np.any(np.asarray(chain.screw)[:, :3] != 0, axis=1)
+
+
+class Layout(NamedTuple):
+    """The quaternion joints, and the indices of all other joints in v (`columns`) and q (`entries`)."""
+
+    quaternions: tuple[QuaternionJoint, ...]
+    columns: np.ndarray
+    entries: np.ndarray
+
+
+def layout(chain: Chain) -> Layout:
+    """Layout of the chain's q and v."""
+    return _layout(chain.topology, chain.nv)
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(topology: Topology, nv: int) -> Layout:
+    # even with a coupling, the column indices of a quaternion joint are those of its links
+    joints, columns, entries, start, column = [], [], [], 0, 0
+    first = dict(topology.quaternion_joints)
+    while column < nv:
+        if column in first:
+            joints.append(QuaternionJoint(column, first[column], column, start))
+            start += first[column] + 1
+            column += first[column]
+        else:
+            columns.append(column)
+            entries.append(start)
+            start, column = start + 1, column + 1
+    return Layout(tuple(joints), np.array(columns, int), np.array(entries, int))
+
+
+def is_ordinary(chain: Chain) -> bool:
+    """True if the chain has no quaternion joints and no coupling, so that q and v are the joint positions and rates."""
+    return chain.coupling is None and not chain.topology.quaternion_joints
+
+
+def with_bodies(topology: Topology) -> Bool[np.ndarray, " n"]:
+    """Mask of links that are bodies: all except the massless links before the last link of a quaternion joint."""
+    found = np.ones(len(topology.parents), bool)
+    for link, size in topology.quaternion_joints:
+        found[link : link + size - 1] = False
+    return found
+
+
+def driven_joints(topology: Topology) -> Bool[np.ndarray, " n"]:
+    """Mask of joints that can have a drive and friction: all except free joints."""
+    found = np.ones(len(topology.parents), bool)
+    for link, size in topology.quaternion_joints:
+        found[link : link + size] = size != 6
+    return found
+
+
+def leading_joints(chain: Chain) -> Int[np.ndarray, " nv"]:
+    """For each coordinate, the index of the joint that it moves most.
+
+    If several joints move equally, this is the first of them; without a coupling, each coordinate moves only its own joint.
+    """
+    if chain.coupling is None:
+        return np.arange(chain.n)
+    return np.abs(np.asarray(chain.coupling.matrix, float)).argmax(axis=0)
+
+
+def coordinate_limits(chain: Chain) -> dict[str, Float[np.ndarray, " nv"]]:
+    """Limits of a chain's coordinates; a coordinate that moves several joints satisfies the limits of all of them.
+
+    The torque limit of a coordinate is derived from that of the joint that it moves most. Position and velocity limits of a
+    joint that depends on several coordinates are ignored; include them in the `clearance` of
+    `jaxdyn.identification.optimal_excitation`.
+    """
+    lower, upper = np.asarray(chain.limits.position, float).T
+    velocity, effort = np.asarray(chain.limits.velocity, float), np.asarray(chain.limits.effort, float)
+    if chain.coupling is not None:
+        matrix, offset = np.asarray(chain.coupling.matrix, float), np.asarray(chain.coupling.offset, float)
+        s = np.where(((matrix != 0).sum(axis=1) == 1)[:, None], matrix, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = np.sort(np.stack([(x - offset)[:, None] / s for x in (lower, upper)]), axis=0)
+            least, most, fastest = (
+                np.where(s != 0, x, y)
+                for x, y in ((ends[0], -np.inf), (ends[1], np.inf), (velocity[:, None] / np.abs(s), np.inf))
+            )
+        lower, upper, velocity = least.max(axis=0), most.min(axis=0), fastest.min(axis=0)
+        leading = leading_joints(chain)
+        effort = effort[leading] * np.abs(matrix[leading, np.arange(chain.nv)])
+    return {"lower": lower, "upper": upper, "velocity": velocity, "torque": effort}
+
+
+def check_quaternions(chain: Chain, q: Any) -> None:
+    """Check that the quaternions in q are nonzero, except inside `jax.jit`, where their values are unknown.
+
+    Raises:
+        ModelError: a quaternion is zero; the message names the joint.
+    """
+    if isinstance(q, Tracer) or np.shape(q) != (chain.nq,):
+        return
+    for joint in layout(chain).quaternions:
+        if not np.any(np.asarray(q)[joint.quaternion]):
+            name = chain.joint_names[joint.link]
+            raise ModelError(f"the quaternion of joint {name!r} in q is zero; start from `neutral_configuration`")
+
+
+# -- compiled
+
+F = TypeVar("F", bound=Callable[..., Any])
+LEVEL = "xla_backend_optimization_level"
+
+
+def compiled(function: F) -> F:
+    """Run the function as one compiled program when it is called with arrays outside `jit`, `vmap`, `grad` and the like.
+
+    Each combination of function, argument structure (including the robot's topology), shapes and dtypes has its own program.
+    The first call compiles the program, on the CPU at LLVM's optimisation level 2, and caches it for the life of the
+    process. Later calls take 30 to 60 us longer than a call of the jitted function itself.
+
+    Floats are inputs of the program; integers, strings and functions are static. As with `jax.jit`, the free variables of a
+    function argument are read at compilation. Under a transformation, or if an argument is unhashable, the function is
+    called directly, and the numbers of a captured robot become constants.
+
+    Outside transformations, positions, velocities, accelerations and torques may also be lists of numbers.
+
+    Shapes are checked whenever the function is traced, as by `checked`.
+    """
+    function = checked(function)
+    names = tuple(inspect.signature(function).parameters)
+    position = names.index("q") if "q" in names else None
+
+    @functools.wraps(function)
+    def unpacked(structure: Hashable, fixed: tuple[Hashable, ...], varying: list[Any]) -> Any:
+        leaves = [x if x is not None else f for x, f in zip(varying, fixed, strict=True)]
+        arguments, named = jax.tree.unflatten(structure, leaves)
+        return function(*arguments, **named)
+
+    default = jax.jit(unpacked, static_argnums=(0, 1))
+    quick = jax.jit(unpacked, static_argnums=(0, 1), compiler_options={LEVEL: 2})
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        if not trace_state_clean():
+            return function(*arguments, **named)
+        if any(type(x) is list for x in (*arguments, *named.values())):
+            arguments = tuple(_array(name, x) for name, x in zip(names, arguments, strict=False))
+            named = {name: _array(name, x) for name, x in named.items()}
+        if position is not None and arguments and isinstance(arguments[0], Chain):
+            check_quaternions(arguments[0], arguments[position] if position < len(arguments) else named.get("q"))
+        leaves, structure = jax.tree.flatten((arguments, named))
+        varies = [_varies(leaf) for leaf in leaves]
+        fixed = tuple(None if v else leaf for v, leaf in zip(varies, leaves, strict=True))
+        if not all(isinstance(leaf, Hashable) for leaf in fixed):
+            return function(*arguments, **named)
+        program = quick if _compiles_quickly() else default
+        return program(structure, fixed, [leaf if v else None for v, leaf in zip(varies, leaves, strict=True)])
+
+    return call  # type: ignore[return-value]
+
+
+def checked(function: F) -> F:
+    """Compare the shapes of array arguments with their annotations before the function runs.
+
+    The sizes n, nq and nv are those of the argument that is a `Chain`; other names must have the same size in all arguments.
+    Annotations that admit something else than arrays, or any number of axes, are checked only as far as they say.
+
+    Raises:
+        ModelError: an argument has a wrong shape, or is no array; the message names the argument, and gives both shapes and the
+            remedy. Functions of `jaxdyn.trajectory` and `jaxdyn.control` raise TrajectoryError and ControlError.
+    """
+    signature = inspect.signature(function)
+    forms = {name: _forms(parameter.annotation) for name, parameter in signature.parameters.items()}
+    forms = {name: form for name, form in forms.items() if form[0]}
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            given = signature.bind(*arguments, **named).arguments
+        except TypeError:  # Python's own message names the argument
+            return function(*arguments, **named)
+        chain = next((x for x in given.values() if isinstance(x, Chain)), None)
+        known = {} if chain is None else {"n": chain.n, "nq": chain.nq, "nv": chain.nv}
+        for name, form in forms.items():
+            if given.get(name) is not None:
+                _check_shape(function, name, given[name], *form, known, chain)
+        return function(*arguments, **named)
+
+    return call  # type: ignore[return-value]
+
+
+_Form = tuple[str, ...]  # sizes and names of the axes
+
+
+def _forms(annotation: Any) -> tuple[list[_Form], bool]:
+    """The shapes that an annotation admits, and whether it admits nothing but arrays and numbers.
+
+    There are none if the annotation does not give the number of axes.
+    """
+    choices = [x for x in typing.get_args(annotation) if x is not type(None)] or [annotation]
+    arrays = [x for x in choices if isinstance(x, type) and issubclass(x, AbstractArray)]
+    forms = [tuple(x.dim_str.split()) for x in arrays]
+    known = all(axis.isidentifier() or axis.isdigit() for form in forms for axis in form)
+    return (forms if known else []), all(x in (*arrays, float, int) for x in choices)
+
+
+def _check_shape(
+    function: Callable, name: str, x: Any, forms: list[_Form], strict: bool, known: dict[str, int], chain: Chain | None
+) -> None:
+    """Raise an error if x has none of the forms; otherwise, remember the sizes of axes."""
+    if not hasattr(x, "shape") and not isinstance(x, int | float):
+        if not strict or isinstance(x, str):
+            return
+        raise _error(function)(
+            f"{function.__name__}: {name} is a {type(x).__name__}, not an array", "convert it with jnp.asarray"
+        )
+    shape = np.shape(x)
+    sizes = lambda form: tuple(int(axis) if axis.isdigit() else known.get(axis) for axis in form)
+    fits = lambda form: len(form) == len(shape) and all(a in (b, None) for a, b in zip(sizes(form), shape, strict=True))
+    form = next((form for form in forms if fits(form)), None)
+    if form is not None:
+        known.update((axis, size) for axis, size in zip(form, shape, strict=True) if not axis.isdigit())
+        return
+    wanted = " or ".join(_spelled(form, sizes(form)) for form in forms)
+    fault = f"{function.__name__}: {name} has shape {shape}; expected {wanted}"
+    if chain is not None and {"n", "nq", "nv"} & {axis for form in forms for axis in form}:
+        free = f", nq = {chain.nq} positions (with quaternions) and nv = {chain.nv} velocities"
+        fault += f", since this robot has {chain.n} joints{free if chain.nq != chain.n or chain.nv != chain.n else ''}"
+    form = sizes(forms[0])
+    remedy = "pass an array of the expected shape"
+    whole = tuple(size for size in form if size is not None)
+    if whole == form and len(shape) != len(form) and math.prod(shape) == math.prod(whole):
+        remedy = f"pass {name}.reshape{form}"
+    elif len(shape) > max(map(len, forms)):
+        remedy = "pass one state or target, and use jax.vmap for batches, once for each leading axis"
+    raise _error(function)(fault, remedy)
+
+
+def _error(function: Callable) -> type[JaxdynError]:
+    package = f"{function.__module__}.".split(".")[1]
+    return {"trajectory": TrajectoryError, "control": ControlError}.get(package, ModelError)
+
+
+def _spelled(form: _Form, sizes: tuple[int | None, ...]) -> str:
+    """A shape, with the names of unknown sizes."""
+    axes = ", ".join(axis if size is None else str(size) for axis, size in zip(form, sizes, strict=True))
+    return f"({axes},)" if len(form) == 1 else f"({axes})"
+
+
+@functools.cache
+def _compiles_quickly() -> bool:
+    """True on the CPU, unless the user has set an optimisation level for XLA.
+
+    On the CPU, level 3 (XLA's default) takes up to a third longer to compile than level 2, for equally fast programs.
+    """
+    return jax.default_backend() == "cpu" and LEVEL not in os.environ.get("XLA_FLAGS", "")
+
+
+_OF_A_STATE = frozenset({"q", "qd", "qdd", "v", "vd", "tau"})
+
+
+def _array(name: str, x: Any) -> Any:
+    """The argument, converted to an array if it is a list of positions, velocities, accelerations or torques."""
+    return np.asarray(x, float) if type(x) is list and name in _OF_A_STATE else x
+
+
+def _varies(leaf: Any) -> bool:
+    """True if a leaf is an input of the compiled program; integers, strings and functions are static."""
+    return isinstance(leaf, jax.Array | float) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub")

@@ -1,0 +1,626 @@
+"""Order of the operations of a kernel, chosen so that few scalars occupy registers at the same time.
+
+Execution of a graph of scalar operations in a Pallas kernel, with one thread per state and scalars in registers.
+
+Pallas call of a kernel, with the operations of the function, the memory layout, and the blocks of states."""
+
+import dataclasses
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .._jax_compat import pallas, pallas_triton
+from ..dynamics.engine.lanes import filled
+from ..errors import DeploymentError
+from ..source.code import Node, Scalar, entries
+from ..source.loops import Live, Loop, LoopGraph, Memory, Store
+
+
+@dataclasses.dataclass(eq=False)
+class Write:
+    """Consecutive entries of a result, written together.
+
+    Attributes:
+        result: index of the result.
+        place: position of the first entry.
+        values: entries.
+    """
+
+    result: int
+    place: int
+    values: list[Scalar]
+
+
+def ordered(
+    items: Sequence, writes: Sequence[Write], kept: Sequence[Scalar], operands: Callable[[object], Collection[Scalar]]
+) -> list:
+    """Sort the items of a block and the writes of results so that operands precede the operations that use them.
+
+    Of the following two orders, the function returns the one that keeps fewer scalars in registers:
+
+    - the order of the traced function, in which results are written as soon as they are known (suitable for recursions over
+      links);
+    - an order that computes each operation just before its first use by a write, a store or a loop (suitable for results
+      with many entries).
+
+    Args:
+        kept: scalars that are used after the block.
+        operands: function that returns the scalars on which an item depends.
+    """
+    within = {x for x in items if isinstance(x, Node)}
+    needs = {x: [y for y in operands(x) if y in within] for x in (*items, *writes)}
+    found = [list(order(items, writes, needs)) for order in (_by_trace, _by_use)]
+    ends = [x for x in kept if x in within]
+    return min(found, key=lambda order: _most_alive(order, ends, needs))
+
+
+def _by_trace(items: Sequence, writes: Sequence[Write], needs: dict) -> Iterator:
+    place = {x: k for k, x in enumerate(items)}
+    after: dict[int, list[Write]] = {}
+    for write in writes:
+        after.setdefault(max((place[x] for x in needs[write]), default=-1), []).append(write)
+    yield from after.get(-1, ())
+    for k, item in enumerate(items):
+        yield item
+        yield from after.get(k, ())
+
+
+def _by_use(items: Sequence, writes: Sequence[Write], needs: dict) -> Iterator:
+    done: set = set()
+    for end in (*(x for x in items if not isinstance(x, Node)), *writes, *items):
+        todo = [(end, False)]
+        while todo:
+            x, ready = todo.pop()
+            if ready:
+                yield x
+            elif x not in done:
+                done.add(x)
+                todo += [(x, True), *((y, False) for y in reversed(needs[x]))]
+
+
+def _most_alive(order: list, ends: Sequence[Node], needs: dict) -> int:
+    """Maximum number of live scalars at any point of the order."""
+    last = {y: k for k, x in enumerate(order) for y in needs[x]} | dict.fromkeys(ends, len(order))
+    change = [0] * (len(order) + 2)
+    for k, x in enumerate(order):
+        if x in last:
+            change[k] += 1
+            change[last[x] + 1] -= 1
+    alive = most = 0
+    for x in change:
+        alive += x
+        most = max(most, alive)
+    return most
+
+
+# -- kernel body
+
+IN_REGISTERS = 32  # maximum size of an argument that is read into registers before the loops
+ONE_BY_ONE = 2000  # maximum number of result entries written outside loops
+# Maximum number of consecutive entries of a result that one statement writes, for functions of up to LARGE operations and for
+# larger ones. Triton's compile time grows with the number of such statements and with the square of the number of operations.
+# The entries written by a statement occupy registers until it is executed.
+TOGETHER, LARGE = (16, 64), 6000
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Memory layout of a kernel's results and buffers.
+
+    Attributes:
+        graph: operations of the function.
+        results: results as arrays of scalars.
+        within: index of the result and offset in the result, for each buffer stored in a result.
+        scratch: buffers stored outside the results.
+        tables: constant arrays.
+        live: parts of the graph on which the results depend.
+    """
+
+    graph: LoopGraph
+    results: list[np.ndarray]
+    within: dict[Memory, tuple[int, int]]
+    scratch: list[Memory]
+    tables: list[Memory]
+    live: Live
+
+    def writes(self, together: int) -> list[Write]:
+        """Result entries that no loop writes, in groups of up to `together` consecutive entries."""
+        found: list[Write] = []
+        for number, result in enumerate(self.results):
+            for place, x in _singles(result, self.within, number):
+                last = found[-1] if found and found[-1].result == number else None
+                if last and place == last.place + len(last.values) and len(last.values) < together:
+                    last.values.append(x)
+                else:
+                    found.append(Write(number, place, [x]))
+        return found
+
+
+def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
+    """Choose the memory layout of a kernel.
+
+    A buffer that a loop fills in the order of a result is stored in the result itself.
+
+    Raises:
+        DeploymentError: too many entries of the results are not written in order by loops.
+    """
+    within: dict[Memory, tuple[int, int]] = {}
+    for number, result in enumerate(results):
+        flat = result.ravel().tolist()
+        for place, x in enumerate(flat):
+            memory = _written(x)
+            if memory is not None and memory not in within:
+                start = place - x.of[1]
+                covered = flat[start : start + memory.size] if start >= 0 else []
+                if len(covered) == memory.size and all(_at(y, memory, k) for k, y in enumerate(covered)):
+                    within[memory] = number, start
+    singles = [x for number, result in enumerate(results) for _, x in _singles(result, within, number)]
+    if len(singles) > ONE_BY_ONE:
+        raise DeploymentError(f"{len(singles)} entries of the results are not written in order by a loop")
+    live = Live(graph, singles, within)
+    memories = [x for x in live.items if isinstance(x, Memory) and x.argument is None]
+    tables = [x for x in memories if x.values is not None]
+    scratch = [x for x in memories if x.values is None and x not in within]
+    return Plan(graph, results, within, scratch, tables, live)
+
+
+def _written(x: Scalar) -> Memory | None:
+    if not isinstance(x, Node) or x.kind != "load":
+        return None
+    return x.of[0] if x.of[0].argument is None and x.of[0].values is None else None
+
+
+def _at(x: Scalar, memory: Memory, place: int) -> bool:
+    return isinstance(x, Node) and x.kind == "load" and x.of == (memory, place, ())
+
+
+def _singles(result: np.ndarray, within: Mapping[Memory, tuple[int, int]], number: int) -> list[tuple[int, Scalar]]:
+    """Positions and values of the entries of a result that are not part of a buffer stored in this result."""
+
+    def lies(x, place):
+        memory = _written(x)
+        return memory is not None and within.get(memory) == (number, place - x.of[1])
+
+    return [(k, x) for k, x in enumerate(result.ravel().tolist()) if not lies(x, k)]
+
+
+@runtime_checkable
+class Access(Protocol):
+    """Access to the memory of a kernel.
+
+    Values have one entry per lane. Positions are Python integers or traced integers.
+    """
+
+    def by_state(self, memory: Memory) -> bool:
+        """True if each state has its own copy of this memory."""
+        ...
+
+    def read(self, memory: Memory, place: Any, count: int) -> list:
+        """Read consecutive entries of a buffer."""
+        ...
+
+    def write(self, memory: Memory, place: Any, values: list) -> None:
+        """Store consecutive entries of a buffer."""
+        ...
+
+    def result(self, number: int, place: int, values: list) -> None:
+        """Store consecutive entries of a result."""
+        ...
+
+
+@dataclasses.dataclass(eq=False)
+class Stores:
+    """Consecutive entries of a buffer, stored together."""
+
+    memory: Memory
+    offset: int
+    terms: tuple
+    values: list[Scalar]
+
+
+def _grouped(items: Sequence) -> list:
+    """Combine adjacent stores of consecutive entries."""
+    found: list = []
+    for item in items:
+        if not isinstance(item, Store):
+            found.append(item)
+            continue
+        last = found[-1] if found and isinstance(found[-1], Stores) else None
+        same = last is not None and last.memory is item.memory and last.terms == item.terms
+        if (
+            last is not None
+            and same
+            and last.offset + len(last.values) == item.offset
+            and len(last.values) < TOGETHER[0]
+        ):
+            last.values.append(item.value)
+        else:
+            found.append(Stores(item.memory, item.offset, item.terms, [item.value]))
+    return found
+
+
+class Body:
+    """Execution of a plan for several states at once, one per lane.
+
+    Args:
+        memory: access to buffers and results.
+        zero: function that returns an integer whose value, zero, is not known to the compiler.
+        lanes: number of states.
+    """
+
+    def __init__(self, plan: Plan, memory: Access, zero: Callable[[], Any], lanes: int, dtype: Any) -> None:
+        self._plan, self._memory, self._zero = plan, memory, zero
+        self._lanes, self._type = lanes, np.dtype(dtype).type
+
+    def run(self) -> None:
+        """Run the plan."""
+        writes = self._plan.writes(TOGETHER[len(self._plan.live.items) > LARGE])
+        self._items(self._plan.graph.items, writes, (), self._start(), {})
+
+    def _start(self) -> dict[Any, Any]:
+        """Values of the argument entries that are kept in registers."""
+        loads = [
+            x for x in self._plan.graph.items if isinstance(x, Node) and x in self._plan.live.items and _is_entry(x)
+        ]
+        known = {}
+        for memory in dict.fromkeys(x.of[0] for x in loads):
+            values = self._memory.read(memory, 0, memory.size)
+            known.update({x: values[x.of[1]] for x in loads if x.of[0] is memory})
+        return known
+
+    def _items(
+        self, items: Sequence, writes: Sequence[Write], ends: Sequence[Scalar], known: dict, turns: dict[Loop, Any]
+    ) -> None:
+        items = [x for x in items if x in self._plan.live.items and x not in known and not _is_read_where_used(x)]
+        beside = self._neighbours(items)
+        for item in ordered(_grouped(items), writes, ends, self._operands):
+            if isinstance(item, Loop):
+                self._loop(item, known, turns)
+            elif isinstance(item, Stores):
+                place = self._place(item.offset, item.terms, turns)
+                self._memory.write(item.memory, place, [self._lane(known, x, turns) for x in item.values])
+            elif isinstance(item, Write):
+                self._memory.result(item.result, item.place, [self._lane(known, x, turns) for x in item.values])
+            elif item.kind == "load" and item not in known:
+                loads = beside[item]
+                place = self._place(loads[0].of[1], item.of[2], turns)
+                known.update(zip(loads, self._memory.read(item.of[0], place, len(loads)), strict=True))
+            elif item.kind not in ("carry", "result", "load"):
+                known[item] = self._computed(item, known, turns)
+
+    def _neighbours(self, items: Sequence) -> dict[Node, list[Node]]:
+        """For each load, the group of loads of consecutive entries that are executed together with it."""
+        found: dict[Node, list[Node]] = {}
+        loads = [x for x in items if isinstance(x, Node) and x.kind == "load"]
+        for x in sorted(loads, key=lambda x: (id(x.of[0]), id(x.of[2]), x.of[1])):
+            last = next(reversed(found), x)
+            group = found[last] if last is not x else []
+            (memory, offset, terms), before = x.of, last.of
+            follows = before[0] is memory and before[1] + 1 == offset and before[2] == terms
+            if not (group and follows and len(group) < TOGETHER[0] and self._memory.by_state(memory)):
+                group = []
+            group.append(x)
+            found[x] = group
+        return found
+
+    def _operands(self, item: Any) -> list[Node]:
+        """Nodes that must be known before an item is executed."""
+        if isinstance(item, Loop):
+            inner = [y for x in item.items if x in self._plan.live.items for y in self._operands(x)]
+            kept = self._plan.live.carried[item]
+            return [x for x in [*inner, *(y[k] for y in (item.first, item.last) for k in kept)] if isinstance(x, Node)]
+        if isinstance(item, Node):
+            of = () if item.kind in ("load", "index", "carry", "result", "input") else item.of
+        else:
+            of = (item.value,) if isinstance(item, Store) else item.values
+        return [x for x in of if isinstance(x, Node)]
+
+    def _loop(self, loop: Loop, known: dict, turns: dict[Loop, Any]) -> None:
+        kept = sorted(self._plan.live.carried[loop])
+
+        def body(turn, carry):
+            inside = {x: y for x, y in known.items() if not (isinstance(x, Node) and _is_read_where_used(x))}
+            inside |= {loop.carried[k]: x for k, x in zip(kept, carry, strict=True)}
+            now = {**turns, loop: turn}
+            self._items(loop.items, (), [loop.last[k] for k in kept], inside, now)
+            return tuple(self._lane(inside, loop.last[k], now) for k in kept)
+
+        start = tuple(self._lane(known, loop.first[k], turns) for k in kept)
+        ends = lax.fori_loop(np.int32(0), np.int32(loop.length), body, start)
+        known.update({(loop, k): x for k, x in zip(kept, ends, strict=True)})
+
+    def _computed(self, node: Node, known: dict, turns: dict[Loop, Any]) -> Any:
+        if node.kind == "index":
+            return self._full(jnp.asarray(self._place(node.of[0], node.of[1], turns)).astype(self._type))
+        if node.kind == "select":
+            which, then, otherwise = (self._lane(known, x, turns) for x in node.of)
+            return jnp.where(which, then, otherwise)
+        of = [self._of(known, x, turns) for x in node.of]
+        if node.kind not in FUNCTIONS:
+            raise DeploymentError(f"the function {node.kind!r} is not supported in a kernel")
+        return FUNCTIONS[node.kind](*of)
+
+    def _of(self, known: dict, x: Scalar, turns: dict[Loop, Any]) -> Any:
+        if isinstance(x, Node):
+            return self._lane(known, x, turns)
+        return x if isinstance(x, bool) else self._type(x)
+
+    def _lane(self, known: dict, x: Scalar, turns: dict[Loop, Any]) -> Any:
+        if not isinstance(x, Node):
+            return jnp.full(self._lanes, x, bool if isinstance(x, bool) else self._type)
+        place = x.of if x.kind == "result" else x
+        if place not in known:
+            known[place] = self._loaded(x, turns)
+        return known[place]
+
+    def _loaded(self, node: Node, turns: dict[Loop, Any]) -> Any:
+        memory, offset, terms = node.of
+        place = self._place(offset, terms, turns)
+        if _is_read_where_used(node) and turns:
+            place = place + list(turns.values())[-1] * self._zero()
+        return self._memory.read(memory, place, 1)[0]
+
+    def _full(self, x: Any) -> Any:
+        return jnp.broadcast_to(x, (self._lanes,))
+
+    def _place(self, offset: int, terms: tuple, turns: dict[Loop, Any]) -> Any:
+        place: Any = np.int32(offset) if terms else offset
+        for loop, stride in terms:
+            place = place + turns[loop] * np.int32(stride)
+        return place
+
+
+def _is_entry(node: Node) -> bool:
+    """True for an entry of an argument that is small enough for registers."""
+    return (
+        node.kind == "load" and node.of[0].argument is not None and not node.of[2] and node.of[0].size <= IN_REGISTERS
+    )
+
+
+def _is_read_where_used(item: object) -> bool:
+    """True for an entry of an argument that is too large for registers, and is therefore read in every iteration.
+
+    The position is made to look dependent on the iteration. Otherwise, the compiler would read all entries before the loop.
+    """
+    if not isinstance(item, Node) or item.kind != "load":
+        return False
+    memory, _, terms = item.of
+    return memory.argument is not None and not terms and memory.size > IN_REGISTERS
+
+
+def _truncate(x: Any) -> Any:
+    return x.astype(jnp.int32).astype(x.dtype)
+
+
+def _floor(x: Any) -> Any:
+    whole = _truncate(x)
+    return jnp.where(whole > x, whole - 1, whole)
+
+
+FUNCTIONS: dict[str, Callable] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "and": operator.and_,
+    "or": operator.or_,
+    "not": lax.bitwise_not,
+    "negative": operator.neg,
+    "fabs": lax.abs,
+    "fmod": lax.rem,
+    "truncate": _truncate,
+    "floor": _floor,
+    **{
+        name: getattr(lax, name)
+        for name in (
+            *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+            *("exp", "expm1", "log", "log1p", "sqrt", "pow"),
+        )
+    },
+}
+
+
+# -- kernel call
+
+WARP = 32  # states per block
+
+
+def call_kernel(
+    function: Callable, mapped: Sequence[bool], variables: Sequence[jax.Array], interpret: bool
+) -> list[jax.Array]:
+    """Evaluate function(*variables) in one kernel, for all rows of the mapped variables.
+
+    Raises:
+        DeploymentError: the function cannot be compiled to a kernel; the message states the reason.
+    """
+    count = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
+    shapes = [x.shape[1:] if m else x.shape for x, m in zip(variables, mapped, strict=True)]
+    avals = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, variables, strict=True)]
+    traced = jax.make_jaxpr(function)(*avals)
+    types = [x.dtype for x in traced.out_avals]
+    dtype = _number_type([*(x.dtype for x in avals), *types])
+    planned = _planned(traced, shapes)
+    out = _called(planned, variables, mapped, count, dtype, interpret)
+    typed = lambda x, t: x != 0 if t.kind == "b" else x.astype(t)
+    return [
+        typed(x[:count], t).reshape(count, *result.shape)
+        for x, t, result in zip(out, types, planned.results, strict=True)
+    ]
+
+
+def _number_type(types: Sequence[Any]) -> Any:
+    """Floating-point type of the kernel: the widest of the given types, and at least float32."""
+    for x in types:
+        if not any(jnp.issubdtype(x, kind) for kind in (jnp.floating, jnp.integer, jnp.bool)):
+            raise DeploymentError(f"arrays of type {x} are not supported in a kernel")
+    floating = [np.dtype(x) for x in types if jnp.issubdtype(x, jnp.floating)]
+    return max([np.dtype(np.float32), *floating], key=lambda x: x.itemsize)
+
+
+def _planned(traced: Any, shapes: Sequence[tuple[int, ...]]) -> Plan:
+    graph = LoopGraph()
+    with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
+        arguments = [graph.argument(k, shape) for k, shape in enumerate(shapes)]
+        results = entries(graph, traced.jaxpr, traced.consts, arguments)
+        numbers = [graph.converted(x, y.dtype, float) for x, y in zip(results, traced.out_avals, strict=True)]
+    return plan(graph, numbers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Layout of arrays of shape (states, entries) in blocks of rows, for Triton and Pallas' interpreter.
+
+    Attributes:
+        lanes: number of states per block.
+    """
+
+    lanes: int = WARP
+
+    def shape(self, states: int, size: int, scratch: bool) -> tuple[int, int]:
+        return (_room(size, scratch), states) if scratch else (states, size)  # for coalesced access, states are last
+
+    def spec(self, size: int, shared: bool, scratch: bool = False) -> Any:
+        if shared:
+            return pallas().BlockSpec((size,), lambda i: (0,))
+        if scratch:
+            return pallas().BlockSpec((_room(size, scratch), self.lanes), lambda i: (0, i))
+        return pallas().BlockSpec((self.lanes, _room(size)), lambda i: (i, 0))
+
+    def read(self, ref: Any, place: Any, scratch: bool, count: int) -> list:
+        """Read consecutive entries."""
+        if count == 1:
+            return [ref[(place, slice(None)) if scratch else (slice(None), place)]]
+        ref, mask = self._columns(ref, place, scratch, count)
+        x = pallas_triton().load(ref, mask=mask, other=0)
+        return _split(x.T if scratch else x)[:count]
+
+    def write(self, ref: Any, place: Any, scratch: bool, values: list) -> None:
+        """Store consecutive entries."""
+        if len(values) == 1:
+            ref[(place, slice(None)) if scratch else (slice(None), place)] = values[0]
+            return
+        ref, mask = self._columns(ref, place, scratch, len(values))
+        x = _joined([*values, *values[:1] * (power_of_2(len(values)) - len(values))])
+        pallas_triton().store(ref, x.T if scratch else x, mask=mask)
+
+    def _columns(self, ref: Any, place: Any, scratch: bool, count: int) -> tuple[Any, jax.Array]:
+        """Reference to consecutive entries of all states, and a mask of the requested entries.
+
+        Triton accesses 2, 4, 8, ... entries at a time, so the reference may extend beyond the requested entries.
+        """
+        whole = slice(None) if isinstance(place, int) else pallas().ds(jnp.int32(0), self.lanes)  # all int32
+        places = pallas().ds(place, power_of_2(count))
+        shape = (power_of_2(count), self.lanes) if scratch else (self.lanes, power_of_2(count))
+        mask = jax.lax.broadcasted_iota(jnp.int32, shape, int(not scratch)) < count
+        return ref.at[(places, whole) if scratch else (whole, places)], mask
+
+    def options(self, interpret: bool) -> dict[str, Any]:
+        if interpret:
+            return {"interpret": True}
+        return {"compiler_params": pallas_triton().CompilerParams(num_warps=self.lanes // WARP)}
+
+
+class _Refs:
+    """Access to the memories of a plan through the references of a Pallas kernel."""
+
+    def __init__(self, planned: Plan, used: Sequence[int], shared: Sequence[bool], refs: Sequence[Any], layout: Any):
+        inputs, ends = len(shared), len(shared) + len(planned.results)
+        self._arguments = dict(zip(used, zip(refs, shared, strict=False), strict=False))
+        self._tables = dict(zip(planned.tables, refs[len(used) : inputs - 1], strict=True))
+        self._results = refs[inputs:ends]
+        self._scratch = dict(zip(planned.scratch, refs[ends:], strict=True))
+        self._within, self._layout = planned.within, layout
+
+    def by_state(self, memory: Memory) -> bool:
+        return memory.values is None and (memory.argument is None or not self._arguments[memory.argument][1])
+
+    def read(self, memory: Memory, place: Any, count: int) -> list:
+        if self.by_state(memory):
+            return self._layout.read(*self._of(memory, place), count)
+        ref = self._tables[memory] if memory.argument is None else self._arguments[memory.argument][0]
+        return [jnp.broadcast_to(ref[place + k], (self._layout.lanes,)) for k in range(count)]
+
+    def write(self, memory: Memory, place: Any, values: list) -> None:
+        self._layout.write(*self._of(memory, place), values)
+
+    def result(self, number: int, place: int, values: list) -> None:
+        self._layout.write(self._results[number], place, False, values)
+
+    def _of(self, memory: Memory, place: Any) -> tuple[Any, Any, bool]:
+        """Array that contains a buffer, position of the buffer in the array, and whether the array is laid out as scratch."""
+        if memory in self._within:
+            number, start = self._within[memory]
+            return self._results[number], start + place, False
+        if memory.argument is not None:
+            return self._arguments[memory.argument][0], place, False
+        return self._scratch[memory], place, True
+
+
+def power_of_2(count: int) -> int:
+    """The smallest power of 2 that is at least `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+def _room(size: int, scratch: bool = False) -> int:
+    """Number of entries to allocate, including space for a group of entries that extends beyond the array."""
+    return size + TOGETHER[0 if scratch else -1]
+
+
+def _joined(values: list) -> jax.Array:
+    """Matrix with the given vectors as columns; the number of vectors is a power of 2.
+
+    The vectors are joined in pairs, as Triton requires.
+    """
+    if len(values) == 1:
+        return values[0]
+    pair = [_joined(values[k::2])[..., None] for k in range(2)]
+    return jnp.concatenate(pair, -1).reshape(len(values[0]), -1)
+
+
+def _split(x: jax.Array) -> list:
+    """Columns of a matrix whose number of columns is a power of 2."""
+    return [y.reshape(-1) for y in jax.lax.split(x, [1] * x.shape[1], 1)]
+
+
+def _called(
+    planned: Plan, variables: Sequence[jax.Array], mapped: Sequence[bool], count: int, dtype: Any, interpret: bool
+) -> list[jax.Array]:
+    """Call the kernel and return results of shape (states, entries), including the rows that pad the last block."""
+    layout = Rows()
+    blocks = -(-count // layout.lanes)
+    used = sorted({x.argument for x in planned.live.items if isinstance(x, Memory) and x.argument is not None})
+    inputs = [
+        (_rows(variables[k], layout.lanes) if mapped[k] else variables[k].reshape(-1)).astype(dtype) for k in used
+    ]
+    inputs += [jnp.asarray(x.values, dtype) for x in planned.tables]
+    inputs += [jnp.zeros(1, jnp.int32)]
+    shared = [not mapped[k] for k in used] + [True] * (len(planned.tables) + 1)
+    sizes = [(x.size, False) for x in planned.results] + [(x.size, True) for x in planned.scratch]
+
+    def kernel(*refs):
+        memory = _Refs(planned, used, shared, refs, layout)
+        zero = lambda: refs[len(inputs) - 1][0]
+        Body(planned, memory, zero, layout.lanes, dtype).run()
+
+    out = pallas().pallas_call(
+        kernel,
+        [jax.ShapeDtypeStruct(layout.shape(blocks * layout.lanes, *size), dtype) for size in sizes],
+        grid=(blocks,),
+        in_specs=[layout.spec(x.shape[-1], s) for x, s in zip(inputs, shared, strict=True)],
+        out_specs=[layout.spec(size, False, scratch) for size, scratch in sizes],
+        **layout.options(interpret),
+    )(*inputs)
+    return list(out[: len(planned.results)])
+
+
+def _rows(x: jax.Array, multiple: int) -> jax.Array:
+    return filled(x.reshape(len(x), -1), multiple)

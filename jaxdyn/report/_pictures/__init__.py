@@ -1,1 +1,0 @@
-"""Plots and pictures for pages, and the equivalent ellipsoids of links."""

@@ -1,1 +1,0 @@
-"""Sections of the report as HTML, in one file each."""

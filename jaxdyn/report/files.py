@@ -1,0 +1,404 @@
+"""File with a table of torque prediction errors, one row per run and joint.
+
+CSV file with a table of the identified parameters.
+
+Payloads and calibrated gains as JSON files and as text for a terminal.
+
+Predictions of the written model files, loaded from disk as a user would load them and compared with the runs."""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import IdentificationError, JaxdynError, ModelWarning, OutputError
+from ..identification.columns import INERTIAL_NAMES
+from ..identification.friction_terms import is_of_chain
+from ..identification.payload import DriveGains, Payload
+from ..identification.prediction import Fit, fit_quality
+from ..identification.result import Evaluation, Identification, ParameterRow, parameter_rows
+from ..identification.torque_model import TorqueModel, load_torque_model
+from ..io.files import write_whole
+from ..io.load import load
+from ..spatial.inertia import inertial_parameters_to_com
+from .quality import together, torque_units
+
+ERROR_COLUMNS = ("run", "fitted", "joint", "unit", "samples", "torque_rms", "rms", "rre_percent", "rre_moving_percent")
+RAW = ("raw_rms", "raw_rre_percent", "raw_rre_moving_percent")
+
+
+def errors_csv(result: Identification) -> str:
+    """The text that `write_errors` writes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*ERROR_COLUMNS, *RAW))
+    units = torque_units(result.chain)
+    for run, fitted in (*((e, "no") for e in result.validation), *((e, "yes") for e in result.fitted)):
+        size, fit, raw = np.sqrt((run.samples.tau**2).mean(0)), run.fit, run.raw
+        for j, joint in enumerate(result.rows):
+            numbers = (size[j], *(x[j] for f in (fit, raw) if f for x in (f.rms, f.relative, f.relative_moving)))
+            numbers += (np.nan,) * (len(RAW) if raw is None else 0)
+            cells = ("" if np.isnan(x) else repr(float(x)) for x in numbers)
+            writer.writerow([run.title, fitted, joint, units[j], fit.samples, *cells])
+    return text.getvalue()
+
+
+def write_errors(result: Identification, path: str | os.PathLike[str]) -> None:
+    """Write the torque errors of the report as a CSV file with one row per run and joint.
+
+    The columns are:
+
+    - run, fitted (yes or no), joint, unit (of the torque), samples;
+    - torque_rms: RMS of the measured torque;
+    - rms: RMS of the measured minus the predicted torque;
+    - rre_percent: rms as a percentage of torque_rms;
+    - rre_moving_percent: rre_percent over only the samples at which the joint moves; empty if it never moves;
+    - raw_rms, raw_rre_percent and raw_rre_moving_percent: rms, rre_percent and rre_moving_percent relative to the torque
+      as logged, without filtering; empty if unknown.
+
+    Raises:
+        OutputError: the file cannot be written; an existing file remains unchanged.
+    """
+    write_whole(path, errors_csv(result), OutputError)
+
+
+# -- parameters
+
+COLUMNS = tuple(field.name for field in dataclasses.fields(ParameterRow))
+
+
+def parameters_csv(result: Identification) -> str:
+    """The text that `write_parameters` writes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for rows in parameter_rows(result):
+        writer.writerows([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
+    writer.writerows([_cell(row.get(name)) for name in COLUMNS] for row in _friction(result))
+    return text.getvalue()
+
+
+def write_parameters(result: Identification, path: str | os.PathLike[str]) -> None:
+    """Write the parameters as a CSV file with one row per parameter.
+
+    The rows contain the base parameters (`kind` base), the full set (`kind` full) and, if a friction model was fitted,
+    its parameters (`kind` friction). In that case, the full set contains the viscous, Coulomb and constant friction
+    nearest to the friction model.
+
+    The columns are:
+
+    - kind, name, belongs_to (link or joint), value, unit, standard_deviation, relative_sd_percent;
+    - lower and upper: limits of the 95 % confidence interval of the value;
+    - ols_value and ols_standard_deviation: estimate by ordinary least squares;
+    - prior: value in the given model;
+    - identifiable: yes, only in sums, no, or known;
+    - model_value: value in the identified, physically consistent model.
+
+    The value of a base parameter is its weighted least-squares estimate, with a standard deviation from a block
+    jackknife. The values of the full set and of friction are those of the written model, with the standard deviations and
+    intervals of the same, physically consistent estimate; an interval ends at the parameter's bound, for example zero. A
+    parameter of the full set has a standard deviation only if it is also a base parameter; otherwise its value depends on
+    how the set was completed. Numbers have full precision, and missing numbers are empty cells.
+
+    Read the table with a spreadsheet, pandas, or
+    `numpy.genfromtxt(path, delimiter=",", names=True, dtype=None, encoding="utf-8")`.
+
+    Raises:
+        OutputError: the file cannot be written; an existing file remains unchanged.
+    """
+    write_whole(path, parameters_csv(result), OutputError)
+
+
+def _friction(result: Identification) -> Iterator[dict[str, str | float | None]]:
+    """Rows with the parameters of a friction model, of which the nonlinear ones have no unit."""
+    if result.friction is None:
+        return
+    for name, value, deviation, unit in zip(*result.friction.rows(), strict=True):
+        joint = result.chain.joint_names[int(re.findall(r"\d+$", name)[0]) - 1]
+        reach = result.wls.interval_factor() * deviation
+        yield {
+            "kind": "friction",
+            "name": name,
+            "belongs_to": joint,
+            "value": value,
+            "unit": unit,
+            "standard_deviation": deviation,
+            "relative_sd_percent": 100 * deviation / abs(value) if value else None,
+            "lower": value - reach,
+            "upper": value + reach,
+            "identifiable": "yes",
+            "model_value": value,
+        }
+
+
+def _cell(value: str | float | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else repr(float(value))
+
+
+# -- payload
+
+
+def payload_json(payload: Payload) -> str:
+    """A payload as JSON text, in SI units and in the axes of its `frame`."""
+    about = {
+        "frame": payload.frame,
+        "units": "SI",
+        "consistent": payload.consistent,
+        "gains_calibrated": payload.calibrated,
+    }
+    numbers = {
+        "mass": payload.mass,
+        "mass_deviation": float(payload.standard_deviations[0]),
+        "com": payload.com.tolist(),
+        "com_deviations": payload.com_deviations.tolist(),
+        "inertia_about_com": payload.inertia.tolist(),
+        "inertia_deviations": payload.inertia_deviations.tolist(),
+        "names": list(INERTIAL_NAMES),
+        "parameters": payload.parameters.tolist(),
+        "standard_deviations": payload.standard_deviations.tolist(),
+        "covariance": payload.covariance.tolist(),
+        "determined": payload.determined.tolist(),
+        "nearest_consistent": payload.body.tolist(),
+        "payload_torque": payload.payload_torque.tolist(),
+        "noise": payload.noise.tolist(),
+    }
+    return json.dumps(_plain({**about, **numbers, "notes": list(payload.notes)}), indent=1, allow_nan=False) + "\n"
+
+
+def _plain(x):
+    """Replace NaN (undetermined numbers) with null, because JSON has no NaN."""
+    if isinstance(x, dict):
+        return {key: _plain(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [_plain(value) for value in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def gains_json(gains: DriveGains) -> str:
+    """Calibrated gains as JSON text, for `read_gains`."""
+    fields = ("factors", "covariance", "gains", "determined", "payload", "payload_torque", "noise")
+    numbers = {name: np.asarray(getattr(gains, name)).tolist() for name in fields}
+    common = {"common": gains.common, "common_deviation": gains.common_deviation}
+    deviations = {"standard_deviations": gains.standard_deviations.tolist()}
+    return json.dumps({**numbers, **common, **deviations, "notes": list(gains.notes)}, indent=1) + "\n"
+
+
+def read_gains(path: str | os.PathLike[str]) -> DriveGains:
+    """Read calibrated gains from a file written by `jaxdyn payload --mass`.
+
+    Raises:
+        IdentificationError: the file cannot be read or does not contain gains.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        shaped = {
+            name: np.array(content[name], float)
+            for name in ("factors", "covariance", "gains", "payload", "payload_torque", "noise")
+        }
+        n, notes = len(shaped["factors"]), content["notes"]
+        determined = np.array(content["determined" if "determined" in content else "told"])  # "told" in version 0.1
+        sizes = {"covariance": (n, n), "payload": (10,)}
+        for name, x in shaped.items():
+            if x.shape != sizes.get(name, (n,)) or not (name == "covariance" or np.all(np.isfinite(x))):
+                raise ValueError(f"{name} (shape {x.shape}) has the wrong shape or is not finite")
+        if determined.shape != (n,) or determined.dtype != bool or not (shaped["factors"] > 0).all():
+            raise ValueError("a factor is not positive, or `determined` does not have one truth value per factor")
+        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+            raise ValueError("its notes are not a list of strings")
+        common = (float(content["common"]), float(content["common_deviation"]))
+        if not np.all(np.isfinite(common)):
+            raise ValueError(f"common is {common[0]:g} +- {common[1]:g}")
+        return DriveGains(
+            **shaped,
+            determined=determined,
+            common=common[0],
+            common_deviation=common[1],
+            notes=tuple(notes),
+        )
+    except OSError as error:
+        raise IdentificationError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise IdentificationError(
+            f"{os.fspath(path)}: this is not a file with calibrated gains, as written by --mass: {error}"
+        ) from None
+
+
+def payload_lines(payload: Payload) -> list[str]:
+    """A payload as a few lines for the terminal."""
+    sd = payload.standard_deviations
+    com = ", ".join(f"{x:.4f} +- {d:.4f}" for x, d in zip(payload.com, payload.com_deviations, strict=True))
+    lines = [
+        f"payload at {payload.frame}:",
+        f"  mass            {payload.mass:.4f} +- {sd[0]:.4f} kg{payload.scale_caveat}",
+        f"  centre of mass  {com} m",
+    ]
+    inertia, deviation = payload.inertia, payload.inertia_deviations
+    for name, a, b in (("Ixx", 0, 0), ("Ixy", 0, 1), ("Iyy", 1, 1), ("Ixz", 0, 2), ("Iyz", 1, 2), ("Izz", 2, 2)):
+        lines.append(f"  {name} about com   {inertia[a, b]:.4f} +- {deviation[a, b]:.4f} kg m^2")
+    if not payload.consistent:
+        mass, com, inertia = (np.asarray(x) for x in inertial_parameters_to_com(jnp.asarray(payload.body)))
+        moments = ", ".join(f"{x:.4f}" for x in np.linalg.eigvalsh(inertia))
+        place = ", ".join(f"{x:.4f}" for x in com)
+        lines += [
+            "  not physically consistent; the nearest consistent inertia, weighted by standard deviations:",
+            f"  {mass:.4f} kg at {place} m, principal moments {moments} kg m^2",
+        ]
+    return [*lines, *(f"note: {note}" for note in payload.notes)]
+
+
+def gains_lines(gains: DriveGains, joints: Sequence[str]) -> list[str]:
+    """Calibrated gains as lines for the terminal, one per joint."""
+    lines = [f"gains from the known payload; common factor {gains.common:.4f} +- {gains.common_deviation:.4f}"]
+    width = max(map(len, joints))
+    for j, name in enumerate(joints):
+        caveat = "" if gains.determined[j] else "  (not determined; ratio to the other gains unchanged)"
+        lines.append(
+            f"  {name:{width}s}  {gains.gains[j]:9.4f} +- {gains.standard_deviations[j]:.4f}  factor "
+            f"{gains.factors[j]:.4f}  payload torque {gains.payload_torque[j]:.3g} N m RMS{caveat}"
+        )
+    return [*lines, *(f"note: {note}" for note in gains.notes)]
+
+
+# -- predictions
+
+MODEL_FILES = ("model.eqx", "identified.urdf", "identified.xml")
+WORSE = 1.02  # errors within 2 % of the fitted model's errors count as equal
+
+
+@dataclasses.dataclass(frozen=True)
+class FilePrediction:
+    """Prediction errors of a written file on the validation runs or, if it was fitted to all runs, on the fitted runs.
+
+    Attributes:
+        name: name of the file.
+        fit: errors of the model loaded from the file; None if it could not be loaded.
+        why: the reason why errors are missing, or larger than those of the fitted model; otherwise empty.
+    """
+
+    name: str
+    fit: Fit | None
+    why: str
+
+    @property
+    def whole(self) -> bool:
+        """True if the file contains the whole fitted model."""
+        return self.name == MODEL_FILES[0]
+
+
+def as_written(result: Identification, model: TorqueModel) -> Identification:
+    """The identification, with all runs predicted by the model that was read back from a file.
+
+    If the written model was also fitted to the held-out runs (`validation_refit`), these runs keep the predictions of the
+    fit that excluded them.
+    """
+
+    def again(e: Evaluation) -> Evaluation:
+        prediction = e.predicted_by(model)
+        logged = e.logged
+        if logged is not None:  # if jaxdyn did not filter the logged torque, the same prediction applies to it
+            sharp = prediction if logged[1] is e.prediction else e.predicted_by(model, filtered=False)
+            logged = (logged[0], sharp)
+        fit = fit_quality(e.samples.tau, prediction, e.samples.qd)
+        return dataclasses.replace(e, prediction=prediction, fit=fit, logged=logged)
+
+    validation = result.validation if result.validation_refit else tuple(map(again, result.validation))
+    return dataclasses.replace(result, fitted=tuple(map(again, result.fitted)), validation=validation)
+
+
+def predictions_of(
+    result: Identification, folder: Path, load_options: Mapping[str, Any], mended: tuple[str, ...] = ()
+) -> list[FilePrediction]:
+    """Prediction errors of each model file in a folder.
+
+    Args:
+        load_options: options of `load` for the URDF.
+        mended: joints whose negative friction or armature is omitted from URDF and MJCF.
+    """
+    found: list[FilePrediction] = []
+    best = _errors(result, result.model).total_relative
+    for name in MODEL_FILES:
+        path = folder / name
+        if not path.exists():
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ModelWarning)
+                model = _loaded(path, load_options, result)
+            fit = _errors(result, model)
+        except JaxdynError as error:
+            found.append(FilePrediction(name, None, _unread(error, folder)))
+            continue
+        why = _why(result, name, mended) if fit.total_relative > WORSE * best else ""
+        found.append(FilePrediction(name, fit, why))
+    return found
+
+
+def _unread(error: JaxdynError, folder: Path) -> str:
+    """The reason why a file was not read back, without the name of the folder, which may be temporary."""
+    if isinstance(error.__cause__, ImportError):
+        return f"not read back, because the optional package {error.__cause__.name} is not installed"
+    short = lambda text: text.replace(f"{folder}{os.sep}", "")
+    plain = JaxdynError(short(error.fault), error.remedy, place=short(error.place), **error.arguments)
+    return f"the file cannot be compared: {plain}"
+
+
+def _loaded(path: Path, load_options: Mapping[str, Any], result: Identification) -> TorqueModel:
+    if path.suffix == ".eqx":
+        return load_torque_model(path)
+    # after rounding, inertias at the boundary of physical consistency may be inconsistent
+    chain = load(path, allow_nonphysical=True, **(load_options if path.suffix == ".urdf" else {}))
+    own = result.chain
+    if chain.n != own.n:
+        raise JaxdynError(f"the file has {chain.n} joints, but the identified model has {own.n}")
+    # torques do not depend on names, and with equal names, all files share one compiled program
+    if chain.topology.parents == own.topology.parents:
+        chain = dataclasses.replace(chain, topology=own.topology, frame_poses=own.frame_poses)
+    return TorqueModel(chain).filtered(result.model.cutoff)
+
+
+def compared_runs(result: Identification) -> Sequence[Evaluation]:
+    """The runs with which the files are compared: those of separate validation logs, or else the fitted ones.
+
+    The written model was fitted to the held-out part of a log as well, so its errors there are not those of unseen motion.
+    """
+    return result.fitted if result.validation_refit or not result.validation else result.validation
+
+
+def _errors(result: Identification, model: TorqueModel) -> Fit:
+    evaluations = compared_runs(result)
+    data = together(evaluations)
+    return fit_quality(data.tau, np.concatenate([e.predicted_by(model) for e in evaluations]), data.qd)
+
+
+def _why(result: Identification, name: str, mended: tuple[str, ...]) -> str:
+    """Parts of the model that this file format cannot represent."""
+    model, reasons = result.model, []
+    if name == "model.eqx":
+        return "its numbers are rounded"
+    if model.friction is not None and not is_of_chain(model.friction.terms):
+        reasons.append(
+            f"the friction model ({', '.join(model.terms)}) is approximated by viscous, Coulomb and constant friction"
+        )
+    if model.extra:
+        names = ", ".join(column for e in model.extra for column in e.names)
+        reasons.append(f"the format cannot represent the columns {names}")
+    if mended:
+        reasons.append(f"negative friction or armature of {', '.join(mended)} is omitted")
+    if name.endswith(".xml"):
+        reasons.append(
+            "MJCF cannot represent torque offsets, or the width of the smooth sign function in Coulomb friction"
+        )
+    return "; ".join(reasons) or "its numbers are rounded"

@@ -1,0 +1,375 @@
+"""Data of the plots that page.js draws: curves, dots and rings in panels with a common x axis, one view per joint and run.
+
+A robot drawn as lines from joint to joint.
+
+Equivalent ellipsoids of links: solid ellipsoids of uniform density with the same mass, centre of mass and inertia."""
+
+import base64
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..dynamics import forward_kinematics
+from ..errors import ModelError
+from ..identification.factors import as_float64
+from ..identification.preprocessing import Samples
+from ..model.chain import Chain, frame_index
+from ..spatial.host import second_moment
+from .markup import element, escaped
+
+_LEVELS = 65534  # quantisation steps between the minimum and maximum of a curve; one further value represents NaN
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Curve:
+    """A curve, or dots, in a panel.
+
+    Attributes:
+        name: name in the legend; curves with the same name share an entry.
+        colour: a variable of the page's style: measured, predicted, residual, prior, ink or faint.
+        y: values; NaN interrupts a line.
+        less: values that page.js subtracts from y. If these values also form another curve, they are stored only once.
+        x: abscissae; by default the view's.
+        style: "line", "dots" or "rings".
+        width: line width [px].
+    """
+
+    name: str
+    colour: str
+    y: Float[np.ndarray, " N"]
+    less: Float[np.ndarray, " N"] | None = None
+    x: Float[np.ndarray, " N"] | None = None
+    style: str = "line"
+    width: float = 1.5
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Panel:
+    """Curves that share a vertical axis.
+
+    Attributes:
+        label: quantity and unit.
+        curves: curves, drawn on top of each other.
+        share: height relative to the other panels of the view.
+        logarithmic: True for a logarithmic axis.
+        limits: limits of the vertical axis while the whole horizontal axis is visible; by default the range of the curves.
+    """
+
+    label: str
+    curves: Sequence[Curve]
+    share: float = 1.0
+    logarithmic: bool = False
+    limits: tuple[float, float] | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class View:
+    """Panels with a common horizontal axis, shown together.
+
+    Attributes:
+        x_label: quantity and unit.
+        panels: panels from top to bottom.
+        caption: one line of plain text.
+        x: abscissae of all curves without their own.
+        logarithmic: True for a logarithmic horizontal axis.
+        gaps: intervals (from, to) of x without data.
+        marks: (x, name) of vertical lines.
+    """
+
+    x_label: str
+    panels: Sequence[Panel]
+    caption: str = ""
+    x: Float[np.ndarray, " N"] | None = None
+    logarithmic: bool = False
+    gaps: Sequence[tuple[float, float]] = ()
+    marks: Sequence[tuple[float, str]] = ()
+
+
+def plot(label: str, views: Sequence[View], choices: Sequence[tuple[str, Sequence[str]]] = (), kind: str = "") -> str:
+    """A figure that shows one of several views, which the reader selects.
+
+    page.js draws the figure, with controls to select, pan and zoom views and to read values. If several plots on a page
+    have a choice with the same name and number of options, a selection applies to all of them.
+
+    Args:
+        label: alternative text.
+        views: one view per combination of choices; the option of the last choice varies fastest.
+        choices: pairs (name, options), for example ("joint", joint names).
+        kind: "low" for a figure of smaller height.
+    """
+    assert len(views) == math.prod(len(options) for _, options in choices)
+    data = {"label": label, "choices": [[name, list(options)] for name, options in choices]}
+    text = json.dumps(data | {"views": [_view(view) for view in views]}, separators=(",", ":"), ensure_ascii=False)
+    held = element("script", text.replace("<", "\\u003c"), type="application/json")
+    without = element("noscript", element("p", escaped(f"{label}: shown only if the browser runs scripts."), "faint"))
+    return element("figure", held + without, f"plot {kind}".strip())
+
+
+def _view(view: View) -> dict:
+    columns: list[list] = []
+    known: dict[int, int] = {}
+
+    def column(values: np.ndarray, logarithmic: bool) -> int:
+        if id(values) not in known:
+            known[id(values)] = len(columns)
+            columns.append(packed(np.log10(values) if logarithmic else values))
+        return known[id(values)]
+
+    panels = []
+    for panel in view.panels:
+        curves = []
+        for curve in panel.curves:
+            x = view.x if curve.x is None else curve.x
+            assert x is not None and len(x) == len(curve.y)
+            y = [column(curve.y, panel.logarithmic)]
+            y += [] if curve.less is None else [column(curve.less, panel.logarithmic)]
+            given = {"name": curve.name, "colour": curve.colour, "x": column(x, view.logarithmic), "y": y}
+            line = {"width": curve.width} if curve.style == "line" else {"style": curve.style}
+            curves.append(given | line)
+        limits = panel.limits and [math.log10(v) if panel.logarithmic else v for v in panel.limits]
+        extra = {"log": True} if panel.logarithmic else {}
+        extra |= {"limits": [_short(v) for v in limits]} if limits else {}
+        panels.append({"label": panel.label, "share": panel.share, "curves": curves} | extra)
+    marks = [[_short(math.log10(x) if view.logarithmic else x), name] for x, name in view.marks]
+    out = {"x": view.x_label, "panels": panels, "columns": columns, "caption": view.caption}
+    out |= {"log": True} if view.logarithmic else {}
+    out |= {"gaps": [[_short(a), _short(b)] for a, b in view.gaps]} if view.gaps else {}
+    return out | ({"marks": marks} if marks else {})
+
+
+def _short(x: float) -> float:
+    return float(f"{x:.7g}")
+
+
+def packed(values: Float[np.ndarray, " N"]) -> list:
+    """Numbers as [minimum, maximum, text], where text is the base64 code of 16-bit little-endian integers; 65535 is NaN."""
+    values = np.asarray(values, float)
+    there = np.isfinite(values)
+    low, high = (float(f(values[there])) if there.any() else 0.0 for f in (np.min, np.max))
+    steps = np.full(len(values), _LEVELS + 1, "<u2")
+    steps[there] = np.round((values[there] - low) / ((high - low) or 1.0) * _LEVELS)
+    return [_short(low), _short(high), base64.b64encode(steps.tobytes()).decode("ascii")]
+
+
+def time_view(
+    t: Float[np.ndarray, " N"],
+    measured: Float[np.ndarray, " N"],
+    predictions: dict[str, Float[np.ndarray, " N"]],
+    pieces: Sequence[tuple[int, int]],
+    words: tuple[str, str, str],
+    caption: str = "",
+    points: int = 1400,
+) -> View:
+    """A view with a measured and one or two predicted curves over time, and below them the errors measured - predicted.
+
+    Args:
+        t: time [s].
+        measured: measured values.
+        predictions: predicted values by name.
+        pieces: (start, stop) of each gap-free piece.
+        words: names of the quantity and of the difference, and their unit.
+        points: maximum number of points per curve.
+    """
+    what, difference, unit = words
+    start = float(t[0])
+    shift = start if abs(start) > 1e5 else 0.0
+    pieces = tuple(pieces) or ((0, len(t)),)
+    errors = [measured - y for y in predictions.values()]
+    index = thinned([measured, *errors], pieces, points)
+    broken = index < 0  # between pieces
+    pick = lambda y: np.where(broken, np.nan, y[index])
+    drawn, x = pick(measured), np.where(broken, t[np.roll(index, 1)], t[index]) - shift
+    upper, lower = [Curve("measured", "measured", drawn, width=2.5)], []
+    several = len(predictions) > 1
+    for (name, y), colour in zip(predictions.items(), ("predicted", "prior"), strict=False):
+        shown = pick(y)
+        upper.append(Curve(name, colour, shown, width=1.2))
+        error, own = (f"measured − {name}", colour) if several else (difference, "residual")  # noqa: RUF001
+        lower.append(Curve(error, own, drawn, shown, width=1.0))
+    return View(
+        "time since the first sample [s]" if shift else "time [s]",
+        [Panel(f"{what} [{unit}]", upper, 1.75), Panel(f"{difference} [{unit}]", lower)],
+        caption,
+        x,
+        gaps=[
+            (float(t[stop - 1]) - shift, float(t[begin]) - shift)
+            for (_, stop), (begin, _) in itertools.pairwise(pieces)
+        ],
+    )
+
+
+def thinned(curves: Sequence[np.ndarray], pieces: Iterable[tuple[int, int]], points: int) -> np.ndarray:
+    """Indices of about `points` samples or fewer, in order, including all peaks of the curves; -1 between pieces.
+
+    Each piece is divided into intervals of equal length. The extremes of all curves in each interval, and both ends of
+    the piece, are retained. A sample at which a curve is not finite splits a piece.
+    """
+    there = np.all(np.isfinite(curves), axis=0)
+    runs = []
+    for start, stop in pieces:
+        found = start + np.flatnonzero(there[start:stop])
+        runs += [run for run in np.split(found, np.flatnonzero(np.diff(found) > 1) + 1) if len(run)]
+    total, out = sum(map(len, runs)), []
+    for run in runs:
+        count = max(2, points * len(run) // max(total, 1) // (2 * len(curves)))
+        if len(run) > 2 * len(curves) * count:
+            keep = {int(run[0]), int(run[-1])}
+            for part in np.array_split(run, count):
+                for y in curves:
+                    keep |= {int(part[np.argmin(y[part])]), int(part[np.argmax(y[part])])}
+            run = np.array(sorted(keep))
+        out += [run, [-1]]
+    return np.concatenate(out[:-1]).astype(int) if out else np.zeros(0, int)
+
+
+# -- stick figure
+
+
+def skeleton(chain: Chain) -> tuple[tuple[int, int, np.ndarray], ...]:
+    """Lines from the origin of each link's parent to the origin of the link, and from links without children to their ends.
+
+    If the tip is a frame, it is the end of its link. Other ends are those of the uniform rods from the link's origin through
+    its centre of mass that have the link's mass and moments along this line. The tip's line is the last one.
+    """
+    parents, tip = chain.topology.parents, chain.topology.tip_name
+    lines = [(parent, i, np.zeros(3)) for i, parent in enumerate(parents)]
+    last, frame = (-1, None) if tip is None else frame_index(chain, tip)
+    ends = {i: _end(np.asarray(chain.inertia[i], float)) for i in range(chain.n) if i not in parents}
+    if frame is not None:
+        ends[last] = np.asarray(chain.frame_poses, float)[frame, :3, 3]
+    for i in sorted(ends, key=lambda i: i == last):
+        if i == last or ends[i].any():
+            lines.append((i, i, ends[i]))
+    return tuple(lines)
+
+
+def _end(pi: Float[np.ndarray, "10"]) -> Float[np.ndarray, "3"]:
+    """End of the uniform rod of a link; zero if the centre of mass is at the link's origin."""
+    mass, distance = pi[0], float(np.linalg.norm(pi[1:4]))
+    if mass <= 0 or distance <= 1e-9 * mass:
+        return np.zeros(3)
+    along = pi[1:4] / distance
+    spread = max(along @ second_moment(pi) @ along / mass - (distance / mass) ** 2, 0.0)
+    return (distance / mass + np.sqrt(3 * spread)) * along  # a uniform rod of length L has the spread L^2 / 12
+
+
+def line_ends(
+    poses: Float[np.ndarray, "... m 4 4"], lines: Sequence[tuple[int, int, np.ndarray]]
+) -> Float[np.ndarray, "... k 2 3"]:
+    """Both ends of every line in world coordinates [m], given poses from `link_poses`."""
+    first = np.stack([poses[..., a, :3, 3] for a, _, _ in lines], axis=-2)
+    second = np.stack([poses[..., b, :3, :3] @ point + poses[..., b, :3, 3] for _, b, point in lines], axis=-2)
+    return np.stack([first, second], axis=-2)
+
+
+def link_poses(chain: Chain, q: Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
+    """Poses of all links, followed by that of the base, in the world frame, for one or many configurations.
+
+    Raises:
+        ModelError: the number of columns of q differs from the number of the robot's positions.
+    """
+    if q.shape[-1:] != (chain.nq,):
+        raise ModelError(f"q has shape {q.shape}, but this robot has {chain.nq} positions")
+    rows = q.reshape(-1, chain.nq)
+    poses = np.asarray(_poses(chain, jnp.asarray(rows, chain.dtype)), float)
+    base = np.eye(4) if chain.base_pose is None else np.asarray(chain.base_pose, float)
+    poses = np.concatenate([poses, np.broadcast_to(base, (len(rows), 1, 4, 4))], axis=1)
+    return poses.reshape(*q.shape[:-1], chain.n + 1, 4, 4)
+
+
+@jax.jit
+def _poses(chain: Chain, q: Array) -> Array:
+    return jax.lax.map(lambda x: forward_kinematics(chain, x), q)  # compiles in half the time of a batch
+
+
+# -- ellipsoids
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ellipsoid:
+    """The equivalent solid ellipsoid {x : (x - centre)^T shape^-1 (x - centre) <= 1} of a body.
+
+    Attributes:
+        mass: mass of the body [kg].
+        centre: centre of mass [m].
+        shape: 5 / m times the second moment of mass about the centre of mass [m^2]; positive definite for a physically
+            consistent body.
+    """
+
+    mass: float
+    centre: Float[np.ndarray, "3"]
+    shape: Float[np.ndarray, "3 3"]
+
+    @property
+    def squares(self) -> Float[np.ndarray, "3"]:
+        """Squares of the semi-axes [m^2] in ascending order, non-negative for a physically consistent body."""
+        return np.linalg.eigvalsh(self.shape)
+
+    @property
+    def consistent(self) -> bool:
+        """True if mass and inertia are physically consistent."""
+        squares = self.squares
+        return bool(self.mass > 0 and squares[0] >= -1e-6 * max(squares[-1], 0))  # tolerates single precision
+
+    @property
+    def semi_axes(self) -> Float[np.ndarray, "3"]:
+        """Semi-axes [m] in ascending order; 0 in place of semi-axes with negative squares."""
+        return np.sqrt(np.maximum(self.squares, 0))
+
+    @property
+    def density(self) -> float:
+        """Mass over volume [kg/m^3]; infinite if a semi-axis is 0."""
+        volume = 4 / 3 * np.pi * float(np.prod(self.semi_axes))
+        return self.mass / volume if volume > 0 else np.inf
+
+    def moved(self, pose: Float[np.ndarray, "4 4"]) -> "Ellipsoid":
+        """The ellipsoid in the frame in which the link has the given pose."""
+        r = pose[:3, :3]
+        return Ellipsoid(self.mass, r @ self.centre + pose[:3, 3], r @ self.shape @ r.T)
+
+
+def equivalent_ellipsoid(pi: Float[np.ndarray, "10"]) -> Ellipsoid | None:
+    """Compute the equivalent ellipsoid of a link, in the link frame, from its ten inertial parameters.
+
+    The result is None if the mass is zero. A uniform solid ellipsoid with mass m and semi-axes a_k has the second moments
+    m a_k^2 / 5 about its centre. Therefore, shape = 5 / m (S - h h^T / m), where h is the first moment, I_o is the inertia
+    about the origin of the link frame, and S = (tr(I_o) / 2) eye(3) - I_o is the second moment of mass about this origin.
+    """
+    m, h = float(pi[0]), np.asarray(pi[1:4], float)
+    if m == 0:
+        return None
+    return Ellipsoid(m, h / m, 5 / m * (second_moment(np.asarray(pi, float)) - np.outer(h, h) / m))
+
+
+def projected(
+    ellipsoid: Ellipsoid, view: Float[np.ndarray, "2 3"]
+) -> tuple[Float[np.ndarray, "2"], tuple[float, float], float]:
+    """Outline of an ellipsoid in the parallel projection x -> view @ x: centre, semi-axes (larger first) and angle [rad].
+
+    The projection of {x^T A^-1 x <= 1} by V is {u^T (V A V^T)^-1 u <= 1}.
+    """
+    squares, axes = np.linalg.eigh(view @ ellipsoid.shape @ view.T)
+    b, a = np.sqrt(np.maximum(squares, 0))
+    return view @ ellipsoid.centre, (float(a), float(b)), float(np.arctan2(axes[1, 1], axes[0, 1]))
+
+
+def outstretched(chain: Chain, samples: Samples, most: int = 300) -> Float[np.ndarray, "m 4 4"]:
+    """Poses of all links, followed by the base, in the posture in which the link origins are most spread out."""
+    q = samples.q[np.unique(np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int))]
+    poses = posed(chain, q)
+    origins = poses[:, :-1, :3, 3]
+    spread = ((origins - origins.mean(axis=1, keepdims=True)) ** 2).sum(axis=(1, 2))
+    return poses[int(np.argmax(spread))]
+
+
+def posed(chain: Chain, q: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... m 4 4"]:
+    """The poses from `link_poses`, computed in float64."""
+    with jax.enable_x64(True):
+        return link_poses(as_float64(chain), q)

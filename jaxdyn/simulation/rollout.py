@@ -1,0 +1,309 @@
+"""The time-stepping loop of all rollouts, which stores states and, for derivatives, checkpoints.
+
+Rollouts: many steps of one robot in one compiled loop.
+
+Time integration with adaptive steps by diffrax, an optional dependency (`pip install "jaxdyn[adaptive]"`)."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ..dynamics import forward_dynamics, resistive_force
+from ..errors import ModelError
+from ..model.chain import Chain
+from ..model.compiled import checked, compiled
+from ..model.configuration import integrate, normalise_configuration
+from .integrate import Method, promoted, step
+
+State = TypeVar("State")
+
+
+def march(
+    advance: Callable[[State, Array, PyTree], State],
+    state: State,
+    inputs: PyTree,
+    steps: int,
+    every: int = 1,
+    checkpoint: int | None = None,
+) -> State:
+    """Iterate state = advance(state, k, row k of inputs), and return the initial state and every `every`-th state, stacked.
+
+    The state may contain further outputs of a step, such as its torques; each row after the first then contains the outputs
+    of the step that leads to it.
+
+    If `checkpoint` is given, the steps run in that number of nested loops, each of about steps^(1 / checkpoint) iterations. For
+    reverse-mode derivatives, only the state at the start of each iteration is stored (`jax.checkpoint`); everything else is
+    recomputed.
+
+    Raises:
+        ModelError: `every` does not divide the number of steps, or `checkpoint` is less than 1.
+    """
+    if every < 1 or steps % every:
+        raise ModelError(
+            f"every={every} does not divide {steps} steps; choose a divisor, or every=steps for only the first and last state"
+        )
+    if checkpoint is not None and checkpoint < 1:
+        raise ModelError(f"checkpoint={checkpoint}; the number of checkpoint levels must be at least 1, or None")
+    turns = None if checkpoint is None else max(2, math.ceil(steps ** (1 / checkpoint) - 1e-9))
+
+    def one(carry, x):
+        k, state = carry
+        return k + 1, advance(state, k, x)
+
+    def block(carry, x):
+        return one(carry, x) if every == 1 else _loop(one, lambda _: None, carry, x, every, turns)[0]
+
+    blocks = steps // every
+    if every > 1:
+        inputs = jax.tree.map(lambda x: jnp.reshape(x, (blocks, every, *x.shape[1:])), inputs)
+    _, kept = _loop(block, lambda carry: carry[1], (jnp.zeros((), int), state), inputs, blocks, turns)
+    return jax.tree.map(lambda x, xs: jnp.concatenate([x[None], xs]), state, kept)
+
+
+def _loop(advance, keep, carry, xs, length, turns):
+    """Iterate carry = advance(carry, x); return the last carry, and keep(carry) after each iteration.
+
+    The iterations run as nested loops of about `turns` iterations each, or as one loop if `turns` is None.
+    """
+    sizes = (length,) if turns is None else level_sizes(length, turns)
+    total = math.prod(sizes)
+    idle = total - length
+
+    def turn(carry, x):
+        live, x = x
+        if idle:  # skip the padded iterations; with `where` instead of `cond`, derivatives could become NaN
+            carry = jax.lax.cond(live, advance, lambda carry, x: carry, carry, x)
+        else:
+            carry = advance(carry, x)
+        return carry, keep(carry)
+
+    def by_levels(x):
+        padded = jnp.concatenate([x, jnp.zeros((idle, *x.shape[1:]), x.dtype)]) if idle else x
+        return jnp.reshape(padded, (*sizes, *x.shape[1:]))
+
+    live = jnp.arange(length) >= 0 if idle else None  # padded with False
+    nested = turn
+    for size in reversed(sizes):
+        nested = _scan(nested if turns is None else jax.checkpoint(nested, prevent_cse=False), size)
+    carry, kept = nested(carry, jax.tree.map(by_levels, (live, xs)))
+    return carry, jax.tree.map(lambda x: jnp.reshape(x, (total, *x.shape[len(sizes) :]))[:length], kept)
+
+
+def _scan(body, length):
+    return lambda carry, xs: jax.lax.scan(body, carry, xs, length=length)
+
+
+def level_sizes(length: int, turns: int) -> tuple[int, ...]:
+    """Iteration counts of nested loops, each about `turns` or less; their product is `length` or slightly more."""
+    sizes = []
+    levels = 1
+    while turns**levels < length:
+        levels += 1
+    for left in range(levels, 1, -1):
+        size = math.ceil(length ** (1 / left) - 1e-9)
+        near = [x for x in range(math.ceil(size / 1.5), math.floor(1.5 * size) + 1) if length % x == 0]
+        sizes.append(min(near, key=lambda x: abs(x - size)) if near else size)
+        length = -(-length // sizes[-1])
+    return (*sizes, length)
+
+
+# -- rollout
+
+
+@compiled
+def rollout(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    controls: Float[Array, "steps nv"] | Callable[[Array, Array, Array], Array],
+    dt: float | Float[Array, ""],
+    steps: int | None = None,
+    method: Method = "semi_implicit_euler",
+    external_wrenches: Float[Array, "n 6"] | Float[Array, "steps n 6"] | None = None,
+    every: int = 1,
+    checkpoint: int | None = None,
+) -> tuple[Float[Array, "times nq"], Float[Array, "times nv"]]:
+    """Positions and velocities at t = 0, every * dt, 2 * every * dt, ..., steps * dt, starting from the state (q, qd).
+
+    The result has steps / every + 1 rows. A rollout stores only the controls and the returned rows, so with a policy and
+    every = steps, its memory does not grow with the horizon.
+
+    Unless `checkpoint` is set, reverse-mode derivatives store the intermediate values of every step. With L levels of
+    checkpoints, about L steps^(1 / L) states and the intermediate values of one step are stored, and every step is computed up
+    to L + 1 times (L + 2 times if 1 < every < steps). L = 1 stores all states but no intermediate values; L = 2 suffices for
+    thousands of steps. Values and derivatives do not depend on L.
+
+    Args:
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: torques, constant during each step [N m or N], or a policy tau = controls(t, q, qd).
+        dt: time step [s].
+        steps: number of steps; required if `controls` is a policy.
+        method: integration scheme, as in `step`.
+        external_wrenches: wrenches (n, f) on each link, in its frame, for all steps or one row per step [N m, N].
+        every: number of steps between returned states; must divide the total number of steps.
+        checkpoint: number of checkpoint levels for reverse-mode derivatives; None to store all intermediate values.
+
+    Raises:
+        ModelError: `steps` differs from the number of torque rows, or is missing although `controls` is a policy; `every` does
+            not divide `steps`; `checkpoint` is less than 1; or the scheme is unknown.
+    """
+    by_step = external_wrenches is not None and jnp.ndim(external_wrenches) == 3
+
+    def move(q, qd, tau, dt, wrenches):
+        return step(chain, q, qd, tau, dt, wrenches if by_step else external_wrenches, method)
+
+    rows = external_wrenches if by_step else None
+    return repeated(move, promoted(chain, q, qd), controls, dt, steps, rows, every, checkpoint)
+
+
+def repeated(
+    move: Callable[..., tuple[Array, Array]],
+    start: Sequence[Array],
+    controls: Array | Callable[[Array, Array, Array], Array],
+    dt: float | Array,
+    steps: int | None,
+    rows: PyTree,
+    every: int,
+    checkpoint: int | None,
+) -> tuple[Array, Array]:
+    """Positions and velocities from repeated steps (q, qd) = move(q, qd, tau, dt, row), in the form returned by `rollout`.
+
+    Raises:
+        ModelError: as for `rollout`.
+    """
+    q, qd = start
+    dt = jnp.asarray(dt, q.dtype)
+    policy, torques = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
+    if torques is not None and steps not in (None, len(torques)):
+        raise ModelError(
+            f"{len(torques)} rows of torques are given for {steps} steps; omit steps, or pass one row per step"
+        )
+    steps = steps if torques is None else len(torques)
+    if steps is None:
+        raise ModelError("a rollout under a policy needs the number of steps; pass steps=")
+
+    def advance(state, k, x):
+        tau, row = x
+        q, qd = state
+        tau = tau if policy is None else policy(k.astype(dt.dtype) * dt, q, qd)
+        return move(q, qd, tau, dt, row)
+
+    return march(advance, (q, qd), (torques, rows), steps, every, checkpoint)
+
+
+# -- adaptive
+
+
+class AdaptiveRollout(NamedTuple):
+    """A motion integrated with adaptive steps.
+
+    Attributes:
+        positions: positions q at the requested times [rad or m]. If the integration stops early, the entries for later times
+            are not finite.
+        velocities: velocities qd at the requested times [rad/s or m/s].
+        steps: number of steps, including rejected ones.
+        successful: True if the integration reached the last of the requested times.
+    """
+
+    positions: Float[Array, "times nq"]
+    velocities: Float[Array, "times nv"]
+    steps: Int[Array, ""]
+    successful: Bool[Array, ""]
+
+
+@checked
+def adaptive_rollout(
+    chain: Chain,
+    q: Float[Array, " nq"],
+    qd: Float[Array, " nv"],
+    controls: Float[Array, "intervals nv"] | Callable[[Array, Array, Array], Array],
+    times: Float[Array, " times"],
+    rtol: float | None = None,
+    atol: float | None = None,
+    external_wrenches: Float[Array, "n 6"] | None = None,
+    **options: Any,
+) -> AdaptiveRollout:
+    """Integrate qdd = forward_dynamics(tau - resistive_force) with adaptive steps and return the states at requested times.
+
+    Quaternions are integrated from their rates, d/dt (w, x, y, z) = (w, x, y, z) (0, omega) / 2, and returned with unit length.
+    A step is accepted if the estimated error of y = (q, qd), divided by atol + rtol |y|, has an RMS below 1 over all entries.
+
+    JAX differentiates through the integration steps, by default in reverse mode with checkpoints
+    (`diffrax.RecursiveCheckpointAdjoint`). For forward mode, pass adjoint=diffrax.ForwardMode().
+
+    Args:
+        q: initial positions [rad or m].
+        qd: initial velocities [rad/s or m/s].
+        controls: either torques [N m or N], one row for each interval between successive times, or a policy tau =
+            controls(t, q, qd). Torques are constant within an interval, and no step extends beyond it. A policy must be smooth,
+            and must accept quaternions whose length differs slightly from 1.
+        times: increasing times [s]; (q, qd) is the state at the first time.
+        rtol: relative tolerance; by default, the square root of the machine epsilon, which is 1.5e-8 in float64 and 3.5e-4
+            in float32.
+        atol: absolute tolerance, with the same default [rad or m, rad/s or m/s].
+        external_wrenches: constant wrench (n, f) on each link, in the link's frame [N m, N].
+        options: keyword arguments for `diffrax.diffeqsolve`, such as `adjoint`. The default `solver` is `Tsit5`, an explicit
+            fifth-order scheme; use `Kvaerno5` for stiff friction. The default `max_steps` is 4096; if more steps are needed,
+            `successful` is False.
+
+    Raises:
+        ImportError: diffrax is not installed.
+        ModelError: there are fewer than two times, or the number of torque rows differs from the number of intervals.
+    """
+    try:
+        import diffrax
+    except ModuleNotFoundError as missing:
+        raise ImportError(
+            'adaptive_rollout needs diffrax, which is not installed: pip install "jaxdyn[adaptive]"'
+        ) from missing
+
+    q, qd = promoted(chain, q, qd)
+    times = jnp.asarray(times, q.dtype)
+    policy, rows = (controls, None) if callable(controls) else (None, jnp.asarray(controls))
+    if len(times) < 2:
+        raise ModelError(
+            f"an adaptive rollout needs at least two times, the first for the initial state; got {len(times)}"
+        )
+    if rows is not None and len(rows) != len(times) - 1:
+        raise ModelError(
+            f"{len(rows)} rows of torques are given for {len(times) - 1} intervals between times; pass one row per interval"
+        )
+
+    def rate(t, y, arguments):
+        robot, wrenches, torques = arguments
+        x, xd = y
+        if policy is not None:
+            tau = policy(t, x, xd)
+        else:
+            tau = torques[jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(times) - 2)]
+        _, velocity = jax.jvp(lambda dq: integrate(robot, x, dq), (jnp.zeros_like(xd),), (xd,))
+        return velocity, forward_dynamics(robot, x, xd, tau - resistive_force(robot, x, xd), wrenches)
+
+    default = float(jnp.finfo(q.dtype).eps) ** 0.5
+    controller = diffrax.PIDController(default if rtol is None else rtol, default if atol is None else atol)
+    if rows is not None:
+        controller = diffrax.ClipStepSizeController(controller, jump_ts=times[1:-1])
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(rate),
+        options.pop("solver", None) or diffrax.Tsit5(),
+        times[0],
+        times[-1],
+        None,
+        (q, qd),
+        (chain, external_wrenches, rows),
+        saveat=diffrax.SaveAt(ts=times),
+        stepsize_controller=controller,
+        throw=False,
+        **options,
+    )
+    ys: Any = solution.ys
+    positions, velocities = ys
+    positions = jax.vmap(lambda x: normalise_configuration(chain, x))(positions)
+    return AdaptiveRollout(
+        positions, velocities, solution.stats["num_steps"], solution.result == diffrax.RESULTS.successful
+    )

@@ -1,1 +1,0 @@
-"""Optimisation of controls and policies by gradients through the simulation."""

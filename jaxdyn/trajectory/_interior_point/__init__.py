@@ -1,1 +1,0 @@
-"""Nonlinear programs by an interior-point method."""

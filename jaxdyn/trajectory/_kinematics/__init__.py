@@ -1,1 +1,0 @@
-"""Inverse kinematics."""

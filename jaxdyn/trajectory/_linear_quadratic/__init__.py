@@ -1,1 +1,0 @@
-"""Linear-quadratic problems and the Riccati recursion."""

@@ -1,1 +1,0 @@
-"""Paths, their time-optimal timing, and point-to-point motions."""

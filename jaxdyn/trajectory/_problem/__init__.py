@@ -1,1 +1,0 @@
-"""Optimal control problems: costs, constraints, guesses and solutions."""

@@ -1,1 +1,0 @@
-"""Optimal control by multiple shooting."""

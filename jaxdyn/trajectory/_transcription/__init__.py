@@ -1,1 +1,0 @@
-"""Optimal control as a nonlinear program: collocation, and splines with inverse dynamics."""

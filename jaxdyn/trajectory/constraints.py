@@ -1,0 +1,325 @@
+"""Constraints on a motion: value(knot) = 0 or value(knot) <= 0 at each knot. Limits and targets are pytree leaves.
+
+The contact wrench cone of a rectangular sole: limits on the ground reaction wrench at a foot, as a constraint."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..dynamics import forward_dynamics, forward_kinematics, frame_pose, resistive_force
+from ..dynamics.kinematics import pose_among
+from ..dynamics.wrenches import ground_reaction
+from ..errors import TrajectoryError
+from ..model.chain import Chain
+from ..model.compiled import layout
+from ..model.configuration import difference
+from ..spatial.se3 import adjoint, pose_inverse, pose_log
+from .knot import Knot, as_floats, as_floats_or_none, coincide, reference_at
+
+Kind = Literal["equality", "inequality"]
+_FAR = 1e4  # substitute for the missing side of a one-sided limit [rad or m]
+
+
+class Constraint(eqx.Module):
+    """A constraint value(chain, knot) = 0 (kind "equality") or <= 0 (kind "inequality"), elementwise.
+
+    Attributes:
+        kind: "equality" or "inequality".
+
+    Raises:
+        TrajectoryError: `kind` is neither "equality" nor "inequality".
+    """
+
+    # True if each value depends on a single entry of (q, v, tau), as in `Cost`
+    is_diagonal: ClassVar[bool] = False
+    of_ground_reaction: ClassVar[bool] = False  # True if the values depend on `Knot.ground`
+    per_knot: ClassVar[Mapping[str, int]] = {}  # as in `Cost`
+    kind: Kind = eqx.field(static=True, default="inequality", kw_only=True)
+
+    def __check_init__(self) -> None:
+        if self.kind not in ("equality", "inequality"):
+            raise TrajectoryError(f"the kind of a constraint must be 'equality' or 'inequality', not {self.kind!r}")
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        """Values that must be zero (equality) or must not be positive (inequality)."""
+        raise NotImplementedError
+
+    def pinned(self, values: Float[Array, " k"]) -> Bool[Array, " k"]:
+        """True for the values of an inequality that must be zero, because they are equal lower and upper limits."""
+        return jnp.zeros(values.shape, bool)
+
+
+class PositionLimits(Constraint):
+    """Position limits lower <= q <= upper of all or some coordinates; `position_limits` returns those of a chain.
+
+    Attributes:
+        lower: lower limit of each limited entry [rad or m].
+        upper: upper limit of each limited entry [rad or m].
+        entries: indices of the limited entries of q; None: all entries.
+    """
+
+    is_diagonal: ClassVar[bool] = True
+    lower: Float[Array, " k"] = eqx.field(converter=as_floats)
+    upper: Float[Array, " k"] = eqx.field(converter=as_floats)
+    entries: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        q = knot.q if self.entries is None else knot.q[jnp.asarray(self.entries)]
+        return jnp.concatenate([self.lower - q, q - self.upper])
+
+    def pinned(self, values: Float[Array, " k"]) -> Bool[Array, " k"]:
+        return jnp.tile(coincide(self.lower, self.upper), 2)
+
+
+class VelocityLimits(Constraint):
+    """Velocity limits |v| <= limit of all or some coordinates; `velocity_limits` returns those of a chain.
+
+    Attributes:
+        limit: limit of each limited entry [rad/s or m/s].
+        entries: indices of the limited entries of v; None: all entries.
+    """
+
+    is_diagonal: ClassVar[bool] = True
+    limit: Float[Array, " k"] = eqx.field(converter=as_floats)
+    entries: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        v = knot.v if self.entries is None else knot.v[jnp.asarray(self.entries)]
+        return jnp.concatenate([-self.limit - v, v - self.limit])
+
+    def pinned(self, values: Float[Array, " k"]) -> Bool[Array, " k"]:
+        return jnp.tile(coincide(-self.limit, self.limit), 2)
+
+
+class StateConstraint(Constraint):
+    """Constraint on the state, (q, v) = (q_d, v_d), for example a goal at the last knot.
+
+    Attributes:
+        q: desired positions q_d, constant or one row per knot [rad or m]; None: positions are free.
+        v: desired velocities v_d, constant or one row per knot [rad/s or m/s]; None: velocities are free.
+    """
+
+    is_diagonal: ClassVar[bool] = True
+    per_knot: ClassVar[Mapping[str, int]] = {"q": 1, "v": 1}
+    q: Float[Array, "*knots nq"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    v: Float[Array, "*knots nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        parts = []
+        if self.q is not None:
+            parts.append(difference(chain, reference_at(self, "q", knot.q.shape, knot.k), knot.q))
+        if self.v is not None:
+            parts.append(knot.v - reference_at(self, "v", knot.v.shape, knot.k))
+        return jnp.concatenate(parts) if parts else jnp.zeros(0, knot.q.dtype)
+
+
+class PoseConstraint(Constraint):
+    """Constraint on a frame's pose T: log(T_d^-1 T) = 0.
+
+    The logarithm log(T_d^-1 T) is the twist (rotation, translation) that moves T_d to T in unit time, in the axes of T_d [rad,
+    m].
+
+    Attributes:
+        target: desired pose T_d in the world, constant or one pose per knot [m].
+        frame: name of the link or frame; None: the chain's tip.
+        directions: indices of the constrained components of the twist (0 to 2 rotation, 3 to 5 translation); None: all six.
+    """
+
+    per_knot: ClassVar[Mapping[str, int]] = {"target": 2}
+    target: Float[Array, "*knots 4 4"] = eqx.field(converter=as_floats)
+    frame: str | None = eqx.field(static=True, default=None)
+    directions: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        target = reference_at(self, "target", (4, 4), knot.k)
+        twist = pose_log(pose_inverse(target) @ frame_pose(chain, knot.q, self.frame))
+        return twist if self.directions is None else twist[jnp.asarray(self.directions)]
+
+
+class PointConstraint(Constraint):
+    """Constraint on the position p of a frame's origin in the world: p = p_d.
+
+    Attributes:
+        target: desired position p_d, constant or one row per knot [m].
+        frame: name of the link or frame; None: the chain's tip.
+    """
+
+    per_knot: ClassVar[Mapping[str, int]] = {"target": 1}
+    target: Float[Array, "*knots 3"] = eqx.field(converter=as_floats)
+    frame: str | None = eqx.field(static=True, default=None)
+    kind: Kind = eqx.field(static=True, default="equality", kw_only=True)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return frame_pose(chain, knot.q, self.frame)[:3, 3] - reference_at(self, "target", (3,), knot.k)
+
+
+class Clearance(Constraint):
+    """Clearance between an obstacle and spheres centred at the origins p of frames: signed_distance(p, data) >= radius.
+
+    Attributes:
+        signed_distance: function (point (3,) in the world [m], data) -> distance of the point from the obstacle's surface,
+            negative inside [m].
+        frames: names of the links or frames at whose origins the spheres are centred.
+        radius: radius of each sphere, or one radius for all spheres, including any margin [m].
+        data: parameters of the obstacle, as a pytree; its arrays are traced.
+    """
+
+    signed_distance: Callable[[Array, Any], Array] = eqx.field(static=True)
+    frames: tuple[str, ...] = eqx.field(static=True)
+    radius: Float[Array, "*#frames"] = eqx.field(converter=as_floats, default=0.0)
+    data: Any = None
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        poses = forward_kinematics(chain, knot.q)
+        points = [pose_among(chain, poses, frame)[:3, 3] for frame in self.frames]
+        return self.radius - jnp.stack([self.signed_distance(p, self.data) for p in points])
+
+
+class UserConstraint(Constraint):
+    """A user-defined constraint, function(chain, knot, data) = 0 or <= 0.
+
+    Attributes:
+        function: (chain, knot, data) -> values of shape (k,); every new function object triggers recompilation.
+        data: parameters of the function, as a pytree; its arrays are traced.
+    """
+
+    function: Callable[[Chain, Knot, Any], Array] = eqx.field(static=True)
+    data: Any = None
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, " k"]:
+        return jnp.ravel(self.function(chain, knot, self.data))
+
+
+def position_limits(chain: Chain, margin: float = 0.0) -> PositionLimits:
+    """The chain's finite position limits as a constraint, tightened by a margin [rad or m].
+
+    Call this function outside `jax.jit`, because it must know which limits are finite. If only one limit of a joint is finite,
+    the missing one is replaced by -10 000 (lower) or 10 000 (upper) rad or m.
+
+    Raises:
+        TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
+    """
+    columns, entries = _ordinary(chain)
+    bounds = np.asarray(chain.limits.position)[columns]
+    kept = np.isfinite(bounds).any(axis=1)
+    bounds = jnp.asarray(np.clip(bounds[kept], -_FAR, _FAR), chain.dtype)
+    return PositionLimits(bounds[:, 0] + margin, bounds[:, 1] - margin, tuple(int(i) for i in entries[kept]))
+
+
+def velocity_limits(chain: Chain, fraction: float = 1.0) -> VelocityLimits:
+    """The chain's finite velocity limits [rad/s or m/s], multiplied by a fraction, as a constraint.
+
+    Call this function outside `jax.jit`, because it must know which limits are finite.
+
+    Raises:
+        TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
+    """
+    columns, _ = _ordinary(chain)
+    limit = np.asarray(chain.limits.velocity)[columns]
+    kept = np.isfinite(limit)
+    return VelocityLimits(jnp.asarray(fraction * limit[kept], chain.dtype), tuple(int(i) for i in columns[kept]))
+
+
+def torque_limits(chain: Chain, fraction: float = 1.0) -> Float[Array, "nv 2"]:
+    """The chain's effort limits, multiplied by a fraction, as (lower, upper) for each torque [N m or N]; infinite if unlimited.
+
+    Free joints, such as a floating base, have no drive: their limits are zero.
+
+    Raises:
+        TrajectoryError: the chain has coupled joints, so its coordinates are not joint positions.
+    """
+    _ordinary(chain)
+    undriven = np.zeros(chain.nv, bool)
+    for joint in layout(chain).quaternions:
+        undriven[joint.columns] = joint.size == 6
+    effort = jnp.where(undriven, 0.0, fraction * chain.limits.effort)
+    return jnp.stack([-effort, effort], axis=1)
+
+
+def _ordinary(chain: Chain) -> tuple[np.ndarray, np.ndarray]:
+    """The indices of all ordinary joints in v, and in q."""
+    if chain.coupling is not None:
+        raise TrajectoryError(
+            "the chain has coupled joints, whose limits do not apply to its coordinates",
+            "use PositionLimits, VelocityLimits and the problem's torque_limits with limits of the coordinates, or lock "
+            "mimic joints, for example those of a gripper, when loading the robot: {lock}",
+            lock="{'JOINT': POSITION, ..}",
+        )
+    where = layout(chain)
+    return where.columns, where.entries
+
+
+# -- contact
+
+
+class ContactWrenchCone(Constraint):
+    """Constraint that prevents the stance foot from lifting off, slipping, tipping, or turning on the ground.
+
+    The ground exerts a wrench (n, f) on the robot, which `ground_reaction` computes from the knot's torques and the resulting
+    accelerations. It is expressed about the middle of a rectangular sole with half lengths X and Y and normal z. Forces at the
+    sole's corners, each in the friction pyramid |f_x|, |f_y| <= mu f_z, can produce this wrench if and only if (Caron, Pham &
+    Nakamura 2015)
+
+        f_z >= least_force,  |f_x| <= mu f_z,  |f_y| <= mu f_z,                             (no lifting off, no slipping)
+        |n_x| <= Y f_z,  |n_y| <= X f_z,                     (no tipping: (-n_y, n_x) / f_z is in the sole)
+        |Y f_x - mu n_x| + |X f_y - mu n_y| - mu (X + Y) f_z <= n_z,                            (no turning)
+        n_z <= mu (X + Y) f_z - |Y f_x + mu n_x| - |X f_y + mu n_y|.
+
+    The conditions are implemented as 17 linear inequalities. All of them are divided by the robot's weight, and those that
+    contain moments also by X + Y. The pyramid with mu = mu_cone / sqrt(2) lies within the friction cone with coefficient
+    mu_cone.
+
+    All contact forces are assumed to act on this foot, which is the robot's base (single support). Use
+    `solve_by_inverse_dynamics`, which computes the ground reaction together with the torques. With other solvers, every
+    evaluation requires forward dynamics, whose second derivatives take minutes to compile for a robot with ten joints.
+
+    Attributes:
+        frame: name of the link or frame on the ground, with z along the ground's normal; it may be fixed to the base.
+        lower: smallest x and y of the sole in this frame [m].
+        upper: largest x and y of the sole in this frame [m].
+        friction: friction coefficient mu of the pyramid.
+        besides: additional ground wrench (n, f) that supports loads other than the modelled links, in world axes about the
+            world's origin [N m, N]. If the foot is the base, its weight is not modelled: pass (c x f, f), where c is the
+            foot's centre of mass and f the upward force that balances its weight.
+        least_force: smallest normal force [N].
+    """
+
+    of_ground_reaction: ClassVar[bool] = True
+    frame: str = eqx.field(static=True)
+    lower: Float[Array, "2"] = eqx.field(converter=as_floats)
+    upper: Float[Array, "2"] = eqx.field(converter=as_floats)
+    friction: Float[Array, ""] = eqx.field(converter=as_floats)
+    besides: Float[Array, "6"] = eqx.field(converter=as_floats, default=(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+    least_force: Float[Array, ""] = eqx.field(converter=as_floats, default=0.0)
+
+    def wrench(self, chain: Chain, knot: Knot) -> Float[Array, "6"]:
+        """The wrench (n, f) that the ground exerts on the robot about the middle of the sole, in the frame's axes [N m, N]."""
+        ground = knot.ground
+        if ground is None:
+            a = forward_dynamics(chain, knot.q, knot.v, knot.tau - resistive_force(chain, knot.q, knot.v))
+            ground = ground_reaction(chain, knot.q, knot.v, a)
+        middle = jnp.concatenate([(self.lower + self.upper) / 2, jnp.zeros(1, self.lower.dtype)])
+        sole = frame_pose(chain, knot.q, self.frame) @ jnp.eye(4, dtype=middle.dtype).at[:3, 3].set(middle)
+        return adjoint(sole).T @ (ground + self.besides)
+
+    def value(self, chain: Chain, knot: Knot) -> Float[Array, "17"]:
+        nx, ny, nz, fx, fy, fz = self.wrench(chain, knot)
+        x, y = (self.upper - self.lower) / 2
+        mu = self.friction
+        turning = [
+            sign * nz + s * (y * fx + sign * mu * nx) + t * (x * fy + sign * mu * ny) - mu * (x + y) * fz
+            for sign in (-1, 1)
+            for s in (-1, 1)
+            for t in (-1, 1)
+        ]
+        tipping = [s * n - half * fz for n, half in ((nx, y), (ny, x)) for s in (-1, 1)]
+        slipping = [s * f - mu * fz for f in (fx, fy) for s in (-1, 1)]
+        moments, forces = jnp.stack(tipping + turning), jnp.stack([self.least_force - fz, *slipping])
+        weight = chain.inertia[:, 0].sum() * jnp.linalg.norm(chain.gravity)
+        return jnp.concatenate([forces, moments / (x + y)]) / weight

@@ -1,0 +1,601 @@
+"""Linear-quadratic problems, which are solved in every shooting iteration and to differentiate shooting solutions.
+
+Batches of small box-constrained quadratic programs, one per lane, solved by projected Newton steps.
+
+The Riccati recursion, which computes the optimal policy of a linear-quadratic problem with bounded controls.
+
+The Riccati recursion as a parallel scan, with depth O(log steps) instead of O(steps), for devices with many cores."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..dynamics.engine.lanes import is_for_launches, loop_by_batch
+from ..dynamics.engine.platform import by_platform
+from ..dynamics.engine.small_matrices import by_row, mask_like, matrix_times, product, row_times, size_of_products
+from ..model.compiled import checked
+
+
+class EulerSteps(NamedTuple):
+    """Linearised semi-implicit Euler steps of ordinary joints.
+
+    With z = (dq, dv, dtau), a step yields dv_next = slopes z + c_v and dq_next = dq + dt dv_next + (c_q - dt c_v).
+
+    Attributes:
+        slopes: derivatives of the velocities after each step with respect to z.
+        gaps: offsets c = (c_q, c_v) of each step.
+        dt: time step [s].
+    """
+
+    slopes: Float[Array, "steps v w"]
+    gaps: Float[Array, "steps n"]
+    dt: Float[Array, ""]
+
+
+class DiagonalCost(NamedTuple):
+    """A cost with a diagonal Hessian: 1/2 sum_i hessian_i z_i^2 + gradient . z at each knot."""
+
+    hessian: Float[Array, "steps m"]
+    gradient: Float[Array, "steps m"]
+
+
+Steps = Any  # Float[Array, "steps n w"] or EulerSteps
+Costs = Any  # Float[Array, "steps m w"] or DiagonalCost
+
+
+class LinearQuadratic(NamedTuple):
+    """A linear-quadratic optimal control problem.
+
+    With z = (dx, du), minimise the sum over knots of 1/2 z' H z + g' z, plus 1/2 dx' H_end dx + g_end' dx at the end, subject
+    to dx_{k+1} = F z_k + c_k from a given dx_0. `linear_quadratic` builds a problem from the usual blocks A, B, Q and R. With
+    `EulerSteps` and `DiagonalCost`, `riccati` takes at most half the time that it takes with dense matrices; `dense` expands
+    both into dense matrices.
+
+    Attributes:
+        dynamics: [F, c] of each knot, (steps, n, n + m + 1), or `EulerSteps`.
+        cost: [H, g] of each knot, (steps, n + m, n + m + 1), with x before u, or a `DiagonalCost`.
+        end: [H_end, g_end], (n, n + 1).
+    """
+
+    dynamics: Steps
+    cost: Costs
+    end: Float[Array, "n l"]
+
+    @property
+    def states(self) -> int:
+        """Number n of states, the size of dx."""
+        return self.end.shape[-2]
+
+    @property
+    def controls(self) -> int:
+        """Number m of controls, the size of du."""
+        cost = self.cost
+        return (cost.gradient.shape[-1] if isinstance(cost, DiagonalCost) else cost.shape[-2]) - self.states
+
+    @property
+    def control_weights(self) -> Float[Array, "steps m"]:
+        """The diagonal of R, the block of H that belongs to the controls."""
+        if isinstance(self.cost, DiagonalCost):
+            return self.cost.hessian[:, self.states :]
+        return jnp.diagonal(self.cost[:, self.states :, self.states : -1], axis1=1, axis2=2)
+
+    def dense(self) -> "LinearQuadratic":
+        """The same problem with dense matrices."""
+        dynamics, cost, n = self.dynamics, self.cost, self.states
+        if isinstance(dynamics, EulerSteps):
+            v = n // 2
+            first = jnp.eye(v, dynamics.slopes.shape[-1], dtype=dynamics.slopes.dtype)
+            positions = first[None] + dynamics.dt * dynamics.slopes
+            both = jnp.concatenate([positions, dynamics.slopes], 1)
+            dynamics = jnp.concatenate([both, dynamics.gaps[..., None]], -1)
+        if isinstance(cost, DiagonalCost):
+            eye = jnp.eye(cost.hessian.shape[-1], dtype=cost.hessian.dtype)
+            cost = jnp.concatenate([eye[None] * cost.hessian[..., None], cost.gradient[..., None]], -1)
+        return LinearQuadratic(dynamics, cost, self.end)
+
+
+class LQPolicy(NamedTuple):
+    """The policy du = gains dx + feedforward and the cost-to-go 1/2 dx' P dx + p' dx at each knot.
+
+    Attributes:
+        gains: feedback gains K.
+        feedforward: du at dx = 0.
+        hessian: P at all knots, including the end.
+        gradient: p at all knots, including the end.
+        adjoint: derivative of the total cost with respect to the state at each knot, at dx = du = 0, ignoring the gaps c.
+        slope: derivative of the total cost with respect to the controls at each knot, at dx = du = 0, ignoring the gaps c.
+        pivot: smallest pivot of the Hessians with respect to the controls. If it is not positive, the problem is not convex,
+            and the policy is meaningless.
+        free: mask of the controls that are not at a bound, (steps, m).
+    """
+
+    gains: Float[Array, "steps m n"]
+    feedforward: Float[Array, "steps m"]
+    hessian: Float[Array, "knots n n"]
+    gradient: Float[Array, "knots n"]
+    adjoint: Float[Array, "knots n"]
+    slope: Float[Array, "steps m"]
+    pivot: Float[Array, ""]
+    free: Array
+
+
+class LQSolution(NamedTuple):
+    """The minimiser of a linear-quadratic problem, and the multipliers of its dynamics.
+
+    Attributes:
+        states: dx at all knots, starting with the given dx_0.
+        controls: du at all knots but the last.
+        multipliers: P dx + p at all knots, the derivatives of the cost-to-go with respect to the state.
+    """
+
+    states: Float[Array, "knots n"]
+    controls: Float[Array, "steps m"]
+    multipliers: Float[Array, "knots n"]
+
+
+@checked
+def linear_quadratic(
+    A: Float[Array, "steps n n"],
+    B: Float[Array, "steps n m"],
+    Q: Float[Array, "steps n n"],
+    R: Float[Array, "steps m m"],
+    end: Float[Array, "n n"],
+    *,
+    S: Float[Array, "steps n m"] | None = None,
+    c: Float[Array, "steps n"] | None = None,
+    q: Float[Array, "steps n"] | None = None,
+    r: Float[Array, "steps m"] | None = None,
+    end_gradient: Float[Array, " n"] | None = None,
+) -> LinearQuadratic:
+    """Build a `LinearQuadratic` from the usual blocks; omitted blocks are zero.
+
+    The dynamics are dx_{k+1} = A dx + B du + c, and the cost is 1/2 dx' Q dx + dx' S du + 1/2 du' R du + q' dx + r' du at every
+    knot but the last.
+
+    Args:
+        end: Hessian of the terminal cost.
+        end_gradient: gradient of the terminal cost at dx = 0.
+    """
+    S = jnp.zeros_like(B) if S is None else S
+    c = jnp.zeros_like(A[..., 0]) if c is None else c
+    q = jnp.zeros_like(Q[..., 0]) if q is None else q
+    r = jnp.zeros_like(R[..., 0]) if r is None else r
+    end_gradient = jnp.zeros_like(end[..., 0]) if end_gradient is None else end_gradient
+    rows = jnp.concatenate([Q, S, q[..., None]], -1), jnp.concatenate([S.mT, R, r[..., None]], -1)
+    return LinearQuadratic(
+        jnp.concatenate([A, B, c[..., None]], -1),
+        jnp.concatenate(rows, -2),
+        jnp.concatenate([end, end_gradient[..., None]], -1),
+    )
+
+
+def adjoints(lq: LinearQuadratic) -> Float[Array, "knots n"]:
+    """Derivative of the total cost with respect to the state at each knot, at dx = du = 0, ignoring the gaps c."""
+    lq, n = lq.dense(), lq.states
+
+    def before(later, x):
+        dynamics, gradient = x
+        now = gradient[:n] + dynamics[:, :n].T @ later
+        return now, now
+
+    _, rows = jax.lax.scan(before, lq.end[:, n], (lq.dynamics, lq.cost[..., -1]), reverse=True)
+    return jnp.concatenate([rows, lq.end[None, :, n]])
+
+
+# -- box qp
+
+STEPS = 5  # number of step lengths tried: 1, 1/2, ...
+MOST = 50  # maximum number of projected steps
+
+
+def masked_inverse(h: Float[Array, "m m *lanes"], free: Array) -> tuple[Array, Array]:
+    """The inverse of the free block of a symmetric matrix h, with zeros elsewhere, and the block's smallest pivot.
+
+    The inverse is computed by one symmetric sweep per row (Goodnight 1979), as in `positive_inverse`.
+    """
+    m = h.shape[0]
+    index = jnp.arange(m).reshape(m, *(1,) * (h.ndim - 2))
+    diagonal = index[:, None] == index[None]
+    both = free[:, None] & free[None]
+    a = jnp.where(both, h, jnp.where(diagonal, jnp.ones_like(h), jnp.zeros_like(h)))
+    if m == 1:
+        return jnp.where(both, 1 / a, jnp.zeros_like(a)), a[0, 0]
+
+    def body(carry, k):
+        a, smallest = carry
+        row = a[k]
+        pivot = row[k]
+        here = index == k
+        signed = jnp.where(here, -jnp.ones_like(row), row)
+        kept = jnp.where(here[:, None] | here[None], jnp.zeros_like(a), a)
+        return (kept - signed[:, None] * (signed / pivot[None])[None], jnp.minimum(smallest, pivot)), None
+
+    start = (a, jnp.full_like(a[0, 0], jnp.inf))
+    (swept, smallest), _ = jax.lax.scan(body, start, jnp.arange(m), unroll=is_for_launches())
+    return jnp.where(both, -swept, jnp.zeros_like(a)), smallest
+
+
+def box_qp(
+    h: Float[Array, "m m *lanes"], g: Float[Array, "m *lanes"], lower: Array, upper: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Minimise 1/2 u' h u + g' u over lower <= u <= upper by projected Newton steps (Tassa, Mansard & Todorov 2014).
+
+    Returns:
+        The minimiser u, (m, *lanes), the mask of its free entries, the inverse of the free block of h with zeros elsewhere, and
+        the smallest pivot of that block. The pivot is not positive if the block is not positive definite.
+    """
+    fixed = lower >= upper
+
+    bound = jnp.abs(h).sum(1).max(0)  # an upper bound on the eigenvalues of h
+
+    def held(u):
+        gradient = matrix_times(h, u) + g
+        return fixed | ((u <= lower) & (gradient > 0)) | ((u >= upper) & (gradient < 0)), gradient
+
+    def value(u):
+        return (u * (0.5 * matrix_times(h, u) + g)).sum(0)
+
+    def body(state):
+        count, u, clamped, gradient, _, _, _ = state
+        inverse, pivot = masked_inverse(h, ~clamped)
+        direction = -matrix_times(inverse, gradient)
+        best, _ = jax.lax.scan(
+            lambda best, length: (_better(best, jnp.clip(u + length * direction, lower, upper), value), None),
+            (u, value(u)),
+            0.5 ** jnp.arange(STEPS, dtype=h.dtype),
+            unroll=is_for_launches(),
+        )
+        # the step to the first bound reduces the value unless its length is zero; in that case, a gradient step does
+        ratio = jnp.where(direction > 0, upper - u, lower - u) / jnp.where(direction == 0, 1, direction)
+        length = jnp.where(clamped | (direction == 0), jnp.inf, ratio).min(0)
+        length = jnp.where(jnp.isfinite(length), length, 0)
+        best = _better(best, jnp.clip(u + length[None] * direction, lower, upper), value)
+        best = _better(best, jnp.clip(u - gradient / bound[None], lower, upper), value)
+        whole = u + direction
+        exact = ((whole >= lower) & (whole <= upper)).all(0)
+        new = jnp.where(exact[None], whole, best[0])
+        now, gradient = held(new)
+        done = (exact & (now == clamped).all(0)) | (pivot <= 0) | ((new == u).all(0) & ~exact)
+        return count + 1, new, now, gradient, inverse, pivot, done
+
+    def live(state):
+        return (state[0] < MOST) & ~state[-1].all()
+
+    def guarded(state):
+        """Keep finished lanes unchanged."""
+        new = body(state)
+        done = state[-1]
+        keep = lambda old, x: jnp.where(done.reshape((1,) * (x.ndim - done.ndim) + done.shape), old, x)
+        return new[0], *(keep(a, b) for a, b in zip(state[1:], new[1:], strict=True))
+
+    start = jnp.clip(jnp.zeros_like(g), lower, upper)
+    clamped, gradient = held(start)
+    nothing = jnp.zeros_like(g[0])
+    state = (0, start, clamped, gradient, jnp.zeros_like(h), nothing, nothing > 1)
+    _, u, clamped, _, inverse, pivot, _ = jax.lax.while_loop(live, guarded, state)
+    return u, ~clamped, inverse, pivot
+
+
+def _better(best, u, value):
+    old, lowest = best
+    new = value(u)
+    better = new < lowest
+    return jnp.where(better[None], u, old), jnp.where(better, new, lowest)
+
+
+# -- riccati
+
+
+class Descent(NamedTuple):
+    """The predicted change of the cost, a slope + a^2 / 2 curvature, for a step of length a along the policy's motion.
+
+    The motion starts at dx_0 = 0.
+
+    Attributes:
+        slope: derivative at a = 0.
+        curvature: second derivative, including damping.
+    """
+
+    slope: Float[Array, ""]
+    curvature: Float[Array, ""]
+
+
+def riccati(
+    lq: LinearQuadratic,
+    bounds: tuple[Float[Array, "steps m"], Float[Array, "steps m"]] | None = None,
+    damping: float | Float[Array, ""] = 0.0,
+) -> LQPolicy:
+    """The optimal policy du = K dx + k of a linear-quadratic problem, computed backward in time, O(steps (n + m)^3).
+
+    At each knot, Q = H + F' P F is the Hessian of the cost at this knot plus the cost-to-go from the next knot, whose Hessian
+    is P. The gains are K = -Q_uu^-1 Q_ux, and the Hessian of the cost-to-go from this knot is Q_xx + Q_xu K. With bounds, k is
+    the minimiser within lower <= k <= upper, and controls at a bound have no feedback (Tassa, Mansard & Todorov 2014). The
+    policy is then optimal only near dx = 0.
+
+    Args:
+        bounds: lower and upper bounds of du at each knot, infinite where there are none. Equal bounds fix a control.
+        damping: number added to the diagonal of R at every knot.
+    """
+    return policy_and_descent(lq, bounds, damping)[0]
+
+
+def policy_and_descent(lq: LinearQuadratic, bounds, damping: float | Float[Array, ""]) -> tuple[LQPolicy, Descent]:
+    """The result of `riccati`, and the predicted change of the cost."""
+    n, m = lq.states, lq.controls
+    damping = jnp.asarray(damping, lq.end.dtype)
+    end = lq.end[:, n]
+    start = lq.end[:, :n], end, end, end
+    dynamics, constants = lq.dynamics, (damping, None)
+    if isinstance(dynamics, EulerSteps):
+        dynamics, constants = (dynamics.slopes, dynamics.gaps), (damping, dynamics.dt)
+    _, (hessian, gradient, gains, pivot, free, adjoint, descent) = loop_by_batch(
+        _backward, start, constants, (dynamics, lq.cost, bounds), size_of_products(n, m), reverse=True
+    )
+    policy = LQPolicy(
+        gains[..., :n],
+        gains[..., n],
+        jnp.concatenate([hessian, lq.end[None, :, :n]]),
+        jnp.concatenate([gradient, end[None]]),
+        jnp.concatenate([adjoint[:, :n], end[None]]),
+        adjoint[:, n:],
+        pivot.min(),
+        free > 0,
+    )
+    slope, value = descent.sum(0)
+    return policy, Descent(slope, 2 * (value - slope))
+
+
+class _Seen(NamedTuple):
+    """Blocks of the Hessian Q = H + F' P F and gradient q at a knot: [Q_xx, q_x], [Q_ux, q_u], and Q_uu."""
+
+    by_state: Array
+    by_control: Array
+    of_controls: Array  # Q_uu
+    of_gaps: Array  # c' (p + P c)
+
+
+def _backward(carry, constants, x):
+    (hessian, gradient, adjoint, followed), (damping, dt), (dynamics, cost, bounds) = carry, constants, x
+    n = hessian.shape[0]
+    cost = _written_out(cost, hessian)
+    w = cost.shape[0]
+    if dt is None:
+        columns, gaps = jnp.moveaxis(dynamics[:, :w], 0, 1), dynamics[:, w]
+        seen = _through_steps(hessian, gradient, dynamics, columns, cost)
+        back = lambda y: matrix_times(columns, y) + cost[:, w]
+    else:
+        slopes, gaps = dynamics
+        columns, v = jnp.moveaxis(slopes, 0, 1), n // 2
+        seen = _through_euler_steps(hessian, gradient, slopes, columns, gaps, dt, cost)
+
+        def back(y):
+            own = cost[:, w] + matrix_times(columns, dt[None] * y[:v] + y[v:])
+            return jnp.concatenate([own[:v] + y[:v], own[v:]])
+
+    of_controls = seen.of_controls + damping[None, None] * mask_like(jnp.eye(w - n), hessian)
+    ahead = seen.by_control[:, n]
+    if bounds is None:
+        free = jnp.ones_like(ahead) > 0
+        inverse, pivot = masked_inverse(of_controls, free)
+        feedforward = -matrix_times(inverse, ahead)
+    else:
+        feedforward, free, inverse, pivot = box_qp(of_controls, ahead, *bounds)
+    gains = -product(inverse, seen.by_control[:, :n])
+    policy = jnp.concatenate([gains, feedforward[:, None]], 1)
+    across = jnp.moveaxis(seen.by_control[:, :n], 0, 1)
+    left = by_row(lambda row, own: own + row_times(row, policy), across, seen.by_state)
+    # predicted change of the cost; its slope is computed with the adjoint of the motion under the policy
+    by_all = back(followed)
+    slope = (by_all[n:] * feedforward).sum(0) + (followed * gaps).sum(0)
+    quadratic = (feedforward * (ahead + 0.5 * matrix_times(of_controls, feedforward))).sum(0)
+    value = quadratic + 0.5 * (seen.of_gaps + (gradient * gaps).sum(0))
+    followed = by_all[:n] + matrix_times(jnp.moveaxis(gains, 0, 1), by_all[n:])
+    adjoint = back(adjoint)
+    hessian = 0.5 * (left[:, :n] + jnp.moveaxis(left[:, :n], 0, 1))
+    gradient = left[:, n]
+    turn = hessian, gradient, policy, pivot, free.astype(hessian.dtype), adjoint, jnp.stack([slope, value])
+    return (hessian, gradient, adjoint[:n], followed), turn
+
+
+def _written_out(cost: Array | DiagonalCost, like: Array) -> Array:
+    """The dense matrix [H, g] of a knot."""
+    if not isinstance(cost, DiagonalCost):
+        return cost
+    w = cost.hessian.shape[0]
+    last = jnp.broadcast_to(jnp.arange(w + 1) == w, (w, w + 1))
+    return mask_like(jnp.eye(w, w + 1), like) * cost.hessian[:, None] + mask_like(last, like) * cost.gradient[:, None]
+
+
+def _through_steps(hessian: Array, gradient: Array, dynamics: Array, columns: Array, cost: Array) -> _Seen:
+    n, w = hessian.shape[0], cost.shape[0]
+    last = mask_like(jnp.arange(w + 1) == w, hessian)
+    shifted = by_row(lambda row, p: row_times(row, dynamics) + p[None] * last, hessian, gradient)
+    total = by_row(lambda column, row: row_times(column, shifted) + row, columns, cost)
+    with_one = lambda rows: jnp.concatenate([rows[:, :n], rows[:, w:]], 1)
+    of_gaps = (dynamics[:, w] * shifted[:, w]).sum(0)
+    return _Seen(with_one(total[:n]), with_one(total[n:]), total[n:, n:w], of_gaps)
+
+
+def _through_euler_steps(
+    hessian: Array, gradient: Array, slopes: Array, columns: Array, gaps: Array, dt: Array, cost: Array
+) -> _Seen:
+    """Compute the result of `_through_steps` for Euler steps with slopes J.
+
+    For such steps, F = N + T J with N = [1 0 0; 0 0 0] and T = [dt; 1]. P F and F' P F can therefore be computed from J, which
+    has half as many rows as F.
+    """
+    n, w = hessian.shape[0], cost.shape[0]
+    v = n // 2
+    of_velocity, rest = gaps[v:], gaps[:v] - dt[None] * gaps[v:]
+    moved = dt[None, None] * hessian[:, :v] + hessian[:, v:]  # P T
+    squared = dt[None, None] * moved[:v] + moved[v:]  # T' P T
+    slopes = jnp.concatenate([slopes[:, :n], of_velocity[:, None], slopes[:, n:]], 1)  # of x, 1, u
+    nothing = jnp.zeros_like(hessian[:v, v:])
+    offset = matrix_times(hessian[:, :v], rest) + gradient  # P (c - T c_v) + p
+
+    # the rows of P F that belong to q, and T' P F
+    own = jnp.concatenate([hessian[:v, :v], nothing, offset[:v, None]], 1)
+    above = by_row(lambda row, y: row_times(row, slopes[:, : n + 1]) + y, moved[:v], own)
+    both = dt[None] * offset[:v] + offset[v:]
+    fixed = jnp.concatenate(
+        [jnp.moveaxis(moved[:v], 0, 1), nothing, both[:, None], jnp.zeros_like(slopes[:, n + 1 :])], 1
+    )
+    below = by_row(lambda row, y: row_times(row, slopes) + y, squared, fixed)
+    whole = jnp.concatenate([above, jnp.zeros_like(above)]) + jnp.concatenate([cost[:n, :n], cost[:n, w:]], 1)
+    by_state = by_row(lambda column, row: row_times(column, below[:, : n + 1]) + row, columns[:n], whole)
+    own = jnp.concatenate([cost[n:, :n], cost[n:, w:], cost[n:, n:w]], 1)
+    by_control = by_row(lambda column, row: row_times(column, below) + row, columns[n:], own)
+    of_gaps = (rest * above[:, n]).sum(0) + (of_velocity * below[:, n]).sum(0)
+    return _Seen(by_state, by_control[:, : n + 1], by_control[:, n + 1 :], of_gaps)
+
+
+def lq_rollout(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
+    """Simulate a linear-quadratic problem under a policy from dx_0 = start (default: zero), and compute the multipliers."""
+    start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
+    turns = (lq.dense().dynamics, policy.gains, policy.feedforward)
+    last, (states, controls) = loop_by_batch(_forward, start, (), turns, size_of_products(lq.states, lq.controls))
+    states = jnp.concatenate([states, last[None]])
+    return LQSolution(states, controls, jnp.einsum("kij,kj->ki", policy.hessian, states) + policy.gradient)
+
+
+def _forward(state, constants, x):
+    del constants
+    dynamics, gains, feedforward = x
+    control = matrix_times(gains, state) + feedforward
+    one = jnp.ones_like(state[:1])
+    return matrix_times(dynamics, jnp.concatenate([state, control, one])), (state, control)
+
+
+# -- riccati scan
+
+
+class Stretch(NamedTuple):
+    """The optimal cost of a segment of knots from state x at its start to state y at its end, in dual form.
+
+    The cost is the maximum over the dual variable z of 1/2 x' J x - eta' x - z' (y - A x - b) - 1/2 z' C z.
+    """
+
+    A: Array
+    b: Array
+    C: Array
+    eta: Array
+    J: Array
+
+
+def riccati_scan(lq: LinearQuadratic, damping: float | Float[Array, ""] = 0.0) -> LQPolicy:
+    """The policy of `riccati` without bounds, by an associative scan over the knots (Sarkka & Garcia-Fernandez 2023).
+
+    The depth is O(log steps). R must be positive definite at every knot. The scan needs about six times as many operations as
+    `riccati`, so it is faster only if many knots can be processed in parallel, that is, on a GPU with one or a few problems.
+
+    Args:
+        damping: number added to the diagonal of R at every knot.
+    """
+    lq, n = lq.dense(), lq.states
+    eye = jnp.eye(lq.controls, dtype=lq.cost.dtype)
+    cost = lq.cost.at[:, n:, n:-1].add(jnp.asarray(damping, lq.cost.dtype) * eye[None])
+    A, B, c = lq.dynamics[..., :n], lq.dynamics[..., n:-1], lq.dynamics[..., -1:]
+    S, q, r = cost[:, :n, n:-1], cost[:, :n, -1:], cost[:, n:, -1:]
+    solved = jnp.linalg.solve(cost[:, n:, n:-1], jnp.concatenate([S.mT, r, B.mT], -1))
+    by_state, by_slope, by_dual = solved[..., :n], solved[..., n : n + 1], solved[..., n + 1 :]
+    own = Stretch(A - B @ by_state, c - B @ by_slope, B @ by_dual, S @ by_slope - q, cost[:, :n, :n] - S @ by_state)
+    zero = jnp.zeros_like(A[:1])
+    end = Stretch(zero, zero[..., :1], zero, -lq.end[None, :, n:], lq.end[None, :, :n])
+    stretches = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), own, end)
+    to_end = jax.lax.associative_scan(lambda later, earlier: joined(earlier, later), stretches, reverse=True)
+    hessian, gradient = 0.5 * (to_end.J + to_end.J.mT), -to_end.eta[..., 0]
+    F = lq.dynamics
+    total = cost + F[..., :-1].mT @ (hessian[1:] @ F)
+    slope = total[:, n:, -1:] + B.mT @ gradient[1:, :, None]
+    by_control = total[:, n:, n:-1]
+    policy = -jnp.linalg.solve(by_control, jnp.concatenate([total[:, n:, :n], slope], -1))
+    pivot = jnp.linalg.eigvalsh(by_control).min()
+    free = jnp.ones_like(policy[..., 0]) > 0
+    adjoint = _adjoint(F[..., :n].mT, lq.cost[:, :n, -1], lq.end[:, -1])
+    slope = lq.cost[:, n:, -1] + jnp.einsum("kij,ki->kj", B, adjoint[1:])
+    return LQPolicy(policy[..., :n], policy[..., n], hessian, gradient, adjoint, slope, pivot, free)
+
+
+def _adjoint(matrices: Array, offsets: Array, end: Array) -> Array:
+    """Solve l_k = matrix_k l_{k+1} + offset_k backward from the end, by a scan of affine maps."""
+
+    def before(later, earlier):
+        return composition(earlier[0], later[0]), composition(earlier[0], later[1][..., None])[..., 0] + earlier[1]
+
+    matrices, offsets = jax.lax.associative_scan(before, (matrices, offsets), reverse=True)
+    return jnp.concatenate([matrices @ end + offsets, end[None]])
+
+
+def composition(a: Array, b: Array) -> Array:
+    """The product a b of small matrices, as sums that XLA fuses with neighbouring operations.
+
+    XLA's compiler for GPUs aborts on matrix products of padded slices, which occur when `associative_scan` is differentiated
+    in reverse mode (jaxlib 0.11.2, triton_tiling_propagation.cc: "src_fragment_it != src_fragments_order.end()").
+    """
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], -2)
+
+
+def joined(first: Stretch, second: Stretch) -> Stretch:
+    """The union of two adjacent segments, from the start of the first to the end of the second."""
+    A, b, C, eta, J = first
+    eye = jnp.eye(A.shape[-1], dtype=A.dtype)
+    n = A.shape[-1]
+    # (1 + C J)^-1 [A, C, b + C eta]; the products with J below use the transpose of its first block
+    right = jnp.concatenate([A, C, b + composition(C, second.eta)], -1)
+    through = jnp.linalg.solve(jnp.broadcast_to(eye, A.shape) + composition(C, second.J), right)
+    a, cov, mean = through[..., :n], through[..., n : 2 * n], through[..., 2 * n :]
+    # A' (1 + J C)^-1 = ((1 + C J)^-1 A)'
+    return Stretch(
+        composition(second.A, a),
+        composition(second.A, mean) + second.b,
+        composition(composition(second.A, cov), second.A.mT) + second.C,
+        composition(a.mT, second.eta - composition(second.J, b)) + eta,
+        composition(composition(a.mT, second.J), A) + J,
+    )
+
+
+def lq_rollout_scan(lq: LinearQuadratic, policy: LQPolicy, start: Float[Array, " n"] | None = None) -> LQSolution:
+    """The result of `lq_rollout`, by an associative scan over the closed loop's affine maps, with depth O(log steps)."""
+    lq, n = lq.dense(), lq.states
+    start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
+    A, B, c = lq.dynamics[..., :n], lq.dynamics[..., n:-1], lq.dynamics[..., -1]
+    matrix = A + B @ policy.gains
+    offset = c + jnp.einsum("kij,kj->ki", B, policy.feedforward)
+
+    def after(first, second):
+        return composition(second[0], first[0]), composition(second[0], first[1][..., None])[..., 0] + second[1]
+
+    matrices, offsets = jax.lax.associative_scan(after, (matrix, offset))
+    states = jnp.concatenate([start[None], matrices @ start + offsets])
+    controls = jnp.einsum("kij,kj->ki", policy.gains, states[:-1]) + policy.feedforward
+    return LQSolution(states, controls, jnp.einsum("kij,kj->ki", policy.hessian, states) + policy.gradient)
+
+
+def solve_lq(
+    lq: LinearQuadratic,
+    start: Float[Array, " n"] | None = None,
+    bounds: tuple[Float[Array, "steps m"], Float[Array, "steps m"]] | None = None,
+) -> LQSolution:
+    """The minimiser of a linear-quadratic problem, by `riccati` on CPUs and by `riccati_scan` on other devices.
+
+    With bounds, `riccati` is always used. Its policy is then optimal only near dx = 0, so the result is the minimiser only if
+    no further bounds become active along the motion.
+
+    Args:
+        start: initial state dx_0; None: zero.
+        bounds: lower and upper bounds of du at each knot, as for `riccati`.
+    """
+    start = jnp.zeros_like(lq.end[:, -1]) if start is None else start
+
+    def in_turn(lq, start, bounds):
+        return lq_rollout(lq, riccati(lq, bounds), start)
+
+    def at_once(lq, start, bounds):
+        del bounds
+        return lq_rollout_scan(lq, riccati_scan(lq), start)
+
+    if bounds is not None:
+        return in_turn(lq, start, bounds)
+    return by_platform(in_turn, at_once, lq, start, None)

@@ -1,0 +1,526 @@
+"""One step of an optax optimiser, shared by the gradient-based solvers.
+
+Files with the progress of a policy optimisation: a line of JSON, followed by arrays in NumPy's format.
+
+Optimisation of policies by gradient descent through many parallel rollouts, each with its own robot and initial state."""
+
+import functools
+import io
+import json
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ..errors import TrajectoryError, warn
+from ..io.files import read_bytes, write_whole
+from ..io.model_file import checksum
+from ..model.chain import Chain
+from ..model.compiled import checked
+from ..simulation.rollout import march
+from .knot import Knot
+from .problem import (
+    OptimalControlProblem,
+    advance,
+    knot_times,
+    limited_torque,
+    resting_torque,
+    running_cost,
+    terminal_cost,
+)
+from .solution import Trajectory, at, choose
+
+
+@functools.lru_cache(maxsize=32)  # a single object for all calls, to avoid recompilation
+def supported(optimiser: Any) -> Any:
+    """The optimiser, wrapped to accept (and ignore) the arguments of a line search if it has no line search."""
+    import optax
+
+    return optax.with_extra_args_support(optimiser)
+
+
+@functools.cache
+def quasi_newton() -> Any:
+    """L-BFGS, suited to few unknowns; the line search uses no gradients, which halves the compilation time."""
+    import optax
+
+    return supported(optax.lbfgs(linesearch=optax.scale_by_backtracking_linesearch(max_backtracking_steps=25)))
+
+
+@functools.lru_cache(maxsize=32)
+def clipped_adam(learning_rate: float | Callable = 1e-2, clip: float = 1.0) -> Any:
+    """Adam with gradient clipping: `optax.clip_by_global_norm` followed by `optax.adam`, suited to many unknowns.
+
+    Args:
+        learning_rate: a number or an optax schedule.
+        clip: maximum norm of the gradient.
+    """
+    import optax
+
+    return optax.chain(optax.clip_by_global_norm(clip), optax.adam(learning_rate))
+
+
+def firm(tree: PyTree) -> PyTree:
+    """Remove weak types from all arrays, so that the first iterate has the same types as later ones (no recompilation)."""
+    return jax.tree.map(lambda x: jax.lax.convert_element_type(x, jnp.asarray(x).dtype), tree)
+
+
+def begin(optimiser: Any, unknowns: PyTree) -> PyTree:
+    """The optimiser's initial state."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes integer types
+        state = optimiser.init(unknowns)
+    return firm(state)
+
+
+def descend(
+    optimiser: Any,
+    unknowns: PyTree,
+    state: PyTree,
+    value: Float[Array, ""],
+    slope: PyTree,
+    value_of: Callable[[PyTree], Array],
+    scale: Float[Array, ""],
+) -> tuple[PyTree, PyTree]:
+    """Apply the optimiser's update, multiplied by `scale`; return the new unknowns and the optimiser's new state."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        change, state = optimiser.update(slope, state, unknowns, value=value, grad=slope, value_fn=value_of)
+    return jax.tree.map(lambda x, d: x + (scale * d).astype(x.dtype), unknowns, change), state
+
+
+# -- policy file
+
+Tree = TypeVar("Tree", bound=PyTree)
+FORMAT, VERSION = "jaxdyn policy progress", 2  # version 1, whose checksum covers only the arrays, is still readable
+
+
+def write_progress(path: str | os.PathLike[str], carry: PyTree, history: dict[str, list[float]], lost: int) -> None:
+    """Write the arrays and the history to the file atomically.
+
+    Raises:
+        TrajectoryError: the file cannot be written; an existing file is left unchanged.
+    """
+    body = io.BytesIO()
+    for leaf in jax.tree.leaves(carry):
+        np.save(body, np.asarray(leaf), allow_pickle=False)
+    content = body.getvalue()
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "leaves": _shapes(carry),
+        "lost": lost,
+        "history": history,
+    }
+    header["sha256"] = checksum(header, content)
+    write_whole(path, json.dumps(header).encode() + b"\n" + content, TrajectoryError)
+
+
+def read_progress(path: str | os.PathLike[str], like: Tree) -> tuple[Tree, dict[str, list[float]], int]:
+    """Read the arrays (with the structure of `like`), the history, and the number of consecutive non-finite updates.
+
+    Raises:
+        TrajectoryError: the file cannot be read, is damaged, or does not contain the progress of this optimisation.
+    """
+    name = os.fspath(path)
+    first, _, content = read_bytes(path, "file with the progress", TrajectoryError).partition(b"\n")
+    try:
+        header: dict[str, Any] = json.loads(first)
+        known = header["format"] == FORMAT and header["version"] in (1, VERSION)
+        leaves, digest, history, lost = header["leaves"], header["sha256"], header["history"], int(header["lost"])
+        intact = known and checksum(header, content) == digest
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise TrajectoryError(
+            f"{name}: this file does not contain the progress of a policy; choose another file=, or remove this one"
+        ) from None
+    if not intact:
+        raise TrajectoryError(
+            f"{name}: this file is damaged or was written by another version; remove it to start again"
+        )
+    if leaves != _shapes(like):
+        raise TrajectoryError(
+            f"{name}: this file belongs to another policy or optimiser; choose another file=, or remove this one"
+        )
+    body = io.BytesIO(content)
+    arrays = [jnp.asarray(np.load(body, allow_pickle=False)) for _ in leaves]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays), history, lost
+
+
+def _shapes(tree: PyTree) -> list[list]:
+    return [[list(jnp.shape(x)), str(jnp.asarray(x).dtype)] for x in jax.tree.leaves(tree)]
+
+
+# -- policy
+
+Policy = Callable[[Array, Array, Array], Array]
+_ADVICE = "so the cost means little: start from a policy that keeps the robot slow, limit the torques, or shorten dt"
+_BACK = 20  # maximum number of consecutive updates without a finite gradient
+
+
+class PolicyOptimisation(NamedTuple):
+    """The result of `optimise_policy`.
+
+    Attributes:
+        policy: the last policy or the best one found, whichever has the lower mean cost over all rollouts.
+        cost: mean cost of this policy.
+        costs: cost of each rollout under this policy.
+        updates: number of updates, including those of earlier runs that used the same file.
+        finite: False if the optimisation ended because no policy near the best one had a finite gradient.
+        history: values at every update: "cost" (mean over the batch), "gradient" (norm of the gradient) and "stopped" (fraction
+            of rollouts that diverged).
+        stopped: fraction of rollouts that diverge under this policy; their costs say nothing.
+    """
+
+    policy: Any
+    cost: float
+    costs: Float[np.ndarray, " rollouts"]
+    updates: int
+    finite: bool
+    history: dict[str, Float[np.ndarray, " updates"]]
+    stopped: float = 0.0
+
+    @property
+    def message(self) -> str:
+        """The outcome in words."""
+        if self.finite:
+            diverged = f"; {100 * self.stopped:.3g} % of the rollouts diverge, {_ADVICE}" if self.stopped else ""
+            return f"{self.updates} updates, mean cost {self.cost:.6g}{diverged}"
+        return "no policy near the best one has a finite gradient: check the costs, or lower speed_bound"
+
+
+class _Carry(NamedTuple):
+    policy: Any
+    optimiser: Any
+    best: Any
+    best_cost: Float[Array, ""]
+    scale: Float[Array, ""]
+
+
+class PolicySettings(NamedTuple):
+    """Settings of `optimise_policy` that rarely need changing.
+
+    Attributes:
+        seed: seed for the random choice of batches.
+        checkpoint: number of checkpoint levels of the backward pass, as in `rollout`.
+        speed_bound: largest permitted entry of |v|; a rollout that exceeds it is frozen [rad/s or m/s].
+        save_every: number of updates between saves.
+        progress: function called after every update with ("optimising", updates done, total number of updates).
+    """
+
+    seed: int = 0
+    checkpoint: int | None = 1
+    speed_bound: float = 1e3
+    save_every: int = 50
+    progress: Callable[[str, int, int], None] | None = None
+
+
+class _Rollouts(NamedTuple):
+    """A partitioned policy, and the problem's leaves; leaves that differ between rollouts have one row per rollout."""
+
+    trained: Any
+    rest: Any
+    leaves: list[Array]
+    mapped: list[bool]
+    structure: Any
+    bound: Array  # bound on every entry of |v|
+
+    @property
+    def count(self) -> int:
+        """The number of rollouts."""
+        return next(len(x) for x, m in zip(self.leaves, self.mapped, strict=True) if m)
+
+
+@checked
+def optimise_policy(
+    policy: Any,
+    problem: OptimalControlProblem,
+    q0: Float[Array, "rollouts nq"],
+    v0: Float[Array, "rollouts nv"],
+    chains: Chain | None = None,
+    *,
+    updates: int = 300,
+    batch: int | None = None,
+    optimiser: Any = None,
+    file: str | os.PathLike[str] | None = None,
+    settings: PolicySettings | None = None,
+) -> PolicyOptimisation:
+    """Find the policy tau = policy(t, q, v) [N m] with the lowest mean cost over many rollouts, by gradient descent.
+
+    The objective is the mean of sum_k dt l(knot_k) + l_N(knot_N) over all rollouts b. Here, l is the sum of the running costs,
+    and l_N is the sum of the terminal costs. Each rollout is a simulation x_{k+1} = step(chain_b, x_k, tau_k) with torques
+    clipped to the problem's limits. The gradient of the objective with respect to the policy's arrays is computed by
+    backpropagation through time (analytic policy gradient).
+
+    The policy is an Equinox module, for example `equinox.nn.MLP` or a module with feedback gains. All its floating-point arrays
+    are trained; to keep an array constant, apply `jax.lax.stop_gradient` to it in the policy.
+
+    A rollout diverges if its state becomes non-finite or its speed exceeds `settings.speed_bound`. It is then frozen at its
+    last valid state, which keeps its cost and gradient finite; history["stopped"] records the fraction of such rollouts, and
+    the result's message states it. If the
+    cost or the gradient of an update is not finite, the update is discarded, the optimisation returns to the best policy so
+    far, and all further steps are halved.
+
+    Args:
+        policy: policy to optimise, called as in `rollout`; it must be stateless.
+        problem: problem that defines the horizon, costs, torque limits, integration method and, unless `chains` is given, the
+            robot of all rollouts. Constraints are not supported; express them as costs.
+        q0: initial position of each rollout [rad or m].
+        v0: initial velocity of each rollout [rad/s or m/s].
+        chains: robots of the rollouts (domain randomisation), as one chain with a batch axis on the leaves that differ; None:
+            the problem's robot.
+        updates: total number of updates, including those of earlier runs that used the same file.
+        batch: number of rollouts per update, drawn without replacement; None: all of them.
+        optimiser: an `optax.GradientTransformation`, with or without a line search; None: `clipped_adam()`.
+        file: file to which progress is saved periodically and at the end, by atomic writes. If the file exists, the
+            optimisation resumes from it; the results are bit-identical to those of an uninterrupted run.
+        settings: further settings; None: the defaults.
+
+    Raises:
+        TrajectoryError: there are no rollouts; `q0`, `v0` and `chains` differ in length; the problem has constraints or a free
+            duration; the policy has no floating-point arrays; `batch` is out of range; or the file is damaged or belongs to
+            another policy or optimiser.
+
+    Warns:
+        RuntimeWarning: all rollouts diverge under the resulting policy.
+
+    Cost: `batch` times `steps` simulation steps per update, forward and backward. With checkpoint=1, the states of all these
+    steps are kept in memory.
+    Source: Freeman et al. 2021, Brax (analytic policy gradient).
+    """
+    settings = PolicySettings() if settings is None else settings
+    rollouts = _rollouts(policy, problem, q0, v0, chains, settings.speed_bound)
+    descent = supported(clipped_adam() if optimiser is None else optimiser)
+    count = rollouts.count
+    size = count if batch is None else batch
+    if not 1 <= size <= count:
+        raise TrajectoryError(f"batch={size}, but there are {count} rollouts; choose a batch size from 1 to {count}")
+    if not jax.tree.leaves(rollouts.trained):
+        raise TrajectoryError("the policy has no floating-point arrays to optimise")
+    trained = firm(rollouts.trained)
+    far, one = (jnp.asarray(x, problem.dtype) for x in (jnp.inf, 1.0))
+    carry = _Carry(trained, begin(descent, trained), trained, far, one)
+    start = _Progress(carry, {"cost": [], "gradient": [], "stopped": []}, 0)
+    if file is not None and os.path.exists(file):
+        start = _Progress(*read_progress(file, carry))
+    end = _descended(rollouts, descent, start, updates, None if size == count else size, file, settings)
+    return _result(rollouts, end)
+
+
+class _Progress(NamedTuple):
+    """The progress of an optimisation, as saved in a file."""
+
+    carry: _Carry
+    history: dict[str, list[float]]
+    lost: int  # number of consecutive non-finite updates
+
+
+def _descended(
+    rollouts: _Rollouts,
+    descent: Any,
+    start: _Progress,
+    updates: int,
+    size: int | None,
+    file: str | os.PathLike[str] | None,
+    settings: PolicySettings,
+) -> _Progress:
+    """Make all updates, or stop after too many consecutive failures; save periodically and when the loop ends or fails."""
+    carry, history, lost = start
+    key, static = jax.random.key(settings.seed), _Static(rollouts, (descent, settings.checkpoint))
+    done = len(history["cost"])
+    try:
+        while done < updates and lost <= _BACK:
+            chosen = None if size is None else _drawn(jax.random.fold_in(key, done), rollouts.count, size)
+            carry, numbers = _update(carry, rollouts.rest, rollouts.leaves, chosen, rollouts.bound, static)
+            for name, value in zip(history, np.asarray(numbers).tolist(), strict=True):
+                history[name].append(value)
+            done += 1
+            lost = 0 if np.isfinite(history["cost"][-1]) and np.isfinite(history["gradient"][-1]) else lost + 1
+            if settings.progress is not None:
+                settings.progress("optimising", done, updates)
+            if file is not None and done % settings.save_every == 0:
+                write_progress(file, carry, history, lost)
+    finally:
+        if file is not None:
+            write_progress(file, carry, history, lost)
+    return _Progress(carry, history, lost)
+
+
+def _result(rollouts: _Rollouts, end: _Progress) -> PolicyOptimisation:
+    """The final result, with the last policy or the best one, whichever has the lower mean cost over all rollouts."""
+    found = [rollouts._replace(trained=policy) for policy in (end.carry.policy, end.carry.best)]
+    costs, stopped = zip(*(map(np.asarray, _all_costs(x)) for x in found), strict=True)
+    means = [float(x.mean()) if np.isfinite(x).all() else np.inf for x in costs]
+    better = int(np.argmin(means))
+    policy = eqx.combine(found[better].trained, rollouts.rest)
+    history = {name: np.array(values) for name, values in end.history.items()}
+    mean = float(costs[better].mean())
+    share = float(stopped[better].mean())
+    if share == 1:
+        warn(f"all {len(costs[better])} rollouts of the optimised policy diverge, {_ADVICE}", RuntimeWarning)
+    return PolicyOptimisation(policy, mean, costs[better], len(history["cost"]), end.lost <= _BACK, history, share)
+
+
+@checked
+def policy_costs(
+    policy: Any,
+    problem: OptimalControlProblem,
+    q0: Float[Array, "rollouts nq"],
+    v0: Float[Array, "rollouts nv"],
+    chains: Chain | None = None,
+    *,
+    speed_bound: float = 1e3,
+) -> Float[Array, " rollouts"]:
+    """The cost of each rollout under a policy, for example to test it on robots and initial states not used in training.
+
+    The mean of these costs is the objective of `optimise_policy`, which also documents the arguments.
+
+    Raises:
+        TrajectoryError: as for `optimise_policy`.
+    """
+    return _all_costs(_rollouts(policy, problem, q0, v0, chains, speed_bound))[0]
+
+
+def policy_trajectory(policy: Policy, problem: OptimalControlProblem) -> Trajectory:
+    """Simulate the problem's robot from its initial state under a policy, with torques clipped to the problem's limits.
+
+    Use `jax.vmap` for several robots or initial states. Unlike in `optimise_policy`, diverging motions are not frozen.
+    """
+
+    def move(state, k, _):
+        q, v, _ = state
+        tau = _torque(policy, problem, k, q, v)
+        return *advance(problem, q, v, tau), tau
+
+    start = (
+        problem.q0.astype(problem.dtype),
+        problem.v0.astype(problem.dtype),
+        jnp.zeros(problem.chain.nv, problem.dtype),
+    )
+    q, v, tau = march(move, start, None, problem.steps)
+    return Trajectory(knot_times(problem, q.dtype), q, v, tau[1:])
+
+
+def _torque(policy: Policy, problem: OptimalControlProblem, k: Array, q: Array, v: Array) -> Array:
+    return limited_torque(problem, policy(k.astype(q.dtype) * problem.dt, q, v))
+
+
+def _cost(
+    policy: Policy, problem: OptimalControlProblem, checkpoint: int | None, bound: Array
+) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """The cost of one rollout, and whether it diverged."""
+
+    def move(state, k, _):
+        q, v, before, total, going = state
+        tau = _torque(policy, problem, k, q, v)
+        knot = Knot(k, k.astype(q.dtype) * problem.dt, q, v, tau, before, problem.dt)
+        total = total + problem.dt * running_cost(problem, knot)
+        ahead = advance(problem, q, v, tau)
+        going = going & jnp.all(jnp.abs(ahead[1]) < bound) & jnp.all(jnp.isfinite(ahead[0]))
+        q, v = (jnp.where(going, new, old) for new, old in zip(ahead, (q, v), strict=True))
+        return q, v, tau, total, going
+
+    dtype = problem.dtype
+    first = (x.astype(dtype) for x in (problem.q0, problem.v0, resting_torque(problem), jnp.zeros(())))
+    start = *first, jnp.ones((), bool)
+    steps = problem.steps
+    rows = march(move, start, None, steps, every=steps, checkpoint=checkpoint)
+    q, v, tau, total, going = at(rows, -1)
+    end = Knot(jnp.asarray(steps), problem.dt * steps, q, v, tau, tau, problem.dt)
+    return total + terminal_cost(problem, end), ~going
+
+
+class _Static:
+    """The static arguments of a compiled update, compared by value so that equal arguments share one compiled program."""
+
+    def __init__(self, rollouts: _Rollouts, options: tuple):
+        self.key = (tuple(rollouts.mapped), rollouts.structure, options)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and self.key == other.key
+
+
+def _each(
+    trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static, checkpoint: int | None = None
+) -> tuple[Array, Array]:
+    """The costs of all rollouts in `leaves`, and a mask of the rollouts that diverged."""
+    mapped, structure, _ = static.key
+    policy = eqx.combine(trained, rest)
+    single = lambda *x: _cost(policy, jax.tree.unflatten(structure, x), checkpoint, bound)
+    return jax.vmap(single, in_axes=tuple(0 if m else None for m in mapped))(*leaves)
+
+
+def _all_costs(x: _Rollouts) -> tuple[Array, Array]:
+    return _costs(x.trained, x.rest, x.leaves, x.bound, _Static(x, ()))
+
+
+@eqx.filter_jit
+def _costs(trained: Any, rest: Any, leaves: list[Array], bound: Array, static: _Static) -> tuple[Array, Array]:
+    return _each(trained, rest, leaves, bound, static)
+
+
+@eqx.filter_jit
+def _drawn(key: Array, count: int, size: int) -> Array:
+    return jax.random.choice(key, count, (size,), replace=False)
+
+
+@eqx.filter_jit
+def _update(carry: _Carry, rest: Any, leaves: list[Array], chosen: Array | None, bound: Array, static: _Static):
+    """Make one update; return the new state and (cost, norm of the gradient, fraction of diverged rollouts)."""
+    mapped, _, (descent, checkpoint) = static.key
+    if chosen is not None:
+        leaves = [x[chosen] if m else x for x, m in zip(leaves, mapped, strict=True)]
+
+    def loss(trained):
+        costs, stopped = _each(trained, rest, leaves, bound, static, checkpoint)
+        return jnp.mean(costs), jnp.mean(stopped.astype(costs.dtype))
+
+    (cost, stopped), slope = jax.value_and_grad(loss, has_aux=True)(carry.policy)
+    norm = jnp.sqrt(sum(jnp.sum(x * x) for x in jax.tree.leaves(slope)))
+    finite = jnp.isfinite(cost) & jnp.isfinite(norm)
+    better = finite & (cost < carry.best_cost)
+    best, best_cost = choose(better, (carry.policy, cost), (carry.best, carry.best_cost))
+    moved, state = descend(descent, carry.policy, carry.optimiser, cost, slope, lambda x: loss(x)[0], carry.scale)
+    trained, state = choose(finite, (moved, state), (best, begin(descent, best)))
+    scale = jnp.where(finite, carry.scale, 0.5 * carry.scale)
+    return _Carry(trained, state, best, best_cost, scale), jnp.stack([cost, norm.astype(cost.dtype), stopped])
+
+
+def _rollouts(
+    policy: Any, problem: OptimalControlProblem, q0: Array, v0: Array, chains: Chain | None, speed_bound: float
+) -> _Rollouts:
+    """Check the arguments, partition the policy, and collect the problem's leaves, stacked where they differ."""
+    if problem.constraints or problem.terminal_constraints:
+        raise TrajectoryError("policy optimisation does not support constraints; express them as costs")
+    if problem.duration_limits is not None:
+        raise TrajectoryError("policy optimisation needs a fixed duration; omit duration_limits")
+    chain = problem.chain if chains is None else chains
+    one, many = jax.tree.leaves(problem.chain), jax.tree.leaves(chain)
+    if jax.tree.structure(problem.chain) != jax.tree.structure(chain):
+        raise TrajectoryError(
+            "the rollouts' robots and the problem's robot have different structures (joints, couplings, drives)"
+        )
+    extra = [jnp.ndim(b) - jnp.ndim(a) for a, b in zip(one, many, strict=True)]
+    if any(x not in (0, 1) for x in extra):
+        raise TrajectoryError(
+            "every array in chains must have the same shape as in the problem's robot, optionally with one leading batch axis"
+        )
+    flags = jax.tree.unflatten(jax.tree.structure(chain), [x == 1 for x in extra])
+    where = lambda p: (p.chain, p.q0, p.v0)
+    mapped = eqx.tree_at(where, jax.tree.map(lambda _: False, problem), (flags, True, True))
+    whole = eqx.tree_at(where, problem, (chain, jnp.asarray(q0), jnp.asarray(v0)))
+    leaves, structure = jax.tree.flatten(whole)
+    batched = jax.tree.leaves(mapped)
+    sizes = {len(x) for x, m in zip(leaves, batched, strict=True) if m}
+    if len(sizes) != 1 or sizes == {0}:
+        rows = ", ".join(map(str, sorted(sizes)))
+        raise TrajectoryError(
+            f"q0, v0 and chains have {rows} rows; pass the same number of rows for each, at least one"
+        )
+    trained, rest = eqx.partition(policy, eqx.is_inexact_array)
+    return _Rollouts(trained, rest, leaves, batched, structure, jnp.asarray(speed_bound, problem.dtype))

@@ -1,0 +1,287 @@
+"""Optimal control problems and their discretisation in time.
+
+Initial guesses: a robot at rest, or an earlier solution shifted in time for model-predictive control."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..dynamics import gravity_force, resistive_force
+from ..errors import TrajectoryError
+from ..model.chain import Chain
+from ..model.compiled import checked, compiled
+from ..simulation.integrate import Method, step
+from ..simulation.rollout import march
+from .constraints import Constraint
+from .costs import Cost
+from .knot import Knot, as_floats, as_floats_or_none
+from .solution import Guess, Solution, Status, Trajectory, at
+
+
+class OptimalControlProblem(eqx.Module):
+    """A discretised optimal control problem.
+
+    Minimise sum_k dt l(knot_k) + l_N(knot_N) over tau_0 ... tau_{N-1}, subject to (q_{k+1}, v_{k+1}) = step(chain, q_k, v_k,
+    tau_k, dt). Here, l is the sum of the running costs, and l_N is the sum of the terminal costs. `solve_by_collocation` and
+    `solve_by_inverse_dynamics` use other discretisations of the same continuous-time problem.
+
+    All floating-point numbers of a problem are pytree leaves. Use `jax.vmap` over these leaves to solve many problems at once.
+    Solutions are differentiable with respect to the same leaves.
+
+    Attributes:
+        chain: the robot.
+        q0: initial positions [rad or m].
+        v0: initial velocities [rad/s or m/s].
+        steps: number N of time steps.
+        dt: time step [s]; only an initial guess if the duration is free.
+        running: costs at knots 0 ... N-1, multiplied by dt.
+        terminal: costs at the last knot.
+        constraints: constraints on the state at knots 1 ... N and on the torques at knots 0 ... N-1.
+        terminal_constraints: constraints at the last knot.
+        torque_limits: lower and upper torque limit of each coordinate [N m or N], for example `torque_limits(chain)`;
+            None: no limits.
+        duration_limits: shortest and longest duration [s] if the duration is free; None: the duration is N dt.
+        duration_weight: cost per second of duration [1/s].
+        tau0: torques before the first knot [N m or N], used by torque-rate costs; None: the torques that hold the robot
+            still at q0.
+        method: integration method, as in `step`, for solvers that simulate the robot.
+
+    Raises:
+        TrajectoryError: `steps` is less than 1, vectors or limits have the wrong shape, or a reference with one row per
+            knot has too few rows.
+    """
+
+    chain: Chain
+    q0: Float[Array, " nq"] = eqx.field(converter=as_floats)
+    v0: Float[Array, " nv"] = eqx.field(converter=as_floats)
+    steps: int = eqx.field(static=True)
+    dt: Float[Array, ""] = eqx.field(converter=as_floats)
+    running: tuple[Cost, ...] = ()
+    terminal: tuple[Cost, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    terminal_constraints: tuple[Constraint, ...] = ()
+    torque_limits: Float[Array, "nv 2"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    duration_limits: Float[Array, "2"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    duration_weight: Float[Array, ""] = eqx.field(converter=as_floats, default=0.0)
+    tau0: Float[Array, " nv"] | None = eqx.field(converter=as_floats_or_none, default=None)
+    method: Method = eqx.field(static=True, default="semi_implicit_euler")
+
+    def __check_init__(self) -> None:
+        if self.steps < 1:
+            raise TrajectoryError(f"steps={self.steps}; a problem needs at least one step")
+        nq, nv = self.chain.nq, self.chain.nv
+        wanted = {"q0": (self.q0, (nq,)), "v0": (self.v0, (nv,)), "dt": (self.dt, ())}
+        if self.torque_limits is not None:
+            wanted["torque_limits"] = self.torque_limits, (nv, 2)
+        if self.duration_limits is not None:
+            wanted["duration_limits"] = self.duration_limits, (2,)
+        if self.tau0 is not None:
+            wanted["tau0"] = self.tau0, (nv,)
+        for name, (value, shape) in wanted.items():
+            got = jnp.shape(value)
+            if got[len(got) - len(shape) :] != shape:  # leading axes: a batch of problems
+                raise TrajectoryError(f"{name} has shape {got}, but this robot requires {shape}")
+        if jnp.ndim(self.q0) == 1:
+            _check_rows(self.running, self.steps)
+            _check_rows((*self.constraints, *self.terminal, *self.terminal_constraints), self.steps + 1)
+
+    @property
+    def dtype(self) -> Any:
+        """Floating-point type of the states."""
+        return jnp.result_type(self.q0, self.chain.dtype)
+
+    @property
+    def has_torque_rate(self) -> bool:
+        """True if a cost depends on the previous torques, which therefore become part of the state."""
+        return any(cost.of_torque_rate for cost in (*self.running, *self.terminal))
+
+
+def _check_rows(parts: tuple[Cost | Constraint, ...], knots: int) -> None:
+    """Raise TrajectoryError if a time-varying reference has fewer rows than there are knots."""
+    for part in parts:
+        for name, dimensions in part.per_knot.items():
+            x = getattr(part, name)
+            if x is not None and x.ndim == dimensions + 1 and len(x) < knots:
+                raise TrajectoryError(
+                    f"{type(part).__name__}: {name} has {len(x)} rows, but it is evaluated at {knots} knots; pass one "
+                    "row per knot"
+                )
+
+
+def running_cost(problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
+    """The sum l(knot) of the running costs, not multiplied by dt."""
+    return _sum(problem.running, problem, knot)
+
+
+def terminal_cost(problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
+    """The sum l_N(knot) of the terminal costs."""
+    return _sum(problem.terminal, problem, knot)
+
+
+def _sum(costs: tuple[Cost, ...], problem: OptimalControlProblem, knot: Knot) -> Float[Array, ""]:
+    return sum((cost.value(problem.chain, knot) for cost in costs), jnp.zeros((), knot.q.dtype))
+
+
+def residuals(costs: tuple[Cost, ...], chain: Chain, knot: Knot) -> Float[Array, " k"]:
+    """The residuals of all costs that have one."""
+    parts = [cost.residual(chain, knot) for cost in costs if not cost.is_scalar]
+    return jnp.concatenate(parts) if parts else jnp.zeros(0, knot.q.dtype)
+
+
+def constraint_values(
+    constraints: tuple[Constraint, ...], chain: Chain, knot: Knot
+) -> tuple[Float[Array, " equalities"], Float[Array, " inequalities"]]:
+    """Values of equalities, which must be zero, and of inequalities, which must not be positive."""
+    values: dict[str, list[Array]] = {"equality": [], "inequality": []}
+    for constraint in constraints:
+        values[constraint.kind].append(constraint.value(chain, knot))
+    none = jnp.zeros(0, knot.q.dtype)
+    equal, below = (jnp.concatenate(v) if v else none for v in values.values())
+    return equal, below
+
+
+def pinned_values(constraints: tuple[Constraint, ...], chain: Chain, knot: Knot) -> Bool[Array, " inequalities"]:
+    """True for the inequalities in `constraint_values` that must be zero."""
+    below = [constraint for constraint in constraints if constraint.kind == "inequality"]
+    return jnp.concatenate([jnp.zeros(0, bool), *(x.pinned(x.value(chain, knot)) for x in below)])
+
+
+def advance(
+    problem: OptimalControlProblem, q: Float[Array, " nq"], v: Float[Array, " nv"], tau: Float[Array, " nv"]
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """The state one time step later."""
+    return step(problem.chain, q, v, tau, problem.dt, method=problem.method)
+
+
+def resting_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
+    """The torques before the first knot: `tau0`, or the torques that hold the robot still at its initial position."""
+    return holding_torque(problem) if problem.tau0 is None else problem.tau0
+
+
+def holding_torque(problem: OptimalControlProblem) -> Float[Array, " nv"]:
+    """The torque that holds the robot still at its initial position, against gravity, springs and friction offsets."""
+    still = jnp.zeros_like(problem.v0)
+    return gravity_force(problem.chain, problem.q0) + resistive_force(problem.chain, problem.q0, still)
+
+
+def with_resting_torque(problem: OptimalControlProblem) -> OptimalControlProblem:
+    """The problem with `tau0` set, so that `knots_of` does not recompute it."""
+    if problem.tau0 is not None:
+        return problem
+    return eqx.tree_at(lambda p: p.tau0, problem, resting_torque(problem), is_leaf=lambda x: x is None)
+
+
+def knots_of(problem: OptimalControlProblem, trajectory: Trajectory) -> Knot:
+    """All N + 1 knots of a trajectory, stacked; the last knot repeats the last torque."""
+    steps = problem.steps
+    tau = jnp.concatenate([trajectory.tau, trajectory.tau[-1:]])
+    before = jnp.concatenate([resting_torque(problem)[None], trajectory.tau])
+    dt = jnp.full(steps + 1, (trajectory.t[-1] - trajectory.t[0]) / steps, tau.dtype)
+    return Knot(jnp.arange(steps + 1), trajectory.t, trajectory.q, trajectory.v, tau, before, dt)
+
+
+def total_cost(problem: OptimalControlProblem, trajectory: Trajectory) -> Float[Array, ""]:
+    """The cost of a trajectory: running costs times dt, terminal costs, and `duration_weight` times the duration."""
+    knots = knots_of(problem, trajectory)
+    running = jax.vmap(lambda knot: running_cost(problem, knot))(at(knots, slice(None, -1)))
+    last = at(knots, -1)
+    return knots.dt[0] * jnp.sum(running) + terminal_cost(problem, last) + problem.duration_weight * trajectory.t[-1]
+
+
+def knot_times(problem: OptimalControlProblem, dtype: Any) -> Float[Array, " knots"]:
+    """The times k dt of all N + 1 knots [s]."""
+    return problem.dt * jnp.arange(problem.steps + 1, dtype=dtype)
+
+
+def limited_torque(problem: OptimalControlProblem, tau: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    """The torques, clipped to the problem's limits."""
+    limits = problem.torque_limits
+    return tau if limits is None else jnp.clip(tau, limits[:, 0], limits[:, 1])
+
+
+@checked
+def simulate_controls(
+    problem: OptimalControlProblem, tau: Float[Array, "steps nv"], checkpoint: int | None = None
+) -> Trajectory:
+    """Simulate the problem's robot from its initial state under given torques.
+
+    Args:
+        tau: torques from each knot to the next [N m or N]; they are not clipped.
+        checkpoint: number of checkpoint levels for reverse-mode differentiation, as in `rollout`.
+    """
+    start = problem.q0.astype(problem.dtype), problem.v0.astype(problem.dtype)
+    move = lambda state, k, tau: advance(problem, state[0], state[1], tau)
+    q, v = march(move, start, tau, problem.steps, checkpoint=checkpoint)
+    return Trajectory(knot_times(problem, q.dtype), q, v, tau)
+
+
+def status_of_problem(problem: OptimalControlProblem) -> Int[Array, ""]:
+    """The status before solving: CONVERGED unless the problem is invalid.
+
+    NOT_FINITE means that the initial state or dt is not finite, or that dt is not positive. CONTRADICTORY_LIMITS means that
+    a lower limit exceeds its upper limit.
+    """
+    numbers = jnp.concatenate([problem.q0, problem.v0, problem.dt[None]])
+    finite = jnp.all(jnp.isfinite(numbers)) & (problem.dt > 0)
+    ordered = jnp.ones((), bool)
+    if problem.torque_limits is not None:
+        ordered &= jnp.all(problem.torque_limits[:, 0] <= problem.torque_limits[:, 1])
+    if problem.duration_limits is not None:
+        ordered &= problem.duration_limits[0] <= problem.duration_limits[1]
+    for constraint in (*problem.constraints, *problem.terminal_constraints):
+        lower, upper = getattr(constraint, "lower", None), getattr(constraint, "upper", None)
+        if lower is not None and upper is not None:
+            ordered &= jnp.all(lower <= upper)
+    status = jnp.where(ordered, Status.CONVERGED, Status.CONTRADICTORY_LIMITS)
+    return jnp.where(finite, status, Status.NOT_FINITE).astype(jnp.int32)
+
+
+# -- guess
+
+
+def stationary_guess(problem: OptimalControlProblem) -> Trajectory:
+    """The simplest guess: the robot at rest at q0, with the torques that hold it there, clipped to their limits."""
+    steps, q0 = problem.steps, problem.q0
+    tau = limited_torque(problem, holding_torque(problem))
+    q = jnp.broadcast_to(q0, (steps + 1, *q0.shape))
+    v = jnp.zeros((steps + 1, problem.chain.nv), q0.dtype)
+    return Trajectory(knot_times(problem, q0.dtype), q, v, jnp.broadcast_to(tau, (steps, *tau.shape)))
+
+
+def shift_guess(problem: OptimalControlProblem, solution: Solution | Guess, steps: int = 1) -> Guess:
+    """Shift a solution and its multipliers forward by `steps` knots, and extend it by simulation under its last torques.
+
+    Use the result as the guess for the same problem with a new initial state. Solvers replace the first state of the guess by
+    the problem's `q0` and `v0`.
+
+    Args:
+        problem: problem that defines the robot, time step and integration method used for the extension.
+        solution: earlier solution or guess.
+        steps: number of time steps that have elapsed.
+    """
+    return _shifted(problem, Guess(solution.trajectory, solution.multipliers), steps)
+
+
+@compiled
+def _shifted(problem: OptimalControlProblem, guess: Guess, steps: int) -> Guess:
+    old = guess.trajectory
+
+    hold = lambda state, k, row: advance(problem, state[0], state[1], old.tau[-1])
+    ahead = march(hold, (old.q[-1], old.v[-1]), None, steps)
+    q, v = (jnp.concatenate([x, more[1:]])[steps:] for x, more in zip((old.q, old.v), ahead, strict=True))
+    trajectory = Trajectory(old.t, q, v, moved_on(old.tau, steps))
+    knots = {name: x.shape[0] in (old.tau.shape[0], old.q.shape[0]) for name, x in guess.multipliers.items()}
+    multipliers = {
+        name: moved_on(x, steps) if knots[name] and name != "terminal_constraints" else x
+        for name, x in guess.multipliers.items()
+    }
+    return Guess(trajectory, multipliers)
+
+
+def moved_on(rows: Array, steps: int) -> Array:
+    """The rows from index `steps` on, padded to the original length with copies of the last row."""
+    last = jnp.broadcast_to(rows[-1:], (steps, *rows.shape[1:]))
+    return jnp.concatenate([rows, last])[steps:]

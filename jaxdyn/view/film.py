@@ -1,0 +1,384 @@
+"""Plots of positions and torques over time, with their limits.
+
+Animations of a robot as a stick figure in space, written to a GIF or an MP4 file."""
+
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float, UInt8
+
+from ..errors import OutputError
+from ..io.files import check_output_folder, write_whole
+from ..io.motion import coordinate_names
+from ..model.chain import Chain
+from ..model.compiled import layout, turning_joints
+from ..report.pictures import line_ends, link_poses, skeleton
+from .scene import build_scene, effort_limits, positions_at
+
+Row = Float[Array, " N"] | Float[np.ndarray, " N"]
+Rows = Float[Array, "rows k"] | Float[np.ndarray, "rows k"]
+_LINE, _LIMIT, _BEYOND = "#1f5fa8", "#b03030", "#e15759"
+
+
+def plot_torques(
+    chain: Chain,
+    t: Row,
+    tau: Rows,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    limits: Float[Array, " nv"] | Float[np.ndarray, " nv"] | None = None,
+) -> Any:
+    """Plot torques over time, one panel per coordinate, with limits as dashed lines and violations shaded.
+
+    Torques are drawn as curves if `tau` has one row per time, and as steps if it has one row fewer, as in a rollout or a
+    `Trajectory`.
+
+    Args:
+        t: times [s].
+        tau: torques [N m or N], one column per coordinate.
+        path: file to write, whose suffix selects the format (png, svg, pdf); None: no file.
+        limits: largest |tau| of each coordinate [N m or N]; None: the robot's `limits.effort`, if any.
+
+    Returns:
+        The matplotlib figure, created without pyplot, so that no window opens and matplotlib's state does not change.
+
+    Raises:
+        OutputError: the number of rows or columns is wrong, or the file cannot be written.
+    """
+    times, values = np.asarray(t, float), np.asarray(tau, float)
+    if values.ndim != 2 or values.shape[1] != chain.nv or len(values) not in (len(times), len(times) - 1):
+        raise OutputError(
+            f"torques have shape {values.shape}, but there are {len(times)} time stamps and {chain.nv} coordinates; "
+            "pass one row per time, or "
+            "one per step, with one column per coordinate"
+        )
+    bounds = effort_limits(chain) if limits is None else np.asarray(limits, float)
+    units = _units(chain, "N m", "N")
+    figure, panels = _panels(chain.nv)
+    for j, (axes, name) in enumerate(zip(panels, coordinate_names(chain), strict=True)):
+        y = values[:, j]
+        stepped = len(y) < len(times)
+        shown = np.append(y, y[-1]) if stepped else y
+        style = {"drawstyle": "steps-post"} if stepped else {}
+        axes.plot(times, shown, color=_LINE, linewidth=1.2, **style)
+        if np.isfinite(bounds[j]):
+            for side in (-1, 1):
+                axes.axhline(side * bounds[j], color=_LIMIT, linestyle="--", linewidth=0.9)
+            step = "post" if stepped else None
+            for low, beyond in ((bounds[j], shown > bounds[j]), (-bounds[j], shown < -bounds[j])):
+                axes.fill_between(times, low, shown, where=beyond, color=_BEYOND, alpha=0.5, step=step, linewidth=0)
+        axes.set_title(f"{name} [{units[j]}]", fontsize="small", loc="left")
+    figure.supxlabel("time [s]", fontsize="small")
+    figure.supylabel("torque (dashed: limits)" if np.isfinite(bounds).any() else "torque", fontsize="small")
+    return _saved(figure, path)
+
+
+def plot_positions(chain: Chain, t: Row, q: Rows, path: str | os.PathLike[str] | None = None) -> Any:
+    """Plot positions over time, one panel per entry of q, with joint limits as dashed lines.
+
+    Limits are not drawn for the entries of quaternion joints, which have none.
+
+    Args:
+        t: times [s].
+        q: positions [rad or m], one row per time.
+        path: file to write, as for `plot_torques`.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        OutputError: the number of rows or columns is wrong, or the file cannot be written.
+    """
+    times, values = np.asarray(t, float), np.asarray(q, float)
+    if values.shape != (len(times), chain.nq):
+        raise OutputError(
+            f"positions have shape {values.shape}, but there are {len(times)} time stamps with {chain.nq} positions "
+            "each"
+        )
+    names, units = _position_names(chain)
+    limits = np.tile([-np.inf, np.inf], (chain.nq, 1))
+    if chain.coupling is None:
+        where = layout(chain)
+        limits[where.entries] = np.asarray(chain.limits.position, float)[where.columns]
+    figure, panels = _panels(chain.nq)
+    drawn = False
+    for j, axes in enumerate(panels):
+        axes.plot(times, values[:, j], color=_LINE, linewidth=1.2)
+        low, high = axes.get_ylim()
+        for bound in limits[j][np.isfinite(limits[j])]:
+            axes.axhline(bound, color=_LIMIT, linestyle="--", linewidth=0.9)
+        if values[:, j].min() > limits[j, 0] and values[:, j].max() < limits[j, 1]:
+            axes.set_ylim(low, high)  # an axis that includes a distant limit would flatten the curve
+        low, high = axes.get_ylim()
+        drawn = drawn or bool(((limits[j] >= low) & (limits[j] <= high)).any())
+        axes.set_title(f"{names[j]} [{units[j]}]" if units[j] else names[j], fontsize="small", loc="left")
+    figure.supxlabel("time [s]", fontsize="small")
+    figure.supylabel("position (dashed: limits)" if drawn else "position", fontsize="small")
+    return _saved(figure, path)
+
+
+def _units(chain: Chain, turning: str, sliding: str) -> list[str]:
+    """Unit of each coordinate, derived from the screw of its joint; for coupled joints, always the unit of angles."""
+    if chain.coupling is not None:
+        return [turning] * chain.nv
+    return [turning if turns else sliding for turns in turning_joints(chain)]
+
+
+def _position_names(chain: Chain) -> tuple[list[str], list[str]]:
+    if chain.nq == chain.nv:
+        return list(coordinate_names(chain)), _units(chain, "rad", "m")
+    names, units = [""] * chain.nq, [""] * chain.nq
+    coordinates, kinds = coordinate_names(chain), _units(chain, "rad", "m")
+    where = layout(chain)
+    for column, entry in zip(where.columns, where.entries, strict=True):
+        names[entry], units[entry] = coordinates[column], kinds[column]
+    for joint in where.quaternions:
+        own = coordinates[joint.column]
+        for k in range(joint.size + 1):
+            point = joint.size == 6 and k < 3
+            label = "xyz"[k] if point else f"quaternion {'wxyz'[k - (joint.size - 3)]}"
+            names[joint.start + k], units[joint.start + k] = f"{own}: {label}", "m" if point else ""
+    return names, units
+
+
+def _panels(count: int) -> tuple[Any, Sequence]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = 1 if count == 1 else 2 if count <= 4 else 3 if count <= 9 else 4
+    rows = -(-count // columns)
+    figure = Figure(figsize=(3.1 * columns + 0.6, 1.7 * rows + 0.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    for axes in panels[:count]:
+        axes.grid(alpha=0.3)
+        axes.tick_params(labelsize="small")
+        axes.margins(x=0.01)
+    return figure, list(panels[:count])
+
+
+def _saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:
+    if path is None:
+        return figure
+    kind = os.path.splitext(os.fspath(path))[1][1:].lower() or "png"
+    content = io.BytesIO()
+    try:
+        figure.savefig(content, format=kind, dpi=120)
+    except ValueError as error:
+        raise OutputError(f"{os.fspath(path)}: {error}") from None
+    write_whole(path, content.getvalue(), OutputError)
+    return figure
+
+
+# -- film
+
+_BONE, _JOINT, _TRACE = "#30475e", "#f28e2b", "#59a14f"
+
+
+def animate(
+    chain: Chain,
+    t: Float[Array, " N"] | Float[np.ndarray, " N"],
+    q: Float[Array, "rows nq"] | Float[np.ndarray, "rows nq"],
+    path: str | os.PathLike[str],
+    *,
+    fps: float = 20.0,
+    speed: float = 1.0,
+    ellipsoids: bool = False,
+    trace: bool = True,
+    size: tuple[int, int] = (420, 400),
+    direction: tuple[float, float] = (20.0, -60.0),
+) -> int:
+    """Write an animation of a motion that shows joints as dots, lines between them, and the path of the tip.
+
+    Positions between samples are interpolated by `integrate` with a fraction of their `difference`. For a planar robot, choose
+    a direction normal to its plane: direction=(0, -90) looks along y.
+
+    Args:
+        t: increasing times [s].
+        q: positions at these times [rad or m].
+        path: file to write, .gif or .mp4. An .mp4 file requires ffmpeg, on the system path or from `pip install
+            imageio-ffmpeg`.
+        fps: frames per second; for a GIF, rounded so that each frame lasts a whole number of hundredths of a second, at least
+            two.
+        speed: playback speed relative to real time.
+        ellipsoids: also draw the inertia ellipsoids of the links.
+        trace: draw the path of the tip, if the robot has a single tip; if the tip is a link without a tool frame, the path of
+            the drawn end of this link.
+        size: width and height [pixels].
+        direction: elevation of the viewpoint and its azimuth about z, measured from x [degrees].
+
+    Returns:
+        The number of frames.
+
+    Raises:
+        OutputError: the suffix is neither .gif nor .mp4; ffmpeg is missing or fails; times and positions do not match or are
+            not finite; `fps`, `speed` or `size` is invalid; or the file cannot be written. In all these cases, no file is
+            written.
+
+    Cost: about 50 ms per frame.
+    """
+    target = Path(path)
+    kind = target.suffix.lower()
+    if kind not in (".gif", ".mp4"):
+        raise OutputError(f"{target}: the suffix of a film must be .gif or .mp4")
+    encoder = _ffmpeg() if kind == ".mp4" else ""
+    check_output_folder(target.absolute().parent, (target.name,))
+    if not (0 < fps < np.inf and 0 < speed < np.inf):
+        raise OutputError(f"fps={fps:g} and speed={speed:g} must both be positive and finite")
+    if min(size) < 16:
+        raise OutputError(f"a film of {size[0]} x {size[1]} pixels is too small; at least 16 x 16 are needed")
+    if kind == ".gif":
+        fps = 1000 / _gif_delay(fps)
+    times, rows = np.asarray(t, float), np.asarray(q, float)
+    if rows.ndim != 2 or rows.shape != (len(times), chain.nq) or len(times) < 2:
+        raise OutputError(
+            f"positions have shape {rows.shape}, but there are {len(times)} time stamps with {chain.nq} positions each"
+        )
+    if not (np.isfinite(times).all() and np.isfinite(rows).all() and (np.diff(times) > 0).all()):
+        raise OutputError("times and positions must be finite, and times must increase")
+    count = max(2, round((times[-1] - times[0]) / speed * fps) + 1)
+    moments = np.minimum(times[0] + np.arange(count) * speed / fps, times[-1])
+    pictures = _pictures(chain, moments, positions_at(chain, times, rows, moments), ellipsoids, trace, size, direction)
+    write_whole(target, _gif(pictures, fps) if kind == ".gif" else _mp4(pictures, fps, size, encoder), OutputError)
+    return count
+
+
+def _pictures(
+    chain: Chain,
+    times: Float[np.ndarray, " M"],
+    q: Float[np.ndarray, "M nq"],
+    ellipsoids: bool,
+    trace: bool,
+    size: tuple[int, int],
+    direction: tuple[float, float],
+) -> Iterator[UInt8[np.ndarray, "height width 3"]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    poses = link_poses(chain, q)
+    lines = line_ends(poses, skeleton(chain))
+    bodies = [part for part in build_scene(chain).parts if part.group == "inertia"] if ellipsoids else []
+    dpi = 100
+    figure = Figure(
+        figsize=((size[0] + 0.01) / dpi, (size[1] + 0.01) / dpi), dpi=dpi
+    )  # matplotlib truncates to whole pixels
+    canvas = FigureCanvasAgg(figure)
+    axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=not ellipsoids)
+    axes.view_init(*direction)
+    reach = [lines.reshape(-1, 3)]
+    reach += [
+        part.vertices[::16] @ pose[part.link, :3, :3].T + pose[part.link, :3, 3]
+        for part in bodies
+        for pose in poses[:: max(1, len(poses) // 20)]
+    ]
+    low, high = (f(np.concatenate(reach), axis=0) for f in (np.min, np.max))
+    middle, half = (low + high) / 2, max(float((high - low).max()) / 2 * 1.05, 1e-3)
+    axes.set(**{f"{x}lim": (m - half, m + half) for x, m in zip("xyz", middle, strict=True)})
+    axes.set_box_aspect((1, 1, 1), zoom=1.0)
+    axes.tick_params(labelsize=7, pad=-2)
+    for x in "xyz":
+        getattr(axes, f"{x}axis").pane.set_facecolor((0.97, 0.97, 0.98, 1.0))
+        getattr(axes, f"{x}axis").set_major_locator(_few_ticks())
+    clock = axes.text2D(0.03, 0.95, "", transform=axes.transAxes, fontsize=9)
+    bones: list[Any] = [
+        axes.plot([], [], [], color=_BONE, linewidth=3, solid_capstyle="round", zorder=3)[0] for _ in lines[0]
+    ]
+    dots = axes.plot([], [], [], "o", color=_JOINT, markersize=5, zorder=4)[0]
+    path = axes.plot([], [], [], color=_TRACE, linewidth=1.2, zorder=2)[0]
+    trace = trace and chain.topology.tip_name is not None
+    drawn: list = []
+    for k, (here, pose) in enumerate(zip(lines, poses, strict=True)):
+        for bone, (a, b) in zip(bones, here, strict=True):
+            bone.set_data_3d(*np.stack([a, b], axis=1))
+        dots.set_data_3d(*here[: chain.n, 1].T)
+        if trace:
+            path.set_data_3d(*lines[: k + 1, -1, 1].T)
+        for body in drawn:
+            body.remove()
+        drawn = []
+        for part in bodies:
+            corners = part.vertices @ pose[part.link, :3, :3].T + pose[part.link, :3, 3]
+            body = Poly3DCollection(corners[part.faces], facecolor=part.colour[:3], alpha=0.35, linewidth=0, zorder=1)
+            drawn.append(axes.add_collection3d(body))
+        clock.set_text(f"{times[k] - times[0]:.2f} s")
+        canvas.draw()
+        yield np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def _few_ticks():
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(4)
+
+
+def _gif(pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float) -> bytes:
+    """Encode frames as a GIF, with one common palette so that colours do not flicker."""
+    from PIL import Image
+
+    frames = [Image.fromarray(picture) for picture in pictures]
+    sample = frames[:: max(1, len(frames) // 6)]
+    sheet = Image.new("RGB", (sample[0].width, sample[0].height * len(sample)))
+    for k, frame in enumerate(sample):
+        sheet.paste(frame, (0, k * frame.height))
+    palette = sheet.quantize(64, dither=Image.Dither.NONE)
+    first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    content = io.BytesIO()
+    shown = _gif_delay(fps)
+    first.save(content, "GIF", save_all=True, append_images=rest, duration=shown, loop=0, optimize=True)
+    return content.getvalue()
+
+
+def _gif_delay(fps: float) -> int:
+    """Display time of each GIF frame [ms], at least 20, because browsers display shorter frames for 100 ms."""
+    return max(20, round(100 / fps) * 10)
+
+
+def _mp4(
+    pictures: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float, size: tuple[int, int], encoder: str
+) -> bytes:
+    """Encode frames as MP4. They are passed to ffmpeg one by one, so that memory use does not grow with the film's length."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as complaints:
+        draft = os.path.join(folder, "film.mp4")
+        raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{fps:g}", "-i", "-"]
+        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white"]  # most players support only even sizes
+        command = [encoder, "-loglevel", "error", "-y", *raw, *even, "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
+        try:
+            with subprocess.Popen([*command, draft], stdin=subprocess.PIPE, stderr=complaints) as process:
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError):  # ffmpeg stopped; its error message is reported below
+                    for picture in pictures:
+                        process.stdin.write(picture.tobytes())
+        except OSError as error:
+            raise OutputError(f"{encoder}: ffmpeg cannot be run: {error.strerror}") from None
+        if process.returncode or not os.path.exists(draft):
+            complaints.seek(0)
+            reason = complaints.read().decode(errors="replace").strip() or f"exit status {process.returncode}"
+            raise OutputError(f"ffmpeg ({encoder}) could not write the film: {reason}")
+        return Path(draft).read_bytes()
+
+
+def _ffmpeg() -> str:
+    """Path of ffmpeg, the program that writes MP4 files."""
+    found = shutil.which("ffmpeg")
+    if found is None:
+        try:
+            import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+
+            found = imageio_ffmpeg.get_ffmpeg_exe()
+        except (ImportError, RuntimeError):
+            raise OutputError(
+                "an .mp4 file needs ffmpeg, which is missing: install the system's ffmpeg, or pip install imageio-ffmpeg, "
+                "or write a .gif"
+            ) from None
+    return found

@@ -1,0 +1,405 @@
+"""Limits of a robot's coordinates, for sliders and plots.
+
+Triangulated surfaces of simple bodies: vertices (V, 3), and vertex indices (F, 3) of faces, anticlockwise from outside.
+
+A robot as data for rendering: triangles fixed to its links, and lines from joint to joint.
+
+Position of the camera and height of the ground, derived from the space that a robot occupies."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from ..errors import ModelError
+from ..io.motion import coordinate_names
+from ..io.shapes import Geometry, Surface, read_mesh
+from ..model.chain import Chain, frame_index
+from ..model.compiled import layout, turning_joints
+from ..model.configuration import difference, integrate, neutral_configuration
+from ..report.pictures import equivalent_ellipsoid, line_ends, link_poses, skeleton
+from ..trajectory.inverse_kinematics import coordinate_limits
+
+
+def slider_ranges(chain: Chain) -> list[tuple[str, int, float, float]]:
+    """Name, entry of q, lower limit and upper limit of every coordinate that has a single entry in q and a nonzero range."""
+    where, names = layout(chain), coordinate_names(chain)
+    limits, sliding = np.asarray(coordinate_limits(chain), float), sliding_coordinates(chain)
+    ranges = []
+    for column, entry in zip(where.columns.tolist(), where.entries.tolist(), strict=True):
+        free = 1.0 if sliding[column] else np.pi
+        low, high = limits[column]
+        low, high = low if np.isfinite(low) else min(-free, high - free), high
+        high = high if np.isfinite(high) else max(free, low + free)
+        if high > low:
+            ranges.append((names[column], entry, float(low), float(high)))
+    return ranges
+
+
+def start_configuration(chain: Chain) -> Float[np.ndarray, " nq"]:
+    """The neutral configuration, clipped to the limits."""
+    q = np.array(neutral_configuration(chain), float)
+    for _, entry, low, high in slider_ranges(chain):
+        q[entry] = np.clip(q[entry], low, high)
+    return q
+
+
+def sliding_coordinates(chain: Chain) -> Bool[np.ndarray, " nv"]:
+    """Mask of the coordinates that are lengths [m], that is, those that move only prismatic joints."""
+    sliding = ~turning_joints(chain)
+    if chain.coupling is None:
+        return sliding
+    moves = np.asarray(chain.coupling.matrix) != 0
+    return moves.any(axis=0) & ~moves[~sliding].any(axis=0)
+
+
+def effort_limits(chain: Chain) -> Float[np.ndarray, " nv"]:
+    """Largest |tau| of each coordinate [N m or N], infinite if unknown, for example if a coordinate moves several joints."""
+    limits = np.asarray(chain.limits.effort, float)
+    if chain.coupling is None:
+        return limits
+    matrix = np.asarray(chain.coupling.matrix, float)
+    own = np.abs(matrix).argmax(axis=0)
+    plain = ((matrix != 0).sum(axis=0) == 1) & ((matrix[own] != 0).sum(axis=1) == 1)
+    return np.where(plain, limits[own] * np.abs(matrix).max(axis=0), np.inf)
+
+
+# -- triangles
+
+
+def box(size: tuple[float, float, float]) -> Surface:
+    """A box with these edge lengths along x, y and z, centred at the origin."""
+    corners = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
+    squares = ((0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3))
+    faces = [triangle for a, b, c, d in squares for triangle in ((a, b, c), (a, c, d))]
+    return corners * np.asarray(size), np.array(faces)
+
+
+def cylinder(radius: float, length: float, around: int = 32) -> Surface:
+    """A cylinder along z, centred at the origin."""
+    return turned(np.array([[0.0, -0.5], [1.0, -0.5], [1.0, 0.5], [0.0, 0.5]]) * [radius, length], around)
+
+
+def capsule(radius: float, length: float, around: int = 32) -> Surface:
+    """A cylinder along z with hemispheres at both ends, centred at the origin; `length` excludes the hemispheres."""
+    half = np.linspace(0.0, np.pi / 2, around // 4 + 1)
+    cap = np.stack([np.cos(half), np.sin(half)], axis=1) * radius + [0.0, length / 2]
+    cap[-1, 0] = 0.0
+    return turned(np.concatenate([cap[::-1] * [1, -1], cap]), around)
+
+
+def ellipsoid(semi_axes: tuple[float, float, float], around: int = 32) -> Surface:
+    """An ellipsoid with these semi-axes along x, y and z, centred at the origin; equal semi-axes give a sphere."""
+    vertices, faces = _unit_sphere(around)
+    return vertices * np.asarray(semi_axes), faces
+
+
+@functools.lru_cache(maxsize=8)
+def _unit_sphere(around: int) -> Surface:
+    angle = np.linspace(-np.pi / 2, np.pi / 2, around // 2 + 1)
+    outline = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    outline[[0, -1], 0] = 0.0
+    return turned(outline, around)
+
+
+def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
+    """The surface of revolution about z of an outline, given as points (radius, height) from the lowest to the highest.
+
+    The first and the last point must lie on the axis.
+    """
+    angle = np.linspace(0.0, 2 * np.pi, around, endpoint=False)
+    rings = outline[1:-1]
+    vertices = np.stack(
+        [
+            rings[:, :1] * np.cos(angle),
+            rings[:, :1] * np.sin(angle),
+            np.broadcast_to(rings[:, 1:], (len(rings), around)),
+        ],
+        axis=2,
+    ).reshape(-1, 3)
+    ends = [[0.0, 0.0, outline[0, 1]], [0.0, 0.0, outline[-1, 1]]]
+    here, there = np.arange(around), (np.arange(around) + 1) % around
+    low, high = len(vertices), len(vertices) + 1
+    faces = [np.stack([np.full(around, low), there, here], axis=1)]
+    for ring in range(len(rings) - 1):
+        a, b = ring * around + here, ring * around + there
+        faces += [np.stack([a, b, b + around], axis=1), np.stack([a, b + around, a + around], axis=1)]
+    last = (len(rings) - 1) * around
+    faces.append(np.stack([last + here, last + there, np.full(around, high)], axis=1))
+    return np.concatenate([vertices, ends]), np.concatenate(faces)
+
+
+def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 3"], Int[np.ndarray, "F 3"]]:
+    """Split the vertices of a surface along edges at which it bends by more than an angle [rad].
+
+    After the split, a renderer that averages face normals at vertices shows flat faces as flat and curved surfaces as smooth.
+
+    Cost: O(F log F).
+    """
+    vertices, faces = surface
+    a, b, c = (vertices[faces[:, k]] for k in range(3))
+    normals = np.cross(b - a, c - a)
+    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-300)
+    # one row per edge of each face: the vertices at its ends (lower index first), and the corners of the face at these vertices
+    _, place = np.unique(np.round(vertices, 9), axis=0, return_inverse=True)
+    corner = np.arange(faces.size).reshape(-1, 3)
+    ends = place.reshape(-1)[np.concatenate([faces[:, [k, (k + 1) % 3]] for k in range(3)])]
+    corners = np.concatenate([corner[:, [k, (k + 1) % 3]] for k in range(3)])
+    turned_round = ends[:, 0] > ends[:, 1]
+    ends[turned_round], corners[turned_round] = ends[turned_round, ::-1], corners[turned_round, ::-1]
+    order = np.lexsort(ends.T)
+    ends, corners = ends[order], corners[order]
+    first, second = corners[:-1], corners[1:]
+    smooth = (ends[1:] == ends[:-1]).all(axis=1)
+    smooth &= np.einsum("ij,ij->i", normals[first[:, 0] // 3], normals[second[:, 0] // 3]) >= np.cos(angle)
+    pairs = np.concatenate([np.stack([first[smooth, k], second[smooth, k]]) for k in range(2)], axis=1)
+    graph = coo_array((np.ones(pairs.shape[1], bool), (pairs[0], pairs[1])), shape=(faces.size, faces.size))
+    _, group = connected_components(graph, directed=False)
+    _, one, split = np.unique(group, return_index=True, return_inverse=True)
+    return vertices[faces.reshape(-1)[one]], split.reshape(-1, 3)
+
+
+# -- scene
+
+Colour = tuple[float, float, float, float]
+_GREY: Colour = (0.75, 0.75, 0.77, 1.0)
+_LINKS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#edc948", "#9c755f")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """Triangles fixed to a link.
+
+    Attributes:
+        name: unique path, "link/kind number".
+        group: "shape" for a shape in the robot description, "inertia" for an inertia ellipsoid.
+        link: index of the moving link; -1 for the base.
+        vertices: points in the link's frame [m].
+        faces: indices of the vertices of each triangle, anticlockwise as seen from outside.
+        colour: red, green, blue and opacity, from 0 to 1.
+        shown: True if the part is visible initially.
+    """
+
+    name: str
+    group: str
+    link: int
+    vertices: Float[np.ndarray, "V 3"]
+    faces: Int[np.ndarray, "F 3"]
+    colour: Colour
+    shown: bool = True
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scene:
+    """A robot as parts that move with its links.
+
+    Attributes:
+        chain: the robot.
+        parts: triangles fixed to the links and the base.
+        notes: notes on omitted parts.
+    """
+
+    chain: Chain
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...] = ()
+
+    def poses(self, q: Float[Array, "... nq"] | Float[np.ndarray, "... nq"]) -> Float[np.ndarray, "... m 4 4"]:
+        """Poses in the world of the n links, followed by the base, for one or many configurations q.
+
+        The pose of a part is `poses[part.link]`.
+
+        Raises:
+            ModelError: the number of columns of q differs from the number of the robot's positions.
+        """
+        return link_poses(self.chain, np.asarray(q))
+
+    @property
+    def joints(self) -> tuple[tuple[int, int, np.ndarray], ...]:
+        """Lines (link a, link b, point on b), each from the origin of link a to a point on link b, in b's frame [m].
+
+        The first n lines lead from the parent of each link to the link. The others lead from links without children to their
+        ends: the tip, or the end of the uniform rod with the same centre of mass and spread along this line.
+        """
+        return skeleton(self.chain)
+
+
+def build_scene(chain: Chain, geometry: Sequence[Geometry] = (), notes: Sequence[str] = ()) -> Scene:
+    """Build a scene from a robot, with the shapes in its description and the inertia ellipsoids of its links.
+
+    For every moving link with a mass, the scene contains the solid ellipsoid of uniform density that has the same mass, centre
+    of mass and inertia. It is initially hidden if the link also has shapes. Shapes on links that are not part of the chain
+    (beyond its `tip`) are omitted. A mesh that cannot be read is omitted and mentioned in the notes; the other shapes of its
+    link are still shown.
+
+    Args:
+        chain: the robot; its inertias may differ from those of the description, for example after an identification.
+        geometry: shapes returned by `read_geometry` for the description from which the chain was loaded.
+        notes: notes to store with the scene, for example those returned by `read_geometry`.
+
+    Raises:
+        ModelError: a shape is a mesh, but trimesh is not installed.
+    """
+    parts: list[Part] = []
+    found = list(notes)
+    carried = {*chain.link_names, *chain.frame_names, chain.topology.base_name}
+    for shape in geometry:
+        if shape.link not in carried:
+            continue
+        link, frame = frame_index(chain, shape.link)
+        pose = shape.pose if frame is None else np.asarray(chain.frame_poses[frame], float) @ shape.pose
+        try:
+            surfaces = _surfaces(shape)
+        except ModelError as error:
+            if isinstance(error.__cause__, ImportError):
+                raise
+            found.append(str(error))
+            continue
+        for surface, own in surfaces:
+            name = f"{shape.link}/{shape.kind} {len(parts)}"
+            colour = shape.colour or own or _GREY
+            parts.append(Part(name, "shape", link, *_placed(surface, pose), colour))
+    dressed = {part.link for part in parts}
+    for i, name in enumerate(chain.link_names):
+        solid = equivalent_ellipsoid(np.asarray(chain.inertia[i], float))
+        if solid is None:
+            continue
+        if not solid.consistent:
+            found.append(f"link {name!r} has a physically inconsistent inertia, and therefore no ellipsoid")
+            continue
+        squares, axes = np.linalg.eigh(solid.shape)
+        axes[:, 0] *= np.sign(np.linalg.det(axes))
+        pose = np.eye(4)
+        pose[:3, :3], pose[:3, 3] = axes, solid.centre
+        a, b, c = np.sqrt(np.maximum(squares, 0.0)).tolist()
+        surface = ellipsoid((a, b, c))
+        colour = (*_rgb(_LINKS[i % len(_LINKS)]), 0.85 if i not in dressed else 0.5)
+        parts.append(Part(f"{name}/inertia", "inertia", i, *_placed(surface, pose), colour, i not in dressed))
+    return Scene(chain, tuple(parts), tuple(found))
+
+
+def positions_at(
+    chain: Chain, t: Float[np.ndarray, " N"], q: Float[np.ndarray, "N nq"], times: Float[np.ndarray, " M"]
+) -> Float[np.ndarray, "M nq"]:
+    """Positions of a sampled motion at other times [s], interpolated linearly, or along screws for quaternion joints."""
+    times = np.clip(times, t[0], t[-1])
+    k = np.clip(np.searchsorted(t, times, side="right") - 1, 0, len(t) - 2)
+    share = (times - t[k]) / (t[k + 1] - t[k])
+    if chain.nq == chain.nv:
+        return q[k] + share[:, None] * (q[k + 1] - q[k])
+    return np.asarray(_between(chain, *(jnp.asarray(x, chain.dtype) for x in (q[k], q[k + 1], share))), float)
+
+
+@jax.jit
+def _between(chain: Chain, q0: Array, q1: Array, share: Array) -> Array:
+    return jax.vmap(lambda a, b, s: integrate(chain, a, s * difference(chain, a, b)))(q0, q1, share)
+
+
+def _surfaces(shape: Geometry) -> list[tuple[Surface, Colour | None]]:
+    x, _, z = shape.size
+    if shape.kind == "box":
+        return [(box(shape.size), None)]
+    if shape.kind == "cylinder":
+        return [(cylinder(x, z), None)]
+    if shape.kind == "capsule":
+        return [(capsule(x, z), None)]
+    if shape.kind in ("sphere", "ellipsoid"):
+        return [(ellipsoid(shape.size), None)]
+    if shape.triangles is None:
+        assert shape.file is not None
+        found = read_mesh(shape.file)
+    else:
+        found = [(shape.triangles, None)]
+    surfaces = []
+    for (vertices, faces), colour in found:
+        mirrored = np.prod(shape.size) < 0  # for example a left hand that reuses the mesh of the right hand
+        surfaces.append(((vertices * np.asarray(shape.size), faces[:, ::-1] if mirrored else faces), colour))
+    return surfaces
+
+
+def _placed(surface: Surface, pose: np.ndarray) -> Surface:
+    vertices, faces = surface
+    return vertices @ pose[:3, :3].T + pose[:3, 3], faces
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    return red, green, blue
+
+
+# -- framing
+
+FIELD_OF_VIEW = np.radians(40.0)
+_FROM = np.array([1.6, -2.0, 1.1]) / np.linalg.norm([1.6, -2.0, 1.1])
+
+
+class Framing(NamedTuple):
+    """A camera and a ground plane in the world.
+
+    Attributes:
+        up: direction opposite to gravity; z if there is no gravity.
+        turn: rotation that maps the z axis to `up`, and thus the xy plane to the ground plane.
+        eye: position of the camera [m].
+        target: point at which the camera looks [m].
+        ground: a point of the ground plane, which is at height 0 or at the height of the robot's lowest point, whichever is
+            lower [m].
+        cell: edge length of the grid squares on the ground, a round number [m].
+        radius: radius of a ball about the target that contains the robot [m].
+    """
+
+    up: Float[np.ndarray, "3"]
+    turn: Float[np.ndarray, "3 3"]
+    eye: Float[np.ndarray, "3"]
+    target: Float[np.ndarray, "3"]
+    ground: Float[np.ndarray, "3"]
+    cell: float
+    radius: float
+
+
+def frame_scene(scene: Scene, q: Float[np.ndarray, "rows nq"], most: int = 40) -> Framing:
+    """A camera that shows the whole robot in the given configurations, of which at most `most` are used."""
+    gravity = np.asarray(scene.chain.gravity, float)
+    size = np.linalg.norm(gravity)
+    up = -gravity / size if size > 0 else np.array([0.0, 0.0, 1.0])
+    turn = _turn_to(up)
+    poses = scene.poses(q[:: -(-len(q) // most)])
+    points = [line_ends(poses, scene.joints).reshape(-1, 3)]
+    for part in scene.parts:
+        if part.shown:
+            pose = poses[:, part.link]
+            corners = _corners(part.vertices)
+            points.append((corners @ pose[:, :3, :3].swapaxes(1, 2) + pose[:, None, :3, 3]).reshape(-1, 3))
+    seen = np.concatenate(points) @ turn  # in axes whose z axis is up
+    low, high = seen.min(axis=0), seen.max(axis=0)
+    middle = (low + high) / 2
+    radius = max(float(np.linalg.norm(seen - middle, axis=1).max()), 0.02)
+    eye = middle + _FROM * 1.15 * radius / np.sin(FIELD_OF_VIEW / 2)
+    ground = np.array([0.0, 0.0, min(0.0, low[2])])
+    return Framing(up, turn, turn @ eye, turn @ middle, turn @ ground, _round_number(radius / 5), radius)
+
+
+def _turn_to(up: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3 3"]:
+    """The shortest rotation from z to up."""
+    x, y, z = up
+    if z < -1 + 1e-9:
+        return np.diag([1.0, -1.0, -1.0])
+    return np.array(
+        [[1 - x * x / (1 + z), -x * y / (1 + z), x], [-x * y / (1 + z), 1 - y * y / (1 + z), y], [-x, -y, z]]
+    )
+
+
+def _corners(vertices: Float[np.ndarray, "V 3"]) -> Float[np.ndarray, "8 3"]:
+    ends = np.stack([vertices.min(axis=0), vertices.max(axis=0)])
+    return np.stack(np.meshgrid(*ends.T, indexing="ij"), axis=-1).reshape(-1, 3)
+
+
+def _round_number(value: float) -> float:
+    """The largest number of the form 1, 2 or 5 times a power of ten that does not exceed a value."""
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(power * max(k for k in (1, 2, 5) if k * power <= value * (1 + 1e-9)))
