@@ -9,7 +9,7 @@ import numpy as np
 import jaxdyn
 from helpers import public, random_inertia, random_mechanism, random_rotation
 from jaxdyn.model import layouts
-from jaxdyn.spatial import inertia, inertia as pseudo_inertia, se3, so3, solids
+from jaxdyn.spatial import inertia, se3, so3, solids
 
 from .case import Case, normal
 
@@ -73,14 +73,10 @@ SAMPLES = {
         "inertial_parameters_from_spatial": of_bodies(inertia.spatial_inertia),
         "transform_inertial_parameters": each(poses, bodies),
         "pseudo_inertia": bodies,
-    },
-    pseudo_inertia: {
         "inertial_parameters_from_pseudo_inertia": of_bodies(inertia.pseudo_inertia),
         "pseudo_inertia_gradient": bodies,
         "log_cholesky_factor": normal(10, scale=0.3),
-        "log_cholesky_from_factor": of_bodies(
-            lambda pi: pseudo_inertia.pseudo_inertia_factor(inertia.pseudo_inertia(pi))
-        ),
+        "log_cholesky_from_factor": of_bodies(lambda pi: inertia.pseudo_inertia_factor(inertia.pseudo_inertia(pi))),
         "log_cholesky_to_inertial_parameters": normal(10, scale=0.3),
         "log_cholesky_from_inertial_parameters": bodies,
         "pseudo_inertia_factor": of_bodies(inertia.pseudo_inertia),
@@ -110,7 +106,7 @@ def cases() -> dict[str, Case]:
         for name, sample in samples.items()
     }
     for name in ("log_cholesky_from_factor", "log_cholesky_from_inertial_parameters"):  # of slender bodies
-        found[f"pseudo_inertia.{name}"] = found[f"pseudo_inertia.{name}"]._replace(difference=1e-4)
+        found[f"inertia.{name}"] = found[f"inertia.{name}"]._replace(difference=1e-4)
     chain = random_mechanism(3)
     n, nv = chain.n, chain.nv
     pi = jnp.asarray(chain.inertia)
