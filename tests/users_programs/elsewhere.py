@@ -100,7 +100,7 @@ NOT_OF_ARRAYS = {
         "textbook.biped textbook.cartesian_two_link textbook.coupled_wrist textbook.elastic_link textbook.geared_link "
         "textbook.pendulum textbook.pendulum_3dof textbook.planar_2r_point_masses textbook.planar_elbow "
         "textbook.remotely_driven_elbow textbook.single_link textbook.spherical_rrp "
-        "pseudo_inertia.check_consistent"
+        "inertia.check_consistent"
     ).split(),
     "file or text": (
         "load loads load_model load_torque_model model_about from_mujoco geometry_from_mujoco read_geometry save_model "
