@@ -103,7 +103,11 @@ def public() -> set[str]:
             if not inspect.ismodule(value):
                 found |= {name} if callable(value) else set()
             elif name not in check.NAMESPACES:
-                own = [k for k, x in vars(value).items() if inspect.isfunction(x) and x.__module__ == value.__name__]
+                own = [
+                    k
+                    for k, x in vars(value).items()
+                    if inspect.isfunction(x) and x.__module__.startswith(value.__name__)
+                ]
                 found |= {f"{name}.{k}" for k in getattr(value, "__all__", own) if not k.startswith("_")}
     return found
 
