@@ -30,7 +30,7 @@ def compiled(folder, *options) -> dict[str, dict]:
     if reason := ahead_of_time.missing():
         pytest.skip(reason)
     file = folder / "records.json"
-    command = [sys.executable, "-m", "tests.benchmarks", "gpu", "--ahead-of-time", *options, "--json", str(file)]
+    command = [sys.executable, "-m", "tests.benchmarks.ahead_of_time", *options, "--json", str(file)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(file.read_text())
@@ -148,10 +148,3 @@ ENTRY %main (a: f32[1000,4], b: f32[1000,4], k: s32[]) -> f32[1000,4] {
 }
 """
     assert launches.launched(launches.computations(text))[:2] == (1, 16 + 16 + 4)
-
-
-def test_the_option_without_its_part_is_refused():
-    command = [sys.executable, "-m", "tests.benchmarks", "throughput", "gpu", "--ahead-of-time"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "--ahead-of-time requires the part gpu, first and alone" in done.stderr

@@ -74,23 +74,13 @@ def test_the_part_of_identification(tmp_path):
 def test_all_parts_run(tmp_path):
     pytest.importorskip("pinocchio")
     arguments = ["--precisions", "float64", "--quantities", "inverse_dynamics", "rollout"]
-    parts = ["latency", "batches", "scaling", "compile", "memory", "accuracy", "gpu"]
+    parts = ["latency", "batches", "scaling", "compile", "memory", "accuracy"]
     records = check(tmp_path, parts, *arguments)
     assert {r["dispatch"] for r in records["latency"]} == {"JAX's default", "calling thread"}
     assert {r["n"] for r in records["scaling"]} == {2, 5}
     assert all(r["worst"] < 1e-4 for r in records["accuracy"])
-    for picture in ("batches_panda.png", "gpu_panda.png", "scaling.png"):
+    for picture in ("batches_panda.png", "scaling.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
-
-
-@pytest.mark.nightly
-def test_without_pinocchio_results_are_compared_with_our_own(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pinocchio'] = None\n")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = suite("--quantities", "inverse_dynamics", "--", "gpu", PYTHONPATH=path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "compared with jaxdyn float64 on the CPU (without Pinocchio), after a round trip" in done.stdout
-    assert "panda, inverse dynamics, float32" in done.stdout
 
 
 @pytest.mark.nightly

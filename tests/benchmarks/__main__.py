@@ -15,7 +15,6 @@ from pathlib import Path
 
 from .parts import PARTS, QUANTITIES
 
-AHEAD = "--ahead-of-time"
 PEERS = ("frax", "mjx", "adam", "brax")
 ONE_PRECISION = ("scaling", "compile", "memory", "accuracy", "identification")  # use only the first of --precisions
 NOT_KEYS = (
@@ -34,11 +33,6 @@ NOT_KEYS = (
 
 def main() -> int:
     """Run the benchmarks; return the exit status: 1 if a result of jaxdyn was wrong or a part crashed, else 0."""
-    given = [x for x in sys.argv[1:] if x != AHEAD]
-    if AHEAD in sys.argv and given[:1] == ["gpu"]:
-        from . import ahead_of_time
-
-        return ahead_of_time.main(given[1:])
     options = arguments()
     collected, machines, broken = {}, {}, []
     with tempfile.TemporaryDirectory() as folder:
@@ -70,9 +64,9 @@ def arguments() -> argparse.Namespace:
         prog="python -m tests.benchmarks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="parts:\n" + "\n".join(f"  {name:16s}{what}" for name, (what, _) in PARTS.items()),
+        epilog="parts:\n" + "\n".join(f"  {name:16s}{what}" for name, what in PARTS.items()),
     )
-    parser.add_argument("parts", nargs="*", metavar="part", help="parts to run; by default all except gpu")
+    parser.add_argument("parts", nargs="*", metavar="part", help="parts to run; by default all")
     parser.add_argument("--robots", nargs="+", help="panda, ur10, g1, talos, chain-N, or paths of URDF files")
     parser.add_argument(
         "--quantities",
@@ -109,19 +103,14 @@ def arguments() -> argparse.Namespace:
         "--memory", type=int, default=0, help="memory that a batch may use [GiB]; by default half of the free memory"
     )
     parser.add_argument("--json", metavar="FILE", help="write all records to this file")
-    parser.add_argument(
-        AHEAD, action="store_true", help="with gpu alone: analyse the programs compiled for an H100; needs no GPU"
-    )
     parser.add_argument("--plots", action="store_true", help="draw pictures and save them in --pictures")
     parser.add_argument("--pictures", metavar="FOLDER", help="folder for pictures; by default docs/pictures")
     parser.add_argument("--write", action="store_true", help="rewrite the generated parts of docs/benchmarks.md")
     options = parser.parse_args()
-    if options.ahead_of_time:
-        parser.error(f"{AHEAD} requires the part gpu, first and alone: python -m tests.benchmarks gpu {AHEAD}")
     unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
         parser.error(f"unknown part {', '.join(unknown)}; the parts are {', '.join(PARTS)}")
-    options.parts = options.parts or [name for name, (_, default) in PARTS.items() if default]
+    options.parts = options.parts or list(PARTS)
     return options
 
 
@@ -138,7 +127,7 @@ def merged(records: list[dict]) -> list[dict]:
 def _settings(part: str, options: argparse.Namespace):
     """The settings of each process of a part."""
     precisions = options.precisions[:1] if part in ONE_PRECISION else options.precisions
-    if part in ("gpu", "accuracy", "identification"):
+    if part in ("accuracy", "identification"):
         yield {"precision": "float64", "inline": False}
         return
     for precision in precisions:
@@ -148,21 +137,15 @@ def _settings(part: str, options: argparse.Namespace):
 
 def _run(part: str, options: argparse.Namespace, setting: dict, folder: str) -> dict | None:
     """The result of one process; None if it crashed, in which case its terminal output shows the reason."""
-    counted = (
-        sorted({1, 1 if part == "gpu" else options.devices})
-        if part in ("throughput", "trees", "batches", "gpu")
-        else []
-    )
-    precisions = options.precisions if part == "gpu" else [setting["precision"]]
-    peaks = [(precision, devices) for precision in precisions for devices in counted]
+    counted = sorted({1, options.devices}) if part in ("throughput", "trees", "batches") else []
+    peaks = [(setting["precision"], devices) for devices in counted]
     settings, result = os.path.join(folder, "settings.json"), os.path.join(folder, "result.json")
     with open(settings, "w", encoding="utf-8") as file:
         json.dump({**vars(options), **setting, "part": part, "peaks": peaks}, file)
     environment = {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", **os.environ}
     environment.pop("JAX_ENABLE_X64", None)
     environment.setdefault("NPROC", str(options.devices + 1))  # with fewer, batched LAPACK calls hang in jax 0.10
-    if part != "gpu":
-        environment["JAX_PLATFORMS"] = "cpu"
+    environment["JAX_PLATFORMS"] = "cpu"
     shown = f"{setting['precision']}{', on the calling thread' if setting['inline'] else ''}"
     print(f"-- {part}, {shown}", file=sys.stderr, flush=True)
     if os.path.exists(result):
@@ -196,7 +179,7 @@ def _show(part: str, records: list[dict], machine: dict | None, options: argpars
         from .plots import draw
 
         pictures = draw(part, records, Path(options.pictures or pages.PICTURES))
-    print(f"\n# {part}: {PARTS[part][0]}\n\n{pages.about(machine)}\n")
+    print(f"\n# {part}: {PARTS[part]}\n\n{pages.about(machine)}\n")
     for table in made:
         print(table.text())
     for path in pictures:

@@ -3,7 +3,7 @@
 The numbers are read from the program that `jax[cuda12]` compiles, and from the report of its assembler, ptxas.
 
     pip install -e ".[test]" "jax[cuda12]"             (neither a GPU nor a driver is needed)
-    python -m tests.benchmarks gpu --ahead-of-time     a Panda; --write puts the table into docs/benchmarks.md
+    python -m tests.benchmarks.ahead_of_time           a Panda; --write puts the table into docs/benchmarks.md
 
 The analysis must run in a separate process, because JAX reads environment variables when it starts. The kernels of a loop are
 multiplied by its number of iterations; of a conditional, the largest branch counts. The least time is the sum over all
@@ -116,7 +116,7 @@ def table(records: dict[str, dict]) -> str:
 
 
 def arguments(given: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks gpu --ahead-of-time")
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.ahead_of_time")
     parser.add_argument("names", nargs="*", help="prefixes of program names; by default all programs of the set")
     parser.add_argument("--set", choices=("robot", "solver", "devices"), default="robot", help="set of programs")
     parser.add_argument("--robots", nargs="+", default=["panda"], help="panda, g1, chain-N, or paths of URDFs")

@@ -20,7 +20,7 @@ def draw(part: str, records: list[dict], folder: Path) -> list[Path]:
     if not measured:
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    if part in ("batches", "gpu"):
+    if part == "batches":
         return [
             _curves(part, robot, [r for r in measured if r["robot"] == robot], folder)
             for robot in dict.fromkeys(r["robot"] for r in measured)

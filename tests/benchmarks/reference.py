@@ -33,9 +33,7 @@ class RoundTrip:
 
     def __init__(self, robot: Subject):
         if not jax.config.read("jax_enable_x64"):
-            raise Unavailable(
-                "without Pinocchio, results in float32 need a reference in float64: only the part gpu has it"
-            )
+            raise Unavailable("without Pinocchio, results in float32 have no reference in float64")
         self.robot, self.layout = robot, Layout(robot)
         self.cpu = jax.devices("cpu")[0]
         self.quantities = quantities(robot)

@@ -265,25 +265,3 @@ def _identification(records: list[dict]) -> list[Table]:
         ]
         found.append(Table(f"{robot}, {samples} samples, float64", header, rows, notes))
     return found
-
-
-def _gpu(records: list[dict]) -> list[Table]:
-    found = []
-    for (robot, label, precision), group in _groups(records, "robot", "label", "precision").items():
-        header = ["batch size", "us per batch", "million per second", "floor / time", "bound by", "relative difference"]
-        stepped = any("steps_per_second" in r for r in group)
-        header += ["million robot-steps per second"] if stepped else []
-        rows = []
-        for r in sorted(group, key=lambda r: r["batch"]):
-            row = [
-                str(r["batch"]),
-                micro(r["seconds"] * r["batch"]),
-                figures(1e-6 / r["seconds"]),
-                share(r),
-                r["bound"],
-            ]
-            row += [f"{r['error']:.0e}", *([figures(1e-6 * r["steps_per_second"])] if stepped else [])]
-            rows.append(row)
-        notes = [f"compared with {group[0]['reference']}"]
-        found.append(Table(f"{robot}, {label}, {precision}", header, rows, notes))
-    return found

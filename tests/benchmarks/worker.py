@@ -17,8 +17,7 @@ def main() -> None:
 
     jax.config.update("jax_enable_x64", options.precision == "float64")
     jax.config.update("jax_cpu_enable_async_dispatch", not options.inline)
-    if options.part != "gpu":
-        jax.config.update("jax_num_cpu_devices", options.devices)
+    jax.config.update("jax_num_cpu_devices", options.devices)
     import importlib
 
     from . import machine
