@@ -36,11 +36,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same function always yields 
 
 
 def write_archive(path: str | os.PathLike[str], description: dict[str, Any], program: bytes) -> None:
-    """Write the description and the program to one file, atomically.
-
-    Raises:
-        OutputError: the file cannot be written; an existing file is left unchanged.
-    """
+    """Write the description and the program to one file, atomically."""
     content = io.BytesIO()
     text = json.dumps({"format": FORMAT, "version": VERSION, **description}, indent=2).encode()
     parts = {_DESCRIPTION: text, _PROGRAM: program, _CHECKSUM: _checksum(text, program)}
@@ -51,11 +47,7 @@ def write_archive(path: str | os.PathLike[str], description: dict[str, Any], pro
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
-    """Read the description and the serialised program of an exported function.
-
-    Raises:
-        DeploymentError: the file is missing, damaged, not an exported function, or has an unsupported format version.
-    """
+    """Read the description and the serialised program of an exported function."""
     name = os.fspath(path)
     content = read_bytes(path, "exported file", DeploymentError)
     try:
@@ -212,11 +204,7 @@ def export_function(
 
 
 def need_flatbuffers() -> None:
-    """Check that flatbuffers, which JAX requires for exported functions, is installed.
-
-    Raises:
-        DeploymentError: flatbuffers is missing.
-    """
+    """Check that flatbuffers, which JAX requires for exported functions, is installed."""
     try:
         importlib.import_module("flatbuffers")
     except ImportError:

@@ -65,11 +65,7 @@ class JointStates:
         return tuple(dict.fromkeys(name for names in self._groups for name in names))
 
     def add(self, stamp: int, received: int, message: Any) -> None:
-        """Add a message with its stamp and receive time [ns]; an exact repeat of the previous one is only counted.
-
-        Raises:
-            LogError: a joint is repeated, or the number of values differs from the number of names.
-        """
+        """Add a message with its stamp and receive time [ns]; an exact repeat of the previous one is only counted."""
         names = tuple(message.name)
         group = self._groups.get(names)
         if group is None:
@@ -128,22 +124,7 @@ def one_table(
     chosen: bool,
     efforts: bool = True,
 ) -> tuple[dict[str, np.ndarray], dict[str, list[str]], list[str]]:
-    """Return the columns of joint states by name, the names of the columns of each kind (t, q, qd, tau), and notes.
-
-    Joint states that arrive in separate messages (from several publishers, for different parts of the robot, or positions and
-    efforts apart) are interpolated linearly to the time stamps of the positions of the joint with the most messages, except
-    in gaps.
-
-    Args:
-        topics: the joint states on each topic.
-        joint_names: the joints to read, in this order; by default all joints of the topic, in order of appearance.
-        chosen: True if the user chose the topic.
-        efforts: require efforts; if False, efforts are omitted if they are missing for some joints.
-
-    Raises:
-        LogError: the topic is ambiguous; a joint is missing, on several topics, or without positions or efforts; the
-            stamps of joints in separate messages do not increase or do not overlap.
-    """
+    """Return the columns of joint states by name, the names of the columns of each kind (t, q, qd, tau), and notes."""
     data = {topic: {name: states.joint(name) for name in states.joint_names} for topic, states in topics.items()}
     source, notes = _sources(path, data, joint_names, efforts)
     used = list(dict.fromkeys(topic for kind in source.values() for topic in kind.values()))
@@ -403,27 +384,7 @@ def open_bag(
     *,
     efforts: bool = True,
 ) -> Table:
-    """Read joint states from a bag or its parts as a table of time (header stamps), positions, velocities and efforts.
-
-    If no topic has joint states, or if the chosen topic has trajectories, the points of joint trajectories are read instead.
-    The time of a point is its `time_from_start` added to the stamp of the header. A new trajectory replaces the remaining
-    points of the previous one.
-
-    Args:
-        paths: the bag, or its parts in order.
-        joint_names: the joints to read, in this order; if None, all joints of the topic.
-        topic: the topic of the joint states; detected if None.
-        efforts: require efforts. If False, efforts are omitted if some messages lack them.
-
-    Raises:
-        LogError: the bag cannot be used. The causes are:
-
-            - rosbags is not installed;
-            - the bag does not exist, is truncated or damaged (the message names the readable part and a way to repair it);
-            - the bag or the topic has no joint states, or several topics match;
-            - a joint is missing or repeated;
-            - the number of values in a message differs from the number of joint names.
-    """
+    """Read joint states from a bag or its parts as a table of time (header stamps), positions, velocities and efforts."""
     states: dict[str, JointStates] = {}
     for path in paths:
         if not os.path.exists(path):
@@ -480,14 +441,7 @@ def _opened(path: pathlib.Path) -> Iterator[_Bag]:
 
 
 def _topics(path: pathlib.Path, bag: _Bag, topic: str | None) -> dict[str, list[Any]]:
-    """Find the connections of each topic with joint states or, if there are none, of each topic with joint trajectories.
-
-    If `topic` is not None, only the connections of this topic are returned.
-
-    Raises:
-        LogError: the topic, or the entire bag if `topic` is None, contains neither joint states nor joint trajectories.
-        _Damaged: a topic, type or number of messages is invalid.
-    """
+    """Find the connections of each topic with joint states or, if there are none, of each topic with joint trajectories."""
     found: dict[str, dict[str, list[Any]]] = {MESSAGE: {}, TRAJECTORY: {}}
     kinds: dict[str, str] = {}
     for connection in _connections(bag):
@@ -528,12 +482,7 @@ def _connections(bag: _Bag) -> list[Any]:
 
 
 def _messages(bag: _Bag, connections: list[Any]) -> Iterator[tuple[int, int, Any]]:
-    """Iterate over messages, each with its stamp and receive time [ns].
-
-    Raises:
-        _Damaged: rosbags cannot read or decode a message, or the receive time of a message is invalid. Exceptions
-            that the caller raises between messages are not converted.
-    """
+    """Iterate over messages, each with its stamp and receive time [ns]."""
     try:
         for connection, received, raw in bag.reader.messages(connections=connections):
             message = bag.decode(raw, connection.msgtype)

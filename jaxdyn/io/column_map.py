@@ -43,11 +43,7 @@ def stem_of(name: str) -> tuple[str, int | None]:
 def find_columns(
     path: pathlib.Path, names: Sequence[str], currents: bool, joints: Sequence[str] = ()
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes.
-
-    If the table has both torques and currents, the currents are returned if `currents` is True, otherwise the torques. If no
-    positions are numbered, columns are found by the names of the joints (`named_columns`).
-    """
+    """Return the columns of each quantity (t, q, qd, tau, i, temperature) in joint order, the ignored columns, and notes."""
     stems = [stem_of(name) for name in names]
     if not any(_KIND.get(stem) == "q" for stem, _ in stems):
         kinds = named_columns(path, names, joints)
@@ -367,16 +363,7 @@ _KEYS = ("column", "columns", "unit", "scale", "sign", "offset", "gains")
 
 @dataclasses.dataclass(frozen=True)
 class ColumnMap:
-    """The contents of a column map.
-
-    Attributes:
-        source: name of the file, for messages.
-        form: separator, decimal mark and header of a text file.
-        topic: topic of a bag's joint states.
-        joints: joint names in a bag, in the robot's order.
-        kinds: for each quantity (t, q, qd, tau, i or temperature), the keys and values of its table in the map.
-        text: text of the file, used to find line numbers for messages.
-    """
+    """The contents of a column map."""
 
     source: str
     form: TextForm
@@ -399,42 +386,7 @@ class ColumnMap:
 
 
 def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> ColumnMap:
-    """Read a column map from a TOML file, or from a mapping with the same structure.
-
-    ```toml
-    separator = ";"            # of a text file, if it is not detected: any single character, " " for blanks
-    decimal = ","              # default "."
-    skip_lines = 3             # lines to skip above the header line
-    header = false             # no header line: columns are identified by numbers, starting with 1
-
-    [t]
-    column = "Timestamp (ms)"  # a name, or a number starting with 1
-    unit = "ms"                # without a unit, also dates and times of day; columns = ["sec", "nanosec"] with
-                               # unit = ["s", "ns"], or columns = ["date", "time"], are added
-
-    [q]
-    columns = ["A1", "A2"]     # in the robot's joint order; or "A*" or "*/position", where * is a number
-                               # or the name of a joint; or one (N, n) array of an .npz file
-    unit = "deg"               # one for all joints, or one per joint
-    sign = [1, -1]
-    offset = [0.0, 1.5708]     # added last, in SI units
-
-    [i]                        # or [tau]; optionally [qd] and [temperature]
-    columns = ["I1", "I2"]
-    gains = [14.87, 13.26]     # tau = gain x current [N m/A]
-    ```
-
-    If all columns are specified by number and `header` is omitted, a header line is detected automatically.
-
-    Each value in the log is converted to sign x scale x unit x value + offset. Temperatures in K are then converted to degC.
-
-    For a bag, specify `topic` and `joints` (the joint names in the bag, in the robot's order) as top-level keys. The columns
-    may be omitted. A table `[i]` with `gains` declares that the efforts in the bag are currents.
-
-    Raises:
-        LogError: the file cannot be read or is not TOML, or a key, unit or type is unknown or unsuitable. The message names
-            the file, line and key.
-    """
+    """Read a column map from a TOML file, or from a mapping with the same structure."""
     if isinstance(given, Mapping):
         source, text, content = "the column map", "", dict(given)
     else:
@@ -481,12 +433,7 @@ def read_column_map(given: str | os.PathLike[str] | Mapping[str, Any]) -> Column
     header = plain.get("header", None if _by_numbers(kinds) else True)
     form = TextForm(separator, decimal, plain.get("skip_lines", 0), header)
     return ColumnMap(
-        source,
-        form,
-        topic,
-        None if joints is None else tuple(joints),
-        {k: dict(v) for k, v in kinds.items()},
-        text,
+        source, form, topic, None if joints is None else tuple(joints), {k: dict(v) for k, v in kinds.items()}, text
     )
 
 
@@ -514,15 +461,7 @@ def _beyond_64_bits(content: Mapping[str, Any]) -> bool:
 def with_map(
     table: Table, path: pathlib.Path, columns: ColumnMap, joints: Sequence[str] = (), *, torques: bool = True
 ) -> Table:
-    """Assign the columns of a table to quantities, and convert them to SI units, as specified in a column map.
-
-    Args:
-        joints: names of the robot's joints, by which patterns such as */position select and order columns.
-        torques: require torques or currents.
-
-    Raises:
-        LogError: a column is missing or used twice, or the number of values of a key differs from the number of columns.
-    """
+    """Assign the columns of a table to quantities, and convert them to SI units, as specified in a column map."""
     if columns.has_clock_in_parts:
         table = with_combined_clock(table, path, columns)
         columns = dataclasses.replace(columns, kinds={**columns.kinds, "t": {"column": CLOCK}})

@@ -14,11 +14,7 @@ from ..errors import JaxdynError, ModelError, OutputError
 def read_bytes(
     path: str | os.PathLike[str], kind: str = "robot description file", error: type[JaxdynError] = ModelError
 ) -> bytes:
-    """Read a file as bytes. `kind` describes the file in error messages.
-
-    Raises:
-        JaxdynError: (of the class `error`) the file does not exist, is a folder, or cannot be read.
-    """
+    """Read a file as bytes. `kind` describes the file in error messages."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -32,11 +28,7 @@ def read_bytes(
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[JaxdynError] = ModelError) -> None:
-    """Write a file atomically, via a temporary file in the same folder. Text is encoded as UTF-8.
-
-    Raises:
-        JaxdynError: (of the class `error`) the file cannot be written. An existing file is left unchanged.
-    """
+    """Write a file atomically, via a temporary file in the same folder. Text is encoded as UTF-8."""
     try:
         target = Path(os.path.realpath(path))
         draft = target.with_name(f"{draft_prefix(target.name)}part")
@@ -55,16 +47,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes, error: type[
 
 
 def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...] = ()) -> None:
-    """Check that files can be written to a folder, without creating anything. Call this before a long computation.
-
-    Args:
-        directory: the folder, which need not exist yet.
-        names: names of the files that will be written there.
-
-    Raises:
-        OutputError: the folder or one of its parents is a file; there is no permission to write; or one of the `names`
-            is already the name of a folder.
-    """
+    """Check that files can be written to a folder, without creating anything. Call this before a long computation."""
     target = Path(os.path.abspath(directory))
     existing = target
     while not os.path.lexists(existing):
@@ -85,11 +68,7 @@ def check_output_folder(directory: str | os.PathLike[str], names: tuple[str, ...
 
 
 def check_output_file(path: str | os.PathLike[str]) -> None:
-    """Check that a file can be written. Call this before a long computation.
-
-    Raises:
-        OutputError: the path is a folder, or its folder does not exist or is not writable.
-    """
+    """Check that a file can be written. Call this before a long computation."""
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path):
         raise OutputError(f"{os.fspath(path)} is a folder; specify a file")

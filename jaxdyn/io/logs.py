@@ -70,14 +70,7 @@ def open_log(
     *,
     torques: bool = True,
 ) -> Table:
-    """Open the files of one run as one table, with columns assigned by the column map `given`, if any.
-
-    Args:
-        torques: require torques.
-
-    Raises:
-        LogError: see `read_log`.
-    """
+    """Open the files of one run as one table, with columns assigned by the column map `given`, if any."""
     bags = [is_bag(path) for path in paths]
     if any(bags) and not all(bags):
         raise LogError(
@@ -199,11 +192,7 @@ def _clock(path: pathlib.Path, table: Table, given: ColumnMap | None) -> str:
 
 
 def _stamps(path: pathlib.Path, table: Table, clock: str) -> np.ndarray:
-    """Read the time stamps by which tables are joined.
-
-    Raises:
-        LogError: fewer than two stamps, or stamps that are not finite or do not increase.
-    """
+    """Read the time stamps by which tables are joined."""
     arrays, bad = table.read([clock])
     t = arrays[clock].reshape(-1)
     if bad or not np.isfinite(t).all():
@@ -451,10 +440,7 @@ def filled(t: Float[np.ndarray, " N"], values: Float[np.ndarray, "N n"]) -> Floa
 
 
 def named_apart(logs: Sequence[Log]) -> list[Log]:
-    """Make the sources of logs distinct: folder/name for files with the same name, and name (1), .. for parts of one file.
-
-    Logs that were not read from a file are unchanged.
-    """
+    """Make the sources of logs distinct: folder/name for files with the same name, and name (1), .. for parts of one file."""
     names = [log.source for log in logs]
     parts = [log.path.absolute().parts if log.path is not None and names.count(log.source) > 1 else () for log in logs]
     files, depth = {p for p in parts if p}, 2
@@ -772,11 +758,7 @@ def read_log_chunks(
 
 
 def _check(
-    path: pathlib.Path,
-    kinds: dict[str, list[str]],
-    blocks: dict[str, np.ndarray],
-    at: int,
-    last: np.ndarray,
+    path: pathlib.Path, kinds: dict[str, list[str]], blocks: dict[str, np.ndarray], at: int, last: np.ndarray
 ) -> None:
     """Check a part of a log that starts at row `at`. `last` is the row before it, if any, with the time first."""
     n = blocks["q"].shape[1]
@@ -881,14 +863,7 @@ def _parquet(path: pathlib.Path, rows: int, currents: bool) -> Generator[Part]:
 
 
 def write_log(path: str | os.PathLike[str], log: Log) -> None:
-    """Write a log atomically as a CSV table that `read_log` can read.
-
-    The columns are t [s], q1.. [rad or m], tau1.. [N m or N] and, if available, qd1.. [rad/s or m/s] and temperature1.. [°C].
-    Numbers have ten significant digits.
-
-    Raises:
-        OutputError: the file cannot be written; an existing file is left unchanged.
-    """
+    """Write a log atomically as a CSV table that `read_log` can read."""
     blocks = {"q": log.q, "qd": log.qd, "tau": log.tau, "temperature": log.temperature}
     there = {name: block for name, block in blocks.items() if block is not None}
     header = ",".join(["t", *(f"{name}{j + 1}" for name in there for j in range(log.n))])

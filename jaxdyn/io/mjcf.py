@@ -221,16 +221,7 @@ _PLACES = {"body": ("pos", "quat", "ipos", "iquat"), "joint": ("pos", "axis"), "
 
 
 def tree_of(model: Any, meant: bool = False) -> Tree:
-    """Convert a model to a tree of links.
-
-    Bodies without joints are fused with their parents: their inertia is added, except to the world.
-
-    Args:
-        meant: read rounded rotations and axes as those for which they stand.
-
-    Raises:
-        ModelError: the pose of a body, joint or site contains NaN or infinity, which MuJoCo's compiler accepts.
-    """
+    """Convert a model to a tree of links."""
     _check_places(model)
     taken: set[str] = set()
     joint_names: set[str] = set()

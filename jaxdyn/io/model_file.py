@@ -144,11 +144,7 @@ def load_model(path: str | os.PathLike[str], *, dtype: DTypeLike | None = None) 
 def read_model(
     path: str | os.PathLike[str], dtype: DTypeLike | None = None
 ) -> tuple[Chain, dict[str, Any], dict[str, Any]]:
-    """Read the chain, the JSON description and the further arrays (by name) from a file written by `write_model`.
-
-    Raises:
-        ModelError: as for `load_model`.
-    """
+    """Read the chain, the JSON description and the further arrays (by name) from a file written by `write_model`."""
     name = os.fspath(path)
     header, content = _parts_of(path, name)
     try:

@@ -31,13 +31,7 @@ Colour = tuple[float, float, float, float]
 
 
 def read_mesh(file: Path) -> list[tuple[Surface, Colour | None]]:
-    """Read the surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour or None.
-
-    Textures are not read.
-
-    Raises:
-        ModelError: trimesh is not installed (the message names the extra to install), or cannot read the file.
-    """
+    """Read the surfaces in a mesh file (stl, obj, dae, glb, ply, ...), each with its colour or None."""
     try:
         import trimesh
     except ImportError as error:
@@ -183,10 +177,7 @@ def read_urdf_geometry(
     collision: bool = False,
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[tuple[Geometry, ...], tuple[str, ...]]:
-    """Read the `<visual>` or `<collision>` shapes of all links in a URDF file, with notes on shapes that cannot be drawn.
-
-    The search paths of meshes and the errors are those of `read_geometry`.
-    """
+    """Read the `<visual>` or `<collision>` shapes of all links in a URDF file, with notes on shapes that cannot be drawn."""
     robot = parse_robot(read_bytes(path), os.fspath(path))
     palette = dict(_named_colours(robot.document.root))
     shapes: list[Geometry] = []

@@ -205,12 +205,7 @@ def _longest_increasing(t: Float[np.ndarray, " N"]) -> list[int]:
 
 
 def segments(t: Float[np.ndarray, " N"], gap: float | None = None) -> tuple[tuple[int, int], ...]:
-    """Split a log at gaps in time into pieces, and return them as row ranges (start, stop), with stop excluded.
-
-    Args:
-        t: increasing time stamps [s].
-        gap: longest time step within a piece [s]; by default 5 times the median step.
-    """
+    """Split a log at gaps in time into pieces, and return them as row ranges (start, stop), with stop excluded."""
     steps = np.diff(t)
     limit = GAP * float(np.median(steps)) if gap is None else gap
     cuts = [0, *(np.flatnonzero(steps > limit) + 1).tolist(), len(t)]
@@ -269,14 +264,7 @@ class TextForm:
 
 
 def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
-    """Open a .csv, .tsv, .txt, .npz or .parquet file.
-
-    Args:
-        form: the layout of a text file.
-
-    Raises:
-        LogError: the file is missing, unsupported or empty, has no header line, or cannot be decoded.
-    """
+    """Open a .csv, .tsv, .txt, .npz or .parquet file."""
     suffix = checked_suffix(path)
     if suffix == ".npz":
         return _open_npz(path)
@@ -284,11 +272,7 @@ def open_table(path: pathlib.Path, form: TextForm | None = None) -> Table:
 
 
 def checked_suffix(path: pathlib.Path) -> str:
-    """Check that a log file exists, is supported and is not empty, and return its suffix in lower case.
-
-    Raises:
-        LogError: the file is missing, unsupported or empty.
-    """
+    """Check that a log file exists, is supported and is not empty, and return its suffix in lower case."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise LogError(f"{path}: a log is a {', '.join(SUFFIXES)} file, not {suffix or 'one without a suffix'!r}")
@@ -312,10 +296,7 @@ def _is_number(cell: str) -> bool:
 
 
 def stamp_of(cell: str) -> int | None:
-    """Nanoseconds since 1970 of a date and time (ISO 8601, or day.month.year), or since midnight of a time of day.
-
-    None for other texts. Without a time zone, the time is read as UTC.
-    """
+    """Nanoseconds since 1970 of a date and time (ISO 8601, or day.month.year), or since midnight of a time of day."""
     match = _STAMP.match(cell) if cell else None
     if match is None:
         return None
@@ -431,10 +412,7 @@ def text_table(path: pathlib.Path, text: str, form: TextForm = TextForm()) -> Ta
 
 
 def _wrong_widths(body: list[str], delimiter: str | None, width: int, wanted: Sequence[str]) -> list[BadCell]:
-    """Find rows whose number of cells differs from the number of columns, so that cells cannot be assigned to columns.
-
-    Empty cells after the last column are accepted.
-    """
+    """Find rows whose number of cells differs from the number of columns, so that cells cannot be assigned to columns."""
     bad = []
     for row, line in enumerate(body):
         text = line.partition("#")[0] if "#" in line else line
@@ -539,11 +517,7 @@ def _open_parquet(path: pathlib.Path) -> Table:
 
 
 def parquet_column(path: pathlib.Path, name: str, column: Any) -> np.ndarray:
-    """Convert a column to an array of numbers: (N,), or (N, k) if the column contains lists of k numbers.
-
-    Raises:
-        LogError: the column does not contain numbers, or lists have different lengths.
-    """
+    """Convert a column to an array of numbers: (N,), or (N, k) if the column contains lists of k numbers."""
     if re.match("(fixed_size_|large_)?list", str(column.type)):
         from pyarrow import compute
 

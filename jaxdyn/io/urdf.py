@@ -14,24 +14,10 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from ..errors import ModelError, ModelWarning, warn
-from ..model.build import (
-    EARTH,
-    JOINT_LEAVES,
-    LARGEST,
-    SLIGHTLY,
-    build_chain,
-    check_sizes,
-    inertia_faults,
-)
+from ..model.build import EARTH, JOINT_LEAVES, LARGEST, SLIGHTLY, build_chain, check_sizes, inertia_faults
 from ..model.chain import Chain, Coupling, Topology
 from ..model.drives import with_coupling
-from ..model.rounded import (
-    meant_angle,
-    meant_rotation,
-    meant_unit,
-    rotation_from_quaternion,
-    with_unrounded,
-)
+from ..model.rounded import meant_angle, meant_rotation, meant_unit, rotation_from_quaternion, with_unrounded
 from ..spatial.host import adjoint, inertia_tensor, move_inertia, pose_inverse, pose_of, rotation_from_rpy, skew
 from .urdf_document import (
     DRIVES,
@@ -143,11 +129,7 @@ def expand(robot: Robot, floating_base: bool | str = False) -> tuple[Robot, dict
 
 
 def coupling_of(joints: Sequence[Joint], source: str) -> tuple[Coupling | None, tuple[str, ...] | None]:
-    """Compute the coupling of mimic joints, q_mimic = multiplier q + offset, and the names of the independent coordinates.
-
-    Raises:
-        ModelError: a joint mimics an unknown joint, or joints mimic each other cyclically.
-    """
+    """Compute the coupling of mimic joints, q_mimic = multiplier q + offset, and the names of the independent coordinates."""
     if all(joint.mimic is None for joint in joints):
         return None, None
     index = {joint.name: i for i, joint in enumerate(joints)}
@@ -186,11 +168,7 @@ def _without_mimics(robot: Robot) -> Robot:
 
 
 def _check_mimics(robot: Robot) -> None:
-    """Check that mimic joints follow joints with one degree of freedom.
-
-    Raises:
-        ModelError: a joint mimics an unknown or fixed joint, or one with several degrees of freedom.
-    """
+    """Check that mimic joints follow joints with one degree of freedom."""
     for joint in robot.joints.values():
         if joint.mimic is None:
             continue
@@ -257,10 +235,7 @@ _SINGULAR = 1e-13  # eigenvalues of M, scaled to a unit diagonal, that are small
 
 
 def massless_motion(parts: Arrangement) -> list[str]:
-    """Find the joints that take part in a motion without kinetic energy, at one generic configuration.
-
-    For a robot in which no link has mass (a kinematic model), the result is empty, unless the robot has a free joint.
-    """
+    """Find the joints that take part in a motion without kinetic energy, at one generic configuration."""
     layout = parts.layout
     if not np.any(layout.inertia[:, 0]) and not parts.quaternion_joints:
         return []
@@ -301,15 +276,7 @@ _MOVING = ("revolute", "continuous", "prismatic", "planar", "floating")
 
 
 def parse_robot(data: bytes | str, source: str, *, inertials: bool = True) -> Robot:
-    """Parse a URDF document into a tree of links and joints, and check everything except inertias.
-
-    Args:
-        source: name of the document in error messages.
-        inertials: read `<inertial>` elements. If False, all links are without inertia.
-
-    Raises:
-        ModelError: see `jaxdyn.load`.
-    """
+    """Parse a URDF document into a tree of links and joints, and check everything except inertias."""
     document = parse_xml(data, source)
     root = document.root
     if root.tag != "robot":
@@ -358,12 +325,7 @@ def chain_arrays(layout: Layout) -> dict[str, Any]:
     }
 
 
-def chain_of(
-    robot: Robot,
-    gravity: ArrayLike | Sequence[float],
-    allow_nonphysical: bool,
-    **options: Any,
-) -> Chain:
+def chain_of(robot: Robot, gravity: ArrayLike | Sequence[float], allow_nonphysical: bool, **options: Any) -> Chain:
     """Convert a parsed URDF document to a chain, with the arguments and errors of `jaxdyn.load`."""
     parts = arrange(robot, **options)
     layout = parts.layout
@@ -537,10 +499,7 @@ def _read_joint(node: Node, remarks: list[str], version: float) -> Joint:
     label = f"joint {name!r}"
     kind = attribute(node, "type", label)
     if kind not in (*_MOVING, "fixed"):
-        raise fail(
-            node,
-            f"{label}: joint type {kind!r} is not supported; use one of {', '.join(_MOVING)} and fixed",
-        )
+        raise fail(node, f"{label}: joint type {kind!r} is not supported; use one of {', '.join(_MOVING)} and fixed")
     ends = []
     for tag in ("parent", "child"):
         end = only_child(node, tag, label)
@@ -598,10 +557,7 @@ def _read_joint(node: Node, remarks: list[str], version: float) -> Joint:
 def _limits(
     joint: Node, node: Node | None, kind: str, label: str, remarks: list[str], version: float
 ) -> dict[str, Any]:
-    """Read the limits of a joint as leaves. Very large numbers are read as infinity.
-
-    From URDF 1.2 on, velocity and effort are optional (infinite), but lower and upper are required.
-    """
+    """Read the limits of a joint as leaves. Very large numbers are read as infinity."""
     if kind == "fixed":
         return {"limits.position": (0.0, 0.0), "limits.velocity": 0.0, "limits.effort": 0.0}
     bounded = kind in ("revolute", "prismatic")
@@ -642,11 +598,7 @@ def _without_zeros(limits: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, .
 
 
 def origin_pose(node: Node, label: str, meant: bool = False) -> np.ndarray:
-    """Read the pose in an element's `<origin>`, with R = Rz(yaw) Ry(pitch) Rx(roll). Without `<origin>`, it is the identity.
-
-    Args:
-        meant: read rounded rotations as those for which they stand.
-    """
+    """Read the pose in an element's `<origin>`, with R = Rz(yaw) Ry(pitch) Rx(roll). Without `<origin>`, it is the identity."""
     origin = only_child(node, "origin", label)
     zero = (0.0, 0.0, 0.0)
     position = numbers(origin, "xyz", 3, label, zero)

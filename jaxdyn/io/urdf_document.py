@@ -39,15 +39,7 @@ class Document:
 
 
 def parse_xml(data: bytes | str, source: str) -> Document:
-    """Parse a document, including comments. A document type declaration is an error, so that entities are never expanded.
-
-    Args:
-        source: name of the document in error messages, usually the file name.
-
-    Raises:
-        ModelError: the document is empty, is not well-formed, declares a document type, or has elements nested more than 100
-            levels deep.
-    """
+    """Parse a document, including comments. A document type declaration is an error, so that entities are never expanded."""
     if not data.strip():
         raise ModelError(f"{source}: the document is empty")
     above = data[: len(data) - len(data.lstrip())]  # XML does not allow blank lines before the declaration
@@ -113,11 +105,7 @@ def fail(node: Node, fault: str, remedy: str = "", **arguments: str) -> ModelErr
 
 
 def only_child(node: Node, tag: str, label: str) -> Node | None:
-    """Return the child element with this tag, or None.
-
-    Raises:
-        ModelError: there are several children with this tag.
-    """
+    """Return the child element with this tag, or None."""
     found = node.findall(tag)
     if len(found) > 1:
         raise fail(found[1], f"{label}: a second <{tag}>; remove one")  # type: ignore[arg-type]
@@ -125,11 +113,7 @@ def only_child(node: Node, tag: str, label: str) -> Node | None:
 
 
 def attribute(node: Node, name: str, label: str) -> str:
-    """Read a required attribute.
-
-    Raises:
-        ModelError: the attribute is missing or empty.
-    """
+    """Read a required attribute."""
     text = node.get(name)
     if not text:
         raise fail(node, f'{label}: <{node.tag}> needs the attribute {name}=".."')
@@ -139,11 +123,7 @@ def attribute(node: Node, name: str, label: str) -> str:
 def numbers(
     node: Node | None, name: str, count: int, label: str, default: tuple[float, ...] | None = None
 ) -> list[float]:
-    """Read the numbers in an attribute. If the element or attribute is missing, return `default`, unless it is None.
-
-    Raises:
-        ModelError: the attribute is missing and has no default, or does not contain `count` finite numbers.
-    """
+    """Read the numbers in an attribute. If the element or attribute is missing, return `default`, unless it is None."""
     if node is None or name not in node.attrib:
         if default is None:
             assert node is not None  # an element may be missing only if there is a default
@@ -194,21 +174,14 @@ HEAD = '<?xml version="1.0" encoding="utf-8"?>\n'
 
 
 def arrays_of(chain: Chain, *, decimals: bool = True) -> dict[str, np.ndarray]:
-    """Return the leaves of a chain by name, in float64.
-
-    Args:
-        decimals: round to the fewest digits that reproduce the numbers in the chain's dtype. If False, keep all digits.
-    """
+    """Return the leaves of a chain by name, in float64."""
     if chain.inertia.ndim != 2:
         raise ModelError(f"the chain is a batch (inertia has shape {chain.inertia.shape}); write one robot at a time")
     return {name: shortest(x) if decimals else np.asarray(x, float) for name, x in named_leaves(chain).items()}
 
 
 def shortest(values: Values, dtype: DTypeLike | None = None) -> np.ndarray:
-    """Round numbers to the fewest digits that reproduce them in a dtype (by default, their own).
-
-    For example, 0.34150001406669617 in single precision becomes 0.3415.
-    """
+    """Round numbers to the fewest digits that reproduce them in a dtype (by default, their own)."""
     given = np.asarray(values)
     given = given if dtype is None else given.astype(dtype)
     if given.dtype == np.float64:
@@ -226,11 +199,7 @@ def fewest_digits(values: np.ndarray, fits: Callable[[np.ndarray], Any]) -> np.n
 
 
 def check_writable(chain: Chain) -> None:
-    """Raise an error if URDF cannot represent the chain.
-
-    Raises:
-        ModelError: the chain has a spherical joint, a transmission or a base pose.
-    """
+    """Raise an error if URDF cannot represent the chain."""
     for link, size in chain.topology.quaternion_joints:
         if size == 3:
             raise ModelError(f"joint {chain.joint_names[link]!r} is spherical; URDF has no such joint")
@@ -243,14 +212,7 @@ def check_writable(chain: Chain) -> None:
 
 
 def check_consistent(chain: Chain, advice: str = "write them unchanged with allow_nonphysical=True") -> None:
-    """Raise an error if an inertia of a chain is physically inconsistent.
-
-    Args:
-        advice: alternative remedy in the message.
-
-    Raises:
-        ModelError: an inertia is inconsistent. The message contains the first fault and names all affected links.
-    """
+    """Raise an error if an inertia of a chain is physically inconsistent."""
     inertia = dict(zip(chain.link_names, np.asarray(chain.inertia).astype(float), strict=True))
     reasons = inertia_faults({link: pi for link, pi in inertia.items() if np.all(np.isfinite(pi))}, SLIGHTLY)
     if reasons:
@@ -473,12 +435,7 @@ class Layout:
 
 
 def order_tree(source: str, links: Mapping[str, Link], joints: Iterable[Joint]) -> tuple[str, tuple[Joint, ...]]:
-    """Find the root link, and sort the joints so that each joint comes after the joint that carries its parent link.
-
-    Raises:
-        ModelError: a joint names a link that does not exist, a link has two parents, or links form a loop or are not
-            connected.
-    """
+    """Find the root link, and sort the joints so that each joint comes after the joint that carries its parent link."""
     above: dict[str, Joint] = {}
     below: dict[str, list[Joint]] = {name: [] for name in links}
     for joint in joints:

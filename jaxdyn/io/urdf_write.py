@@ -130,12 +130,7 @@ def save_urdf(
 def _write_joint(
     robot: ET.Element, chain: Chain, arrays: dict[str, np.ndarray], i: int, parent: str, taken: set[str]
 ) -> tuple[ET.Element, str, np.ndarray]:
-    """Write the elements of a joint with one degree of freedom and of its link.
-
-    Returns:
-        The joint element, the name of its child link (an inserted link if the axis does not pass through the origin of
-        chain link i), and the offset of the axis from that origin.
-    """
+    """Write the elements of a joint with one degree of freedom and of its link."""
     link, joint = chain.link_names[i], chain.joint_names[i]
     eps = 1e2 * float(np.finfo(chain.dtype).eps)
     w, v = arrays["screw"][i, :3], arrays["screw"][i, 3:]
@@ -160,9 +155,7 @@ def _write_joint(
     if kind != "continuous" or np.any(np.isfinite(limits[2:])):
         bounded = np.clip(limits[-len(keys) :], -sys.float_info.max, sys.float_info.max)
         ET.SubElement(
-            node,
-            "limit",
-            {k: written([x], f"a limit of joint {joint!r}") for k, x in zip(keys, bounded, strict=True)},
+            node, "limit", {k: written([x], f"a limit of joint {joint!r}") for k, x in zip(keys, bounded, strict=True)}
         )
     set_drive(node, joint, chain, arrays, i)
     return node, child, offset
@@ -196,11 +189,7 @@ def _write_free(
 
 
 def _mimics(chain: Chain) -> dict[int, tuple[str, float, float]]:
-    """Find the joints that mimic another joint: the other joint's name, the multiplier and the offset, by joint index.
-
-    Raises:
-        ModelError: the coupling does not represent mimic joints.
-    """
+    """Find the joints that mimic another joint: the other joint's name, the multiplier and the offset, by joint index."""
     if chain.coupling is None:
         return {}
     matrix, offset = map(shortest, (chain.coupling.matrix, chain.coupling.offset))

@@ -23,13 +23,7 @@ from ..source.loops import Live, Loop, LoopGraph, Memory, Store
 
 @dataclasses.dataclass(eq=False)
 class Write:
-    """Consecutive entries of a result, written together.
-
-    Attributes:
-        result: index of the result.
-        place: position of the first entry.
-        values: entries.
-    """
+    """Consecutive entries of a result, written together."""
 
     result: int
     place: int
@@ -142,13 +136,7 @@ class Plan:
 
 
 def plan(graph: LoopGraph, results: list[np.ndarray]) -> Plan:
-    """Choose the memory layout of a kernel.
-
-    A buffer that a loop fills in the order of a result is stored in the result itself.
-
-    Raises:
-        DeploymentError: too many entries of the results are not written in order by loops.
-    """
+    """Choose the memory layout of a kernel."""
     within: dict[Memory, tuple[int, int]] = {}
     for number, result in enumerate(results):
         flat = result.ravel().tolist()
@@ -245,13 +233,7 @@ def _grouped(items: Sequence) -> list:
 
 
 class Body:
-    """Execution of a plan for several states at once, one per lane.
-
-    Args:
-        memory: access to buffers and results.
-        zero: function that returns an integer whose value, zero, is not known to the compiler.
-        lanes: number of states.
-    """
+    """Execution of a plan for several states at once, one per lane."""
 
     def __init__(self, plan: Plan, memory: Access, zero: Callable[[], Any], lanes: int, dtype: Any) -> None:
         self._plan, self._memory, self._zero = plan, memory, zero
@@ -437,11 +419,7 @@ WARP = 32  # states per block
 def call_kernel(
     function: Callable, mapped: Sequence[bool], variables: Sequence[jax.Array], interpret: bool
 ) -> list[jax.Array]:
-    """Evaluate function(*variables) in one kernel, for all rows of the mapped variables.
-
-    Raises:
-        DeploymentError: the function cannot be compiled to a kernel; the message states the reason.
-    """
+    """Evaluate function(*variables) in one kernel, for all rows of the mapped variables."""
     count = next(len(x) for x, m in zip(variables, mapped, strict=True) if m)
     shapes = [x.shape[1:] if m else x.shape for x, m in zip(variables, mapped, strict=True)]
     avals = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, variables, strict=True)]
@@ -477,11 +455,7 @@ def _planned(traced: Any, shapes: Sequence[tuple[int, ...]]) -> Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Layout of arrays of shape (states, entries) in blocks of rows, for Triton and Pallas' interpreter.
-
-    Attributes:
-        lanes: number of states per block.
-    """
+    """Layout of arrays of shape (states, entries) in blocks of rows, for Triton and Pallas' interpreter."""
 
     lanes: int = WARP
 

@@ -43,14 +43,7 @@ _batch_p.multiple_results = True
 def batch_of_states(
     function: Callable, results: Sequence[Any], mapped: Sequence[bool], run: Run, variables: Sequence[Any]
 ) -> list[Any]:
-    """Evaluate run(function, mapped, variables), with derivatives in forward and reverse mode.
-
-    Args:
-        function: function of one state, which maps arrays to a list of arrays.
-        results: shapes and types of the results for one state.
-        mapped: mask of the variables that have a batch axis.
-        run: function that evaluates a function of one state for a batch.
-    """
+    """Evaluate run(function, mapped, variables), with derivatives in forward and reverse mode."""
     return _batch_p.bind(*variables, function=function, results=tuple(results), mapped=tuple(mapped), run=run)
 
 
@@ -195,11 +188,7 @@ def _checkpointed_equation(equation: Any) -> Any:
 
 
 def with_kernels(batched: Callable, interpret: bool) -> Callable:
-    """Rewrite a batched function so that library functions such as forward dynamics run as kernels, except on CPUs.
-
-    Args:
-        interpret: True to run these kernels in Pallas' interpreter, on any device.
-    """
+    """Rewrite a batched function so that library functions such as forward dynamics run as kernels, except on CPUs."""
 
     def rewritten(*variables):
         traced = jax.make_jaxpr(batched)(*variables)

@@ -57,11 +57,7 @@ Scalar = Node | float | int  # conditions are bools, which are ints
 
 
 class Graph:
-    """All operations of a function, in the order of evaluation.
-
-    Attributes:
-        target: name of the output format, for error messages.
-    """
+    """All operations of a function, in the order of evaluation."""
 
     target = "plain C"
 
@@ -149,12 +145,7 @@ LONGEST = 10_000  # maximum number of unrolled iterations of a loop
 
 
 def entries(graph: Graph, jaxpr: Any, constants: Sequence, given: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results of a traced program as arrays of scalars (objects), given its arguments in the same form.
-
-    Raises:
-        DeploymentError: the program contains a non-arithmetic operation, or a loop with a data-dependent number of
-            iterations.
-    """
+    """The results of a traced program as arrays of scalars (objects), given its arguments in the same form."""
     known: dict[Any, np.ndarray] = {}
     known.update(zip(jaxpr.constvars, map(as_scalars, constants), strict=True))
     known.update(zip(jaxpr.invars, given, strict=True))
@@ -440,17 +431,7 @@ _ATOM, _SIGN = 7, 6
 
 @dataclasses.dataclass(frozen=True)
 class Language:
-    """Syntax of expressions in a programming language.
-
-    Attributes:
-        select: template of a conditional expression: {0} is the condition, {1} the value if true, {2} the value if
-            false.
-        words: spellings of the operators that differ between languages.
-        numbers: spellings of infinity, minus infinity and NaN.
-        true: spelling of the constant true.
-        false: spelling of the constant false.
-        define: template of a line that assigns the expression {1} to the variable {0}.
-    """
+    """Syntax of expressions in a programming language."""
 
     select: str
     words: Mapping[str, str]
@@ -474,12 +455,7 @@ PYTHON = Language("({1} if {0} else {2})", {"not": "not "}, ("inf", "-inf", "nan
 def body(
     language: Language, nodes: Sequence[Node], results: Sequence[np.ndarray]
 ) -> tuple[list[str], list[str], list[list[str]]]:
-    """Return the names of the required inputs, the assignments in order, and an expression for every entry of each result.
-
-    Args:
-        nodes: nodes of the graph, in the order of evaluation.
-        results: arrays of nodes and numbers.
-    """
+    """Return the names of the required inputs, the assignments in order, and an expression for every entry of each result."""
     flat = [x for result in results for x in result.ravel()]
     uses = _uses(nodes, flat)
     needed: list[str] = []

@@ -354,12 +354,7 @@ class LoopGraph(Graph):
         return _array([loop.first[k] if stays(k) else self._node("result", (loop, k)) for k in places], x.shape)
 
     def _row(self, loop: Loop, rows: np.ndarray, dtype: Any, first: int, step: int, block: int = -1) -> np.ndarray:
-        """Row `first + step * iteration` of an array of numbers.
-
-        Args:
-            dtype: the row's type.
-            block: index of the block that stores the rows, if the loop must read them from memory.
-        """
+        """Row `first + step * iteration` of an array of numbers."""
         row = _over(rows, lambda column: self._entry(loop, column, first, step, block))
         return self.converted(row, float, dtype) if dtype.kind == "b" else row
 

@@ -332,11 +332,7 @@ def ten_parameters(mass: Any, com: Sequence[Any], inertia: Any = 0) -> list[Expr
 
 
 def robot_of(chain: Chain, leaves: Leaves) -> Robot:
-    """The leaves of a chain as exact constants, some of which are replaced by expressions.
-
-    Raises:
-        ModelError: a leaf or a joint is not supported, as described for `derive`.
-    """
+    """The leaves of a chain as exact constants, some of which are replaced by expressions."""
     numbers = {name: number(chain, name) for name in LEAVES}
     known = [name for name, x in numbers.items() if x is not None]
     unknown = sorted(set(leaves) - set(known))

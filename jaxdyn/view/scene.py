@@ -110,10 +110,7 @@ def _unit_sphere(around: int) -> Surface:
 
 
 def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
-    """The surface of revolution about z of an outline, given as points (radius, height) from the lowest to the highest.
-
-    The first and the last point must lie on the axis.
-    """
+    """The surface of revolution about z of an outline, given as points (radius, height) from the lowest to the highest."""
     angle = np.linspace(0.0, 2 * np.pi, around, endpoint=False)
     rings = outline[1:-1]
     vertices = np.stack(
@@ -137,12 +134,7 @@ def turned(outline: Float[np.ndarray, "k 2"], around: int) -> Surface:
 
 
 def creased(surface: Surface, angle: float = 0.6) -> tuple[Float[np.ndarray, "W 3"], Int[np.ndarray, "F 3"]]:
-    """Split the vertices of a surface along edges at which it bends by more than an angle [rad].
-
-    After the split, a renderer that averages face normals at vertices shows flat faces as flat and curved surfaces as smooth.
-
-    Cost: O(F log F).
-    """
+    """Split the vertices of a surface along edges at which it bends by more than an angle [rad]."""
     vertices, faces = surface
     a, b, c = (vertices[faces[:, k]] for k in range(3))
     normals = np.cross(b - a, c - a)
